@@ -1,0 +1,1 @@
+"""Linear algebra on symmetric matrices: packing, the integer lattice, eigenvectors."""

@@ -1,0 +1,165 @@
+"""Rows on an integer lattice inside the unit ball, and exact sums of their squares.
+
+Rows are clipped onto the unit ball and truncated toward zero to multiples of
+2**-20. Every product of two entries is then a multiple of 2**-40, and sums of
+up to 2**13 of them are exact in float64 whatever the order: a Gram matrix has
+the same bits for every block size, thread count and machine. Truncation and
+the last step of `onto_ball` never let a norm exceed 1, so sensitivities hold
+exactly, not up to rounding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg.blas import dsyr, dsyrk
+
+from streampca.linalg.svec import entry_weights, svec_size, upper
+from streampca.linalg.types import FloatArray, IntArray
+
+BITS = 20
+STEP = 2.0**-BITS
+EXACT_ROWS = 2**13
+_UNIT_BITS = 2 * BITS
+_UNIT = 2.0**_UNIT_BITS
+_LOW = (1 << _UNIT_BITS) - 1
+
+
+def onto_ball(rows: FloatArray) -> FloatArray:
+    """Scale rows longer than 1 onto the unit ball and truncate all to the lattice.
+
+    Parameters
+    ----------
+    rows : (n, d) array of finite floats.
+
+    Returns
+    -------
+    (n, d) C-contiguous array of multiples of 2**-20 whose row norms are at
+    most 1 exactly. Each row depends on itself only; rows that are already
+    admitted come back unchanged.
+    """
+    rows = np.ascontiguousarray(rows, dtype=np.float64)
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    # Rows whose squares could overflow are brought near 1 first, by a power of two (exact).
+    if largest.max(initial=0.0) > 1e100:
+        huge = largest > 1e100
+        rows = rows.copy()
+        rows[huge] *= np.exp2(-np.frexp(largest[huge])[1])[:, None] * 2.0
+        # A huge row's direction is kept; its norm is above 1 by construction.
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    long = norms > 1.0
+    if long.any():
+        rows = np.where(long[:, None], rows / np.where(long, norms, 1.0)[:, None], rows)
+    snapped = np.trunc(rows * 2.0**BITS)
+    snapped *= STEP
+    # Rounding in the division may leave a norm above 1 by one part in 2**52:
+    # the squared norms below are exact, so such rows are found and shortened.
+    over = np.einsum("ij,ij->i", snapped, snapped) > 1.0
+    while over.any():
+        for i in np.flatnonzero(over):
+            j = int(np.argmax(np.abs(snapped[i])))
+            snapped[i, j] -= np.copysign(STEP, snapped[i, j])
+        over = np.einsum("ij,ij->i", snapped, snapped) > 1.0
+    return snapped + 0.0  # -0.0 becomes 0.0, so equal rows have equal bits
+
+
+def is_admitted(rows: FloatArray) -> bool:
+    """True if every row is on the lattice and inside the unit ball."""
+    if rows.shape[0] == 1:
+        row = rows[0]
+        return float(row @ row) <= 1.0 and bool((np.trunc(row * 2.0**BITS) * STEP == row).all())
+    norms = np.einsum("ij,ij->i", rows, rows)
+    return bool((norms <= 1.0).all()) and bool((np.trunc(rows * 2.0**BITS) * STEP == rows).all())
+
+
+class GramAccumulator:
+    """The exact Gram matrix of admitted rows. Curator only: it is raw data.
+
+    A float64 block takes up to 2**13 rows exactly, then folds into two int64
+    words per entry (units of 1 and of 2**-40), which hold 2**62 rows.
+    """
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+        self._block = np.zeros((n_features, n_features), order="F")
+        self._in_block = 0
+        size = svec_size(n_features)
+        self._high = np.zeros(size, dtype=np.int64)
+        self._low = np.zeros(size, dtype=np.int64)
+
+    def add(self, rows: FloatArray) -> None:
+        """Add the outer products of admitted rows, (n, d)."""
+        start, count = 0, rows.shape[0]
+        while start < count:
+            take = min(count - start, EXACT_ROWS - self._in_block)
+            if take == 1:
+                self._block = dsyr(1.0, rows[start], a=self._block, overwrite_a=1, lower=1)
+            else:
+                self._block = dsyrk(
+                    1.0, rows[start : start + take].T, beta=1.0, c=self._block, overwrite_c=1, lower=1
+                )
+            self._in_block += take
+            start += take
+            if self._in_block == EXACT_ROWS:
+                self._fold()
+
+    def add_gram(self, high: IntArray, low: IntArray) -> None:
+        """Add an exact packed sum in the form that `words` returns."""
+        self._fold()
+        self._high += high
+        self._low += low
+        self._carry()
+
+    def subtract(self, rows: FloatArray) -> None:
+        """Take admitted rows out again, exactly."""
+        other = GramAccumulator(self.n_features)
+        other.add(rows)
+        high, low = other.words()
+        self.add_gram(-high, -low)
+
+    def words(self) -> tuple[IntArray, IntArray]:
+        """The exact packed sum as (units of 1, units of 2**-40 in [0, 2**40))."""
+        self._fold()
+        return self._high, self._low
+
+    def plus(self, noise: FloatArray | None = None) -> FloatArray:
+        """Packed entries (unscaled upper triangle) of the Gram matrix plus svec noise.
+
+        The noise is rounded to the lattice of the Gram matrix and added in
+        integers, so the result is a function of (exact integers + rounded
+        noise) alone: post-processing of the continuous mechanism, with no
+        trace of the rows in its low bits.
+        """
+        high, low = self.words()
+        if noise is None:
+            return high + low * (1.0 / _UNIT)
+        entries = noise * entry_weights(self.n_features)
+        whole = np.floor(entries)
+        low = low + np.rint((entries - whole) * _UNIT).astype(np.int64)
+        high = high + whole.astype(np.int64) + (low >> _UNIT_BITS)
+        return high + (low & _LOW) * (1.0 / _UNIT)
+
+    def state(self) -> dict[str, IntArray]:
+        """Arrays from which `restore` rebuilds the accumulator."""
+        high, low = self.words()
+        return {"high": high.copy(), "low": low.copy()}
+
+    def restore(self, state: dict[str, IntArray]) -> None:
+        """Replace the contents by those of `state`."""
+        self._block[...] = 0.0
+        self._in_block = 0
+        self._high[...] = state["high"]
+        self._low[...] = state["low"]
+
+    def _fold(self) -> None:
+        if not self._in_block:
+            return
+        # Column-major lower triangle read in memory order is the row-major upper one.
+        packed = self._block.reshape(-1, order="F")[upper(self.n_features)]
+        self._low += (packed * _UNIT).astype(np.int64)
+        self._carry()
+        self._block[...] = 0.0
+        self._in_block = 0
+
+    def _carry(self) -> None:
+        self._high += self._low >> _UNIT_BITS
+        self._low &= _LOW

@@ -1,0 +1,1 @@
+"""Continual release of running sums: correlated noise that grows with log t."""

@@ -1,0 +1,1 @@
+"""What is promised and how it is kept: budgets, guarantees, noise."""

@@ -1,0 +1,65 @@
+"""The exact privacy profile of Gaussian mechanisms (mu-GDP).
+
+Distinguishing two neighbouring inputs of a Gaussian mechanism is
+distinguishing N(0, 1) from N(mu, 1), with mu = sensitivity / noise sd. Then
+
+    delta(epsilon) = Phi(-epsilon/mu + mu/2) - e**epsilon * Phi(-epsilon/mu - mu/2)
+
+exactly (Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary
+2.13), and mechanisms compose as the root of the sum of squares of their mu.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from scipy.special import log_ndtr, ndtr
+
+
+def delta_at(mu: float, epsilon: float) -> float:
+    """The smallest delta for which a mu-GDP mechanism is (epsilon, delta)-DP."""
+    if mu <= 0.0:
+        return 0.0
+    if math.isinf(mu):
+        return 1.0
+    first = float(ndtr(-epsilon / mu + mu / 2.0))
+    second = math.exp(epsilon + float(log_ndtr(-epsilon / mu - mu / 2.0)))
+    return max(first - second, 0.0)
+
+
+def epsilon_at(mu: float, delta: float) -> float:
+    """The smallest epsilon >= 0 for which a mu-GDP mechanism is (epsilon, delta)-DP."""
+    if mu <= 0.0 or delta_at(mu, 0.0) <= delta:
+        return 0.0
+    if delta <= 0.0 or math.isinf(mu):
+        return math.inf
+    high = 1.0
+    while delta_at(mu, high) > delta:
+        high *= 2.0
+    return _bisect(lambda eps: delta_at(mu, eps) > delta, 0.0, high)[1]
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    """The largest mu whose mu-GDP mechanism is (epsilon, delta)-DP."""
+    high = 1.0
+    while delta_at(high, epsilon) <= delta:
+        high *= 2.0
+    return _bisect(lambda mu: delta_at(mu, epsilon) <= delta, 0.0, high)[0]
+
+
+def compose(*mus: float) -> float:
+    """The mu of mechanisms run on the same rows, adaptively or not."""
+    return math.hypot(*mus)
+
+
+def _bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """Shrink [low, high], where ``holds`` is true below and false above a point."""
+    while True:
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            return low, high
+        if holds(middle):
+            low = middle
+        else:
+            high = middle

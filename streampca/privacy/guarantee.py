@@ -1,0 +1,131 @@
+"""What a release promises, in numbers and with its source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from streampca.errors import BadParameter
+from streampca.privacy import gaussian
+
+SEEDED = "seeded: not private against whoever knows the seed"
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A differential privacy guarantee with its meaning and its source.
+
+    Attributes
+    ----------
+    epsilon, delta : the headline pair. Both are ``inf`` and 1 when there is
+        no guarantee.
+    mu : the exact Gaussian-DP parameter, where the mechanism is Gaussian
+        (None otherwise); it prices every other delta through `epsilon_at`.
+    slack : probability added to delta at every epsilon, for Gaussian
+        mechanisms with a failure event.
+    adjacency : ``"zero-out"``, ``"replace"``, ``"add-remove"`` or ``"none"``.
+    unit : what one neighbour differs in, e.g. ``"one row"``.
+    scope : which outputs the claim covers together.
+    theorem, citation : why it holds, and where that is from.
+    caveat : what weakens the claim; empty if nothing does.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: str
+    scope: str
+    theorem: str
+    citation: str
+    unit: str = "one row"
+    mu: float | None = None
+    slack: float = 0.0
+    caveat: str = ""
+
+    @classmethod
+    def none(cls, reason: str, citation: str = "", scope: str = "nothing") -> Guarantee:
+        """The guarantee of something that has none."""
+        return cls(math.inf, 1.0, "none", scope, reason, citation, unit="none")
+
+    @property
+    def is_private(self) -> bool:
+        """False if nothing is promised. A caveat is not looked at."""
+        return math.isfinite(self.epsilon) and self.delta < 1.0
+
+    def epsilon_at(self, delta: float) -> float:
+        """The smallest epsilon that this guarantee supports at another delta.
+
+        Exact for Gaussian mechanisms. Otherwise epsilon is kept for any delta
+        at least as large as the stated one, and is infinite below it.
+        """
+        if not 0.0 <= delta < 1.0:
+            raise BadParameter(f"delta={delta!r} must be in [0, 1)")
+        if not self.is_private:
+            return math.inf
+        if self.mu is not None:
+            return gaussian.epsilon_at(self.mu, delta - self.slack) if delta > self.slack else math.inf
+        return self.epsilon if delta >= self.delta else math.inf
+
+    def compose(self, other: Guarantee) -> Guarantee:
+        """The guarantee of publishing both, for processors run on the same rows.
+
+        Gaussian guarantees compose exactly (mu adds in squares) and are
+        restated at the larger delta; others add epsilon and delta.
+        """
+        if not (self.is_private and other.is_private):
+            return Guarantee.none("composed with something that has no guarantee")
+        if (self.adjacency, self.unit) != (other.adjacency, other.unit):
+            raise BadParameter(
+                f"cannot compose a guarantee per {self.unit} under {self.adjacency!r} with one per "
+                f"{other.unit} under {other.adjacency!r}; calibrate both alike"
+            )
+        scope = f"{self.scope}; {other.scope}"
+        citation = "; ".join(dict.fromkeys(filter(None, (self.citation, other.citation))))
+        caveat = "; ".join(dict.fromkeys(filter(None, (self.caveat, other.caveat))))
+        if self.mu is not None and other.mu is not None:
+            mu, slack = gaussian.compose(self.mu, other.mu), self.slack + other.slack
+            delta = max(self.delta, other.delta) + min(self.slack, other.slack)
+            return Guarantee(
+                gaussian.epsilon_at(mu, delta - slack), delta, self.adjacency, scope,
+                "adaptive composition of Gaussian mechanisms", citation, self.unit, mu, slack, caveat,
+            )  # fmt: skip
+        return Guarantee(
+            self.epsilon + other.epsilon, self.delta + other.delta, self.adjacency, scope,
+            "basic adaptive composition", citation, self.unit, None, 0.0, caveat,
+        )  # fmt: skip
+
+    def seeded(self) -> Guarantee:
+        """The same claim, marked as resting on a seed that must stay unknown."""
+        if not self.is_private or SEEDED in self.caveat:
+            return self
+        return replace(self, caveat="; ".join(filter(None, (self.caveat, SEEDED))))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; infinities become None."""
+        return {k: None if v == math.inf else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Guarantee:
+        """Inverse of `to_dict`."""
+        known = {f.name for f in fields(cls)}
+        data = {k: v for k, v in values.items() if k in known}
+        if data.get("epsilon") is None:
+            data["epsilon"] = math.inf
+        return cls(**data)
+
+    def __str__(self) -> str:
+        if not self.is_private:
+            return f"no privacy guarantee: {self.theorem}"
+        head = f"({self.epsilon:g}, {self.delta:g})-DP"
+        if self.mu is not None:
+            head += f" [{self.mu:.6g}-GDP]"
+        text = f"{head} per {self.unit}, {self.adjacency} adjacency; scope: {self.scope}; {self.theorem} [{self.citation}]"
+        return f"{text}; caveat: {self.caveat}" if self.caveat else text
+
+
+def gaussian_guarantee(
+    mu: float, epsilon: float, delta: float, *, adjacency: str, scope: str, theorem: str, citation: str, slack: float = 0.0
+) -> Guarantee:
+    """A guarantee stated at (epsilon, delta) whose exact profile is mu-GDP plus slack."""
+    return Guarantee(epsilon, delta, adjacency, scope, theorem, citation, mu=mu, slack=slack)

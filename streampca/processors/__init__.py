@@ -1,0 +1,1 @@
+"""Stateful algorithms: one a file, driven by the Stream."""
