@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""One private release of one data set, one mechanism a file."""
