@@ -1,0 +1,169 @@
+"""Stability histograms: thresholds checked by exact hockey-stick sums, and the constants that leak."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from scipy.stats import norm
+
+from streampca.errors import BadParameter
+from streampca.mechanisms.histogram import GRID, GaussianHistograms, StabilityHistogram
+from streampca.privacy.gaussian import delta_at
+from streampca.privacy.randomness import Randomness
+
+EDGES = np.arange(-40.0, 200.0, 0.125)  # a vote is a whole number of cells: shifted densities keep their breakpoints
+
+
+def laplace_cdf(x: np.ndarray, scale: float) -> np.ndarray:
+    half = 0.5 * np.exp(-np.abs(x) / scale)
+    return np.where(x < 0.0, half, 1.0 - half)
+
+
+def seen(count: int, cdf, threshold: float) -> np.ndarray:
+    """Law of what is seen of one bin: probability of nothing, then of each cell above the threshold."""
+    if count == 0:
+        return np.concatenate([[1.0], np.zeros(EDGES.size)])
+    edges = np.concatenate([[threshold], EDGES[threshold < EDGES], [np.inf]])
+    masses = np.diff(cdf(edges - count))
+    out = np.zeros(EDGES.size + 1)
+    out[0] = cdf(np.array([threshold - count]))[0]
+    out[-masses.size :] = masses
+    return out
+
+
+def hockey_stick(left: tuple[int, ...], right: tuple[int, ...], epsilon: float, cdf, threshold: float) -> float:
+    """Exact (to the cell) divergence between two tuples of counts of the bins that changed."""
+    p = q = np.ones(1)
+    for a, b in zip(left, right, strict=True):
+        p = np.multiply.outer(p, seen(a, cdf, threshold)).reshape(-1)
+        q = np.multiply.outer(q, seen(b, cdf, threshold)).reshape(-1)
+    return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
+
+
+def worst_delta(votes: str, epsilon: float, scale: float, threshold: float) -> float:
+    """Largest divergence over all changes that one neighbour can make to small and large counts."""
+    counts = (1, 2, 40)
+    if votes == "add-remove":
+        pairs = [((c,), (c - 1,)) for c in counts]
+    else:
+        pairs = [((a, b - 1), (a - 1, b)) for a, b in itertools.product(counts, counts)]
+    pairs += [(right, left) for left, right in pairs]
+    return max(hockey_stick(p, q, epsilon, lambda x: laplace_cdf(x, scale), threshold) for p, q in pairs)
+
+
+@pytest.mark.parametrize("votes", ["add-remove", "moves"])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.5, 1e-3), (2.0, 0.01)])
+def test_delta_is_exactly_the_claimed_one(votes: str, epsilon: float, delta: float) -> None:
+    histogram = StabilityHistogram(epsilon, delta, votes)
+    assert worst_delta(votes, epsilon, histogram.scale, histogram.threshold) == pytest.approx(delta, rel=1e-9)
+
+
+def test_votes_that_move_break_the_add_remove_constants() -> None:
+    planted = StabilityHistogram(1.0, 1e-6, "add-remove")  # Lap(1/epsilon), as printed
+    assert worst_delta("moves", 1.0, planted.scale, planted.threshold) > 0.2
+    low = StabilityHistogram(1.0, 1e-6, "moves")
+    assert worst_delta("moves", 1.0, low.scale, low.threshold - 2.0) > 2e-6  # a threshold one scale too low
+
+
+def test_constants() -> None:
+    moves = StabilityHistogram(1.0, 1e-6)
+    assert moves.scale == 2.0
+    assert moves.threshold == pytest.approx(1.0 + 2.0 * math.log(5e5))
+    assert math.ceil(2.0 * moves.count_needed(0.01)) == 71
+    assert moves.guarantee.unit == "one vote"
+
+
+def test_noise_has_the_stated_law() -> None:
+    """Scale estimated from 4000 bins within 6 % (false alarm below 1e-3); 2/3 and 3/2 of it are rejected."""
+    histogram = StabilityHistogram(1.0, 1e-6)
+    counts = np.full(4000, 10_000)
+    noise = histogram.noisy_counts(counts, Randomness.from_seed(1).stream("h")) - counts
+    scale = np.abs(noise).mean()
+    assert abs(scale / histogram.scale - 1.0) < 0.06
+    for wrong in (2.0 / 3.0, 1.5):
+        assert abs(scale / (wrong * histogram.scale) - 1.0) > 0.06
+    assert (noise / GRID == np.rint(noise / GRID)).all()
+
+
+def test_lone_votes_stay_hidden_with_the_stated_probability() -> None:
+    """40 000 lone votes at delta = 0.1: within 4 standard deviations (false alarm 6e-5)."""
+    histogram = StabilityHistogram(1.0, 0.1)
+    shown = np.isfinite(histogram.noisy_counts(np.ones(40_000, dtype=int), Randomness.from_seed(2).stream("h"))).mean()
+    assert abs(shown - 0.1) < 4.0 * math.sqrt(0.1 * 0.9 / 40_000)
+
+
+def test_release_orders_bins_and_hides_rare_ones() -> None:
+    histogram = StabilityHistogram(1.0, 1e-6)
+    labels = ["rare", *["a"] * 200, *[("b", 1)] * 500]
+    noise = Randomness.from_seed(3).stream("h")
+    shown = histogram.release(labels, noise)
+    assert [label for label, _ in shown] == [("b", 1), "a"]
+    assert histogram.winner(labels, noise) == ("b", 1)
+    assert histogram.winner(["x"] * 3, noise) is None
+    assert histogram.winner([], noise) is None
+    assert (histogram.noisy_counts([0, 0], noise) == -np.inf).all()
+
+
+@pytest.mark.parametrize("n", [1, 50])
+@pytest.mark.parametrize("votes", ["add-remove", "moves"])
+def test_gaussian_threshold_adds_delta(n: int, votes: str) -> None:
+    """Exact divergence with any number of lone bins on either side is at most the claim."""
+    mu, delta = 0.3, 1e-6
+    histograms = GaussianHistograms(n, mu, delta, votes)
+    lone = float(1.0 - ndtr((histograms.threshold - 1.0) / histograms.std))
+    assert lone == pytest.approx(delta / n, rel=1e-6)
+    changes = 2 * n if votes == "moves" else n
+    for epsilon in (5e-6, 0.1, 1.0):
+        claim = delta_at(mu, epsilon) + delta
+        for here, there in itertools.product(range(n + 1), range(n + 1)):
+            if here + there > changes:
+                continue
+            shift = math.sqrt(changes - here - there) / histograms.std
+            none_here, none_there = (1.0 - lone) ** here, (1.0 - lone) ** there
+            tilted = epsilon + math.log(none_there / none_here)
+            exact = (1.0 - none_here) + none_here * (delta_at(shift, tilted) if tilted > 0 else 1.0)
+            assert exact <= claim * (1.0 + 1e-9)
+
+
+def test_gaussian_noise_of_the_add_remove_kind_is_too_small_for_moves() -> None:
+    planted = GaussianHistograms(10, 0.3, 1e-6, "add-remove")
+    assert delta_at(math.sqrt(20.0) / planted.std, 1.0) > 10.0 * (delta_at(0.3, 1.0) + 1e-6)
+
+
+def test_winners_match_a_plain_loop() -> None:
+    rng = np.random.default_rng(4)
+    bins = np.rint(rng.normal(scale=0.4, size=(3000, 7))).astype(np.int64) + np.arange(7)
+    bins[:, 6] = np.arange(3000)  # nobody agrees: no bin
+    histograms = GaussianHistograms(7, 1.0, 1e-6)
+    winners, found = histograms.winners(bins, Randomness.from_seed(5).stream("h"))
+    assert found.tolist() == [True] * 6 + [False]
+    assert winners.tolist() == [0, 1, 2, 3, 4, 5, 0]
+    empty = histograms.winners(np.zeros((0, 7), dtype=np.int64), Randomness.from_seed(5).stream("h"))
+    assert not empty[1].any()
+
+
+def test_gaussian_lone_votes_stay_hidden_with_the_stated_probability() -> None:
+    """4000 histograms of one voter at delta/n = 0.1: within 4 standard deviations (false alarm 6e-5)."""
+    histograms = GaussianHistograms(4000, 1.0, 0.49)
+    shown = norm.sf((histograms.threshold - 1.0) / histograms.std) * 4000
+    assert shown == pytest.approx(0.49)
+    noise = Randomness.from_seed(6).stream("h")
+    total = sum(histograms.winners(np.zeros((1, 4000), dtype=np.int64), noise, i)[1].sum() for i in range(400))
+    assert abs(total - 400 * 0.49) < 4.0 * math.sqrt(400 * 0.49)
+
+
+@pytest.mark.parametrize("bad", [{"epsilon": 0.0}, {"delta": 0.0}, {"delta": 0.5}, {"votes": "stay"}])
+def test_bad_parameters(bad: dict[str, object]) -> None:
+    with pytest.raises(BadParameter, match=next(iter(bad))):
+        StabilityHistogram(**{"epsilon": 1.0, "delta": 1e-6, "votes": "moves", **bad})  # type: ignore[arg-type]
+
+
+def test_bad_counts() -> None:
+    with pytest.raises(BadParameter, match="counts"):
+        StabilityHistogram(1.0, 1e-6).noisy_counts([-1], Randomness.from_seed(1).stream("h"))
+    with pytest.raises(BadParameter, match="bins"):
+        GaussianHistograms(3, 1.0, 1e-6).winners(np.zeros((2, 2), dtype=np.int64), Randomness.from_seed(1).stream("h"))
