@@ -94,9 +94,7 @@ class GramAccumulator:
             if take == 1:
                 self._block = dsyr(1.0, rows[start], a=self._block, overwrite_a=1, lower=1)
             else:
-                self._block = dsyrk(
-                    1.0, rows[start : start + take].T, beta=1.0, c=self._block, overwrite_c=1, lower=1
-                )
+                self._block = dsyrk(1.0, rows[start : start + take].T, beta=1.0, c=self._block, overwrite_c=1, lower=1)
             self._in_block += take
             start += take
             if self._in_block == EXACT_ROWS:

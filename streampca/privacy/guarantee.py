@@ -77,7 +77,7 @@ class Guarantee:
             return Guarantee.none("composed with something that has no guarantee")
         if (self.adjacency, self.unit) != (other.adjacency, other.unit):
             raise BadParameter(
-                f"cannot compose a guarantee per {self.unit} under {self.adjacency!r} with one per "
+                f"cannot compose a guarantee for {self.unit} under {self.adjacency!r} with one for "
                 f"{other.unit} under {other.adjacency!r}; calibrate both alike"
             )
         scope = f"{self.scope}; {other.scope}"
@@ -120,12 +120,22 @@ class Guarantee:
         head = f"({self.epsilon:g}, {self.delta:g})-DP"
         if self.mu is not None:
             head += f" [{self.mu:.6g}-GDP]"
-        text = f"{head} per {self.unit}, {self.adjacency} adjacency; scope: {self.scope}; {self.theorem} [{self.citation}]"
+        text = (
+            f"{head} for {self.unit}, {self.adjacency} adjacency; scope: {self.scope}; {self.theorem} [{self.citation}]"
+        )
         return f"{text}; caveat: {self.caveat}" if self.caveat else text
 
 
 def gaussian_guarantee(
-    mu: float, epsilon: float, delta: float, *, adjacency: str, scope: str, theorem: str, citation: str, slack: float = 0.0
+    mu: float,
+    epsilon: float,
+    delta: float,
+    *,
+    adjacency: str,
+    scope: str,
+    theorem: str,
+    citation: str,
+    slack: float = 0.0,
 ) -> Guarantee:
     """A guarantee stated at (epsilon, delta) whose exact profile is mu-GDP plus slack."""
     return Guarantee(epsilon, delta, adjacency, scope, theorem, citation, mu=mu, slack=slack)

@@ -84,7 +84,9 @@ class Randomness:
     def stream(self, *label: str | int) -> NoiseStream:
         """The noise stream of a label, independent of every other label's."""
         text = "\x1f".join(f"{type(part).__name__}:{part}" for part in (VERSION, *label))
-        return NoiseStream(blake2b(text.encode(), key=self._key, digest_size=KEY_BYTES, person=b"streampca noise").digest())
+        return NoiseStream(
+            blake2b(text.encode(), key=self._key, digest_size=KEY_BYTES, person=b"streampca noise").digest()
+        )
 
     def __repr__(self) -> str:
         return f"Randomness({'seeded' if self.is_seeded else 'secret'})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
@@ -46,6 +47,18 @@ class Processor(ABC):
     @abstractmethod
     def rows_until_release(self) -> int:
         """How many rows may be absorbed before the next release; 0 once the horizon is reached."""
+
+    @property
+    def rows_left(self) -> int | None:
+        """How many more rows may be absorbed; None if endless."""
+        return None
+
+    def regret_bound(self, t: int, opt: float) -> float:
+        """Bound on the expected regret after t rows of a stream fixed in advance, or nan if none is known.
+
+        ``opt`` is the best reward in hindsight; t bounds it.
+        """
+        return math.nan
 
     @abstractmethod
     def _start(self, n_features: int, randomness: Randomness) -> None:
@@ -117,7 +130,9 @@ class Processor(ABC):
         if rows.shape[0] > due:
             raise BadParameter(f"{rows.shape[0]} rows given, but a release is due after {due}; split the block")
         if not is_admitted(rows):
-            raise BadRow("a row is outside the unit ball or off the lattice; pass rows through Stream, or streampca.linalg.lattice.onto_ball")
+            raise BadRow(
+                "a row is outside the unit ball or off the lattice; pass rows through Stream, or streampca.linalg.lattice.onto_ball"
+            )
         self.t += rows.shape[0]
         return self._absorb(rows)
 

@@ -1,0 +1,132 @@
+"""How far the released subspaces are from the best one in hindsight. Curator only.
+
+Rewards and regret are deterministic functions of raw rows: publishing them
+has no privacy guarantee at all. They are for the trusted side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from streampca.errors import NoRelease
+from streampca.linalg.eigen import top_eigh
+from streampca.linalg.lattice import GramAccumulator
+from streampca.linalg.svec import unpack_entries
+from streampca.linalg.types import FloatArray
+from streampca.processors.base import Processor, check_count
+from streampca.release import Subspace
+
+#: How many records an unthinned history may grow to before every other one goes.
+KEPT = 512
+
+
+@dataclass(frozen=True)
+class RegretRecord:
+    """Regret after t rows. Curator only: exact functions of raw rows.
+
+    Attributes
+    ----------
+    t : rows seen.
+    reward : sum of ||V^T a||**2 over the rows, each on the subspace played
+        before it was seen, in units of row_norm**2.
+    opt : the same for the best fixed subspace in hindsight (OPT).
+    regret : ``opt - reward``.
+    bound : bound on the expected regret for these parameters, or nan.
+    captured : share of `opt` that the subspace now in play captures of all rows so far.
+    """
+
+    t: int
+    reward: float
+    opt: float
+    regret: float
+    bound: float
+    captured: float
+
+    @property
+    def average(self) -> float:
+        """Regret per row."""
+        return self.regret / self.t
+
+
+class RegretLog:
+    """The exact regret of a stream, live. Curator only.
+
+    Parameters
+    ----------
+    every : keep a record after every so many rows. Left out, records are kept
+        at steps that double whenever there are more than 512.
+
+    Notes
+    -----
+    OPT needs an eigenvalue problem and is computed only for kept records and
+    when `now` is called.
+    """
+
+    def __init__(self, *, every: int | None = None) -> None:
+        check_count("every", every, optional=True)
+        self.every = every
+        self.history: list[RegretRecord] = []
+        self._step = every or 1
+        self._t = 0
+        self._reward = 0.0
+        self._own: GramAccumulator | None = None
+        self._processor: Processor | None = None
+        self._played: Callable[[], Subspace] | None = None
+        self._unit = 1.0
+
+    def start(self, processor: Processor, played: Callable[[], Subspace], row_norm: float) -> None:
+        """Follow a bound processor. Called by the stream."""
+        self._processor = processor
+        self._played = played
+        self._unit = row_norm**2
+        assert processor.n_features is not None
+        if processor.curator_gram() is None:
+            self._own = GramAccumulator(processor.n_features)
+
+    @property
+    def rows_until_record(self) -> int:
+        """How many rows until the next record is kept."""
+        return self._step - self._t % self._step
+
+    def observe(self, rows: FloatArray, rewards: FloatArray) -> None:
+        """Count admitted rows and their rewards, at most `rows_until_record` of them."""
+        if self._own is not None:
+            self._own.add(rows)
+        # Added one by one, so that block sizes cannot change a bit of the sum.
+        self._reward = float(np.add.accumulate(np.concatenate(([self._reward], rewards)))[-1])
+        self._t += rows.shape[0]
+        if self._t % self._step == 0:
+            self.history.append(self.now())
+            if self.every is None and len(self.history) > KEPT:
+                self._step *= 2
+                self.history = [record for record in self.history if record.t % self._step == 0]
+
+    def now(self) -> RegretRecord:
+        """The record at this moment.
+
+        Raises
+        ------
+        NoRelease
+            If no row has been seen.
+        """
+        if self._processor is None or self._played is None or self._t == 0:
+            raise NoRelease("no row has been seen, so there is no regret yet")
+        gram = self.exact_gram()
+        opt = float(top_eigh(gram, self._processor.n_components)[0].sum())
+        captured = self._played().captured(gram) / opt if opt > 0.0 else 1.0
+        bound = self._processor.regret_bound(self._t, opt)
+        u = self._unit
+        return RegretRecord(
+            self._t, self._reward * u, opt * u, (opt - self._reward) * u, bound * u, captured
+        )  # fmt: skip
+
+    def exact_gram(self) -> FloatArray:
+        """The exact Gram matrix of all rows, (d, d), in units of row_norm**2 = 1. Curator only."""
+        if self._processor is None or self._processor.n_features is None:
+            raise NoRelease("no row has been seen, so there is no Gram matrix yet")
+        packed = self._own.plus() if self._own is not None else self._processor.curator_gram()
+        assert packed is not None
+        return unpack_entries(packed, self._processor.n_features)

@@ -1,0 +1,369 @@
+"""The one loop: admit, play, score, absorb, release, log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from streampca.admission import Admission, Bounds, OnBadRow
+from streampca.errors import BadParameter, BadRow, HorizonReached, StreamPCAError
+from streampca.linalg.types import FloatArray
+from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.randomness import Randomness
+from streampca.processors.base import Processor
+from streampca.regret import RegretLog
+from streampca.release import Release, Subspace
+from streampca.rows import RowSource
+
+_SCORE_GRID = 2.0**30
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one row brought about.
+
+    Attributes
+    ----------
+    t : rows seen.
+    release : publishable, or None if none was due.
+    reward : ||V^T a||**2 on the subspace played before this row was seen, in
+        units of row_norm**2; nan if the stream keeps no regret. Curator only:
+        it is a function of the raw row.
+    """
+
+    t: int
+    release: Release | None
+    reward: float
+
+
+class Steps(Sequence[Step]):
+    """The steps of a block of rows.
+
+    Attributes
+    ----------
+    releases : the releases made within the block, in order. Publishable.
+    rewards : (n,) array, one reward a row. Curator only.
+    """
+
+    def __init__(self, first: int, rewards: FloatArray, releases: dict[int, Release]) -> None:
+        self._first = first
+        self.rewards = rewards
+        self._at = releases
+
+    @property
+    def releases(self) -> list[Release]:
+        """The releases made within the block, in order. Publishable."""
+        return list(self._at.values())
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @overload
+    def __getitem__(self, i: int) -> Step: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Step]: ...
+    def __getitem__(self, i: int | slice) -> Step | list[Step]:
+        if isinstance(i, slice):
+            return [self[j] for j in range(*i.indices(len(self)))]
+        j = range(len(self))[i]
+        t = self._first + j
+        return Step(t, self._at.get(t), float(self.rewards[j]))
+
+
+class Stream:
+    """Feed rows to a processor; get private releases, and live regret for the curator.
+
+    Parameters
+    ----------
+    processor : the algorithm, e.g. `PrivateFPL`. It belongs to this stream from now on.
+    row_norm : rows longer than this are scaled onto the ball of this radius.
+        Public. Gram matrices, eigenvalues and rewards are in units of its square.
+    bounds : public ranges of the features, mapped into that ball: ``(lower,
+        upper)`` or a mapping by name. See `Admission`.
+    features : names of the features. Left out, they are those of the first
+        row if it is a mapping or a named tuple.
+    on_bad_row : ``"raise"`` stops at a row that is not all numbers, before
+        anything changes; ``"zero"`` absorbs a zero row in its place.
+    regret : a `RegretLog`; None keeps none (rewards are not computed and no
+        d x d matrix is held beyond the processor's own).
+    seed : integer for reproducible noise, for tests and scenarios: not private
+        against whoever knows it. Left out, the key is fresh from the system.
+    key : 32 secret bytes instead of a fresh key.
+
+    Raises
+    ------
+    BadParameter
+        If a parameter is outside its domain.
+    """
+
+    def __init__(
+        self,
+        processor: Processor,
+        *,
+        row_norm: float = 1.0,
+        bounds: Bounds | None = None,
+        features: Sequence[str] | None = None,
+        on_bad_row: OnBadRow = "raise",
+        regret: RegretLog | Literal["exact"] | None = "exact",
+        seed: int | None = None,
+        key: bytes | None = None,
+    ) -> None:
+        if not isinstance(processor, Processor):
+            raise BadParameter(f"processor={processor!r} is not a processor; pass e.g. PrivateFPL(...)")
+        if isinstance(regret, str) and regret != "exact":
+            raise BadParameter(f"regret={regret!r} must be a RegretLog, 'exact' or None")
+        if seed is None:
+            seed = getattr(processor, "seed", None)
+        if seed is not None and key is not None:
+            raise BadParameter("give seed= or key=, not both")
+        self._randomness = Randomness(key) if seed is None else Randomness.from_seed(seed)
+        self._processor = processor
+        self._gate = Admission(
+            row_norm=row_norm, bounds=bounds, features=features, on_bad_row=on_bad_row, n_features=processor.n_features
+        )
+        self._log = RegretLog() if isinstance(regret, str) else regret
+        self._started = False
+        self._release: Release | None = None
+        self._scoring: FloatArray | None = None
+        if self._gate.n_features is not None:
+            self._start()
+
+    # -- what users read ------------------------------------------------------------
+
+    @property
+    def t(self) -> int:
+        """Rows seen."""
+        return self._processor.t
+
+    @property
+    def processor(self) -> Processor:
+        """The algorithm at work."""
+        return self._processor
+
+    @property
+    def features(self) -> tuple[str, ...] | None:
+        """Names of the features, if rows are named."""
+        return self._gate.features
+
+    @property
+    def row_norm(self) -> float:
+        """Norm onto which longer rows are scaled."""
+        return self._gate.row_norm
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised for all releases of this stream together."""
+        promised = self._processor.guarantee
+        return promised.seeded() if self._randomness.is_seeded else promised
+
+    @property
+    def release(self) -> Release | None:
+        """The latest release, or None before the first."""
+        return self._release
+
+    @property
+    def subspace(self) -> Subspace:
+        """The subspace in play: of the latest release, or the first coordinate axes before it."""
+        if self._release is not None:
+            return self._release.subspace
+        if self._gate.n_features is None:
+            raise BadParameter("the number of features is not known yet; push a row, or give n_features=")
+        return Subspace.first_axes(self._gate.n_features, self._processor.n_components)
+
+    @property
+    def regret(self) -> RegretLog:
+        """The exact regret log. Curator only."""
+        if self._log is None:
+            raise BadParameter("this stream keeps no regret; leave out regret=None")
+        return self._log
+
+    @property
+    def keeps_regret(self) -> bool:
+        """False if the stream was made with ``regret=None``."""
+        return self._log is not None
+
+    @property
+    def bad_rows(self) -> int:
+        """Rows absorbed as zero rows because they were bad. Curator only: it depends on raw rows."""
+        return self._gate.bad_rows
+
+    # -- what users do --------------------------------------------------------------
+
+    def push(self, row: Any) -> Step:
+        """Feed one row.
+
+        Parameters
+        ----------
+        row : 1-D array or sequence of numbers, mapping from feature name to
+            number, or named tuple.
+
+        Returns
+        -------
+        Step : with a release if one was due.
+
+        Raises
+        ------
+        BadRow
+            If the row is bad and ``on_bad_row="raise"``. Nothing has changed.
+        HorizonReached
+            If the processor takes no more rows. Nothing has changed.
+        """
+        with self._first_row():
+            admitted, bad = self._gate.row(row, self.t + 1)
+            self._start()
+        return self._push(admitted, bad)[0]
+
+    def push_many(self, rows: Any) -> Steps:
+        """Feed a block of rows: the same releases as one by one, bit for bit.
+
+        Parameters
+        ----------
+        rows : (n, d) array or sequence of rows.
+
+        Returns
+        -------
+        Steps : a sequence of `Step` with ``.releases`` and ``.rewards``.
+
+        Raises
+        ------
+        BadRow
+            If a row is bad and ``on_bad_row="raise"``. No row was absorbed.
+        HorizonReached
+            If the processor cannot take all of them. No row was absorbed.
+        """
+        with self._first_row():
+            if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
+                rows = self._gate.table(rows)
+            if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub":
+                admitted, bad = self._gate.block(rows, self.t + 1)
+            else:
+                admitted, bad = self._one_by_one(rows)
+            if admitted.shape[0]:
+                self._start()
+        return self._push(admitted, bad)
+
+    def run(self, rows: Iterable[Any]) -> Iterator[Step]:
+        """Feed rows from any iterable, lazily; yield a `Step` a row.
+
+        Parameters
+        ----------
+        rows : arrays, mappings, named tuples, ``(mapping, target)`` pairs as
+            river's datasets give them (the target is left out), or a source
+            of `streampca.sources`, whose feature names and bounds are taken
+            over if this stream has none.
+        """
+        if isinstance(rows, RowSource):
+            yield from self._run_source(rows)
+            return
+        for row in rows:
+            pair = isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], dict)
+            yield self.push(row[0] if pair else row)
+
+    # -- how it works ---------------------------------------------------------------
+
+    def _run_source(self, source: RowSource) -> Iterator[Step]:
+        self.adopt(source)
+        for block in source.blocks():
+            try:
+                with self._first_row():
+                    admitted, bad = self._gate.block(block, self.t + 1)
+                    self._start()
+            except BadRow:
+                for row in block:  # the rows before the bad one are not lost
+                    yield self.push(row)
+                continue
+            start = 0
+            while start < len(admitted):
+                # One release at a time, so that memory does not grow with the block; past the
+                # horizon one row is offered, which raises.
+                take = max(1, min(len(admitted) - start, self._processor.rows_until_release))
+                yield from self._push(admitted[start : start + take], bad if start == 0 else 0)
+                start += take
+
+    def adopt(self, source: RowSource) -> None:
+        """Take feature names and public bounds over from a source, where the stream has none."""
+        if source.bounds is not None:
+            self._gate.give_bounds(source.bounds)
+        if source.features and self._gate.features is None:
+            self._gate.fix(source.features)
+
+    def _one_by_one(self, rows: Any) -> tuple[FloatArray, int]:
+        admitted, bad = [], 0
+        for i, row in enumerate(rows):
+            one, is_bad = self._gate.row(row, self.t + 1 + i)
+            admitted.append(one)
+            bad += is_bad
+        if not admitted:
+            return np.empty((0, self._gate.n_features or 0)), 0
+        return np.concatenate(admitted), bad
+
+    @contextmanager
+    def _first_row(self) -> Iterator[None]:
+        """Let a bad first row leave no trace: the features it would have fixed are forgotten."""
+        before = self._gate.n_features, self._gate.features
+        try:
+            yield
+        except StreamPCAError:
+            if not self._started:
+                self._gate.n_features, self._gate.features = before
+            raise
+
+    def _start(self) -> None:
+        if not self._started:
+            assert self._gate.n_features is not None
+            self._processor.bind(self._gate.n_features, self._randomness)
+            if self._log is not None:
+                self._log.start(self._processor, lambda: self.subspace, self.row_norm)
+            self._started = True
+
+    def _push(self, admitted: FloatArray, bad: int) -> Steps:
+        count, first = admitted.shape[0], self.t + 1
+        left = self._processor.rows_left
+        if left is not None and count > left:
+            raise HorizonReached(
+                f"{count} rows given, but the horizon of {self.t + left} rows leaves room for {left}: noise is "
+                "calibrated for no more; use horizon=None for a stream of unknown length"
+            )
+        self._gate.bad_rows += bad
+        rewards = np.full(count, np.nan)
+        releases: dict[int, Release] = {}
+        start = 0
+        while start < count:
+            take = min(count - start, self._processor.rows_until_release)
+            if self._log is not None:
+                take = min(take, self._log.rows_until_record)
+            rows = admitted[start : start + take]
+            scores = None if self._log is None else self._score(rows)
+            release = self._processor.absorb(rows)
+            if release is not None:
+                self._publish(release)
+                releases[self.t] = release
+            if self._log is not None and scores is not None:
+                self._log.observe(rows, scores)
+                rewards[start : start + take] = scores * self.row_norm**2
+            start += take
+        return Steps(first, rewards, releases)
+
+    def _publish(self, release: Release) -> None:
+        release.for_rows(self.row_norm, self.features)
+        if self._randomness.is_seeded:
+            release.guarantee = release.guarantee.seeded()
+        self._release = release
+        self._scoring = None
+
+    def _score(self, rows: FloatArray) -> FloatArray:
+        """Rewards of rows on the subspace in play.
+
+        The basis is rounded to multiples of 2**-30, which makes the products
+        with lattice rows exact: rewards do not depend on block sizes.
+        """
+        if self._scoring is None:
+            self._scoring = np.rint(self.subspace.basis * _SCORE_GRID) / _SCORE_GRID
+        products = rows @ self._scoring
+        products *= products
+        scores: FloatArray = products.sum(axis=1)
+        return scores
