@@ -107,15 +107,15 @@ def digest(rows: FloatArray) -> str:
 def checked_rows(rows: Any) -> FloatArray:
     """Return the rows as a 2-D float array, or raise one clear error."""
     try:
-        rows = np.asarray(rows, dtype=np.float64)
+        checked: FloatArray = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError) as problem:
         raise BadRow(f"rows are not all numbers ({problem}); give an (n, d) array of finite numbers") from problem
-    if rows.ndim != 2 or 0 in rows.shape:
-        raise BadParameter(f"rows of shape {rows.shape} given; (n, d) with n >= 1 and d >= 1 expected")
-    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if checked.ndim != 2 or 0 in checked.shape:
+        raise BadParameter(f"rows of shape {checked.shape} given; (n, d) with n >= 1 and d >= 1 expected")
+    bad = np.flatnonzero(~np.isfinite(checked).all(axis=1))
     if bad.size:
         raise BadRow(f"row {bad[0]} is not finite; mend or drop it before the release")
-    return rows
+    return checked
 
 
 def check_components(n_components: int | None, n_features: int | None = None) -> None:
