@@ -45,10 +45,12 @@ class Mechanism(ABC):
 
     Attributes
     ----------
-    n_components : dimension of the released subspace.
+    n_components : dimension of the released subspace; None where the mechanism finds it.
+    n_features : number of features, or None for that of the rows.
     """
 
     n_components: int | None
+    n_features: int | None = None
 
     @property
     @abstractmethod
@@ -88,7 +90,12 @@ class Mechanism(ABC):
             If a row is not finite. Nothing was drawn or released.
         """
         rows = checked_rows(rows)
-        check_components(self.n_components, rows.shape[1])
+        if self.n_features not in (None, rows.shape[1]):
+            raise BadParameter(
+                f"the mechanism was made for n_features={self.n_features}, the rows have {rows.shape[1]}"
+            )
+        if self.n_components is not None:
+            check_components(self.n_components, rows.shape[1])
         if t is not None and (isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < rows.shape[0]):
             raise BadParameter(f"t={t!r} must be an integer of at least the {rows.shape[0]} rows given")
         rows = self._admit(rows)
@@ -118,11 +125,16 @@ def checked_rows(rows: Any) -> FloatArray:
     return checked
 
 
-def check_components(n_components: int | None, n_features: int | None = None) -> None:
-    """Raise `BadParameter` unless n_components is an integer of 1 .. n_features (None means unknown)."""
-    if n_components is None:
+def check_components(n_components: object, n_features: object = None) -> None:
+    """Raise `BadParameter` unless 1 <= n_components <= n_features (None: not known yet)."""
+    _check_count("n_components", n_components)
+    if n_features is None:
         return
-    if isinstance(n_components, bool) or not isinstance(n_components, (int, np.integer)) or n_components < 1:
-        raise BadParameter(f"n_components={n_components!r} must be an integer of at least 1")
-    if n_features is not None and n_components > n_features:
-        raise BadParameter(f"n_components={n_components} exceeds the {n_features} features; ask for fewer components")
+    _check_count("n_features", n_features)
+    if n_components > n_features:  # type: ignore[operator]
+        raise BadParameter(f"n_components={n_components} exceeds n_features={n_features}; ask for fewer components")
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise BadParameter(f"{name}={value!r} must be an integer of at least 1")

@@ -24,6 +24,7 @@ class GaussianCovariance(CovarianceMechanism):
     epsilon, delta : the budget, with delta > 0.
     adjacency : ``"zero-out"`` or ``"replace"``.
     project : ``None``, ``"psd"`` or ``"auto"``; see `CovarianceMechanism`.
+    n_features : number of features, or None for that of the rows.
 
     Notes
     -----
@@ -45,9 +46,10 @@ class GaussianCovariance(CovarianceMechanism):
     delta: float
     adjacency: Adjacency = "zero-out"
     project: Projection = None
+    n_features: int | None = None
 
     def __post_init__(self) -> None:
-        check_components(self.n_components)
+        check_components(self.n_components, self.n_features)
         check_projection(self.project)
         _ = self.sigma
 

@@ -30,6 +30,7 @@ class MatrixLaplaceCovariance(CovarianceMechanism):
     epsilon : the budget; delta is 0.
     adjacency : ``"zero-out"`` or ``"replace"``.
     project : ``None``, ``"psd"`` or ``"auto"``; see `CovarianceMechanism`.
+    n_features : number of features, or None for that of the rows.
 
     Notes
     -----
@@ -53,9 +54,10 @@ class MatrixLaplaceCovariance(CovarianceMechanism):
     epsilon: float
     adjacency: Adjacency = "zero-out"
     project: Projection = None
+    n_features: int | None = None
 
     def __post_init__(self) -> None:
-        check_components(self.n_components)
+        check_components(self.n_components, self.n_features)
         check_projection(self.project)
         Budget(self.epsilon, 0.0, self.adjacency)
 

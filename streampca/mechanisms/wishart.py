@@ -33,6 +33,7 @@ class WishartCovariance(CovarianceMechanism):
     n_components : dimension of the released subspace.
     epsilon, delta : the budget, with delta > 0.
     adjacency : ``"zero-out"`` or ``"replace"``.
+    n_features : number of features, or None for that of the rows.
 
     Notes
     -----
@@ -52,9 +53,10 @@ class WishartCovariance(CovarianceMechanism):
     epsilon: float
     delta: float
     adjacency: Adjacency = "zero-out"
+    n_features: int | None = None
 
     def __post_init__(self) -> None:
-        check_components(self.n_components)
+        check_components(self.n_components, self.n_features)
         if Budget(self.epsilon, self.delta, self.adjacency).delta <= 0.0:
             raise BadParameter(
                 f"delta={self.delta!r} must be in (0, 1): one-sided Wishart noise has no pure epsilon guarantee; "

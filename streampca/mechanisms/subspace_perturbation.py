@@ -1,0 +1,168 @@
+"""Noise on the projector, by propose-test-release (Dwork, Talwar, Thakurta and Zhang 2014, Algorithm 2), corrected."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from scipy.special import ndtri
+
+from streampca.errors import BadParameter
+from streampca.linalg.eigen import top_eigh
+from streampca.linalg.lattice import GramAccumulator
+from streampca.linalg.svec import svec, svec_size, unpack_entries, unsvec
+from streampca.linalg.types import FloatArray
+from streampca.mechanisms.base import SCOPE, Draws, Mechanism, check_components
+from streampca.mechanisms.covariance import coarsen
+from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
+from streampca.release import Release
+
+#: How many rows' worth a row may move the k-th eigengap.
+_MOVES = {"zero-out": 1.0, "replace": 2.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubspacePerturbation(Mechanism):
+    """A private subspace with noise that shrinks with the eigengap.
+
+    The gap between eigenvalues k and k + 1 is measured privately. If it is
+    large, noise goes on the projector; if not, the Gram matrix is released
+    with Gaussian noise instead, at the same price. Which of the two happened
+    is in ``release.details["released"]``, ``"projector"`` or ``"gram"``.
+
+    Parameters
+    ----------
+    n_components : dimension of the released subspace, less than n_features.
+    epsilon, delta : the budget, with delta > 0.
+    adjacency : ``"zero-out"`` or ``"replace"``.
+    gap_share : share of mu**2 spent on measuring the gap.
+    failure_share : share of delta spent on an overestimated gap.
+    n_features : number of features, or None for that of the rows.
+
+    Notes
+    -----
+    Everything is released, the measured gap included: (epsilon, delta)-DP
+    per row; mu-GDP with ``mu**2 = mu1**2 + mu2**2``, plus ``delta1``.
+
+    1. A row moves the gap by at most 1 (zero-out; 2 under replace), by Weyl,
+       so ``gap + N(0, 1 / mu1**2)`` is mu1-GDP. Less ``z / mu1``, z the upper
+       delta1-quantile, it is a g that exceeds the gap with probability delta1.
+    2. Along ``G + s a a^T`` the projector moves at Frobenius speed at most
+       ``sqrt(2) |P a| |(1 - P) a| / gap <= 1 / (sqrt(2) gap)`` and the gap
+       falls at speed at most 1. So, where g does not exceed the gap, the row
+       moves the projector by at most ``ln(g / (g - 1)) / sqrt(2)``, and
+       svec-GOE noise of that over mu2 is mu2-GDP (replace:
+       ``ln(g / (g - 2)) / sqrt(2)``).
+    3. If g <= 2 (4 under replace) the mu2-GDP Gaussian mechanism runs instead.
+       Given g, one branch runs, so the two compose with step 1.
+
+    The printed algorithm never refuses, and squares a noise scale that may be
+    negative: it has no guarantee (`streampca.reference`).
+
+    Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Section 3.4.
+    """
+
+    n_components: int
+    epsilon: float
+    delta: float
+    adjacency: Adjacency = "zero-out"
+    gap_share: float = 0.1
+    failure_share: float = 0.1
+    n_features: int | None = None
+
+    def __post_init__(self) -> None:
+        check_components(self.n_components, self.n_features)
+        for name in ("gap_share", "failure_share"):
+            value = getattr(self, name)
+            if not (isinstance(value, (int, float)) and 0.0 < value < 1.0):
+                raise BadParameter(f"{name}={value!r} must be in (0, 1), e.g. 0.1")
+        _ = self.mu
+
+    @cached_property
+    def mu(self) -> float:
+        """Gaussian-DP parameter of the gap and the noise together."""
+        Budget(self.epsilon, self.delta, self.adjacency)
+        return Budget(self.epsilon, self.delta * (1.0 - self.failure_share), self.adjacency).mu
+
+    @property
+    def failure(self) -> float:
+        """Probability that the gap is overestimated, delta1."""
+        return self.delta * self.failure_share
+
+    @property
+    def gap_std(self) -> float:
+        """Sd of the noise in the measured gap, but for the allowance for rounding."""
+        return _MOVES[self.adjacency] / (self.mu * math.sqrt(self.gap_share))
+
+    @property
+    def _mu2(self) -> float:
+        return self.mu * math.sqrt(1.0 - self.gap_share)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """(epsilon, delta)-DP, mu-GDP but for an event of probability delta1, for one release of one data set."""
+        return gaussian_guarantee(
+            self.mu,
+            self.epsilon,
+            self.delta,
+            adjacency=self.adjacency,
+            scope=SCOPE,
+            theorem="propose-test-release on the eigengap, then Gaussian noise on the projector or the Gram matrix",
+            citation="after Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 2",
+            slack=self.failure,
+        )
+
+    def _release(self, rows: FloatArray, draws: Draws, guarantee: Guarantee, t: int) -> Release:
+        (n_rows, d), k = rows.shape, self.n_components
+        if k >= d:
+            raise BadParameter(f"n_components={k} must be below the {d} features: the whole space has no eigengap")
+        gram = GramAccumulator(d)
+        gram.add(rows)
+        values, basis = top_eigh(unpack_entries(gram.plus(), d), k + 1)
+        # Computed eigenvalues are exact to within this (backward stability of the symmetric eigensolver,
+        # with a factor of 16 to spare), and n_rows and d are public.
+        rounding = 16.0 * d * n_rows * 2.0**-52
+        moves = _MOVES[self.adjacency]
+        gap_std = self.gap_std * (moves + 2.0 * rounding) / moves
+        noisy = values[k - 1] - values[k] + gap_std * draws.stream("gap").normal(0, 1)
+        gap = float(coarsen(noisy, gap_std)[0])
+        bound = gap - float(-ndtri(self.failure)) * gap_std - rounding - 2.0**-19 * gap_std
+        details = {"mechanism": type(self).__name__, "rows": n_rows, "gap": gap, "gap_std": gap_std}
+        goe = draws.stream("noise").normal(0, svec_size(d))
+        if bound <= 2.0 * moves:
+            sigma = Budget(self.epsilon, self.delta, self.adjacency).gram_sensitivity / self._mu2
+            return Release(
+                t=t,
+                n_components=k,
+                guarantee=guarantee,
+                packed_gram=coarsen(gram.plus(sigma * goe), sigma),
+                noise_std=sigma,
+                details={**details, "released": "gram"},
+            )
+        top = basis[:, :k]
+        # Each computed projector is within 2 sqrt(k) rounding / gap of the true one.
+        sigma = (projector_shift(bound, self.adjacency) + 4.0 * math.sqrt(k) * rounding / (bound - moves)) / self._mu2
+        noisy_projector = coarsen(svec(top @ top.T) + sigma * goe, sigma)
+        return Release(
+            t=t,
+            n_components=k,
+            guarantee=guarantee,
+            basis=top_eigh(unsvec(noisy_projector, d), k)[1],
+            details={**details, "released": "projector", "projector_noise_std": sigma},
+        )
+
+
+def projector_shift(bound: float, adjacency: Adjacency = "zero-out") -> float:
+    """Bound how far one row moves the top-k projector, in Frobenius norm.
+
+    Parameters
+    ----------
+    bound : lower bound on the gap of eigenvalues k and k + 1, above 1 (2 under replace).
+    adjacency : ``"zero-out"`` or ``"replace"``.
+    """
+    moves = _MOVES[adjacency]
+    if not bound > moves:
+        raise BadParameter(f"bound={bound!r} must be above {moves:g}: a row could close a smaller gap")
+    return -math.log1p(-moves / bound) / math.sqrt(2.0)
