@@ -65,6 +65,13 @@ class Mechanism(ABC):
         """Bring each finite row into the mechanism's domain. Acts on each row by itself; idempotent."""
         return onto_ball(rows)
 
+    def check(self, n_features: int) -> None:
+        """Raise `BadParameter` unless rows of so many features fit the parameters."""
+        if self.n_features not in (None, n_features):
+            raise BadParameter(f"the mechanism was made for n_features={self.n_features}, the rows have {n_features}")
+        if self.n_components is not None:
+            check_components(self.n_components, n_features)
+
     def release(self, rows: FloatArray, randomness: Randomness | None = None, *, t: int | None = None) -> Release:
         """Release the data set once.
 

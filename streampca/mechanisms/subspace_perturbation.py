@@ -30,7 +30,8 @@ class SubspacePerturbation(Mechanism):
     The gap between eigenvalues k and k + 1 is measured privately. If it is
     large, noise goes on the projector; if not, the Gram matrix is released
     with Gaussian noise instead, at the same price. Which of the two happened
-    is in ``release.details["released"]``, ``"projector"`` or ``"gram"``.
+    is in ``release.details["released"]``, ``"projector"`` or ``"gram"``; the
+    measured gap is there too, in units of row_norm**2.
 
     Parameters
     ----------
@@ -114,10 +115,17 @@ class SubspacePerturbation(Mechanism):
             slack=self.failure,
         )
 
+    def check(self, n_features: int) -> None:
+        """Raise `BadParameter` unless rows of so many features fit the parameters, with one to spare."""
+        super().check(n_features)
+        if self.n_components >= n_features:
+            raise BadParameter(
+                f"n_components={self.n_components} must be below the {n_features} features: "
+                "the whole space has no eigengap"
+            )
+
     def _release(self, rows: FloatArray, draws: Draws, guarantee: Guarantee, t: int) -> Release:
         (n_rows, d), k = rows.shape, self.n_components
-        if k >= d:
-            raise BadParameter(f"n_components={k} must be below the {d} features: the whole space has no eigengap")
         gram = GramAccumulator(d)
         gram.add(rows)
         values, basis = top_eigh(unpack_entries(gram.plus(), d), k + 1)

@@ -25,7 +25,8 @@ class WishartCovariance(CovarianceMechanism):
     """Gram matrix plus Wishart noise: the release is positive semidefinite.
 
     The noise is PSD with mean ``degrees * scale`` times the identity, which is
-    public and left in; it does not move the subspace. Where PSD output is not
+    public (both are in ``release.details``, the scale in units of
+    row_norm**2) and left in; it does not move the subspace. Where PSD output is not
     needed, `GaussianCovariance` has some 3 times less noise.
 
     Parameters
