@@ -1,0 +1,149 @@
+"""A fast parse of plain CSV text that gives up rather than guess.
+
+pandas reads a short row as missing values, drops the end of a long one when
+columns are chosen, and has its own views on NUL and byte order marks. So the
+layout is checked here first, row by row, and pandas only turns cells into
+numbers; anything unusual is left to the exact reader (`csv_rows`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streampca.linalg.types import FloatArray
+from streampca.sources.csv_cells import MISSING
+
+_NEWLINE = 10
+_BOM = b"\xef\xbb\xbf"
+
+
+class FastParser:
+    """Parses pieces of a file whose rows all have `width` cells.
+
+    Parameters
+    ----------
+    width : cells in a row.
+    places : positions of the wanted cells, in the order wanted.
+    delimiter : one ASCII character.
+    """
+
+    def __init__(self, width: int, places: Sequence[int], delimiter: str) -> None:
+        self.width = width
+        self._delimiter = ord(delimiter)
+        mark = re.escape(delimiter).encode()
+        # A whole cell in quotes that needed none: no delimiter, quote or line end inside.
+        self._quoted = re.compile(rb"(?<![^\r\n" + mark + rb'])"([^"\r\n' + mark + rb']*)"(?![^\r\n' + mark + rb"])")
+        inside = sorted(places)
+        self._reads_last = width - 1 in places
+        self._order = None if inside == list(places) else [inside.index(place) for place in places]
+        # Missing values are matched before spaces are stripped, so the common padded forms are listed.
+        missing = [padded for cell in sorted(MISSING) for padded in (cell, f" {cell}", f"{cell} ")]
+        self._options: dict[str, Any] = {
+            "sep": delimiter,
+            "header": None,
+            "names": range(width),
+            "usecols": inside if len(inside) < width else None,
+            "index_col": False,
+            "dtype": np.float64,
+            "keep_default_na": False,
+            "na_values": missing,
+            "low_memory": False,
+            **_exact_floats(),
+        }
+
+    def parse(self, piece: bytes, *, nan: bool) -> FloatArray | None:
+        """The chosen cells of a piece of whole lines, or None if it must be read with care.
+
+        Parameters
+        ----------
+        piece : UTF-8 text that ends where a row ends.
+        nan : whether values that are missing or infinite are let through.
+        """
+        piece = self._plain(piece)
+        if not piece:
+            return None
+        text = np.frombuffer(piece, dtype=np.uint8)
+        count = int(np.count_nonzero(text == _NEWLINE))
+        if np.count_nonzero(text == self._delimiter) != count * (self.width - 1):
+            return None
+        try:
+            rows = self._cells(piece)
+        except (ValueError, OverflowError):
+            return None
+        if rows.shape[0] != count:
+            return None
+        finite = bool(np.isfinite(rows).all())
+        if not (finite or nan):
+            return None
+        # The number of cells is right in all, so a long row takes a short one, and that one's last
+        # cell is missing: if the last column was read and is whole, no row can be either.
+        if (finite and self._reads_last) or self._even(text, count):
+            return rows
+        return None
+
+    def _plain(self, piece: bytes) -> bytes:
+        """The piece without needless quotes and with a final line end; empty if it is not plain."""
+        if piece.startswith(_BOM) or b"\0" in piece:
+            return b""
+        if b"\r" in piece and piece.count(b"\r") != piece.count(b"\r\n"):
+            return b""
+        if b'"' in piece:
+            # With one column, an empty cell in quotes would turn into a blank line.
+            if self.width == 1:
+                return b""
+            piece = self._quoted.sub(rb"\1", piece)
+            if b'"' in piece:
+                return b""
+        return piece if piece.endswith(b"\n") else piece + b"\n"
+
+    def _even(self, text: npt.NDArray[np.uint8], count: int) -> bool:
+        """Whether each line has `width` cells, given that there are as many cells as that takes."""
+        if self.width == 1:
+            return True
+        ends = np.flatnonzero(text == _NEWLINE)
+        marks = np.flatnonzero(text == self._delimiter).reshape(count, self.width - 1)
+        return bool((marks[:, -1] < ends).all() and (marks[1:, 0] > ends[:-1]).all())
+
+    def _cells(self, piece: bytes) -> FloatArray:
+        import pandas as pd
+
+        read_csv: Any = pd.read_csv  # the options are typed one by one, the dictionary is not
+        values: FloatArray = read_csv(_Feed(piece), **self._options).to_numpy(dtype=np.float64)
+        if self._order is not None:
+            values = values[:, self._order]
+        return np.ascontiguousarray(values)
+
+
+class _Feed:
+    """The least that pandas reads from: bytes in, without a detour through text."""
+
+    def __init__(self, piece: bytes) -> None:
+        self._piece = piece
+        self._at = 0
+
+    def read(self, size: int = -1) -> bytes:
+        end = len(self._piece) if size < 0 else self._at + size
+        part = self._piece[self._at : end]
+        self._at += len(part)
+        return part
+
+    def __iter__(self) -> _Feed:
+        return self
+
+    def __next__(self) -> bytes:
+        raise StopIteration
+
+
+@functools.cache
+def _exact_floats() -> dict[str, str]:
+    """The option for correctly rounded numbers, where pandas does not round so by itself."""
+    import pandas as pd
+
+    major, minor = (int(part) for part in pd.__version__.split(".")[:2])
+    return {} if (major, minor) >= (3, 1) else {"float_precision": "round_trip"}

@@ -1,0 +1,197 @@
+"""The fast parser and the exact reader agree on every file: same rows bit by bit, same error."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from streampca.errors import SourceError
+from streampca.sources import csv_rows, from_csv
+from streampca.sources.csv_cells import number
+from streampca.sources.csv_fast import FastParser
+
+ODD_CELLS = [
+    "1_000", "0x10", "NA", "", " 3 ", "1e5", "nan", "-NaN", "inf", "-Infinity", "True", " NA", "NA ", " NA ",
+    "1e999", "1e-400", "+5", "-.5", "3.", ".", "e5", "1e", "1e+", "--1", "1,0", '"2"', '""', '"a,b"', '"1\n2"',
+    '" 4 "', '"x""y"', '5"', "1\x002", "\x00", "１２", "\ufeff7", "\xa01", "\x1c1", "\v1", "1\f", "\t1", "1\t",
+    "   ", "null", "None", "<NA>", "N/A", "1 2", "1;2", "#1", "1d5", "0.1000000000000000055511151231257827",
+    "9007199254740993", "4.9406564584124654e-324", "1" + "0" * 330, "0" * 400 + "1",
+    "179769313486231580793728971405301e276", "2.2250738585072011e-308", "-0", "1e0000000000000000005", "é",
+    "1.5f", "0b1", "1.2.3", "1e5.0", "infinit", "nan(1)", "1n", "Inf", "NaN", "-nan", "1E5", "1e-5", "'1'", "\\N",
+    "%", "1\r", "\r1", "1\r\n2",
+]  # fmt: skip
+
+
+def read(path: Path, **options: object) -> tuple[bytes, int, str | None]:
+    """All rows as bytes (one NaN for all NaNs), how many, and the message they end with."""
+    rows: list[np.ndarray] = []
+    try:
+        for block in from_csv(path, **options).blocks():  # type: ignore[arg-type]
+            assert block.flags.c_contiguous
+            assert block.dtype == np.float64
+            assert block.shape[0] > 0
+            rows.extend(block)
+        message = None
+    except SourceError as error:
+        message = str(error)
+    data = np.array(rows)
+    data[np.isnan(data)] = np.nan
+    return data.tobytes(), len(rows), message
+
+
+def both(path: Path, **options: object) -> tuple[tuple[bytes, int, str | None], ...]:
+    parse = FastParser.parse
+    fast = read(path, **options)
+    try:
+        FastParser.parse = lambda self, piece, *, nan: None  # type: ignore[method-assign]
+        exact = read(path, **options)
+    finally:
+        FastParser.parse = parse  # type: ignore[method-assign]
+    return fast, exact
+
+
+@pytest.mark.parametrize("missing", ["raise", "nan"])
+@pytest.mark.parametrize("cell", ODD_CELLS)
+def test_odd_cells(tmp_path: Path, cell: str, missing: str) -> None:
+    for name, line in {"first": f"{cell},1,2", "middle": f"1,{cell},2", "last": f"1,2,{cell}", "only": cell}.items():
+        width = 1 if name == "only" else 3
+        good = ",".join(["0.1"] * width)
+        path = tmp_path / f"{name}.csv"
+        path.write_bytes(f"{good}\n{line}\n{good}\n{good}".encode())
+        fast, exact = both(path, header=False, missing=missing)
+        assert fast == exact
+
+
+CELLS = st.one_of(
+    st.sampled_from(ODD_CELLS),
+    st.sampled_from(["1", "2.5", "-3e2", "0.1", "NA", "", "inf"]),
+    st.floats().map(repr),
+    st.text(st.sampled_from(list('0123456789.eE+-_ \t"\r\n,naif\x00')), max_size=6),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(CELLS, min_size=1, max_size=4), min_size=1, max_size=6),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.booleans(),
+    st.sampled_from(["raise", "nan"]),
+    st.sampled_from([None, [0], [1, 0], [-1]]),
+    st.sampled_from([",", ";", " ", "\t"]),
+)
+@example([["1", "2", ""], ["1", "2"]], "\n", True, "nan", None, ",")
+@example([["1", "2", "3"], ["1", "2"], ["1", "2", "3", ""]], "\n", True, "nan", None, ",")
+@example([["1", "2", "3"], ["1", "2", "3", "4"], ["1", "2"]], "\n", True, "nan", [0], ",")
+@example([["1", "2", "3"], ["1", "2", "3", "4"], ["1", "2"]], "\n", True, "raise", [-1], ",")
+@example([["1", "2"], ["3"], ["4", "5", "6"], ["7", "8"]], "\n", True, "raise", None, ",")
+def test_any_text(
+    tmp_path_factory: pytest.TempPathFactory,
+    table: list[list[str]],
+    end: str,
+    final: bool,
+    missing: str,
+    columns: list[int] | None,
+    delimiter: str,
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "any.csv"
+    path.write_bytes((end.join(delimiter.join(line) for line in table) + (end if final else "")).encode())
+    if columns == [-1]:
+        columns = [len(table[0]) - 1]
+    fast, exact = both(path, header=False, missing=missing, columns=columns, delimiter=delimiter)
+    assert fast == exact
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(*[st.floats(allow_nan=False, allow_infinity=False)] * 3), min_size=1, max_size=50), st.booleans()
+)
+def test_numbers_come_back_bit_by_bit(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[float, ...]], quoted: bool
+) -> None:
+    path = tmp_path_factory.mktemp("bits") / "bits.csv"
+    form = '"{!r}"' if quoted else "{!r}"
+    path.write_text("\n".join(",".join(form.format(value) for value in row) for row in rows))
+    taken: list[bool] = []
+    parse = FastParser.parse
+
+    def spy(self: FastParser, piece: bytes, *, nan: bool) -> np.ndarray | None:
+        made = parse(self, piece, nan=nan)
+        taken.append(made is not None)
+        return made
+
+    try:
+        FastParser.parse = spy  # type: ignore[method-assign]
+        blocks = list(from_csv(path, header=False).blocks())
+    finally:
+        FastParser.parse = parse  # type: ignore[method-assign]
+    assert taken
+    assert all(taken)  # plain files do take the fast path, quotes or not
+    assert np.concatenate(blocks).tobytes() == np.array(rows).tobytes()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.decimals(allow_nan=False, allow_infinity=False).map(str) | st.floats(allow_nan=False).map(str))
+def test_a_number_is_what_python_reads(text: str) -> None:
+    value = number(text)
+    assert value is not None
+    assert struct.pack("d", value) == struct.pack("d", float(text))
+
+
+@pytest.mark.parametrize(
+    ("cell", "outcome"),
+    [
+        ("1_000", None), ("0x10", None), ("True", None), ("１２", None), ("1 2", None), ("1e", None), (".", None),
+        ("NA", "missing"), ("", "missing"), ("  ", "missing"), ("nan", "missing"),
+        ("-NaN", "missing"), (" null ", "missing"),
+        (" 3 ", 3.0), ("1e5", 1e5), ("-.5", -0.5), ("3.", 3.0),
+        ("inf", np.inf), ("-Infinity", -np.inf), ("1e999", np.inf),
+    ],
+)  # fmt: skip
+def test_what_a_cell_means(tmp_path: Path, cell: str, outcome: float | str | None) -> None:
+    value = number(cell)
+    if outcome == "missing":
+        assert value is not None
+        assert np.isnan(value)
+    else:
+        assert value == outcome
+    path = tmp_path / "cell.csv"
+    path.write_text(f"a,b\n1,2\n{cell},2\n")
+    data, count, message = read(path, missing="nan")
+    if outcome is None:
+        assert count == 1
+        assert message is not None
+        assert "line 3: column 'a' is not a number" in message
+    else:
+        got = np.frombuffer(data).reshape(-1, 2)[1, 0]
+        assert message is None
+        assert np.isnan(got) if outcome == "missing" else got == outcome
+
+
+def test_a_parser_that_trusts_pandas_would_be_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: without the check of the layout, short rows pass as missing values."""
+    path = tmp_path / "short.csv"
+    path.write_text("1,2,3\n1\n1,2,3,4,5\n")
+    fast, exact = both(path, header=False, missing="nan", columns=[0, 1])
+    assert fast == exact
+    monkeypatch.setattr(FastParser, "_even", lambda *_: True)
+    fast, exact = both(path, header=False, missing="nan", columns=[0, 1])
+    assert fast != exact
+
+
+def test_pieces_of_any_size_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["1,2,3", '4,"5",6', '7,"8\n",9', "", "10,NA,12", '"13",14,15', "16,17,18"] * 3
+    path = tmp_path / "pieces.csv"
+    path.write_text("\n".join(lines))
+    expected = read(path, header=False, missing="nan")
+    assert expected[1] == 18
+    assert expected[2] is None
+    for size in (1, 2, 3, 7, 20, 50, 1000):
+        monkeypatch.setattr(csv_rows, "_PIECE", size)
+        monkeypatch.setattr(csv_rows, "_WIDEST_PIECE", size)
+        for chunk_rows in (1, 5, 100):
+            assert read(path, header=False, missing="nan", chunk_rows=chunk_rows) == expected
