@@ -11,12 +11,13 @@ Rush, Smith and Thakurta 2022, Theorem 2.1).
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameter, HorizonReached
 from streampca.linalg.types import FloatArray
 from streampca.privacy.randomness import NoiseStream
 
@@ -39,6 +40,11 @@ class PrefixSum(ABC):
     def std(self, n: int) -> float:
         """Exact sd of each coordinate of the noise in the sum of the first n inputs (n >= 1)."""
 
+    def stds(self, n: int) -> FloatArray:
+        """`std` of the sums 1..n, (n,)."""
+        self._check(n)
+        return np.array([self.std(i) for i in range(1, n + 1)])
+
     @abstractmethod
     def decoder(self, n: int) -> FloatArray:
         """Dense B (n, m): the noise of sums 1..n is B z with z standard normal. For tests."""
@@ -50,6 +56,13 @@ class PrefixSum(ABC):
     @abstractmethod
     def start(self, size: int, noise: NoiseStream) -> RunningNoise:
         """A fresh noise sequence for sums of vectors of ``size`` coordinates."""
+
+    def _validate(self) -> None:
+        for name, value in (("mu", self.mu), ("sensitivity", self.sensitivity)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
+                raise BadParameter(f"{name}={value!r} must be a positive finite number")
+        if self.horizon is not None:
+            check_length("horizon", self.horizon)
 
     def _check(self, n: int) -> None:
         if n < 1:
@@ -75,6 +88,18 @@ class RunningNoise(ABC):
     @abstractmethod
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
+
+    def _next(self, horizon: int | None) -> int:
+        """The number of the sum to be noised next; raises before anything changes."""
+        if horizon is not None and self.n >= horizon:
+            raise HorizonReached(f"the horizon of {horizon} sums is reached: the noise is calibrated for no more")
+        return self.n + 1
+
+
+def check_length(name: str, value: object) -> None:
+    """Raise `BadParameter` unless the value is a number of inputs that can be counted: 1 to 2**56."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= 2**56:
+        raise BadParameter(f"{name}={value!r} must be an integer from 1 to 2**56")
 
 
 class RunningSum:

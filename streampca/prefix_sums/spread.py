@@ -1,0 +1,85 @@
+"""Exact variance of column-normalised BLT noise at every step.
+
+The state (buffers, running noise) is a linear recursion with a scale
+that changes with t, so the variance is a scan; it is run in chunks, once, and
+remembered at the ends of chunks.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from scipy.linalg import lapack
+
+from streampca.linalg.types import FloatArray
+from streampca.prefix_sums.fitting import fit_buffers
+
+_CHUNK = 2**13
+
+
+@lru_cache(maxsize=32)
+def spread_of(horizon: int) -> Spread:
+    """The spread of the geometric BLT of a horizon, shared by all who ask."""
+    return Spread(horizon)
+
+
+class Spread:
+    """Noise sd of the geometric BLT with column normalisation, at mu = sensitivity = 1."""
+
+    def __init__(self, horizon: int) -> None:
+        self._horizon = horizon
+        self._buffers = fit_buffers(horizon)
+        # Per chunk, before its first step: Cov(total, r_i) and Var(total).
+        self._starts: list[tuple[FloatArray, float]] = [(np.zeros(self._buffers.count), 0.0)]
+        self._chunk = (-1, np.empty(0))
+
+    def std(self, n: int) -> float:
+        """Sd of the noise of sum n."""
+        index, place = divmod(n - 1, _CHUNK)
+        return float(np.sqrt(self._variances(index)[place]))
+
+    def stds(self, n: int) -> FloatArray:
+        """Sd of the noise of sums 1..n."""
+        chunks = [self._variances(index) for index in range((n - 1) // _CHUNK + 1)]
+        return np.sqrt(np.concatenate(chunks)[:n])
+
+    def _variances(self, index: int) -> FloatArray:
+        while len(self._starts) <= index:
+            self._scan(len(self._starts) - 1)
+        if self._chunk[0] != index:
+            self._scan(index)
+        return self._chunk[1]
+
+    def _scan(self, index: int) -> None:
+        """Variances of one chunk, and the start of the next.
+
+        With y the step before scaling and s its scale: the total N gains s y, so
+        Var(N) gains 2 s Cov(N, y) + s**2 Var(y), where Cov(N, y) = sum_i
+        omega^_i q_i and q_i = Cov(N, r_i) obeys q_i <- theta^_i q_i + s (1 + theta^_i Cov(y, r_i)).
+        """
+        blt = self._buffers
+        t = np.arange(index * _CHUNK + 1.0, min((index + 1) * _CHUNK, self._horizon) + 1.0)
+        scale = np.sqrt(blt.column_square(self._horizon - t + 1.0) * (1.0 + 1e-6))
+        log_pairs = blt.log_theta_hat[:, None] + blt.log_theta_hat
+        cov_yr = np.stack(
+            [-np.expm1((t[:, None] - 1.0) * log_pairs[i]) @ (blt.omega_hat / blt.gaps_hat[i]) for i in range(blt.count)]
+        )
+        before, variance = self._starts[index]
+        cov_ny, after = np.zeros(t.size), np.empty(blt.count)
+        for i in range(blt.count):
+            decay = 1.0 - blt.a_hat[i]
+            gain = scale * (1.0 + decay * cov_yr[i])
+            # q before step t, t = first..last+1: a bidiagonal solve runs the recursion.
+            q = np.concatenate([[before[i]], gain])
+            band = np.ones((2, q.size))
+            band[1] = -decay
+            q, info = lapack.dtbtrs(band, q, uplo="L")
+            assert info == 0
+            cov_ny += blt.omega_hat[i] * q[:-1]
+            after[i] = q[-1]
+        var_y = 1.0 + blt.omega_hat @ cov_yr
+        variances = variance + np.cumsum(scale * (2.0 * cov_ny + scale * var_y))
+        if len(self._starts) == index + 1 and t[-1] < self._horizon:
+            self._starts.append((after, float(variances[-1])))
+        self._chunk = (index, variances)
