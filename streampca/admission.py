@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from streampca.errors import BadParameter, BadRow
 from streampca.linalg.lattice import onto_ball
@@ -151,7 +152,7 @@ class Admission:
             if self.on_bad_row == "raise":
                 i, j = map(int, np.argwhere(~finite)[0])
                 raise BadRow(f"row {number + i}: {self._name(j)} is not finite ({rows[i, j]}); {_REMEDY}")
-            whole = finite.all(axis=1)
+            whole: npt.NDArray[np.bool_] = np.asarray(finite.all(axis=1))
             bad = int(rows.shape[0] - whole.sum())
             rows = np.where(whole[:, None], rows, 0.0)
             admitted = onto_ball(self._scaled(rows))
@@ -198,9 +199,9 @@ class Admission:
         if self.bounds is None:
             return 0.0, 1.0 / self.row_norm
         lower, upper = self._ranges(self.bounds, features, count)
-        wrong = ~(np.isfinite(lower) & np.isfinite(upper) & (lower < upper))
-        if wrong.any():
-            j = int(np.flatnonzero(wrong)[0])
+        usable = np.isfinite(lower) & np.isfinite(upper) & (lower < upper)
+        if not usable.all():
+            j = int(np.argmin(usable))
             name = f"feature {features[j]!r}" if features else f"feature {j}"
             raise BadParameter(f"bounds of {name} are ({lower[j]}, {upper[j]}); finite lower < upper needed")
         return 0.5 * lower + 0.5 * upper, 1.0 / (0.5 * upper - 0.5 * lower)

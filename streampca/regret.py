@@ -118,10 +118,8 @@ class RegretLog:
         opt = float(top_eigh(gram, self._processor.n_components)[0].sum())
         captured = self._played().captured(gram) / opt if opt > 0.0 else 1.0
         bound = self._processor.regret_bound(self._t, opt)
-        u = self._unit
-        return RegretRecord(
-            self._t, self._reward * u, opt * u, (opt - self._reward) * u, bound * u, captured
-        )  # fmt: skip
+        reward, best = self._reward * self._unit, opt * self._unit
+        return RegretRecord(self._t, reward, best, best - reward, bound * self._unit, captured)
 
     def exact_gram(self) -> FloatArray:
         """The exact Gram matrix of all rows, (d, d), in units of row_norm**2 = 1. Curator only."""

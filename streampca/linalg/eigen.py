@@ -62,4 +62,5 @@ def principal_angles(a: FloatArray, b: FloatArray) -> FloatArray:
     sines = np.clip(np.linalg.svd(b - a @ (a.T @ b), compute_uv=False)[::-1], 0.0, 1.0)
     count = min(a.shape[1], b.shape[1])
     small = cosines[:count] ** 2 > 0.5
-    return np.where(small, np.arcsin(sines[:count]), np.arccos(cosines[:count]))
+    angles: FloatArray = np.where(small, np.arcsin(sines[:count]), np.arccos(cosines[:count]))
+    return angles

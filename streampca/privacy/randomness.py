@@ -117,7 +117,8 @@ class NoiseStream:
         """``count`` independent Laplace variables of scale 1."""
         words = self.words(index, count)
         signs = np.where(words & np.uint64(1), -1.0, 1.0)
-        return signs * -np.log(_open_uniform(words))
+        draws: FloatArray = signs * -np.log(_open_uniform(words))
+        return draws
 
     def permutation(self, index: int, count: int) -> npt.NDArray[np.int64]:
         """A uniform permutation of ``range(count)`` (ties have probability below count**2 / 2**65)."""
@@ -137,8 +138,8 @@ class NoiseStream:
     def _normals(self, count: int) -> FloatArray:
         words = self._next(count)
         field = (words & _FIELD).astype(np.intp)
-        unit = (words >> _TOP) * _TO_UNIT
-        values = unit * _SIGNED_X[field]
+        unit: FloatArray = (words >> _TOP).astype(np.float64) * _TO_UNIT
+        values: FloatArray = unit * _SIGNED_X[field]
         doubtful = np.flatnonzero(unit >= _RATIO_BY_FIELD[field])
         if doubtful.size:
             self._settle(values, doubtful, field[doubtful])
@@ -164,5 +165,5 @@ class NoiseStream:
 
 
 def _open_uniform(words: npt.NDArray[np.uint64]) -> FloatArray:
-    uniforms: FloatArray = ((words >> _TOP) + 0.5) * _TO_UNIT
+    uniforms: FloatArray = ((words >> _TOP).astype(np.float64) + 0.5) * _TO_UNIT
     return uniforms

@@ -97,6 +97,7 @@ class Processor(ABC):
             raise BadParameter(f"the processor was made for n_features={self.n_features}, the rows have {n_features}")
         check_components(self.n_components, n_features)
         self._start(n_features, randomness)
+        self._given_n_features = self.n_features
         self.n_features = n_features
         self._bound = True
 
@@ -131,7 +132,8 @@ class Processor(ABC):
             raise BadParameter(f"{rows.shape[0]} rows given, but a release is due after {due}; split the block")
         if not is_admitted(rows):
             raise BadRow(
-                "a row is outside the unit ball or off the lattice; pass rows through Stream, or streampca.linalg.lattice.onto_ball"
+                "a row is outside the unit ball or off the lattice; pass rows through Stream, "
+                "or through streampca.linalg.lattice.onto_ball"
             )
         self.t += rows.shape[0]
         return self._absorb(rows)

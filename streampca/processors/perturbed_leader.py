@@ -45,10 +45,12 @@ class _Leader(Processor):
 
     @property
     def rows_left(self) -> int | None:
+        """Rows until the horizon; None if endless."""
         return None if self.horizon is None else self.horizon - self.t
 
     @property
     def rows_until_release(self) -> int:
+        """Rows until the next release; 0 at the horizon."""
         due = self.release_every - self.t % self.release_every
         left = self.rows_left
         return due if left is None else min(due, left)
@@ -191,8 +193,9 @@ class PrivateFPL(_Leader):
         sensitivity = self._budget.gram_sensitivity
         if leaves is None:
             return AnytimeBLT(mu=mu, sensitivity=sensitivity)
-        kind = {"blt": GeometricBLT, "tree": BinaryTree, "haar": HaarTree}[self.noise]
-        return kind(horizon=leaves, mu=mu, sensitivity=sensitivity)
+        kinds: dict[str, type[GeometricBLT] | type[BinaryTree] | type[HaarTree]]
+        kinds = {"blt": GeometricBLT, "tree": BinaryTree, "haar": HaarTree}
+        return kinds[self.noise](horizon=leaves, mu=mu, sensitivity=sensitivity)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -272,6 +275,7 @@ class PrivateFPL(_Leader):
         return total.plus()
 
     def state(self) -> dict[str, Any]:
+        """Arrays and scalars from which `restore` continues. As secret as the rows."""
         out: dict[str, Any] = {"t": self.t, "gram": self._gram.state(), "noise": self._running.state()}
         if self._doubling is not None:
             out["doubling"] = self._doubling.state()
@@ -279,6 +283,7 @@ class PrivateFPL(_Leader):
         return out
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
         self.t = state["t"]
         self._gram.restore(state["gram"])
         if self._doubling is not None:
@@ -369,9 +374,11 @@ class PerturbedLeader(_Leader):
         return _regret_bound(self, t, opt, {})
 
     def state(self) -> dict[str, Any]:
+        """Arrays and scalars from which `restore` continues. As secret as the rows."""
         return {"t": self.t, "gram": self._gram.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
         self.t = state["t"]
         self._gram.restore(state["gram"])
 

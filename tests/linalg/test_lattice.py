@@ -1,0 +1,130 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from streampca.linalg.lattice import EXACT_ROWS, STEP, GramAccumulator, is_admitted, onto_ball
+from streampca.linalg.svec import entry_weights
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+rows_of_anything = arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(1, 5)), elements=finite)
+
+
+def exact_norm(row: np.ndarray) -> Fraction:
+    return sum((Fraction(float(x)) ** 2 for x in row), Fraction(0))
+
+
+@settings(deadline=None)
+@given(rows=rows_of_anything)
+def test_admitted_rows_are_inside_the_ball_exactly_and_stay_as_they_are(rows: np.ndarray) -> None:
+    admitted = onto_ball(rows)
+    assert all(exact_norm(row) <= 1 for row in admitted)
+    assert is_admitted(admitted)
+    np.testing.assert_array_equal(onto_ball(admitted), admitted)
+    assert not np.signbit(admitted[admitted == 0]).any()
+
+
+@settings(deadline=None)
+@given(rows=rows_of_anything)
+def test_each_row_is_admitted_by_itself(rows: np.ndarray) -> None:
+    one_by_one = np.concatenate([onto_ball(row[None]) for row in rows])
+    np.testing.assert_array_equal(onto_ball(rows), one_by_one)
+
+
+@settings(deadline=None)
+@given(rows=arrays(np.float64, (4, 3), elements=st.floats(-0.5, 0.5)))
+def test_short_rows_move_by_less_than_a_step(rows: np.ndarray) -> None:
+    assert np.abs(onto_ball(rows) - rows).max() < STEP
+
+
+def test_long_rows_keep_their_direction() -> None:
+    rows = np.array([[3.0, 4.0], [3e200, 4e200], [-3e307, 4e307]])
+    np.testing.assert_allclose(onto_ball(rows), [[0.6, 0.8], [0.6, 0.8], [-0.6, 0.8]], atol=2 * STEP)
+
+
+def test_rows_outside_or_off_the_lattice_are_told() -> None:
+    assert not is_admitted(np.array([[1.0, STEP]]))
+    assert not is_admitted(np.array([[STEP / 2, 0.0], [0.0, 0.0]]))
+    assert is_admitted(np.array([[1.0, 0.0], [0.6 // STEP * STEP, 0.5]]))
+
+
+def some_rows(n: int, d: int, seed: int = 0) -> np.ndarray:
+    return onto_ball(np.random.default_rng(seed).standard_normal((n, d)))
+
+
+@settings(deadline=None, max_examples=20)
+@given(cuts=st.lists(st.integers(1, 400), min_size=1, max_size=30), d=st.integers(1, 9))
+def test_gram_has_the_same_bits_for_every_blocking(cuts: list[int], d: int) -> None:
+    rows = some_rows(sum(cuts), d)
+    whole, blocks = GramAccumulator(d), GramAccumulator(d)
+    whole.add(rows)
+    for end, size in zip(np.cumsum(cuts), cuts, strict=True):
+        blocks.add(rows[end - size : end])
+        blocks.plus()
+    np.testing.assert_array_equal(whole.plus(), blocks.plus())
+
+
+def test_gram_is_exact() -> None:
+    rows = some_rows(50, 3)
+    gram = GramAccumulator(3)
+    gram.add(rows)
+    i, j = np.triu_indices(3)
+    expected = [sum(Fraction(float(r[a])) * Fraction(float(r[b])) for r in rows) for a, b in zip(i, j, strict=True)]
+    high, low = gram.words()
+    assert [Fraction(int(h)) + Fraction(int(w), 2**40) for h, w in zip(high, low, strict=True)] == expected
+
+
+def test_gram_is_exact_past_a_block_of_float64() -> None:
+    row = np.array([[1.0 - STEP, -STEP]])
+    n = 3 * EXACT_ROWS + 5
+    gram = GramAccumulator(2)
+    gram.add(np.repeat(row, n, axis=0))
+    high, low = gram.words()
+    unit = [Fraction(float(row[0, a])) * Fraction(float(row[0, b])) * n for a, b in ((0, 0), (0, 1), (1, 1))]
+    assert [Fraction(int(h)) + Fraction(int(w), 2**40) for h, w in zip(high, low, strict=True)] == unit
+    assert ((low >= 0) & (low < 2**40)).all()
+
+
+def test_rows_can_be_taken_out_again() -> None:
+    rows = some_rows(100, 4)
+    gram, rest = GramAccumulator(4), GramAccumulator(4)
+    gram.add(rows)
+    gram.subtract(rows[:60])
+    rest.add(rows[60:])
+    np.testing.assert_array_equal(gram.plus(), rest.plus())
+    other = GramAccumulator(4)
+    other.restore(gram.state())
+    np.testing.assert_array_equal(other.plus(), rest.plus())
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 3.7e6])
+def test_noise_is_added_in_integers(size: float) -> None:
+    rng = np.random.default_rng(3)
+    noise = rng.standard_normal(6) * size
+    gram, zero = GramAccumulator(3), GramAccumulator(3)
+    gram.add(some_rows(20, 3))
+    np.testing.assert_allclose(zero.plus(noise), noise * entry_weights(3), rtol=1e-12, atol=2**-40)
+    # In lattice units the noisy value differs from the noise alone by the exact integer Gram.
+    units = [Fraction(int(h)) + Fraction(int(w), 2**40) for h, w in zip(*gram.words(), strict=True)]
+    if size <= 1.0:
+        both, alone = gram.plus(noise), zero.plus(noise)
+        assert [Fraction(float(b)) - Fraction(float(a)) for a, b in zip(alone, both, strict=True)] == units
+
+
+def test_low_bits_of_a_noisy_entry_do_not_tell_the_rows() -> None:
+    """Adding 0 or 1 to float noise leaves different low bits; adding on the lattice does not."""
+    noise = np.random.default_rng(1).standard_normal((4000, 1)) * 4.22
+    zero, one = GramAccumulator(1), GramAccumulator(1)
+    one.add(np.array([[1.0]]))
+    off_zero = np.array([zero.plus(z)[0] for z in noise])
+    off_one = np.array([one.plus(z)[0] for z in noise])
+    for released in (off_zero, off_one):
+        assert (released * 2.0**40 == np.rint(released * 2.0**40)).all()
+    # The planted flaw, plain float addition, is seen: small values keep bits that 1 + z cannot have.
+    naive = noise[:, 0]
+    finest = np.spacing(0.5)
+    assert (naive % finest != 0).any()
+    assert not ((1.0 + naive[np.abs(naive) < 0.4]) % np.spacing(0.5) != 0).any()

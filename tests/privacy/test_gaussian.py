@@ -1,0 +1,47 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from streampca.privacy.gaussian import compose, delta_at, epsilon_at, mu_of
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "mu"),
+    [(1, 1e-6, 0.236704), (1, 1e-5, 0.268051), (2, 1e-6, 0.448335), (0.1, 1e-6, 0.027545)],
+)
+def test_reference_calibrations(epsilon: float, delta: float, mu: float) -> None:
+    assert mu_of(epsilon, delta) == pytest.approx(mu, abs=5e-7)
+
+
+@pytest.mark.parametrize(("mu", "epsilon"), [(0.5, 0.3), (1.0, 1.0), (3.0, 2.0)])
+def test_profile_is_the_hockey_stick_divergence(mu: float, epsilon: float) -> None:
+    start = epsilon / mu + mu / 2  # where the densities' ratio passes e**epsilon
+    integral, _ = quad(lambda x: norm.pdf(x - mu) - math.exp(epsilon) * norm.pdf(x), start, start + 40)
+    assert delta_at(mu, epsilon) == pytest.approx(integral, rel=1e-6)
+
+
+@given(mu=st.floats(1e-3, 20), delta=st.floats(1e-12, 0.5))
+def test_epsilon_and_delta_are_inverse(mu: float, delta: float) -> None:
+    epsilon = epsilon_at(mu, delta)
+    assert delta_at(mu, epsilon) <= delta
+    if epsilon > 1e-9:
+        assert delta_at(mu, epsilon * (1 - 1e-6)) > delta * (1 - 1e-9)
+
+
+@given(epsilon=st.floats(1e-3, 50), delta=st.floats(1e-12, 0.5))
+def test_calibration_spends_the_budget_and_no_more(epsilon: float, delta: float) -> None:
+    mu = mu_of(epsilon, delta)
+    assert delta_at(mu, epsilon) <= delta
+    assert delta_at(mu * (1 + 1e-6), epsilon) > delta * (1 - 1e-9)
+
+
+def test_edges() -> None:
+    assert delta_at(0.0, 0.1) == 0.0
+    assert delta_at(math.inf, 5.0) == 1.0
+    assert epsilon_at(1.0, 0.0) == math.inf
+    assert epsilon_at(0.0, 0.0) == 0.0
+    assert compose(3.0, 4.0) == 5.0

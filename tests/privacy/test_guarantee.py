@@ -1,0 +1,70 @@
+import json
+import math
+
+import pytest
+
+from streampca import Guarantee
+from streampca.errors import BadParameter
+from streampca.privacy.gaussian import delta_at, epsilon_at, mu_of
+from streampca.privacy.guarantee import gaussian_guarantee
+
+
+def gaussian(epsilon: float = 1.0, delta: float = 1e-6, adjacency: str = "zero-out", slack: float = 0.0) -> Guarantee:
+    mu = mu_of(epsilon, delta - slack)
+    return gaussian_guarantee(
+        mu, epsilon, delta, adjacency=adjacency, scope="s", theorem="t", citation="c", slack=slack
+    )
+
+
+def pure(epsilon: float = 1.0) -> Guarantee:
+    return Guarantee(epsilon, 0.0, "zero-out", "s", "t", "c")
+
+
+def test_gaussian_guarantees_price_every_delta() -> None:
+    promised = gaussian()
+    assert promised.epsilon_at(1e-6) == pytest.approx(1.0)
+    assert promised.epsilon_at(1e-9) == epsilon_at(promised.mu or 0, 1e-9) > 1.0
+    assert gaussian(slack=1e-7).epsilon_at(1e-7) == math.inf
+
+
+def test_other_guarantees_hold_at_larger_deltas_only() -> None:
+    assert pure().epsilon_at(0.0) == 1.0
+    assert Guarantee(1.0, 1e-3, "zero-out", "s", "t", "c").epsilon_at(1e-4) == math.inf
+
+
+def test_composition() -> None:
+    both = gaussian().compose(gaussian())
+    assert both.mu == pytest.approx(gaussian().mu * math.sqrt(2))  # type: ignore[operator]
+    assert delta_at(both.mu or 0, both.epsilon) == pytest.approx(both.delta, rel=1e-6)
+    assert pure(1.0).compose(pure(2.0)).epsilon == 3.0
+    mixed = gaussian().compose(pure(0.5))
+    assert (mixed.epsilon, mixed.delta, mixed.mu) == (1.5, 1e-6, None)
+    assert not gaussian().compose(Guarantee.none("why")).is_private
+    with pytest.raises(BadParameter, match="cannot compose"):
+        gaussian().compose(gaussian(adjacency="replace"))
+
+
+def test_composition_keeps_slack() -> None:
+    both = gaussian(slack=1e-7).compose(gaussian(slack=2e-7))
+    assert both.slack == pytest.approx(3e-7)
+    assert delta_at(both.mu or 0, both.epsilon) + both.slack == pytest.approx(both.delta, rel=1e-6)
+
+
+def test_seeded_guarantees_say_so_once() -> None:
+    promised = gaussian().seeded()
+    assert "not private against whoever knows the seed" in str(promised)
+    assert promised.seeded() == promised
+    assert not Guarantee.none("why").seeded().caveat
+
+
+@pytest.mark.parametrize("promised", [gaussian(), pure(), Guarantee.none("why"), gaussian(slack=1e-8).seeded()])
+def test_json_round_trip(promised: Guarantee) -> None:
+    text = json.dumps(promised.to_dict(), allow_nan=False)
+    assert Guarantee.from_dict(json.loads(text)) == promised
+
+
+def test_text_says_what_is_promised() -> None:
+    assert str(gaussian()).startswith("(1, 1e-06)-DP [0.236704-GDP] for one row, zero-out adjacency")
+    assert str(Guarantee.none("fresh noise")) == "no privacy guarantee: fresh noise"
+    with pytest.raises(BadParameter, match="delta=2"):
+        gaussian().epsilon_at(2)

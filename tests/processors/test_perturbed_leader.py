@@ -1,0 +1,162 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import streampca as sp
+from streampca.errors import BadParameter
+from streampca.privacy.gaussian import epsilon_at, mu_of
+from streampca.processors.perturbed_leader import PrivateFPL
+
+MU = mu_of(1.0, 1e-6)
+
+
+def fpl(**keywords: object) -> PrivateFPL:
+    defaults = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6}
+    return PrivateFPL(**(defaults | keywords))  # type: ignore[arg-type]
+
+
+def test_noise_of_the_default_is_that_of_the_design() -> None:
+    T = 2**14
+    processor = fpl(horizon=T)
+    sds = np.array([processor.noise_std(t) for t in range(1, T + 1)]) * MU
+    assert sds.max() == pytest.approx(3.96, rel=0.01)
+    assert sds.max() < 4.0
+    assert np.sqrt((sds**2).mean()) == pytest.approx(3.87, rel=0.01)
+
+
+def test_noise_of_the_tree_and_of_haar() -> None:
+    T = 2**14
+    tree = fpl(horizon=T, noise="tree")
+    assert max(tree.noise_std(t) for t in range(1, T + 1)) * MU == pytest.approx(14.49, rel=0.01)
+    haar = fpl(horizon=T, noise="haar")
+    assert max(haar.noise_std(t) for t in range(1, T + 1, 7)) * MU == pytest.approx(5.47, rel=0.01)
+
+
+@pytest.mark.parametrize(("t", "sd"), [(2**8, 3.56), (2**10, 4.04), (2**14, 4.92), (2**16, 5.44), (2**20, 6.55)])
+def test_noise_without_a_horizon(t: int, sd: float) -> None:
+    assert fpl().noise_std(t) * MU == pytest.approx(sd, rel=0.02)
+
+
+@pytest.mark.parametrize(("leaves", "sd"), [(1, 1.0), (4, 1.33), (16, 1.78), (64, 2.21), (256, 2.65), (1024, 3.09)])
+def test_noise_falls_with_the_number_of_releases(leaves: int, sd: float) -> None:
+    processor = fpl(horizon=100 * leaves, release_every=100)
+    sds = [processor.noise_std(100 * n) for n in range(1, leaves + 1)]
+    assert max(sds) * MU == pytest.approx(sd, rel=0.03 if leaves == 4 else 0.012)
+
+
+def test_replacing_a_row_costs_root_two() -> None:
+    assert fpl(adjacency="replace", horizon=64).noise_std(9) == pytest.approx(
+        math.sqrt(2) * fpl(horizon=64).noise_std(9)
+    )
+
+
+def test_the_last_short_block_is_released() -> None:
+    processor = fpl(horizon=25, release_every=10)
+    assert processor.noise_std(25) == fpl(horizon=3).noise_std(3)
+    assert processor.noise_std(24) == processor.noise_std(20)
+    stream = sp.Stream(processor, seed=0)
+    assert [r.t for r in stream.push_many(np.zeros((25, 3))).releases] == [10, 20, 25]
+
+
+# False-alarm rate 1e-5 a test under a fixed seed; 2/3 and 3/2 of the noise must be rejected.
+@pytest.mark.parametrize("noise", ["blt", "tree", "haar"])
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+def test_noise_on_zero_rows_has_the_stated_law(noise: str, adjacency: str) -> None:
+    d, T, at = 60, 11, 7
+    processor = fpl(horizon=T, noise=noise, adjacency=adjacency)
+    stream = sp.Stream(processor, seed=5)
+    release = stream.push_many(np.zeros((T, d))).releases[at - 1]
+    sd = processor.noise_std(at)
+    assert release.noise_std == sd
+    diagonal = np.diagonal(release.gram)
+    off = release.gram[np.triu_indices(d, 1)] * math.sqrt(2)
+    everything = np.concatenate([diagonal, off])
+    assert fits(everything, sd)
+    assert stats.ks_2samp(diagonal, off).pvalue > 1e-5
+    assert not fits(everything, sd * 2 / 3)
+    assert not fits(everything, sd * 3 / 2)
+
+
+def fits(draws: np.ndarray, sd: float) -> bool:
+    total = float(np.sum((draws / sd) ** 2))
+    return 2 * min(stats.chi2.cdf(total, draws.size), stats.chi2.sf(total, draws.size)) > 1e-5
+
+
+def test_learns_a_subspace() -> None:
+    rng = np.random.default_rng(1)
+    truth = np.linalg.qr(rng.standard_normal((10, 2)))[0]
+    rows = (rng.standard_normal((20_000, 2)) * [0.6, 0.5]) @ truth.T + 0.02 * rng.standard_normal((20_000, 10))
+    stream = sp.Stream(fpl(n_components=2, release_every=50, horizon=20_000), seed=0)
+    stream.push_many(rows)
+    assert stream.subspace.angles(sp.Subspace(truth)).max() < 0.05
+    history = stream.regret.history
+    assert history[-1].captured > 0.995
+    assert history[-1].average < history[len(history) // 4].average / 2
+
+
+def test_doubling_restarts_on_new_rows_and_stays_within_budget() -> None:
+    processor = fpl(epsilon=50.0, delta=0.5, horizon=4000, regularisation="doubling")
+    stream = sp.Stream(processor, seed=0)
+    rows = np.zeros((4000, 3))
+    rows[:, 0] = 1.0
+    releases = stream.push_many(rows).releases
+    epochs = [r.details["epoch"] for r in releases]
+    starts = sorted({r.details["epoch_start"] for r in releases})
+    assert epochs == sorted(epochs)
+    assert 3 <= epochs[-1] <= 12  # doublings of OPT, not restarts on every row
+    assert len(starts) == epochs[-1] + 1
+    # Each epoch counts its own rows only, and ends near its guess, which doubles.
+    for release in releases[:: len(releases) // 50]:
+        rows_of_epoch = release.t - release.details["epoch_start"]
+        assert release.gram[0, 0] == pytest.approx(rows_of_epoch, abs=6 * release.noise_std)
+    lengths = np.diff(starts)
+    assert (lengths[1:] > 1.4 * lengths[:-1]).all()
+    assert (np.array([r.noise_std for r in releases]) >= fpl(epsilon=50.0, delta=0.5, horizon=1).noise_std(1)).all()
+    assert stream.regret.now().opt == pytest.approx(4000)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"epsilon": 0}, "epsilon=0"),
+        ({"epsilon": -1.0}, "epsilon=-1"),
+        ({"delta": 0.0}, "delta=0.0"),
+        ({"delta": 1.0}, "delta=1.0"),
+        ({"horizon": 0}, "horizon=0"),
+        ({"horizon": 2.5}, "horizon=2.5"),
+        ({"n_components": 0}, "n_components=0"),
+        ({"n_components": 4, "n_features": 3}, "n_components=4 exceeds n_features=3"),
+        ({"release_every": 0}, "release_every=0"),
+        ({"noise": "white"}, "noise='white'"),
+        ({"noise": "tree"}, "needs a known horizon"),
+        ({"regularisation": "doubling"}, "needs a known horizon"),
+        ({"regularisation": "none"}, "regularisation='none'"),
+        ({"adjacency": "x"}, "adjacency='x'"),
+    ],
+)
+def test_parameters_outside_their_domain(keywords: dict[str, object], message: str) -> None:
+    with pytest.raises(BadParameter, match=message):
+        fpl(**keywords)
+
+
+def test_noise_before_the_first_release_and_past_the_horizon() -> None:
+    with pytest.raises(BadParameter, match="first release comes after 10 rows"):
+        fpl(release_every=10).noise_std(9)
+    with pytest.raises(BadParameter, match="past the horizon"):
+        fpl(horizon=5).noise_std(6)
+
+
+def test_the_perturbed_leader_promises_nothing_across_steps() -> None:
+    leader = sp.PerturbedLeader(n_components=1, epsilon=1.0, delta=1e-6)
+    assert not leader.guarantee.is_private
+    assert epsilon_at(10 * MU, 1e-6) == pytest.approx(13.5, abs=0.05)
+    assert "100 of them together are at epsilon = 13.5" in str(leader.guarantee)
+    assert leader.noise_std(1) == leader.noise_std(10_000) == pytest.approx(1 / MU)
+    stream = sp.Stream(leader, seed=2)
+    draws = np.array([r.gram[0, 0] for r in stream.push_many(np.zeros((4000, 2))).releases])
+    assert fits(draws, 1 / MU)
+    assert not fits(draws, 1.2 / MU)
+    # The reason: the noise averages out, so a single row can be read off many releases.
+    assert abs(draws.mean()) < 5 / MU / math.sqrt(4000)

@@ -1,0 +1,75 @@
+import json
+
+import numpy as np
+import pytest
+
+from streampca import Guarantee, Release, Subspace
+from streampca.errors import BadParameter, NoRelease
+
+PROMISE = Guarantee(1.0, 1e-6, "zero-out", "s", "t", "c", mu=0.2367)
+
+
+def a_release(**changes: object) -> Release:
+    gram = np.array([[4.0, 1.0, 0.0], [1.0, 3.0, -0.5], [0.0, -0.5, 1.0]])
+    fields = {"t": 7, "n_components": 2, "guarantee": PROMISE, "noise_std": 0.25, "details": {"epoch": 1}}
+    return Release.of_gram(gram, **(fields | changes))  # type: ignore[arg-type]
+
+
+def test_subspace_and_eigenvalues_are_those_of_the_gram_matrix() -> None:
+    release = a_release()
+    values, vectors = np.linalg.eigh(release.gram)
+    assert release.eigenvalues == pytest.approx(values[::-1][:2])
+    np.testing.assert_allclose(release.subspace.projector, vectors[:, 1:] @ vectors[:, 1:].T, atol=1e-12)
+    assert (release.subspace.n_features, release.subspace.n_components) == (3, 2)
+    with pytest.raises(ValueError, match="read-only"):
+        release.subspace.basis[0, 0] = 5.0
+
+
+def test_everything_is_in_units_of_the_row_norm() -> None:
+    one, two = a_release(), a_release().for_rows(2.0, ["a", "b", "c"])
+    np.testing.assert_allclose(two.gram, 4 * one.gram)
+    np.testing.assert_allclose(two.eigenvalues, 4 * one.eigenvalues)  # type: ignore[operator]
+    assert two.noise_std == 1.0
+    np.testing.assert_array_equal(two.subspace.basis, one.subspace.basis)
+
+
+@pytest.mark.parametrize("row_norm", [1.0, 3.0])
+def test_json_round_trip(row_norm: float) -> None:
+    release = a_release().for_rows(row_norm, ["a", "b", "c"])
+    again = Release.from_json(release.to_json())
+    np.testing.assert_allclose(again.gram, release.gram, rtol=1e-15)
+    np.testing.assert_array_equal(again.subspace.basis, release.subspace.basis)
+    assert (again.t, again.features, again.details) == (7, ("a", "b", "c"), {"epoch": 1})
+    assert again.guarantee == PROMISE
+    assert again.noise_std == pytest.approx(release.noise_std)
+    np.testing.assert_allclose(again.eigenvalues, release.eigenvalues)  # type: ignore[arg-type]
+
+
+def test_the_gram_matrix_may_be_left_out() -> None:
+    again = Release.from_json(a_release().to_json(gram=False))
+    assert not again.has_gram
+    with pytest.raises(NoRelease, match="subspace only"):
+        _ = again.gram
+    assert again.eigenvalues is not None
+
+
+def test_releases_of_a_basis_alone() -> None:
+    release = Release(t=1, n_components=1, guarantee=PROMISE, basis=np.array([[0.0], [1.0]]))
+    assert release.eigenvalues is None
+    assert release.n_features == 2
+    assert Release.from_json(release.to_json()).noise_std is None
+    with pytest.raises(BadParameter, match="packed_gram or basis"):
+        Release(t=1, n_components=1, guarantee=PROMISE)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", "nonsense", json.dumps({"t": 1, "row_norm": None})])
+def test_what_is_not_a_release_is_told(text: str) -> None:
+    with pytest.raises(BadParameter, match="not a release"):
+        Release.from_json(text)
+
+
+def test_subspaces_know_angles_and_capture() -> None:
+    a = Subspace(np.eye(3)[:, :1])
+    b = Subspace(np.array([[np.cos(0.3)], [np.sin(0.3)], [0.0]]))
+    assert a.angles(b) == pytest.approx([0.3])
+    assert a.captured(np.diag([5.0, 2.0, 1.0])) == 5.0

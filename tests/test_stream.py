@@ -1,0 +1,218 @@
+from collections import namedtuple
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from river import datasets
+from river import stream as river_stream
+
+import streampca as sp
+from streampca.errors import BadParameter, BadRow, HorizonReached
+
+
+def fpl(**keywords: object) -> sp.PrivateFPL:
+    defaults = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
+    return sp.PrivateFPL(**(defaults | keywords))  # type: ignore[arg-type]
+
+
+def some_rows(n: int, d: int = 4, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, d)) * 0.3
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    cuts=st.lists(st.integers(0, 40), min_size=1, max_size=8),
+    k=st.integers(1, 12),
+    every=st.integers(1, 9),
+    log=st.one_of(st.none(), st.integers(1, 7)),
+)
+def test_block_sizes_change_no_bit(cuts: list[int], k: int, every: int, log: int | None) -> None:
+    rows = some_rows(sum(cuts), 12)
+
+    def stream() -> sp.Stream:
+        return sp.Stream(fpl(n_components=k, release_every=every), seed=1, regret=sp.RegretLog(every=log))
+
+    one, many = stream(), stream()
+    steps = [one.push(row) for row in rows]
+    blocks = [many.push_many(part) for part in np.split(rows, np.cumsum(cuts)[:-1])]
+    assert [s.reward for s in steps] == [r for block in blocks for r in block.rewards.tolist()]
+    ours, theirs = [s.release for s in steps if s.release], [r for block in blocks for r in block.releases]
+    assert [r.gram.tobytes() for r in ours] == [r.gram.tobytes() for r in theirs]
+    assert one.regret.history == many.regret.history
+
+
+def test_steps_are_a_sequence() -> None:
+    steps = sp.Stream(fpl(release_every=4), seed=0).push_many(some_rows(10))
+    assert len(steps) == 10
+    assert [s.t for s in steps] == list(range(1, 11))
+    assert [s.t for s in steps if s.release] == [4, 8] == [r.t for r in steps.releases]
+    assert steps[-1].t == 10
+    assert [s.t for s in steps[2:4]] == [3, 4]
+    with pytest.raises(IndexError):
+        _ = steps[10]
+
+
+def test_rewards_are_those_of_the_subspace_played_before() -> None:
+    stream = sp.Stream(fpl(), row_norm=2.0, seed=0)
+    assert np.array_equal(stream.subspace.basis if stream.t else np.eye(4, 2), np.eye(4, 2))
+    played = np.eye(4, 2)
+    for row in some_rows(50):
+        step = stream.push(row)
+        assert step.reward == pytest.approx(np.sum((row @ played) ** 2), abs=1e-5)
+        played = stream.subspace.basis
+
+
+def test_every_kind_of_row_goes_in() -> None:
+    point = namedtuple("Point", "a b c d")
+    frame = pd.DataFrame(some_rows(6), columns=list("abcd"))
+    expected = sp.Stream(fpl(), seed=0, features=list("abcd")).push_many(frame.to_numpy()).releases[-1].gram
+    ways = [
+        lambda s: s.push_many(frame),
+        lambda s: s.push_many(frame[["d", "a", "c", "b"]]) if s.features else s.push_many(frame),
+        lambda s: s.push_many(frame.to_numpy().tolist()),
+        lambda s: [s.push(row) for row in frame.to_dict("records")],
+        lambda s: list(s.run(frame.to_dict("records"))),
+        lambda s: list(s.run(point(*row) for row in frame.to_numpy())),
+        lambda s: list(s.run((row, "target") for row in frame.to_dict("records"))),
+        lambda s: list(s.run(iter(frame.to_numpy()))),
+    ]
+    for way in ways:
+        stream = sp.Stream(fpl(), seed=0)
+        way(stream)
+        assert stream.release is not None
+        np.testing.assert_array_equal(stream.release.gram, expected)
+
+
+def test_river_datasets_and_csv_iterators_go_straight_in(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    stream = sp.Stream(fpl(release_every=100), seed=0, row_norm=500.0)
+    assert sum(1 for _ in stream.run(datasets.ImageSegments())) == 2310
+    assert stream.features is not None
+    assert len(stream.features) == 18
+    path = tmp_path / "rows.csv"
+    pd.DataFrame(some_rows(20), columns=list("abcd")).to_csv(path, index=False)
+    again = sp.Stream(fpl(), seed=0)
+    list(again.run(river_stream.iter_csv(str(path))))
+    assert (again.t, again.features) == (20, ("a", "b", "c", "d"))
+
+
+def test_sources_bring_features_and_bounds() -> None:
+    class Source:
+        features = ("a", "b", "c", "d")
+        bounds = (np.full(4, -10.0), np.full(4, 10.0))
+
+        def blocks(self):  # type: ignore[no-untyped-def]
+            yield some_rows(5)
+            yield some_rows(3, seed=1)
+
+        def __iter__(self):  # type: ignore[no-untyped-def]
+            for block in self.blocks():
+                yield from block
+
+    stream = sp.Stream(fpl(), seed=0)
+    assert [s.t for s in stream.run(Source())] == list(range(1, 9))
+    assert stream.features == Source.features
+    other = sp.Stream(fpl(), seed=0, bounds=(-10, 10))
+    other.push_many(np.concatenate(list(Source().blocks())))
+    np.testing.assert_array_equal(stream.release.gram, other.release.gram)  # type: ignore[union-attr]
+
+
+def unchanged(stream: sp.Stream) -> tuple[object, ...]:
+    gram = stream.release.gram.tobytes() if stream.release else None
+    return stream.t, stream.bad_rows, gram, stream.features, str(stream.processor.state()) if stream.t else None
+
+
+@pytest.mark.parametrize("bad", [[0.1, 0.2], [0.1, 0.2, 0.3, np.nan], [0, 0, 0, np.inf], ["x", 0, 0, 0], None, "abcd"])
+@pytest.mark.parametrize("before", [0, 5])
+def test_a_bad_row_changes_nothing(bad: object, before: int) -> None:
+    stream, clean = sp.Stream(fpl(), seed=0), sp.Stream(fpl(), seed=0)
+    stream.push_many(some_rows(before))
+    state = unchanged(stream)
+    if before or not (isinstance(bad, list) and len(bad) == 2):
+        with pytest.raises(BadRow, match=f"row {before + 1}"):
+            stream.push(bad)
+        with pytest.raises(BadRow):
+            stream.push_many([some_rows(1)[0], bad])
+        assert unchanged(stream) == state
+    stream.push_many(some_rows(6, seed=9))
+    clean.push_many(some_rows(before))
+    clean.push_many(some_rows(6, seed=9))
+    assert unchanged(stream) == unchanged(clean)
+
+
+def test_bad_rows_may_be_absorbed_as_zero_rows() -> None:
+    rows = some_rows(8)
+    spoiled, zeroed = rows.tolist(), rows.copy()
+    spoiled[2][1], spoiled[5] = "n/a", [1.0]
+    zeroed[[2, 5]] = 0.0
+    stream, clean = (sp.Stream(fpl(n_features=4), seed=0, on_bad_row="zero") for _ in range(2))
+    stream.push_many(spoiled)
+    clean.push_many(zeroed)
+    assert (stream.t, stream.bad_rows) == (8, 2)
+    np.testing.assert_array_equal(stream.release.gram, clean.release.gram)  # type: ignore[union-attr]
+
+
+def test_a_bad_row_in_a_source_does_not_lose_the_rows_before_it() -> None:
+    class Source:
+        features = ("a", "b")
+        bounds = None
+
+        def blocks(self):  # type: ignore[no-untyped-def]
+            yield np.array([[0.1, 0.2], [0.3, 0.4], [np.nan, 0.0], [0.5, 0.5]])
+
+        def __iter__(self):  # type: ignore[no-untyped-def]
+            yield from next(self.blocks())
+
+    stream = sp.Stream(fpl(n_components=1), seed=0)
+    with pytest.raises(BadRow, match="row 3: feature 'a'"):
+        list(stream.run(Source()))
+    assert stream.t == 2
+
+
+@pytest.mark.parametrize("every", [1, 3, 7])
+def test_past_the_horizon_nothing_changes(every: int) -> None:
+    stream = sp.Stream(fpl(horizon=20, release_every=every), seed=0)
+    stream.push_many(some_rows(18))
+    state = unchanged(stream)
+    with pytest.raises(HorizonReached, match="horizon of 20 rows leaves room for 2"):
+        stream.push_many(some_rows(3))
+    assert unchanged(stream) == state
+    assert stream.push_many(some_rows(2))[-1].release is not None  # the last, short block is released too
+    state = unchanged(stream)
+    for push in (lambda: stream.push(some_rows(1)[0]), lambda: list(stream.run(some_rows(1)))):
+        with pytest.raises(HorizonReached):
+            push()
+    assert unchanged(stream) == state
+
+
+def test_settings_outside_their_domain() -> None:
+    for keywords, message in (
+        ({"processor": 3}, "is not a processor"),
+        ({"regret": "private"}, "regret='private'"),
+        ({"seed": 1, "key": bytes(32)}, "not both"),
+        ({"row_norm": -1}, "row_norm=-1"),
+        ({"key": b"x"}, "32 bytes"),
+    ):
+        with pytest.raises(BadParameter, match=message):
+            sp.Stream(**({"processor": fpl()} | keywords))  # type: ignore[arg-type]
+
+
+def test_a_stream_without_regret() -> None:
+    stream = sp.Stream(fpl(), regret=None, seed=0)
+    assert np.isnan(stream.push(some_rows(1)[0]).reward)
+    assert not stream.keeps_regret
+    with pytest.raises(BadParameter, match="keeps no regret"):
+        _ = stream.regret
+
+
+def test_the_subspace_before_anything_is_known() -> None:
+    with pytest.raises(BadParameter, match="number of features is not known"):
+        _ = sp.Stream(fpl()).subspace
+    np.testing.assert_array_equal(sp.Stream(fpl(n_features=3)).subspace.basis, np.eye(3, 2))
+
+
+def test_an_empty_block_is_nothing() -> None:
+    stream = sp.Stream(fpl(), seed=0)
+    assert len(stream.push_many([])) == 0
+    assert stream.t == 0
