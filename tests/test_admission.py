@@ -31,8 +31,13 @@ def test_whatever_comes_in_what_goes_on_is_admitted(rows: np.ndarray, norm: floa
 
 def test_rows_of_every_kind_are_the_same_row() -> None:
     rows = [
-        np.array([0.25, 0.5]), [0.25, 0.5], (0.25, 0.5), {"x": 0.25, "y": "0.5"}, Point(0.25, 0.5), pd.Series([0.25, 0.5])
-    ]  # fmt: skip
+        np.array([0.25, 0.5]),
+        [0.25, 0.5],
+        (0.25, 0.5),
+        {"x": 0.25, "y": "0.5"},
+        Point(0.25, 0.5),
+        pd.Series([0.25, 0.5]),
+    ]
     for row in rows:
         np.testing.assert_array_equal(Admission().row(row, 1)[0], [[0.25, 0.5]])
 

@@ -20,9 +20,11 @@ CASES: dict[str, Callable[[], Processor]] = {
     "fpl-anytime": lambda: sp.PrivateFPL(**BUDGET, adjacency="replace"),
     "fpl-tree": lambda: sp.PrivateFPL(**BUDGET, horizon=200, noise="tree", release_every=3),
     "fpl-haar": lambda: sp.PrivateFPL(**BUDGET, horizon=160, noise="haar", release_every=7),
-    "fpl-doubling": lambda: sp.PrivateFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=200, regularisation="doubling"),
+    "fpl-doubling": lambda: sp.PrivateFPL(
+        n_components=1, epsilon=50.0, delta=0.5, horizon=200, regularisation="doubling"
+    ),
     "leader": lambda: sp.PerturbedLeader(**BUDGET, release_every=4),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(params=CASES)
