@@ -1,0 +1,128 @@
+"""Oja: accuracy, bits, state, memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from streampca.errors import BadParameter
+from streampca.linalg.lattice import onto_ball
+from streampca.privacy.randomness import Randomness
+from streampca.processors.base import Processor
+from streampca.processors.oja import Oja
+from streampca.processors.oja_steps import orthonormalise
+from streampca.release import Release
+
+
+def spiked(n: int, d: int, k: int, noise: float = 0.5, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    directions = np.linalg.qr(rng.normal(size=(d, k)))[0]
+    rows = (rng.normal(size=(n, k)) * np.sqrt(np.linspace(1.0, 0.5, k) / k)) @ directions.T
+    return onto_ball(rows + noise * rng.normal(size=(n, d)) / np.sqrt(d))
+
+
+def captured(basis: np.ndarray, rows: np.ndarray) -> float:
+    gram = rows.T @ rows
+    return float(np.trace(basis.T @ gram @ basis) / np.linalg.eigvalsh(gram)[-basis.shape[1] :].sum())
+
+
+def feed(processor: Processor, rows: np.ndarray, *sizes: int) -> list[Release]:
+    releases, start, i = [], 0, 0
+    while start < len(rows):
+        size = min(sizes[i % len(sizes)], processor.rows_until_release, len(rows) - start)
+        release = processor.absorb(rows[start : start + size])
+        start, i = start + size, i + 1
+        if release is not None:
+            releases.append(release)
+    return releases
+
+
+def bound(processor: Processor, d: int, seed: int = 1) -> Processor:
+    processor.bind(d, Randomness.from_seed(seed))
+    return processor
+
+
+@pytest.mark.parametrize("d", [20, 100])
+@pytest.mark.parametrize("rate", ["adaptive", (20.0, 20.0)])
+def test_captures_what_exact_pca_does(d: int, rate: object) -> None:
+    rows = spiked(20_000, d, 5)
+    release = feed(bound(Oja(n_components=5, learning_rate=rate), d), rows, 20_000)[-1]  # type: ignore[arg-type]
+    assert captured(release.subspace.basis, rows) >= 0.995
+    assert not release.guarantee.is_private
+
+
+def test_a_rate_that_is_too_low_does_not() -> None:
+    rows = spiked(20_000, 100, 5)
+    release = feed(bound(Oja(n_components=5, learning_rate=(0.5, 50.0)), 100), rows, 20_000)[-1]
+    assert captured(release.subspace.basis, rows) < 0.9
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 16])
+def test_bits_do_not_depend_on_blocks(batch_size: int) -> None:
+    rows = spiked(500, 12, 3)
+    make = Oja(n_components=3, batch_size=batch_size, release_every=50)
+    one = [r.subspace.basis.tobytes() for r in feed(bound(make.clone(), 12), rows, 1)]
+    other = [r.subspace.basis.tobytes() for r in feed(bound(make.clone(), 12), rows, 3, 40, 11)]
+    assert len(one) == 10
+    assert one == other
+
+
+def test_restores() -> None:
+    rows = spiked(500, 12, 3)
+    first = bound(Oja(n_components=3, release_every=100), 12)
+    feed(first, rows[:233], 50)
+    second = bound(Oja(n_components=3, release_every=100), 12)
+    second.restore(first.state())
+    assert second.rows_until_release == 67
+    ends = [feed(p, rows[233:], 50)[-1] for p in (first, second)]
+    assert ends[0].subspace.basis.tobytes() == ends[1].subspace.basis.tobytes()
+    assert np.array_equal(ends[0].eigenvalues, ends[1].eigenvalues)  # type: ignore[arg-type]
+
+
+def test_basis_is_orthonormal_and_eigenvalues_fall() -> None:
+    rows = spiked(2000, 30, 4)
+    for release in feed(bound(Oja(n_components=4, release_every=400), 30), rows, 400):
+        basis = release.subspace.basis
+        assert np.abs(basis.T @ basis - np.eye(4)).max() < 1e-12
+        assert (np.diff(release.eigenvalues) <= 0.0).all()  # type: ignore[arg-type]
+
+
+def test_orthonormalise_ill_conditioned_columns() -> None:
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(20, 3))
+    matrix[:, 2] = matrix[:, 1] * 1e8 + matrix[:, 2]
+    basis = orthonormalise(np.asfortranarray(matrix.copy()))
+    assert np.abs(basis.T @ basis - np.eye(3)).max() < 1e-12
+    assert np.abs(matrix - basis @ (basis.T @ matrix)).max() < 1e-6
+
+
+def test_memory_is_dk() -> None:
+    """d = 5000, k = 5: a d x d array would be 200 MB, twelve (d, k) arrays are 2.4 MB."""
+    d = 5000
+    rows = np.zeros((64, d))
+    rows[np.arange(64), np.arange(64)] = 0.5
+    tracemalloc.start()
+    feed(bound(Oja(n_components=5), d), rows, 1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12 * d * 5 * 8
+
+
+def test_all_features_as_components() -> None:
+    rows = spiked(200, 4, 2)
+    basis = feed(bound(Oja(n_components=4), 4), rows, 200)[-1].subspace.basis
+    assert np.allclose(basis @ basis.T, np.eye(4))
+
+
+@pytest.mark.parametrize("rate", ["fast", 0.0, -1.0, (1.0, -1.0), (1.0,), np.nan])
+def test_bad_rates(rate: object) -> None:
+    with pytest.raises(BadParameter, match="learning_rate"):
+        Oja(learning_rate=rate)  # type: ignore[arg-type]
+
+
+def test_huge_rates_still_give_a_basis() -> None:
+    rows = spiked(64, 5, 2)
+    basis = feed(bound(Oja(n_components=2, learning_rate=(1e307, 0.0)), 5), rows, 64)[-1].subspace.basis
+    assert np.abs(basis.T @ basis - np.eye(2)).max() < 1e-12
