@@ -1,0 +1,89 @@
+"""What leaders share: the exact Gram matrix, the release schedule, the regret bound."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streampca.bounds import perturbed_leader_regret
+from streampca.errors import BadParameter
+from streampca.linalg.lattice import GramAccumulator
+from streampca.linalg.types import FloatArray
+from streampca.processors.base import Processor, check_count
+
+
+class Leader(Processor):
+    """A processor that releases its whole Gram matrix, noised, after every ``release_every`` rows."""
+
+    release_every: int
+    horizon: int | None
+    _gram: GramAccumulator
+
+    @property
+    def rows_left(self) -> int | None:
+        """Rows until the horizon; None if endless."""
+        return None if self.horizon is None else self.horizon - self.t
+
+    @property
+    def rows_until_release(self) -> int:
+        """Rows until the next release; 0 at the horizon."""
+        due = self.release_every - self.t % self.release_every
+        left = self.rows_left
+        return due if left is None else min(due, left)
+
+    def noise_std(self, t: int) -> float:
+        """Sd of a diagonal entry of the noise in the latest released Gram matrix after t rows.
+
+        In units of row_norm**2; off-diagonal entries have this over sqrt(2).
+
+        Raises
+        ------
+        BadParameter
+            If nothing has been released after t rows, or t is past the horizon.
+        """
+        check_count("t", t)
+        if self.horizon is not None and t > self.horizon:
+            raise BadParameter(f"t={t} is past the horizon of {self.horizon} rows")
+        leaf = t // self.release_every if t != self.horizon else self._leaves(t)
+        if leaf < 1:
+            raise BadParameter(f"t={t}: the first release comes after {self.release_every} rows")
+        return self._std(leaf)
+
+    def _leaves(self, rows: int) -> int:
+        """Releases in so many rows, the short one at a horizon included."""
+        return -(-rows // self.release_every)
+
+    def _std(self, leaf: int) -> float:
+        raise NotImplementedError
+
+    def curator_gram(self) -> FloatArray:
+        """The exact Gram matrix of all rows absorbed, packed. Curator only."""
+        return self._gram.plus()
+
+
+def leader_regret_bound(leader: Leader, t: int, opt: float, known: dict[int, float]) -> float:
+    """Evaluate the bound on panels of releases whose ends grow by a tenth.
+
+    The sd of the noise rises to one peak and falls after it, so its least
+    value on a panel is at one of the ends.
+    """
+    played = (t - 1) // leader.release_every  # releases that were in play for some row
+    if played < 1:
+        return opt
+    ends = [1]
+    while ends[-1] < played:
+        ends.append(min(played, max(ends[-1] + 1, int(1.1 * ends[-1]))))
+    for n in ends:
+        if n not in known:
+            known[n] = leader._std(n)
+    stds = np.array([known[n] for n in ends])
+    least = np.minimum(stds, np.concatenate((stds[:1], stds[:-1])))
+    assert leader.n_features is not None
+    return perturbed_leader_regret(
+        opt,
+        stds=least,
+        counts=np.diff(ends, prepend=0).astype(np.float64),
+        variation=float(np.abs(np.diff(stds, prepend=0.0)).sum()),
+        n_features=leader.n_features,
+        n_components=leader.n_components,
+        rows_per_release=leader.release_every,
+    )
