@@ -97,12 +97,7 @@ class Mechanism(ABC):
             If a row is not finite. Nothing was drawn or released.
         """
         rows = checked_rows(rows)
-        if self.n_features not in (None, rows.shape[1]):
-            raise BadParameter(
-                f"the mechanism was made for n_features={self.n_features}, the rows have {rows.shape[1]}"
-            )
-        if self.n_components is not None:
-            check_components(self.n_components, rows.shape[1])
+        self.check(rows.shape[1])
         if t is not None and (isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < rows.shape[0]):
             raise BadParameter(f"t={t!r} must be an integer of at least the {rows.shape[0]} rows given")
         rows = self._admit(rows)
