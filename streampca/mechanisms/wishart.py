@@ -115,15 +115,23 @@ def profile(epsilon: float, degrees: int, scale: float, n_features: int, adjacen
     direct = max(float(_put_in(ends, nu, shift)[0]), float(_taken_out(ends, nu, shift)[0]))
     if adjacency == "zero-out":
         return direct
-    first = np.append(np.linspace(0.0, epsilon, 129), min(epsilon, 0.5 * shift))
+    first = np.append(np.linspace(0.0, min(epsilon, _LARGEST), 129), min(epsilon, 0.5 * shift, _LARGEST))
     bounds = _taken_out(first, nu, shift) + np.exp(first) * _put_in(epsilon - first, nu, shift)
     return min(1.0, max(direct, float(bounds.min())))
+
+
+#: exp of more overflows; using less of it only overestimates delta.
+_LARGEST = 700.0
+
+
+def _exp(epsilon: FloatArray) -> FloatArray:
+    return np.exp(np.minimum(epsilon, _LARGEST))
 
 
 def _put_in(epsilon: FloatArray, nu: int, shift: float) -> FloatArray:
     """Hockey-stick divergence of X from X + b at e**epsilon: the lower tail, where X + b cannot reach."""
     x = _threshold(epsilon + 0.5 * shift, nu, shift)
-    delta: FloatArray = gammainc(0.5 * nu, 0.5 * x) - np.exp(epsilon) * gammainc(0.5 * nu, 0.5 * (x - shift))
+    delta: FloatArray = gammainc(0.5 * nu, 0.5 * x) - _exp(epsilon) * gammainc(0.5 * nu, 0.5 * (x - shift))
     return np.maximum(delta, 0.0)
 
 
@@ -131,7 +139,7 @@ def _taken_out(epsilon: FloatArray, nu: int, shift: float) -> FloatArray:
     """Hockey-stick divergence of X + b from X at e**epsilon: the upper tail; none at or above b/2."""
     gap = 0.5 * shift - epsilon
     y = _threshold(np.where(gap > 0.0, gap, 1.0), nu, shift)
-    delta: FloatArray = gammaincc(0.5 * nu, 0.5 * (y - shift)) - np.exp(epsilon) * gammaincc(0.5 * nu, 0.5 * y)
+    delta: FloatArray = gammaincc(0.5 * nu, 0.5 * (y - shift)) - _exp(epsilon) * gammaincc(0.5 * nu, 0.5 * y)
     return np.where(gap > 0.0, np.maximum(delta, 0.0), 0.0)
 
 

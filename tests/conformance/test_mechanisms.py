@@ -1,0 +1,217 @@
+"""Every mechanism: what its users and `Tumbling` rely on. New mechanisms join `CASES`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
+
+import numpy as np
+import pytest
+
+from streampca.errors import BadParameter, BadRow
+from streampca.linalg.lattice import onto_ball
+from streampca.mechanisms.base import SCOPE, Mechanism
+from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.laplace import LaplaceCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
+from streampca.mechanisms.wishart import WishartCovariance
+from streampca.privacy.gaussian import delta_at
+from streampca.privacy.randomness import Randomness
+from streampca.release import Release
+
+PURE = {"epsilon": 1.0}
+APPROXIMATE = {"epsilon": 1.0, "delta": 1e-6}
+
+
+def ball(n=300, d=6, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, d)) * np.where(np.arange(d) < 2, 1.0, 0.2)
+    return rows / (1.0 + np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mechanism, rows that suit it, and whether it clips rows onto the unit ball."""
+
+    mechanism: Mechanism
+    rows: np.ndarray
+    clips: bool = True
+
+
+CASES = {
+    "gaussian": Case(GaussianCovariance(n_components=2, **APPROXIMATE), ball()),
+    "gaussian, replace": Case(GaussianCovariance(n_components=2, adjacency="replace", **APPROXIMATE), ball()),
+    "gaussian, psd": Case(GaussianCovariance(n_components=2, project="psd", **APPROXIMATE), ball()),
+    "laplace": Case(LaplaceCovariance(n_components=2, **PURE), ball()),
+    "laplace, replace": Case(LaplaceCovariance(n_components=2, adjacency="replace", **PURE), ball()),
+    "matrix laplace": Case(MatrixLaplaceCovariance(n_components=2, **PURE), ball()),
+    "wishart": Case(WishartCovariance(n_components=2, **APPROXIMATE), ball()),
+    "wishart, replace": Case(WishartCovariance(n_components=2, adjacency="replace", **APPROXIMATE), ball()),
+    "subspace perturbation, fallen back": Case(SubspacePerturbation(n_components=2, **APPROXIMATE), ball()),
+    "subspace perturbation": Case(SubspacePerturbation(n_components=2, **APPROXIMATE), ball(3000)),
+}
+
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+
+def outcome(release: Release) -> str:
+    return release.to_json()
+
+
+class Untouched(Randomness):
+    """Fails the test when something is drawn from it."""
+
+    def stream(self, *label):
+        raise AssertionError(f"drew {label} before the input was checked")
+
+
+@every_case
+def test_is_a_frozen_dataclass_of_its_parameters(case):
+    mechanism = case.mechanism
+    given = {f.name: getattr(mechanism, f.name) for f in fields(mechanism)}
+    assert type(mechanism)(**given) == mechanism
+    assert all(f.kw_only for f in fields(mechanism))
+    with pytest.raises(FrozenInstanceError):
+        mechanism.epsilon = 2.0
+
+
+@every_case
+def test_the_guarantee_is_known_before_any_row_and_priced_as_stated(case):
+    mechanism, claim = case.mechanism, case.mechanism.guarantee
+    assert (claim.epsilon, claim.delta) == (mechanism.epsilon, getattr(mechanism, "delta", 0.0))
+    assert (claim.adjacency, claim.scope, claim.unit) == (mechanism.adjacency, SCOPE, "one row")
+    assert claim.theorem
+    assert claim.citation
+    if claim.mu is not None:
+        assert delta_at(claim.mu, claim.epsilon) + claim.slack <= claim.delta * (1.0 + 1e-9)
+        assert delta_at(claim.mu, claim.epsilon) + claim.slack >= claim.delta * (1.0 - 1e-6)
+
+
+@every_case
+def test_the_release_carries_the_claim_and_survives_json(case):
+    n, d = case.rows.shape
+    release = case.mechanism.release(case.rows, Randomness.from_seed(0), t=n + 5)
+    assert release.t == n + 5
+    assert release.n_features == d
+    assert release.guarantee == case.mechanism.guarantee.seeded()
+    assert "seeded" not in case.mechanism.release(case.rows).guarantee.caveat
+    basis = release.subspace.basis
+    assert basis.shape == (d, release.n_components)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(release.n_components), atol=1e-12)
+    again = Release.from_json(outcome(release))
+    np.testing.assert_array_equal(again.subspace.basis, basis)
+    assert again.details == release.details
+    assert again.guarantee == release.guarantee
+
+
+@every_case
+def test_same_key_same_bits_in_any_memory_order(case):
+    expected = outcome(case.mechanism.release(case.rows, Randomness.from_seed(7)))
+    untouched = case.rows.copy()
+    assert outcome(case.mechanism.release(np.asfortranarray(case.rows), Randomness.from_seed(7))) == expected
+    assert outcome(case.mechanism.release(case.rows.tolist(), Randomness.from_seed(7))) == expected
+    np.testing.assert_array_equal(case.rows, untouched)
+    assert outcome(case.mechanism.release(case.rows, Randomness.from_seed(8))) != expected
+
+
+@every_case
+def test_no_two_releases_share_noise(case):
+    # Shared noise cancels in the difference of two releases and lays the rows bare.
+    mechanism, randomness = case.mechanism, Randomness.from_seed(1)
+    first = mechanism.release(case.rows, randomness)
+    if not first.has_gram:
+        assert outcome(mechanism.release(case.rows, randomness, t=len(case.rows) + 1)) != outcome(first)
+        return
+    one_less = case.rows.copy()
+    one_less[0] = 0.0
+    others = {
+        "t": mechanism.release(case.rows, randomness, t=len(case.rows) + 1),
+        "rows": mechanism.release(one_less, randomness),
+        "epsilon": replace(mechanism, epsilon=1.1).release(case.rows, randomness),
+    }
+    noise = first.gram - case.rows.T @ case.rows
+    for what, other in others.items():
+        shared = np.vdot(noise, other.gram - case.rows.T @ case.rows)
+        shared /= np.linalg.norm(noise) * np.linalg.norm(other.gram - case.rows.T @ case.rows)
+        # Wishart noise has a public mean that all draws share; what is left of it is independent.
+        assert shared < (0.99 if isinstance(mechanism, WishartCovariance) else 0.9), what
+
+
+@every_case
+def test_long_rows_are_clipped_one_by_one(case):
+    if not case.clips:
+        pytest.skip("takes rows as they are")
+    long = 10.0 * case.rows
+    long[0] *= 1e200
+    expected = outcome(case.mechanism.release(onto_ball(long), Randomness.from_seed(2)))
+    assert outcome(case.mechanism.release(long, Randomness.from_seed(2))) == expected
+
+
+@every_case
+def test_released_numbers_lie_on_a_coarse_grid(case):
+    release = case.mechanism.release(case.rows, Randomness.from_seed(3))
+    if not release.has_gram or release.details.get("projected"):
+        pytest.skip("a projection or an eigensolver has the last word")
+    entries = release.gram.ravel()
+    step = 2.0**-40
+    while (entries / (2.0 * step) == np.rint(entries / (2.0 * step))).all():
+        step *= 2.0
+    assert step >= 2.0**-20 * np.std(entries - (case.rows.T @ case.rows).ravel()) / 4.0
+
+
+@every_case
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_rows_that_are_not_finite_are_refused_before_anything_is_drawn(case, bad):
+    rows = case.rows.copy()
+    rows[3, 1] = bad
+    with pytest.raises(BadRow, match="row 3 is not finite"):
+        case.mechanism.release(rows, Untouched())
+
+
+@every_case
+def test_bad_input_is_refused_before_anything_is_drawn(case):
+    for rows in (case.rows[0], case.rows[:0], case.rows[:, :0], case.rows[None]):
+        with pytest.raises(BadParameter, match="rows of shape"):
+            case.mechanism.release(rows, Untouched())
+    with pytest.raises(BadRow, match="not all numbers"):
+        case.mechanism.release([["a", "b"]], Untouched())
+    for t in (len(case.rows) - 1, True, 1e9):
+        with pytest.raises(BadParameter, match=f"t={t}"):
+            case.mechanism.release(case.rows, Untouched(), t=t)
+    with pytest.raises(BadParameter, match=r"n_features=7, the rows have 6"):
+        replace(case.mechanism, n_features=7).release(case.rows, Untouched())
+
+
+@every_case
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epsilon", 0.0),
+        ("epsilon", math.nan),
+        ("epsilon", math.inf),
+        ("epsilon", "1"),
+        ("delta", 1.0),
+        ("delta", -1e-6),
+        ("adjacency", "add-remove"),
+        ("n_components", 0),
+        ("n_components", 1.5),
+        ("n_components", True),
+        ("n_features", 0),
+        ("n_features", 1),
+    ],
+)
+def test_bad_parameters_are_named(case, name, value):
+    if name not in {f.name for f in fields(case.mechanism)}:
+        pytest.skip("not a parameter of this mechanism")
+    with pytest.raises(BadParameter, match=name):
+        replace(case.mechanism, **{name: value})
+
+
+@every_case
+def test_a_generous_budget_gives_an_accurate_subspace(case):
+    generous = replace(case.mechanism, epsilon=1e4)
+    release = generous.release(case.rows, Randomness.from_seed(4))
+    k = release.n_components
+    best = np.linalg.eigvalsh(case.rows.T @ case.rows)[-k:].sum()
+    assert release.subspace.captured(case.rows.T @ case.rows) > 0.999 * best
