@@ -51,7 +51,7 @@ class BlockSource(ABC):
 
 def near(name: str, known: Iterable[str]) -> str:
     """A hint for a misspelt name: the closest known names, or the first few."""
-    known = list(known)
+    known = list(dict.fromkeys(known))
     close = difflib.get_close_matches(name, known, n=3)
     if close:
         return "did you mean " + " or ".join(map(repr, close)) + "?"

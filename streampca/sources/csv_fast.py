@@ -20,6 +20,7 @@ from streampca.linalg.types import FloatArray
 from streampca.sources.csv_cells import MISSING
 
 _NEWLINE = 10
+_WORDS = (b"True", b"False", b"TRUE", b"FALSE", b"true", b"false")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -76,7 +77,7 @@ class FastParser:
             rows = self._cells(piece)
         except (ValueError, OverflowError):
             return None
-        if rows.shape[0] != count:
+        if rows.shape[0] != count or self._may_be_words(piece, rows):
             return None
         finite = bool(np.isfinite(rows).all())
         if not (finite or nan):
@@ -101,6 +102,13 @@ class FastParser:
             if b'"' in piece:
                 return b""
         return piece if piece.endswith(b"\n") else piece + b"\n"
+
+    @staticmethod
+    def _may_be_words(piece: bytes, rows: FloatArray) -> bool:
+        """Whether a column of ones and zeros may have been one of True and False, which pandas reads alike."""
+        suspects = rows[:, ~((rows[0] != 0.0) & (rows[0] != 1.0) & (rows[0] == rows[0]))]
+        binary = ((suspects == 0.0) | (suspects == 1.0) | np.isnan(suspects)).all(axis=0).any()
+        return bool(binary) and any(word in piece for word in _WORDS)
 
     def _even(self, text: npt.NDArray[np.uint8], count: int) -> bool:
         """Whether each line has `width` cells, given that there are as many cells as that takes."""

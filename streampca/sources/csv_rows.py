@@ -121,7 +121,7 @@ class CsvRows(BlockSource):
     def _row(self, record: list[str], line: int) -> list[float]:
         if len(record) != self._width:
             raise SourceError(
-                f"{self.path}, line {line}: {len(record)} cells where {self._width} are due; "
+                f"{self.path}, line {line}: {len(record)} cell{'s' * (len(record) != 1)} where {self._width} are due; "
                 "mend the line, or check delimiter= and header="
             )
         cells = [record[place] for place in self._places]
@@ -145,7 +145,11 @@ class CsvRows(BlockSource):
     def _refuse_text(self, record: list[str], cells: list[str], parsed: list[float | None], line: int) -> None:
         bad = [at for at, value in enumerate(parsed) if value is None]
         good = [name for name, value in zip(self.features, parsed, strict=True) if value is not None]
-        others = f" (nor are {', '.join(repr(self.features[at]) for at in bad[1:6])})" if len(bad) > 1 else ""
+        others = (
+            f" (nor {'is' if len(bad) == 2 else 'are'} {', '.join(repr(self.features[at]) for at in bad[1:6])})"
+            if len(bad) > 1
+            else ""
+        )
         remedy = f"columns={good}" if 0 < len(good) <= 12 else "columns="
         raise SourceError(
             f"{self._cell(record, bad[0], line)} is not a number ({_short(cells[bad[0]])}){others}; "

@@ -1,0 +1,350 @@
+"""Made-up streams whose true subspace is known, of any length, in flat memory.
+
+A row depends on the seed, the shape and its own position alone: not on how it
+is read, and not on how many rows follow, unless a source says so.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+
+import numpy as np
+
+from streampca.errors import BadParameter
+from streampca.linalg.eigen import orthonormal
+from streampca.linalg.types import FloatArray, IntArray
+from streampca.processors.base import check_components, check_count
+from streampca.sources.base import BlockSource
+
+__all__ = ["Adversarial", "Drift", "Gradients", "HeavyTails", "Spiked", "Synthetic"]
+__all__ += ["adversarial", "drift", "gradients", "heavy_tails", "spiked"]
+
+_TILE_ENTRIES = 2**22
+_TILE_ROWS = 4096
+#: Variances of the components fall by this factor, so that each is identifiable.
+_DECAY = 0.8
+
+
+class Synthetic(BlockSource):
+    """Base of the made-up streams.
+
+    Parameters
+    ----------
+    n_rows, n_features, n_components : the shape of the stream and of its subspace.
+    seed : non-negative integer; equal seeds make equal rows.
+    """
+
+    bounds = None
+
+    def __init__(self, n_rows: int, n_features: int, n_components: int, seed: int) -> None:
+        check_count("n_rows", n_rows)
+        check_count("n_features", n_features)
+        check_components(n_components, n_features)
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise BadParameter(f"seed={seed!r} must be a non-negative integer")
+        self.n_rows = int(n_rows)
+        self.n_features = int(n_features)
+        self.n_components = int(n_components)
+        self.seed = int(seed)
+        self.features = tuple(f"x{i}" for i in range(n_features))
+        self._tile_rows = min(_TILE_ROWS, max(64, _TILE_ENTRIES // n_features))
+
+    def blocks(self, rows: int | None = None) -> Iterator[FloatArray]:
+        """The rows from the start.
+
+        Parameters
+        ----------
+        rows : rows in a block, at most; left to the source by default. The
+            rows themselves do not depend on it.
+        """
+        check_count("rows", rows, optional=True)
+        for tile in range(-(-self.n_rows // self._tile_rows)):
+            first = tile * self._tile_rows
+            # Always a whole tile, so that a longer stream begins with the same bits.
+            made = self._tile(first + np.arange(self._tile_rows), self._random("rows", tile))
+            made = made[: self.n_rows - first]
+            for start in range(0, made.shape[0], rows or made.shape[0]):
+                yield made[start : start + (rows or made.shape[0])]
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    @property
+    def truth(self) -> FloatArray:
+        """Orthonormal basis (n_features, n_components) of the true subspace."""
+        return self.truth_at(self.n_rows)
+
+    @abstractmethod
+    def truth_at(self, t: int) -> FloatArray:
+        """Basis of the true subspace when row t (counted from 1) is drawn."""
+
+    @abstractmethod
+    def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
+        """The rows at these positions, counted from 0."""
+
+    def _random(self, what: str, index: int = 0) -> np.random.Generator:
+        words = [self.seed, int.from_bytes(f"{type(self).__name__} {what}".encode()), index]
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
+
+    def _directions(self, count: int) -> FloatArray:
+        """Random orthonormal directions, (n_features, count)."""
+        if count > self.n_features:
+            raise BadParameter(
+                f"n_components={self.n_components} takes {count} directions here, more than n_features="
+                f"{self.n_features}; ask for fewer components"
+            )
+        return orthonormal(self._random("directions").standard_normal((self.n_features, count)))
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} n_rows={self.n_rows} n_features={self.n_features} "
+            f"n_components={self.n_components} seed={self.seed}>"
+        )
+
+
+class Spiked(Synthetic):
+    """Spiked covariance; made by `spiked`."""
+
+    def __init__(
+        self, n_rows: int, n_features: int, n_components: int, seed: int, *, signal: float, norm: float
+    ) -> None:
+        super().__init__(n_rows, n_features, n_components, seed)
+        self.signal = _fraction("signal", signal)
+        self.norm = _positive("norm", norm)
+        self._basis = self._directions(n_components)
+        weights = _DECAY ** np.arange(n_components)
+        self._spread = self.norm * np.sqrt(self.signal * weights / weights.sum())
+        self._noise = self.norm * float(np.sqrt((1.0 - self.signal) / n_features))
+
+    def truth_at(self, t: int) -> FloatArray:  # noqa: D102
+        return self._basis.copy()
+
+    def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
+        scores = random.standard_normal((positions.size, self.n_components)) * self._spread
+        rows = random.standard_normal((positions.size, self.n_features))
+        rows *= self._noise
+        rows += self._mean(scores, positions)
+        return rows
+
+    def _mean(self, scores: FloatArray, positions: IntArray) -> FloatArray:
+        """Where the scores put each row, before noise."""
+        mean: FloatArray = scores @ self._basis.T
+        return mean
+
+
+class Drift(Spiked):
+    """A rotating subspace; made by `drift`."""
+
+    def __init__(
+        self,
+        n_rows: int,
+        n_features: int,
+        n_components: int,
+        seed: int,
+        *,
+        quarter_turn: int | None,
+        signal: float,
+        norm: float,
+    ) -> None:
+        super().__init__(n_rows, n_features, n_components, seed, signal=signal, norm=norm)
+        check_count("quarter_turn", quarter_turn, optional=True)
+        self.quarter_turn = int(quarter_turn or n_rows)
+        both = self._directions(2 * n_components)
+        self._basis, self._other = both[:, :n_components], both[:, n_components:]
+
+    def truth_at(self, t: int) -> FloatArray:
+        """Basis of the subspace that row t (counted from 1) is drawn around; any t >= 1."""
+        cosine, sine = self._turned(np.array([t - 1]))
+        turned: FloatArray = self._basis * cosine[0] + self._other * sine[0]
+        return turned
+
+    def _turned(self, positions: IntArray) -> tuple[FloatArray, FloatArray]:
+        angle = positions * (0.5 * np.pi / self.quarter_turn)
+        cosine: FloatArray = np.cos(angle)
+        sine: FloatArray = np.sin(angle)
+        return cosine, sine
+
+    def _mean(self, scores: FloatArray, positions: IntArray) -> FloatArray:
+        cosine, sine = self._turned(positions)
+        mean: FloatArray = (scores * cosine[:, None]) @ self._basis.T + (scores * sine[:, None]) @ self._other.T
+        return mean
+
+
+class Adversarial(Synthetic):
+    """Rows that make follow-the-leader earn nothing; made by `adversarial`."""
+
+    def __init__(self, n_rows: int, n_features: int, n_components: int, seed: int) -> None:
+        super().__init__(n_rows, n_features, n_components, seed)
+        self._axes = self._directions(n_components + 1)
+        # Direction j starts with j/(k+1), so the totals never tie and the least is always next in turn.
+        self._head = np.sqrt(np.arange(1, n_components + 1) / (n_components + 1.0))
+
+    def truth_at(self, t: int) -> FloatArray:
+        """Basis of the best subspace in hindsight for the first t rows."""
+        k = self.n_components
+        totals = np.zeros(k + 1)
+        totals[1 : 1 + min(t, k)] = self._head[:t] ** 2
+        turns = max(t - k, 0)
+        totals += turns // (k + 1) + (np.arange(k + 1) < turns % (k + 1))
+        return self._axes[:, np.sort(np.argsort(totals, kind="stable")[1:])].copy()
+
+    def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
+        k = self.n_components
+        rows: FloatArray = self._axes.T[(positions - k) % (k + 1)]
+        starting = positions < k
+        rows[starting] = (self._axes[:, 1:] * self._head).T[positions[starting]]
+        return rows
+
+
+class Gradients(Synthetic):
+    """Clipped gradients, nearly of low rank; made by `gradients`."""
+
+    def __init__(self, n_rows: int, n_features: int, n_components: int, seed: int, *, tail: float) -> None:
+        super().__init__(n_rows, n_features, n_components, seed)
+        self.tail = _fraction("tail", tail)
+        self._basis = self._directions(n_components)
+        weights = _DECAY ** np.arange(n_components)
+        self._spread = np.sqrt((1.0 - self.tail) * weights / weights.sum())
+
+    def truth_at(self, t: int) -> FloatArray:  # noqa: D102
+        return self._basis.copy()
+
+    def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
+        scores = random.standard_normal((positions.size, self.n_components)) * self._spread
+        rows = random.standard_normal((positions.size, self.n_features))
+        rows *= np.sqrt(self.tail / self.n_features)
+        rows += scores @ self._basis.T
+        rows *= random.lognormal(0.0, 1.0, positions.size)[:, None]
+        rows /= np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), 1.0)[:, None]
+        return rows
+
+
+class HeavyTails(Spiked):
+    """Spiked Student t; made by `heavy_tails`."""
+
+    def __init__(
+        self,
+        n_rows: int,
+        n_features: int,
+        n_components: int,
+        seed: int,
+        *,
+        degrees: float,
+        signal: float,
+        norm: float,
+    ) -> None:
+        super().__init__(n_rows, n_features, n_components, seed, signal=signal, norm=norm)
+        self.degrees = _positive("degrees", degrees)
+
+    def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
+        rows = super()._tile(positions, random)
+        rows *= np.sqrt(self.degrees / random.chisquare(self.degrees, positions.size))[:, None]
+        return rows
+
+
+def spiked(
+    n_rows: int = 10_000,
+    n_features: int = 20,
+    n_components: int = 3,
+    seed: int = 0,
+    *,
+    signal: float = 0.9,
+    norm: float = 0.5,
+) -> Spiked:
+    """Gaussian rows around a fixed subspace.
+
+    Parameters
+    ----------
+    n_rows, n_features, n_components, seed : see `Synthetic`.
+    signal : share of the variance drawn inside the subspace.
+    norm : root mean square of the norms. A few rows are longer than 1; ``Stream`` scales them.
+    """
+    return Spiked(n_rows, n_features, n_components, seed, signal=signal, norm=norm)
+
+
+def drift(
+    n_rows: int = 10_000,
+    n_features: int = 20,
+    n_components: int = 3,
+    seed: int = 0,
+    *,
+    quarter_turn: int | None = None,
+    signal: float = 0.9,
+    norm: float = 0.5,
+) -> Drift:
+    """Gaussian rows around a subspace that turns steadily.
+
+    Parameters
+    ----------
+    n_rows, n_features, n_components, seed : see `Synthetic`; n_features must
+        be at least twice n_components.
+    quarter_turn : rows after which the subspace is orthogonal to where it
+        began; n_rows by default.
+    signal, norm : see `spiked`.
+    """
+    return Drift(n_rows, n_features, n_components, seed, quarter_turn=quarter_turn, signal=signal, norm=norm)
+
+
+def adversarial(n_rows: int = 10_000, n_features: int = 20, n_components: int = 3, seed: int = 0) -> Adversarial:
+    """Unit rows that always lie where the leader does not.
+
+    The rows take k + 1 orthogonal directions in turn, after k shorter ones
+    that settle the order: follow-the-leader always leaves out the direction
+    that comes next, and earns nothing from then on, while the best subspace
+    in hindsight earns k/(k + 1) a row. Needs n_features > n_components.
+
+    Parameters
+    ----------
+    n_rows, n_features, n_components, seed : see `Synthetic`.
+    """
+    return Adversarial(n_rows, n_features, n_components, seed)
+
+
+def gradients(
+    n_rows: int = 10_000, n_features: int = 100, n_components: int = 5, seed: int = 0, *, tail: float = 0.05
+) -> Gradients:
+    """Rows like clipped per-example gradients: nearly of low rank, with norms of all sizes up to 1.
+
+    Parameters
+    ----------
+    n_rows, n_features, n_components, seed : see `Synthetic`.
+    tail : share of the variance outside the subspace, spread evenly.
+    """
+    return Gradients(n_rows, n_features, n_components, seed, tail=tail)
+
+
+def heavy_tails(
+    n_rows: int = 10_000,
+    n_features: int = 20,
+    n_components: int = 3,
+    seed: int = 0,
+    *,
+    degrees: float = 2.5,
+    signal: float = 0.9,
+    norm: float = 0.5,
+) -> HeavyTails:
+    """Rows of a spiked Student t: now and then one is far outside the unit ball.
+
+    Scaling long rows onto the ball keeps their directions, so the true
+    subspace is also that of the rows as ``Stream`` admits them.
+
+    Parameters
+    ----------
+    n_rows, n_features, n_components, seed : see `Synthetic`.
+    degrees : degrees of freedom; the fewer, the heavier the tails.
+    signal, norm : see `spiked`, of the Gaussian rows before they are stretched.
+    """
+    return HeavyTails(n_rows, n_features, n_components, seed, degrees=degrees, signal=signal, norm=norm)
+
+
+def _fraction(name: str, value: float) -> float:
+    if not 0.0 <= value <= 1.0:
+        raise BadParameter(f"{name}={value!r} must be between 0 and 1")
+    return float(value)
+
+
+def _positive(name: str, value: float) -> float:
+    if not 0.0 < value < float("inf"):
+        raise BadParameter(f"{name}={value!r} must be positive and finite")
+    return float(value)

@@ -1,0 +1,280 @@
+"""What is wrong with a file is said once, exactly, after every row before it was delivered."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streampca.errors import BadParameter, SourceError
+from streampca.rows import RowSource
+from streampca.sources import csv_rows, csv_text, from_csv
+from streampca.sources.csv_fast import FastParser
+
+Write = Callable[[str | bytes], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(content: str | bytes) -> Path:
+        path = tmp_path / "rows.csv"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def upto_error(path: Path, **options: object) -> tuple[list[list[float]], str]:
+    rows: list[list[float]] = []
+    with pytest.raises(SourceError) as caught:
+        rows.extend(row.tolist() for row in from_csv(path, **options))  # type: ignore[arg-type]
+    return rows, str(caught.value).replace(str(path), "FILE")
+
+
+def test_a_source_is_a_row_source_that_starts_over(write: Write) -> None:
+    source = from_csv(write("a,b\n1,2\n3,4\n"), bounds=(0, 5))
+    assert isinstance(source, RowSource)
+    assert source.features == ("a", "b")
+    assert source.bounds is not None
+    np.testing.assert_array_equal(source.bounds, [[0, 0], [5, 5]])
+    for _ in range(2):
+        assert [row.tolist() for row in source] == [[1, 2], [3, 4]]
+        assert [block.tolist() for block in source.blocks()] == [[[1, 2], [3, 4]]]
+    assert repr(source) == "<CsvRows 'rows.csv' 2 features: a, b; with bounds>"
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "message"),
+    [
+        (
+            "a,b\n1,2\n3,x\n5,6\n", [[1, 2]],
+            "FILE, line 3: column 'b' is not a number ('x'); mend it, or leave the column out with columns=['a']",
+        ),
+        ("a,b\n1,2\n3,4\n5\n", [[1, 2], [3, 4]], "FILE, line 4: 1 cell where 2 are due; {MEND}"),
+        ("a,b\n1,2\n3,4,5\n", [[1, 2]], "FILE, line 3: 3 cells where 2 are due; {MEND}"),
+        ("a,b\n1,2,\n", [], "FILE, line 2: 3 cells where 2 are due; {MEND}"),
+        (
+            "a,b\n1,2\n\n3,NA\n", [[1, 2]],
+            "FILE, line 4: column 'b' is missing ('NA'); {ZERO}",
+        ),
+        (
+            "a,b\r\n1,2\r\n-inf,4\r\n", [[1, 2]],
+            "FILE, line 3: column 'a' is infinite ('-inf'); {ZERO}",
+        ),
+        ("a,b\n1,2\n3,\"4", [[1, 2]], "FILE, line 3: unexpected end of data; mend the line's quotes"),
+        ("a,b\n1,2\n3,\"4\"x\n", [[1, 2]], "FILE, line 3: ',' expected after '\"'; mend the line's quotes"),
+        (
+            "a,b\nx,y\n", [],
+            "FILE, line 2: column 'a' is not a number ('x') (nor is 'b'); mend it, or leave the column out with {NONE}",
+        ),
+    ],
+)  # fmt: skip
+def test_messages_and_the_rows_before(write: Write, text: str, before: list[list[float]], message: str) -> None:
+    message = message.replace("{NONE}", "columns=")
+    message = message.replace("{MEND}", "mend the line, or check delimiter= and header=")
+    message = message.replace(
+        "{ZERO}", "pass missing='nan', and Stream(on_bad_row='zero') to absorb such rows as zero rows"
+    )
+    assert upto_error(write(text)) == (before, message)
+
+
+def test_lines_are_counted_as_an_editor_counts_them(write: Write) -> None:
+    text = 'name,x\n"two\nlines",1\n"three\r\nmore\nlines",2\n\n"x\ny",bad\n'
+    rows, message = upto_error(write(text), columns=["x"])
+    assert rows == [[1], [2]]
+    assert message.startswith("FILE, line 9: column 'x' is not a number ('bad')")
+
+
+def test_the_line_is_right_far_into_a_file(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_rows, "_PIECE", 500)
+    lines = ["a,b", *(f"{i},{i}.5" for i in range(5000)), "7,oops", "8,8"]
+    path = write("\n".join(lines))
+    rows, message = upto_error(path, chunk_rows=13)
+    assert len(rows) == 5000
+    assert rows[-1] == [4999, 4999.5]
+    assert "line 5002: column 'b' is not a number ('oops')" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no rows, the file is empty; check the path"),
+        ("\n \n\n", "no rows, the file is empty"),
+        ("a,b\n", "no rows after the header; pass header=False if its one line is a row"),
+        ("a,b", "no rows after the header"),
+        ("a,b,a\n1,2,3\n", "'a' names more than one column; choose columns by position, columns=[0, 1, ...]"),
+        (",a\n0,1\n", "column 1 has no name (a saved index?); say which columns to read with columns="),
+        ("a,b\n1,2\n".encode("utf-16"), "this is UTF-16 text; pass encoding='utf-16'"),
+        ("höhe,b\n1,2\n".encode("latin-1"), "the header is not utf-8 text; pass another encoding="),
+        ("a,b\n1,2\n".encode("utf-16-le"), "the header is not utf-8 text; pass another encoding="),
+    ],
+)
+def test_a_file_that_cannot_be_rows_is_refused_at_once(write: Write, text: str | bytes, message: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        from_csv(write(text))
+    assert message in str(caught.value)
+
+
+def test_one_row_without_a_header(write: Write) -> None:
+    source = from_csv(write("1,2"), header=False)
+    assert source.features == ("x0", "x1")
+    assert [row.tolist() for row in source] == [[1, 2]]
+
+
+def test_columns(write: Write) -> None:
+    path = write(" a ,b,c,b,\n1,2,3,4,5\n")
+    assert from_csv(path, columns=["c", "a"]).features == ("c", "a")
+    assert next(iter(from_csv(path, columns=["c", "a"]))).tolist() == [3, 1]
+    assert from_csv(path, columns=[1, 3, 4]).features == ("x1", "x3", "x4")
+    assert next(iter(from_csv(path, columns=[4, 3]))).tolist() == [5, 4]
+    for columns, message in {
+        ("A",): "no column 'A'; there are 'a', 'b', 'c', ''",
+        ("bb",): "no column 'bb'; did you mean 'b'?",
+        ("b",): "'b' names 2 columns; choose by position",
+        (5,): "no column at position 5; there are 5, counted from 0",
+    }.items():
+        with pytest.raises(SourceError) as caught:
+            from_csv(path, columns=columns)
+        assert message in str(caught.value)
+    for wrong, message in [
+        ("a", "must be a list"),
+        ([], "leaves no feature"),
+        ([0, "a"], "'a' twice"),
+        ([True], "True"),
+    ]:
+        with pytest.raises(BadParameter) as refused:
+            from_csv(path, columns=wrong)  # type: ignore[arg-type]
+        assert message in str(refused.value)
+
+
+def test_bounds(write: Write) -> None:
+    path = write("a,b,c\n1,2,3\n")
+    source = from_csv(path, columns=["c", "a"], bounds={"a": (0, 1), "b": (5, 6), "c": (-2, 2)})
+    assert source.bounds is not None
+    np.testing.assert_array_equal(source.bounds, [[-2, 0], [2, 1]])
+    mixed = from_csv(path, bounds=([0, 1, 2], 9)).bounds
+    assert mixed is not None
+    np.testing.assert_array_equal(mixed, [[0, 1, 2], [9, 9, 9]])
+    for bounds, message in [
+        ({"a": (0, 1)}, "no entry for 'b'"),
+        ({"a": (0, 1), "b": (0, 1), "c": (0, 1), "cc": (0, 1)}, "'cc', which is not a feature; did you mean 'c'?"),
+        ({"a": 1, "b": (0, 1), "c": (0, 1)}, "gives 1 for 'a'"),
+        ((1, 0), "bounds of 'a' are (1, 0); they must be finite, the lower below the upper"),
+        ((0, np.inf), "bounds of 'a' are (0, inf)"),
+        (([0, 0], [1, 1]), "one entry for each of 3 features"),
+        (7, "must be (lower, upper)"),
+        (("x", "y"), "must be (lower, upper)"),
+    ]:
+        with pytest.raises(BadParameter) as caught:
+            from_csv(path, bounds=bounds)  # type: ignore[arg-type]
+        assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"delimiter": ",,"}, "delimiter=',,'"),
+        ({"delimiter": "1"}, "delimiter='1'"),
+        ({"missing": "skip"}, "missing='skip' must be 'raise' or 'nan'"),
+        ({"chunk_rows": 0}, "chunk_rows=0"),
+        ({"max_bytes": -1}, "max_bytes=-1"),
+        ({"encoding": "klingon"}, "encoding='klingon' is not known"),
+    ],
+)
+def test_parameters(write: Write, option: dict[str, object], message: str) -> None:
+    with pytest.raises(BadParameter) as caught:
+        from_csv(write("1,2\n"), header=False, **option)  # type: ignore[arg-type]
+    assert message in str(caught.value)
+
+
+def test_byte_order_mark_and_encodings(write: Write) -> None:
+    expected = [[1.5, 2.0], [3.0, 4.0]]
+    text = "höhe,b\r\n1.5,2\r\n3,4\r\n"
+    for encoding, said in [("utf-8-sig", "utf-8"), ("utf-16", "utf-16"), ("latin-1", "latin-1"), ("utf-8", "UTF8")]:
+        source = from_csv(write(text.encode(encoding)), encoding=said)
+        assert source.features == ("höhe", "b")
+        assert [row.tolist() for row in source] == expected
+    path = write(b"a,b\n1,2\n3,4\n\x81,5\n")
+    with pytest.raises(SourceError, match="this is not cp1252 text"):
+        from_csv(path, encoding="cp1252")
+    rows, message = upto_error(path)
+    assert rows == [[1, 2], [3, 4]]
+    assert "line 4: column 'a' is not a number ('\\udc81')" in message
+
+
+def test_compressed(tmp_path: Path) -> None:
+    text = ("a,b\n" + "1,2\n" * 1000).encode()
+    gz, archive = tmp_path / "rows.csv.gz", tmp_path / "rows.zip"
+    gz.write_bytes(gzip.compress(text))
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("folder/", "")
+        made.writestr("folder/rows.csv", text)
+        made.writestr("__MACOSX/._rows.csv", "x")
+    for path in (gz, archive):
+        assert sum(block.shape[0] for block in from_csv(path).blocks()) == 1000
+        with pytest.raises(SourceError, match="expands to more than 3000 bytes; pass max_bytes="):
+            from_csv(path, max_bytes=3000)
+        assert sum(1 for _ in from_csv(path, max_bytes=None)) == 1000
+        assert sum(1 for _ in from_csv(path, max_bytes=len(text))) == 1000
+    with zipfile.ZipFile(archive, "a") as made:
+        made.writestr("second.csv", text)
+    with pytest.raises(SourceError, match=r"holds 2 files \(folder/rows.csv, second.csv\)"):
+        from_csv(archive)
+
+
+def test_a_damaged_archive_gives_its_rows_then_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_rows, "_PIECE", 1000)
+    random = np.random.default_rng(0)
+    text = "a,b\n" + "".join(f"{x!r},{y!r}\n" for x, y in random.random((2000, 2)).tolist())
+    whole = gzip.compress(text.encode())
+    path = tmp_path / "cut.csv.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    rows, message = upto_error(path)
+    assert 500 < len(rows) < 1500
+    assert [f"{x!r},{y!r}" for x, y in rows] == text.split("\n")[1 : 1 + len(rows)]
+    assert "cannot be read" in message
+
+
+def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.csv", tmp_path):
+        with pytest.raises(SourceError, match=r"cannot be read: .*; check the path"):
+            from_csv(path)
+
+
+def test_a_line_without_end_does_not_fill_memory(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_text, "_LONGEST_LINE", 2000)
+    monkeypatch.setattr(csv_rows, "_PIECE", 500)
+    with pytest.raises(SourceError, match="no line end within 2000 bytes"):
+        from_csv(write("a,b\n" + "1" * 10_000))
+    rows, message = upto_error(write('a,b\n1,2\n3,"' + "4\n" * 80_000), columns=["a"])
+    assert rows == [[1]]
+    assert "line 3: field larger than field limit" in message
+
+
+def test_missing_as_nan_and_infinite_as_is(write: Write) -> None:
+    source = from_csv(write("a,b\n1,\nNA,2\ninf,-inf\n"), missing="nan")
+    np.testing.assert_array_equal(list(source), [[1, np.nan], [np.nan, 2], [np.inf, -np.inf]])
+
+
+def test_thousands_of_columns(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.arange(3 * 3000).reshape(3, 3000) / 7
+    names = ",".join(f"c{i}" for i in range(3000))
+    path = write(names + "\n" + "\n".join(",".join(map(repr, row)) for row in rows.tolist()))
+    source = from_csv(path)
+    assert len(source.features) == 3000
+    np.testing.assert_array_equal(np.concatenate(list(source.blocks())), rows)
+    few = from_csv(path, columns=["c2999", "c0"])
+    np.testing.assert_array_equal(np.concatenate(list(few.blocks())), rows[:, [2999, 0]])
+
+
+def test_text_in_columns_that_are_left_out_costs_no_speed(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names, quoted or not, do not send a file to the slow reader."""
+    path = write('"who","x","y"\n' + "".join(f'"N{i}",{i},"{i}.5"\n' for i in range(100)))
+    monkeypatch.setattr(csv_rows.CsvRows, "_exact", None)
+    assert FastParser(3, [1], ",").parse(b'"a",1,2\n', nan=False) is not None
+    rows = np.concatenate(list(from_csv(path, columns=["y", "x"]).blocks()))
+    np.testing.assert_array_equal(rows, [[i + 0.5, i] for i in range(100)])

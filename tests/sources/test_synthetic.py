@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streampca.errors import BadParameter
+from streampca.linalg.eigen import principal_angles, top_eigh
+from streampca.rows import RowSource
+from streampca.sources import synthetic
+
+MAKERS = [
+    synthetic.spiked,
+    synthetic.drift,
+    synthetic.adversarial,
+    synthetic.gradients,
+    synthetic.heavy_tails,
+]
+
+
+def rows_of(source: Any, size: int | None = None) -> np.ndarray:
+    return np.concatenate(list(source.blocks(size)))
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_conformance(make: Any) -> None:
+    source = make(n_rows=10_000, n_features=12, n_components=3, seed=7)
+    assert isinstance(source, RowSource)
+    assert source.features == tuple(f"x{i}" for i in range(12))
+    assert source.bounds is None
+    assert len(source) == 10_000
+    rows = rows_of(source)
+    assert rows.shape == (10_000, 12)
+    assert np.isfinite(rows).all()
+    np.testing.assert_allclose(source.truth.T @ source.truth, np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(source.truth_at(1).T @ source.truth_at(1), np.eye(3), atol=1e-12)
+    # The same rows again, in any blocks, one at a time, from an equal source, and at the head of a longer one.
+    for size in (1000, 4097, 10**6):
+        assert rows_of(source, size).tobytes() == rows.tobytes()
+    assert np.array(list(itertools.islice(source, 50))).tobytes() == rows[:50].tobytes()
+    assert rows_of(make(n_rows=10_000, n_features=12, n_components=3, seed=7)).tobytes() == rows.tobytes()
+    assert rows_of(make(n_rows=10_000, n_features=12, n_components=3, seed=8)).tobytes() != rows.tobytes()
+    if make is not synthetic.drift:  # whose pace follows the length unless quarter_turn is given
+        assert rows_of(make(n_rows=10_007, n_features=12, n_components=3, seed=7))[:10_000].tobytes() == rows.tobytes()
+
+
+def test_drift_of_a_given_pace_does_not_depend_on_the_length() -> None:
+    short, long = (rows_of(synthetic.drift(n, seed=3, quarter_turn=700)) for n in (1000, 9000))
+    assert short.tobytes() == long[:1000].tobytes()
+
+
+@pytest.mark.parametrize("make", [synthetic.spiked, synthetic.gradients, synthetic.heavy_tails])
+def test_the_truth_is_the_leading_subspace_as_admitted(make: Any) -> None:
+    """The exact top subspace of many clipped rows is the stated one, and a random one is far from it."""
+    source = make(n_rows=60_000, n_features=15, n_components=3, seed=11)
+    rows = rows_of(source)
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0)
+    _, basis = top_eigh(rows.T @ rows, 3)
+    assert principal_angles(basis, source.truth).max() < 0.06
+    assert principal_angles(np.eye(15)[:, :3], source.truth).max() > 0.5
+
+
+def test_spiked_spectrum_is_the_one_asked_for() -> None:
+    source = synthetic.spiked(200_000, 10, 2, seed=5, signal=0.8, norm=0.6)
+    rows = rows_of(source)
+    values = np.linalg.eigvalsh(rows.T @ rows / len(rows))[::-1]
+    signal = 0.36 * 0.8
+    expected = [signal / 1.8 + 0.36 * 0.02, signal * 0.8 / 1.8 + 0.36 * 0.02] + [0.36 * 0.02] * 8
+    # A sample eigenvalue has a relative sd of sqrt(2/n) = 0.3 %: 2 % is over six of them.
+    np.testing.assert_allclose(values, expected, rtol=0.02)
+
+
+def test_drift_turns_as_it_says() -> None:
+    source = synthetic.drift(40_000, 12, 3, seed=2)
+    angles = [principal_angles(source.truth_at(1), source.truth_at(t)) for t in (1, 20_001, 40_001)]
+    np.testing.assert_allclose(angles, [[0] * 3, [np.pi / 4] * 3, [np.pi / 2] * 3], atol=1e-7)
+    rows = rows_of(source)
+    for t in (0, 20_000, 38_000):
+        _, basis = top_eigh(rows[t : t + 2000].T @ rows[t : t + 2000], 3)
+        assert principal_angles(basis, source.truth_at(t + 1000)).max() < 0.2
+        assert principal_angles(basis, source.truth_at((t + 20_000) % 40_000)).max() > 0.6
+
+
+@pytest.mark.parametrize(("d", "k"), [(2, 1), (5, 3), (8, 7)])
+def test_the_leader_earns_nothing_from_the_adversary(d: int, k: int) -> None:
+    source = synthetic.adversarial(300, d, k, seed=1)
+    rows = rows_of(source)
+    np.testing.assert_allclose(np.linalg.norm(rows[k:], axis=1), 1.0, atol=1e-12)
+    assert np.linalg.norm(rows, axis=1).max() <= 1 + 1e-12
+    gram = np.zeros((d, d))
+    for t, row in enumerate(rows):
+        if t >= k:
+            _, leader = top_eigh(gram, k)
+            assert np.linalg.norm(leader.T @ row) < 1e-6
+        gram += np.outer(row, row)
+        if t >= k:
+            values, basis = top_eigh(gram, k)
+            truth = source.truth_at(t + 1)
+            assert principal_angles(basis, truth).max() < 1e-6
+    assert values.sum() == pytest.approx(300 * k / (k + 1), abs=k)
+
+
+def test_norms() -> None:
+    gradients = np.linalg.norm(rows_of(synthetic.gradients()), axis=1)
+    assert gradients.max() <= 1 + 1e-12
+    assert 0.1 < (gradients < 0.999).mean() < 0.9
+    spiked = np.linalg.norm(rows_of(synthetic.spiked()), axis=1)
+    assert (spiked > 1).mean() < 0.05
+    heavy = np.linalg.norm(rows_of(synthetic.heavy_tails()), axis=1)
+    assert heavy.max() > 10
+
+
+def test_a_long_stream_takes_no_more_memory() -> None:
+    source = synthetic.spiked(10_000_000, 10, 2)
+    tracemalloc.start()
+    blocks = source.blocks()
+    next(blocks)
+    tracemalloc.reset_peak()
+    for _ in range(50):
+        next(blocks)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * 2**20
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_bad_parameters(make: Any) -> None:
+    for wrong, message in [
+        ({"n_rows": 0}, "n_rows=0"),
+        ({"n_features": 2, "n_components": 3}, "n_components=3 exceeds n_features=2"),
+        ({"seed": -1}, "seed=-1 must be a non-negative integer"),
+        ({"seed": 0.5}, "seed=0.5"),
+    ]:
+        with pytest.raises(BadParameter) as caught:
+            make(**wrong)
+        assert message in str(caught.value)
+
+
+def test_bad_options() -> None:
+    for call, message in [
+        (lambda: synthetic.spiked(signal=1.5), "signal=1.5 must be between 0 and 1"),
+        (lambda: synthetic.spiked(norm=0), "norm=0 must be positive and finite"),
+        (lambda: synthetic.heavy_tails(degrees=float("nan")), "degrees=nan"),
+        (lambda: synthetic.drift(n_features=5), "takes 6 directions here, more than n_features=5"),
+        (lambda: synthetic.adversarial(n_features=3), "takes 4 directions here, more than n_features=3"),
+        (lambda: synthetic.drift(quarter_turn=0), "quarter_turn=0"),
+    ]:
+        with pytest.raises(BadParameter) as caught:
+            call()
+        assert message in str(caught.value)
