@@ -18,10 +18,11 @@ from streampca.linalg.types import FloatArray, IntArray
 
 BITS = 20
 STEP = 2.0**-BITS
-EXACT_ROWS = 2**13
-_UNIT_BITS = 2 * BITS
-_UNIT = 2.0**_UNIT_BITS
-_LOW = (1 << _UNIT_BITS) - 1
+#: Rows whose Gram matrix is exact in float64, with room for a fraction of a unit beside them.
+EXACT_ROWS = 2**13 - 2
+_UNIT = 2.0 ** (-2 * BITS)
+# Adding and subtracting this rounds numbers of [0, 1] to multiples of 2**-40.
+_TO_LATTICE = 1.5 * 2.0 ** (52 - 2 * BITS)
 
 
 def onto_ball(rows: FloatArray) -> FloatArray:
@@ -74,17 +75,16 @@ def is_admitted(rows: FloatArray) -> bool:
 class GramAccumulator:
     """The exact Gram matrix of admitted rows. Curator only: it is raw data.
 
-    A float64 block takes up to 2**13 rows exactly, then folds into two int64
-    words per entry (units of 1 and of 2**-40), which hold 2**62 rows.
+    Two float64 parts per entry that are always exact: whole units, and a
+    block that holds multiples of 2**-40 below 2**13. Their sum is rounded once,
+    so it depends on the exact total alone, not on where blocks ended.
     """
 
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
         self._block = np.zeros((n_features, n_features), order="F")
         self._in_block = 0
-        size = svec_size(n_features)
-        self._high = np.zeros(size, dtype=np.int64)
-        self._low = np.zeros(size, dtype=np.int64)
+        self._whole = np.zeros(svec_size(n_features))
 
     def add(self, rows: FloatArray) -> None:
         """Add the outer products of admitted rows, (n, d)."""
@@ -94,7 +94,8 @@ class GramAccumulator:
             if take == 1:
                 self._block = dsyr(1.0, rows[start], a=self._block, overwrite_a=1, lower=1)
             else:
-                self._block = dsyrk(1.0, rows[start : start + take].T, beta=1.0, c=self._block, overwrite_c=1, lower=1)
+                part = rows[start : start + take].T
+                self._block = dsyrk(1.0, part, beta=1.0, c=self._block, overwrite_c=1, lower=1)
             self._in_block += take
             start += take
             if self._in_block == EXACT_ROWS:
@@ -102,10 +103,11 @@ class GramAccumulator:
 
     def add_gram(self, high: IntArray, low: IntArray) -> None:
         """Add an exact packed sum in the form that `words` returns."""
-        self._fold()
-        self._high += high
-        self._low += low
-        self._carry()
+        whole, part = self._fold()
+        part += low * _UNIT
+        self._whole = whole + high + np.floor(part)
+        part -= np.floor(part)
+        self._unpack(part)
 
     def subtract(self, rows: FloatArray) -> None:
         """Take admitted rows out again, exactly."""
@@ -115,49 +117,56 @@ class GramAccumulator:
         self.add_gram(-high, -low)
 
     def words(self) -> tuple[IntArray, IntArray]:
-        """The exact packed sum as (units of 1, units of 2**-40 in [0, 2**40))."""
-        self._fold()
-        return self._high, self._low
+        """The exact packed sum as integers: (units of 1, units of 2**-40 in [0, 2**40))."""
+        whole, part = self._fold()
+        return whole.astype(np.int64), (part / _UNIT).astype(np.int64)
 
     def plus(self, noise: FloatArray | None = None) -> FloatArray:
         """Packed entries (unscaled upper triangle) of the Gram matrix plus svec noise.
 
-        The noise is rounded to the lattice of the Gram matrix and added in
-        integers, so the result is a function of (exact integers + rounded
+        The noise is rounded to the lattice of the Gram matrix and added
+        exactly, so the result is a function of (exact Gram matrix + rounded
         noise) alone: post-processing of the continuous mechanism, with no
         trace of the rows in its low bits.
         """
-        high, low = self.words()
+        total = self._packed()
         if noise is None:
-            return high + low * (1.0 / _UNIT)
+            total += self._whole
+            return total
         entries = noise * entry_weights(self.n_features)
         whole = np.floor(entries)
-        low = low + np.rint((entries - whole) * _UNIT).astype(np.int64)
-        high = high + whole.astype(np.int64) + (low >> _UNIT_BITS)
-        return high + (low & _LOW) * (1.0 / _UNIT)
+        entries -= whole
+        entries += _TO_LATTICE
+        entries -= _TO_LATTICE
+        total += entries  # exact: multiples of 2**-40, at most 2**13
+        whole += self._whole  # exact: whole numbers
+        total += whole  # the one rounding
+        return total
 
     def state(self) -> dict[str, IntArray]:
         """Arrays from which `restore` rebuilds the accumulator."""
         high, low = self.words()
-        return {"high": high.copy(), "low": low.copy()}
+        return {"high": high, "low": low}
 
     def restore(self, state: dict[str, IntArray]) -> None:
         """Replace the contents by those of `state`."""
-        self._block[...] = 0.0
-        self._in_block = 0
-        self._high[...] = state["high"]
-        self._low[...] = state["low"]
+        self._whole = state["high"].astype(np.float64)
+        self._unpack(state["low"] * _UNIT)
 
-    def _fold(self) -> None:
-        if not self._in_block:
-            return
-        # Column-major lower triangle read in memory order is the row-major upper one.
-        packed = self._block.reshape(-1, order="F")[upper(self.n_features)]
-        self._low += (packed * _UNIT).astype(np.int64)
-        self._carry()
-        self._block[...] = 0.0
-        self._in_block = 0
+    def _packed(self) -> FloatArray:
+        """The block's triangle: column-major lower in memory order is row-major upper."""
+        return self._block.reshape(-1, order="F").take(upper(self.n_features))
 
-    def _carry(self) -> None:
-        self._high += self._low >> _UNIT_BITS
-        self._low &= _LOW
+    def _unpack(self, part: FloatArray) -> None:
+        """Start a block with a fraction of a unit in each entry, which counts as one row."""
+        self._block.reshape(-1, order="F")[upper(self.n_features)] = part
+        self._in_block = 1
+
+    def _fold(self) -> tuple[FloatArray, FloatArray]:
+        """Move whole units out of the block; return (whole units, the rest in [0, 1))."""
+        part = self._packed()
+        whole = np.floor(part)
+        self._whole += whole
+        part -= whole
+        self._unpack(part)
+        return self._whole, part

@@ -8,7 +8,7 @@ whatever order they are asked for. So a replay needs no stored generator
 state, and no two labels ever share noise.
 
 Words come from AES-256 in counter mode (the high half of the counter is the
-index, the low half counts blocks), and become normals by a 256-layer ziggurat
+index, the low half counts blocks), and become normals by a 4096-layer ziggurat
 of our own (Marsaglia and Tsang 2000 in the form of Doornik 2005), so neither
 depends on the version of another library's generator.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import secrets
 from hashlib import blake2b
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -30,29 +31,32 @@ KEY_BYTES = 32
 #: Changes whenever the numbers drawn for a given key, label and index change.
 VERSION = 1
 
-_LAYERS = 256
-_R = 3.6541528853610088
-_AREA = 0.00492867323399
+_LAYERS = 4096
+_FIELD_BITS = 13  # a layer and a sign
+_UNIT_BITS = 64 - _FIELD_BITS
+_TO_UNIT = 2.0**-_UNIT_BITS
+# Where the tail begins and the area of each layer: with them the last layer closes at the peak.
+_R = 4.385945034871305
+_AREA = 0.0003061541032784638
 
 
-def _ziggurat() -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Right edges of the layers, their acceptance ratios, and the density at the edges."""
-    x = np.empty(_LAYERS + 1)
-    density = math.exp(-0.5 * _R * _R)
-    x[0], x[1], x[_LAYERS] = _AREA / density, _R, 0.0
+def _ziggurat() -> tuple[list[float], list[float]]:
+    """Right edges of the layers, and the density at them."""
+    edges, density = [0.0] * (_LAYERS + 1), math.exp(-0.5 * _R * _R)
+    edges[0], edges[1] = _AREA / density, _R
     for i in range(2, _LAYERS):
-        x[i] = math.sqrt(-2.0 * math.log(_AREA / x[i - 1] + density))
-        density = math.exp(-0.5 * x[i] * x[i])
-    return x, x[1:] / x[:-1], np.exp(-0.5 * x * x)
+        edges[i] = math.sqrt(-2.0 * math.log(_AREA / edges[i - 1] + density))
+        density = math.exp(-0.5 * edges[i] * edges[i])
+    return edges, [math.exp(-0.5 * x * x) for x in edges]
 
 
-_X, _RATIO, _DENSITY = _ziggurat()
-# Layer and sign are read off one 9-bit field: the sign is folded into the edge.
-_SIGNED_X = np.concatenate([_X[:-1], -_X[:-1]])
-_RATIO_BY_FIELD = np.concatenate([_RATIO, _RATIO])
-_FIELD = np.uint64(2 * _LAYERS - 1)
-_TOP = np.uint64(11)
-_TO_UNIT = 2.0**-53
+_EDGES, _DENSITY = _ziggurat()
+# By field, sign included: what multiplies the integer, and the integers inside the layer's rectangle.
+_SCALE = np.array([sign * x * _TO_UNIT for sign in (1.0, -1.0) for x in _EDGES[:-1]])
+_INSIDE = np.array([int(b / a * 2**_UNIT_BITS) for a, b in pairwise(_EDGES)] * 2)
+_FIELD = 2**_FIELD_BITS - 1
+_EIGHT = bytes(8)
+_PIECE = 8192  # long draws are made in pieces that fit the cache
 
 
 class Randomness:
@@ -111,7 +115,9 @@ class NoiseStream:
     def normal(self, index: int, count: int) -> FloatArray:
         """``count`` independent standard normals."""
         self._seek(index)
-        return self._normals(count)
+        if count <= _PIECE:
+            return self._normals(count)
+        return np.concatenate([self._normals(min(_PIECE, count - i)) for i in range(0, count, _PIECE)])
 
     def laplace(self, index: int, count: int) -> FloatArray:
         """``count`` independent Laplace variables of scale 1."""
@@ -137,33 +143,45 @@ class NoiseStream:
 
     def _normals(self, count: int) -> FloatArray:
         words = self._next(count)
-        field = (words & _FIELD).astype(np.intp)
-        unit: FloatArray = (words >> _TOP).astype(np.float64) * _TO_UNIT
-        values: FloatArray = unit * _SIGNED_X[field]
-        doubtful = np.flatnonzero(unit >= _RATIO_BY_FIELD[field])
-        if doubtful.size:
-            self._settle(values, doubtful, field[doubtful])
+        field = words.view(np.int64) & _FIELD
+        integer = (words >> _FIELD_BITS).view(np.int64)
+        values: FloatArray = integer * _SCALE.take(field)
+        outside = (integer >= _INSIDE.take(field)).nonzero()[0]
+        for i, its_field, value in zip(
+            outside.tolist(), field[outside].tolist(), values[outside].tolist(), strict=True
+        ):
+            values[i] = self._settled(its_field, value)
         return values
 
-    def _settle(self, values: FloatArray, doubtful: npt.NDArray[np.intp], field: npt.NDArray[np.intp]) -> None:
-        """Finish the draws that left the rectangles: wedge tests, redraws, and the tail."""
-        layer = field & (_LAYERS - 1)
-        in_tail = layer == 0
-        tail, wedge, edge = doubtful[in_tail], doubtful[~in_tail], layer[~in_tail]
-        height = _open_uniform(self._next(wedge.size))
-        bar = _DENSITY[edge] + height * (_DENSITY[edge + 1] - _DENSITY[edge])
-        redraw = wedge[bar >= np.exp(-0.5 * values[wedge] ** 2)]
-        if redraw.size:
-            values[redraw] = self._normals(redraw.size)
-        signs = np.where(field[in_tail] >= _LAYERS, -1.0, 1.0)
-        while tail.size:
-            x = -np.log(_open_uniform(self._next(tail.size))) / _R
-            y = -np.log(_open_uniform(self._next(tail.size)))
-            done = 2.0 * y > x * x
-            values[tail[done]] = signs[done] * (_R + x[done])
-            tail, signs = tail[~done], signs[~done]
+    def _settled(self, field: int, value: float) -> float:
+        """Finish a draw that left its rectangle (one in 1300): the wedge test, a redraw, or the tail."""
+        while True:
+            layer = field & (_LAYERS - 1)
+            if layer == 0:
+                return math.copysign(self._tail(), value)
+            bar = _DENSITY[layer] + self._one() * (_DENSITY[layer + 1] - _DENSITY[layer])
+            if bar < math.exp(-0.5 * value * value):
+                return value
+            word = self._word()
+            field, integer = word & _FIELD, word >> _FIELD_BITS
+            value = integer * float(_SCALE[field])
+            if integer < _INSIDE[field]:
+                return value
+
+    def _tail(self) -> float:
+        """A normal given that it is above _R (Marsaglia 1964)."""
+        while True:
+            beyond = -math.log(self._one()) / _R
+            if -2.0 * math.log(self._one()) > beyond * beyond:
+                return _R + beyond
+
+    def _one(self) -> float:
+        return ((self._word() >> 11) + 0.5) * 2.0**-53
+
+    def _word(self) -> int:
+        return int.from_bytes(self._cipher.update(_EIGHT), "little")
 
 
 def _open_uniform(words: npt.NDArray[np.uint64]) -> FloatArray:
-    uniforms: FloatArray = ((words >> _TOP).astype(np.float64) + 0.5) * _TO_UNIT
+    uniforms: FloatArray = ((words >> 11).astype(np.float64) + 0.5) * 2.0**-53
     return uniforms
