@@ -45,6 +45,10 @@ class PrefixSum(ABC):
         self._check(n)
         return np.array([self.std(i) for i in range(1, n + 1)])
 
+    def workload(self, n: int) -> FloatArray:
+        """Dense A (n, n): what sums are released. Prefix sums, unless the mechanism says otherwise. For tests."""
+        return np.tril(np.ones((n, n)))
+
     @abstractmethod
     def decoder(self, n: int) -> FloatArray:
         """Dense B (n, m): the noise of sums 1..n is B z with z standard normal. For tests."""

@@ -5,20 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from streampca.errors import BadParameter
 from streampca.linalg.types import FloatArray
-from streampca.prefix_sums.base import PrefixSum, RunningNoise, check_length
-from streampca.prefix_sums.buffers import Buffers
+from streampca.prefix_sums.base import PrefixSum, check_length
+from streampca.prefix_sums.buffered_noise import BufferedNoise, ConstantNoise
+from streampca.prefix_sums.buffers import INFLATION, Buffers
 from streampca.prefix_sums.fitting import fit_buffers
 from streampca.prefix_sums.spread import Spread, spread_of
 from streampca.privacy.randomness import NoiseStream
-
-#: Squared column norms are taken this much larger than computed, so that rounding never costs privacy.
-INFLATION = 1.0 + 1e-6
 
 #: Constants that minimise the worst ratio of std(t) to (0.846 + ln(t)/pi) over 2**8 <= t <= 2**32.
 ANYTIME = Buffers(2.384895e-11, 24.89204, 8, 0.44429)
@@ -184,71 +180,13 @@ class AnytimeBLT(PrefixSum):
         return _AnytimeNoise(self, size, noise)
 
 
-class BufferedNoise(RunningNoise):
-    """Running noise of a BLT: ``count`` decaying vectors and the sum. Curator only.
-
-    Step t draws z, emits y = z + sum_i omega^_i r_i, lets each buffer decay
-    (r_i <- r_i - a^_i r_i + z) and adds scale_t y to the running noise.
-    """
-
-    def __init__(self, buffers: Buffers, size: int, noise: NoiseStream) -> None:
-        self.n = 0
-        self._buffers = buffers
-        self._noise = noise
-        # Row 0 is the fresh draw, so that one contraction forms y.
-        self._mix = np.concatenate([[1.0], buffers.omega_hat])
-        self._rate = buffers.a_hat[:, None].copy()
-        self._rows = np.zeros((buffers.count + 1, size))
-        self._decay = np.empty((buffers.count, size))
-        self._step = np.empty(size)
-        self._total = np.zeros(size)
-
-    def advance(self) -> FloatArray:
-        """The noise of the next prefix sum."""
-        n = self._next(self._limit)
-        scale = self._scale(n)
-        rows, r = self._rows, self._rows[1:]
-        rows[0] = self._noise.normal(n, self._total.size)
-        # einsum's own loops, not BLAS: the bits do not depend on how threads split the vector.
-        np.einsum("i,ij->j", self._mix, rows, out=self._step)
-        np.multiply(r, self._rate, out=self._decay)
-        r -= self._decay
-        r += rows[0]
-        self._step *= scale
-        self._total += self._step
-        self.n = n
-        return self._total
-
-    _limit: int | None = None
-
-    def _scale(self, n: int) -> float:
-        """What multiplies step n."""
-        raise NotImplementedError
-
-    def state(self) -> dict[str, Any]:
-        """Arrays and scalars from which `restore` continues. As secret as the sums."""
-        return {"n": self.n, "buffers": self._rows[1:].copy(), "total": self._total.copy()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        rows, total = np.asarray(state["buffers"]), np.asarray(state["total"])
-        if rows.shape != self._rows[1:].shape or total.shape != self._total.shape:
-            raise BadParameter(
-                f"the state holds buffers of shape {rows.shape}, this mechanism has {self._rows[1:].shape}; "
-                "restore with the parameters it was saved with"
-            )
-        self._rows[1:] = rows
-        self._total[...] = total
-        self.n = int(state["n"])
-
-
 class _HorizonNoise(BufferedNoise):
     _CHUNK = 256
 
     def __init__(self, mechanism: GeometricBLT, size: int, noise: NoiseStream) -> None:
-        super().__init__(mechanism.buffers, size, noise)
+        super().__init__(mechanism.buffers.omega_hat, mechanism.buffers.a_hat, size, noise)
         self._mechanism = mechanism
-        self._limit = mechanism.horizon
+        self.limit = mechanism.horizon
         self._scales_from = 0
         self._scales = np.empty(0)
 
@@ -264,13 +202,12 @@ class _HorizonNoise(BufferedNoise):
         return float(self._scales[place])
 
 
-class _AnytimeNoise(BufferedNoise):
+class _AnytimeNoise(ConstantNoise):
     def __init__(self, mechanism: AnytimeBLT, size: int, noise: NoiseStream) -> None:
-        super().__init__(mechanism.buffers, size, noise)
+        super().__init__(ANYTIME.omega_hat, ANYTIME.a_hat, mechanism.scale, size, noise)
         self._restart_after = mechanism.restart_after
-        self._constant = mechanism.scale
 
-    def _scale(self, n: int) -> float:
+    def _add(self, n: int) -> None:
         if (n - 1) % self._restart_after == 0:
-            self._rows[1:] = 0.0
-        return self._constant
+            self._generator.clear()
+        super()._add(n)

@@ -22,6 +22,9 @@ import numpy as np
 
 from streampca.linalg.types import FloatArray
 
+#: Squared column norms are taken this much larger than computed, so that rounding never costs privacy.
+INFLATION = 1.0 + 1e-6
+
 
 class Buffers:
     """A BLT with geometric decay rates ``a_i = alpha r**(i-1)``, ``a^_i = alpha r**(i-1+q)``.
@@ -89,6 +92,39 @@ class Buffers:
             + (pairs * (self.weights[:, None] * self.weights / self.gaps_hat)).sum(axis=(-2, -1))
         )
         return squares
+
+    def lagged_square(self, lag: int, n: FloatArray | float = math.inf) -> FloatArray:
+        """Squared row norm n of (A - A shifted by lag) C**-1: noise of a difference of prefix sums.
+
+        The rows n <= lag are those of A C**-1; n may be infinite.
+        """
+        steps = np.asarray(n, dtype=np.float64)
+        past = np.maximum(steps - lag, 0.0)
+        q = self.weights * -np.expm1(lag * self.log_theta_hat)
+        faded = -np.expm1(past[..., None, None] * (self.log_theta_hat[:, None] + self.log_theta_hat))
+        squares: FloatArray = self.row_square(np.minimum(steps, lag)) + (faded * (q[:, None] * q / self.gaps_hat)).sum(
+            axis=(-2, -1)
+        )
+        return squares
+
+    def faded_column_square(self, fade: float) -> float:
+        """Sum of gamma**2k c_k**2 with gamma**2 = 1 - fade."""
+        gaps = self.a[:, None] + self.a - self.a[:, None] * self.a
+        kept = 1.0 - fade
+        return 1.0 + kept * float((self.omega[:, None] * self.omega / (fade + kept * gaps)).sum())
+
+    def faded_row_square(self, fade: float, n: float = math.inf) -> float:
+        """Sum over k < n of gamma**2k b_k**2 with gamma**2 = 1 - fade, b_k the coefficients of A C**-1."""
+        kept, logs = 1.0 - fade, self.log_theta_hat
+        log_kept = math.log1p(-fade) if fade < 1.0 else -math.inf
+
+        def geometric(log_ratio: FloatArray, gap: FloatArray) -> FloatArray:
+            return -np.expm1(n * (log_kept + log_ratio)) / (fade + kept * gap)
+
+        level = geometric(np.zeros(1), np.zeros(1))[0]
+        single = (geometric(logs, self.a_hat) * self.weights).sum()
+        pairs = (geometric(logs[:, None] + logs, self.gaps_hat) * self.weights[:, None] * self.weights).sum()
+        return float(self.level**2 * level + 2.0 * self.level * single + pairs)
 
     def encoder_coefficients(self, n: int) -> FloatArray:
         """The first n coefficients of C."""

@@ -1,4 +1,4 @@
-"""Fitting the two numbers of a geometric BLT to a horizon."""
+"""Fitting the two numbers of a geometric BLT to a horizon, a window or a decay."""
 
 from __future__ import annotations
 
@@ -18,19 +18,34 @@ def fit_buffers(horizon: int) -> Buffers:
     Deterministic, a few hundredths of a second: a simplex search on
     0.5 log[S(T) sum_k b_k**2] over (log alpha, log r), rounded to seven digits.
     """
-    count = buffers_for(horizon)
+    return _fit(
+        lambda blt: float(blt.column_square(horizon)) * float(blt.row_square(horizon)), horizon, buffers_for(horizon)
+    )
 
+
+@lru_cache(maxsize=256)
+def fit_lagged(window: int) -> Buffers:
+    """The geometric BLT with the least noise in differences of prefix sums ``window`` apart, forever."""
+    count = max(1, (window.bit_length() + 2) // 3)
+    return _fit(lambda blt: blt.column_square_limit() * float(blt.lagged_square(window)), window, count)
+
+
+@lru_cache(maxsize=256)
+def fit_forgetting(memory: int) -> Buffers:
+    """The geometric BLT with the least noise in sums that decay by 1 - 1/memory a step."""
+    fade = 2.0 / memory - 1.0 / memory**2  # 1 - (1 - 1/memory)**2
+    count = max(1, (memory.bit_length() + 3) // 3)
+    return _fit(lambda blt: blt.faded_column_square(fade) * blt.faded_row_square(fade), memory, count)
+
+
+def _fit(square: Callable[[Buffers], float], length: int, count: int) -> Buffers:
     def loss(x: tuple[float, float]) -> float:
         buffers = _make(x, count)
-        if buffers is None:
-            return math.inf
-        return 0.5 * math.log(float(buffers.column_square(horizon)) * float(buffers.row_square(horizon)))
+        return math.inf if buffers is None else 0.5 * math.log(square(buffers))
 
-    start = (math.log(0.2 / horizon), math.log(_ratio(horizon, count)))
-    best = simplex_search(loss, start)
-    fitted = _make((_rounded(best[0]), _rounded(best[1])), count)
-    assert fitted is not None
-    return fitted
+    best = simplex_search(loss, (math.log(0.2 / length), math.log(_ratio(length, count))))
+    # Seven digits of each: beyond them the noise does not change, and mathematics libraries may.
+    return Buffers(_rounded(math.exp(best[0])), _rounded(math.exp(best[1])), count)
 
 
 def buffers_for(horizon: int) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from streampca.linalg.types import FloatArray
+from streampca.prefix_sums.buffers import INFLATION
 from streampca.prefix_sums.fitting import fit_buffers
 
 _CHUNK = 2**13
@@ -60,7 +61,7 @@ class Spread:
         """
         blt = self._buffers
         t = np.arange(index * _CHUNK + 1.0, min((index + 1) * _CHUNK, self._horizon) + 1.0)
-        scale = np.sqrt(blt.column_square(self._horizon - t + 1.0) * (1.0 + 1e-6))
+        scale = np.sqrt(blt.column_square(self._horizon - t + 1.0) * INFLATION)
         log_pairs = blt.log_theta_hat[:, None] + blt.log_theta_hat
         cov_yr = np.stack(
             [-np.expm1((t[:, None] - 1.0) * log_pairs[i]) @ (blt.omega_hat / blt.gaps_hat[i]) for i in range(blt.count)]
