@@ -1,1 +1,42 @@
-"""Placeholder."""
+"""The command line: ``streampca``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+#: Exit codes: bad input; a failed expectation; and 128 + signal number for an interrupted run.
+BAD_INPUT = 2
+FAILED = 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. Bad input costs one line, never a traceback."""
+    # One BLAS thread, before numpy is first imported: more only get in each other's way on small matrices.
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    from cyclopts import CycloptsError
+
+    from streampca.cli.app import app
+    from streampca.errors import StreamPCAError
+
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
+    except (CycloptsError, StreamPCAError) as problem:
+        return _fail(str(problem))
+    except BrokenPipeError:  # whoever read our output has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+    except OSError as problem:
+        return _fail(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem))
+    except KeyboardInterrupt:
+        return 130
+    return code if isinstance(code, int) else 0
+
+
+def _fail(message: str) -> int:
+    print(f"streampca: {' '.join(message.split())}", file=sys.stderr)
+    return BAD_INPUT

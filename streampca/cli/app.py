@@ -1,0 +1,215 @@
+"""The commands and their options. Bodies import what they need, so that ``--help`` is fast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from streampca import __version__
+
+app = App(
+    name="streampca",
+    help="Differentially private PCA of a stream: a subspace that is safe to publish after every row, and live regret.",
+    version=__version__,
+    help_format="plaintext",
+    suppress_keyboard_interrupt=False,
+)
+scenario = App(
+    name="scenario", help="Stories with what must hold in them: list them, run one.", help_format="plaintext"
+)
+app.command(scenario)
+
+
+@app.command
+def run(
+    file: Path,
+    *,
+    n_components: Annotated[int, Parameter(name=["--n-components", "-k"])],
+    epsilon: float | None = None,
+    delta: float | None = None,
+    columns: str | None = None,
+    bounds: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    row_norm: float = 1.0,
+    on_bad_row: Literal["raise", "zero"] = "raise",
+    processor: str = "fpl",
+    horizon: int | None = None,
+    release_every: int | None = None,
+    adjacency: Literal["zero-out", "replace"] | None = None,
+    noise: str | None = None,
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    out: Path = Path("releases.jsonl"),
+    gram: bool = True,
+    keep_every: int = 1,
+    regret: Path | None = None,
+    regret_every: int = 1000,
+    live: bool | None = None,
+    seed: int | None = None,
+    force: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Stream the rows of a CSV or Parquet file; write private releases, one a line.
+
+    Ends with exit code 130 and complete files on Ctrl-C. Every run with fresh
+    noise on the same rows spends the budget once more.
+
+    Parameters
+    ----------
+    file
+        CSV (also .gz, .zip) or Parquet file of numeric columns.
+    n_components
+        Dimension of the subspace.
+    epsilon
+        Privacy parameter of all releases together.
+    delta
+        Privacy parameter, well below one over the number of rows, e.g. 1e-6.
+    columns
+        Names of the columns to use, separated by commas. All, if left out.
+    bounds
+        Public ranges of the columns: lo:hi for all, name=lo:hi,... or a JSON file {"name": [lo, hi]}.
+    row_norm
+        Longer rows are scaled onto the ball of this radius.
+    on_bad_row
+        Stop at a row with missing or bad values, or absorb a zero row in its place.
+    processor
+        Algorithm: fpl (private follow the perturbed leader), or the name of another processor.
+    horizon
+        Number of rows the noise is calibrated for. Unknown, if left out: costs a little more noise.
+    release_every
+        Rows between releases; 100 if left out. Rarer releases carry less noise.
+    adjacency
+        What one neighbour differs in: a row against the zero row, or against another row.
+    noise
+        Noise of the running sums: blt (least), tree (the paper's), haar.
+    set_
+        Further parameter of the processor, as name=value.
+    out
+        File of the releases. Publishable.
+    gram
+        Write the private Gram matrix with each release, not only its subspace.
+    keep_every
+        Write one in so many releases.
+    regret
+        File for the exact regret. Curator only: it has no privacy at all.
+    regret_every
+        Rows between lines of the regret file.
+    live
+        Live view in the terminal. On by default, where standard error is one.
+    seed
+        Reproducible noise. For tests: not private against whoever knows the seed.
+    force
+        Overwrite existing output files.
+    """
+    from streampca.cli import run as command
+
+    return command.run(
+        file,
+        options=command.Options(
+            processor=processor,
+            common={
+                "n_components": n_components,
+                "epsilon": epsilon,
+                "delta": delta,
+                "horizon": horizon,
+                "adjacency": adjacency,
+                "noise": noise,
+            },
+            release_every=release_every,
+            extra=tuple(set_ or ()),
+            columns=columns,
+            bounds=bounds,
+            row_norm=row_norm,
+            on_bad_row=on_bad_row,
+            seed=seed,
+        ),
+        outputs=command.Outputs(out, gram, keep_every, regret, regret_every, force),
+        live=live,
+    )
+
+
+@app.command
+def demo(*, out: Path = Path("out/demo"), rows: int | None = None, live: bool | None = None) -> int:
+    """Live regret of private PCA on 336 776 real flights, with a written summary.
+
+    Takes about a minute. Writes summary.md, releases.jsonl, regret.csv and a
+    picture of the regret curve, in place of those of an earlier demo.
+
+    Parameters
+    ----------
+    out
+        Folder for the files.
+    rows
+        Use only so many rows.
+    live
+        Live view in the terminal. On by default, where standard error is one.
+    """
+    from streampca.cli import demo as command
+
+    return command.demo(out, rows, live)
+
+
+@scenario.command(name="list")
+def list_() -> int:
+    """List the scenarios, with what each shows."""
+    from streampca.cli import scenario as command
+
+    return command.list_()
+
+
+@scenario.command(name="run")
+def run_(name: str, *, rows: int | None = None) -> int:
+    """Run a scenario; exit with 1 if something it expects does not hold.
+
+    Parameters
+    ----------
+    name
+        Name of a scenario, or the path of a TOML file.
+    rows
+        Use so many rows instead of the scenario's own number.
+    """
+    from streampca.cli import scenario as command
+
+    return command.run(name, rows)
+
+
+@app.command
+def bench(*suites: Literal["row", "block"], rounds: int = 5, features: int = 20, rows: int = 20_000) -> int:
+    """Measure speed beside scikit-learn's IncrementalPCA (if installed), interleaved, and describe the machine.
+
+    Parameters
+    ----------
+    suites
+        row (one row at a time) and block (many rows at a time). Both, if left out.
+    rounds
+        Interleaved rounds; the median counts.
+    features
+        Number of features.
+    rows
+        Rows a round.
+    """
+    from streampca.cli import bench as command
+
+    return command.bench(suites or ("row", "block"), rounds, features, rows)
+
+
+@app.command
+def cite() -> int:
+    """Print BibTeX of streampca and of the papers it stands on."""
+    from streampca.cli.cite import BIBTEX
+
+    print(BIBTEX, end="")
+    return 0
+
+
+@app.command
+def version() -> int:
+    """Print the versions of streampca and of what it computes with."""
+    import platform
+    from importlib.metadata import version as of
+
+    print(f"streampca {__version__}")
+    print(
+        f"Python {platform.python_version()}, "
+        + ", ".join(f"{name} {of(name)}" for name in ("numpy", "scipy", "cryptography"))
+    )
+    return 0

@@ -1,0 +1,120 @@
+"""The files of a run, written as it goes: releases for everybody, regret for the curator."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from streampca import __version__
+from streampca.errors import BadParameter
+from streampca.privacy.guarantee import Guarantee
+from streampca.regret import RegretRecord
+from streampca.release import FORMAT, Release
+
+CURATOR_ONLY = "# curator only: exact functions of raw rows, no privacy at all; do not publish"
+_COLUMNS = ("t", "reward", "opt", "regret", "bound", "captured")
+
+
+def open_new(path: Path, *, force: bool) -> TextIO:
+    """Open a file for writing that must not exist yet; ``-`` is standard output.
+
+    Raises
+    ------
+    BadParameter
+        If it exists and ``force`` is false: nobody should lose a release.
+    """
+    if str(path) == "-":
+        return sys.stdout
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return path.open("w" if force else "x", encoding="utf-8", newline="\n")
+    except FileExistsError:
+        raise BadParameter(f"{path} exists; pass another name, or --force to overwrite it") from None
+
+
+class _File:
+    def __init__(self, path: Path, *, force: bool) -> None:
+        self.path = path
+        self._file = open_new(path, force=force)
+
+    def flush(self) -> None:
+        """Hand what was written to the system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._file.flush()
+        if self._file is not sys.stdout:
+            self._file.close()
+
+
+class ReleaseFile(_File):
+    """``releases.jsonl``: a header line, then one release a line. Publishable.
+
+    Parameters
+    ----------
+    path : file, or ``-`` for standard output.
+    gram : write Gram matrices too.
+    keep_every : write one in so many releases.
+    force : overwrite.
+    """
+
+    def __init__(self, path: Path, *, gram: bool = True, keep_every: int = 1, force: bool = False) -> None:
+        if keep_every < 1:
+            raise BadParameter(f"keep_every={keep_every} must be at least 1")
+        super().__init__(path, force=force)
+        self._gram, self._every = gram, keep_every
+        self.made = self.written = 0
+
+    def header(self, guarantee: Guarantee, features: tuple[str, ...] | None, parameters: Mapping[str, Any]) -> None:
+        """Write the first line. ``parameters`` must be public: no seed, no key, nothing of the rows."""
+        line = {
+            "streampca": __version__,
+            "format": FORMAT,
+            "kind": "header",
+            "guarantee": guarantee.to_dict(),
+            "features": None if features is None else list(features),
+            "parameters": dict(parameters),
+        }
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+
+    def write(self, releases: list[Release]) -> None:
+        """Write releases, in order."""
+        for release in releases:
+            if self.made % self._every == self._every - 1:
+                self._file.write(release.to_json(gram=self._gram) + "\n")
+                self.written += 1
+            self.made += 1
+
+
+class RegretFile(_File):
+    """``regret.csv``. Curator only, and its first line says so."""
+
+    def __init__(self, path: Path, *, force: bool = False) -> None:
+        super().__init__(path, force=force)
+        self._file.write(f"{CURATOR_ONLY}\n{','.join(_COLUMNS)}\n")
+
+    def write(self, records: list[RegretRecord]) -> None:
+        """Write records, in order."""
+        for record in records:
+            self._file.write(",".join(repr(getattr(record, name)) for name in _COLUMNS) + "\n")
+
+
+def read_header(line: str) -> dict[str, Any]:
+    """The header of a releases file.
+
+    Raises
+    ------
+    BadParameter
+        If the line is not one.
+    """
+    try:
+        header = json.loads(line)
+        if header["kind"] != "header" or header["format"] > FORMAT:
+            raise ValueError(f"kind {header['kind']!r}, format {header['format']!r}")
+    except (ValueError, KeyError, TypeError) as problem:
+        raise BadParameter(f"not the header of a releases file of format {FORMAT} ({problem})") from problem
+    return dict(header)

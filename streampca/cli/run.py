@@ -1,0 +1,152 @@
+"""``streampca run``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from streampca.cli.algorithms import make_processor
+from streampca.cli.bounds import Ranges, read_bounds
+from streampca.cli.live import facts, view
+from streampca.cli.outputs import RegretFile, ReleaseFile
+from streampca.cli.session import Ending, Session
+from streampca.errors import BadParameter
+from streampca.linalg.types import FloatArray
+from streampca.regret import RegretLog
+from streampca.rows import RowSource
+from streampca.stream import Stream
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is run on which rows."""
+
+    processor: str
+    common: Mapping[str, Any]
+    release_every: int | None
+    extra: tuple[str, ...]
+    columns: str | None
+    bounds: str | None
+    row_norm: float
+    on_bad_row: Literal["raise", "zero"]
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Which files are written."""
+
+    releases: Path
+    gram: bool = True
+    keep_every: int = 1
+    regret: Path | None = None
+    regret_every: int = 1000
+    force: bool = False
+
+
+def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None) -> int:
+    """Stream a file into a processor; return the exit code."""
+    processor = make_processor(
+        options.processor, options.common, release_every=options.release_every, extra=options.extra
+    )
+    bounds = None if options.bounds is None else read_bounds(options.bounds)
+    source = open_rows(file, options.columns, bounds, options.on_bad_row)
+    stream = Stream(
+        processor,
+        row_norm=options.row_norm,
+        on_bad_row=options.on_bad_row,
+        regret=RegretLog(every=outputs.regret_every),
+        seed=options.seed,
+    )
+    title = f"streampca run {file.name} · {type(processor).__name__}, k = {processor.n_components}"
+    ending = stream_to_files(stream, source, outputs, title=title, live=live, total=processor.rows_left)
+    for line in closing(ending, stream, outputs):
+        print(line, file=sys.stderr)
+    return 128 + ending.signal if ending.signal else 0
+
+
+def open_rows(
+    file: Path, columns: str | None, bounds: Ranges | None, on_bad_row: Literal["raise", "zero"]
+) -> RowSource:
+    """The rows of a CSV or Parquet file, by the end of its name."""
+    from streampca import sources
+
+    chosen = None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
+    missing = "raise" if on_bad_row == "raise" else "nan"
+    if file.suffix in (".parquet", ".pq"):
+        return sources.from_parquet(file, columns=chosen, bounds=bounds, missing=missing)
+    return sources.from_csv(file, columns=chosen, bounds=bounds, missing=missing)
+
+
+def stream_to_files(
+    stream: Stream,
+    source: RowSource,
+    outputs: Outputs,
+    *,
+    title: str,
+    live: bool | None,
+    total: int | None,
+    limit: int | None = None,
+) -> Ending:
+    """Run a stream to the end of its rows with files and a view; the files are complete however it ends."""
+    if outputs.regret is not None and str(outputs.regret) == str(outputs.releases):
+        raise BadParameter(f"--out and --regret are both {outputs.regret}; releases are public, regret is not")
+    with ExitStack() as files:
+        releases = ReleaseFile(outputs.releases, gram=outputs.gram, keep_every=outputs.keep_every, force=outputs.force)
+        files.callback(releases.close)
+        regret = None
+        if outputs.regret is not None:
+            regret = RegretFile(outputs.regret, force=outputs.force)
+            files.callback(regret.close)
+        session = Session(
+            stream,
+            source,
+            releases=releases,
+            regret=regret,
+            view=view(live, title, stream.guarantee, stream.processor.n_components, total),
+            header=lambda: releases.header(stream.guarantee, stream.features, public_parameters(stream, source)),
+            limit=limit,
+        )
+        return session.run()
+
+
+def public_parameters(stream: Stream, source: RowSource) -> dict[str, Any]:
+    """The parameters of a run that may be published. A seed may not: it gives the noise away."""
+    shown = {k: v for k, v in stream.processor.parameters().items() if k not in ("seed", "key")}
+    bounds = None
+    if source.bounds is not None:
+        bounds = [_plain(side) for side in source.bounds]
+    return {
+        "processor": type(stream.processor).__name__,
+        **{k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v) for k, v in shown.items()},
+        "row_norm": stream.row_norm,
+        "bounds": bounds,
+    }
+
+
+def _plain(side: FloatArray) -> list[float]:
+    return [float(value) for value in side]
+
+
+def closing(ending: Ending, stream: Stream, outputs: Outputs) -> list[str]:
+    """What to say at the end: what happened, what may be published and what may not."""
+    progress = ending.progress
+    lines = []
+    if ending.signal:
+        lines.append(f"Interrupted after {progress.t} rows; the files are complete up to there.")
+    values = dict(facts(progress, stream.guarantee, stream.processor.n_components))
+    lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s. {values['privacy']}")
+    if progress.t and not progress.releases:
+        lines.append("No release was due yet: give more rows, or a smaller --release-every.")
+    if str(outputs.releases) != "-":
+        lines.append(f"publishable:  {outputs.releases}")
+    if outputs.regret is not None:
+        lines.append(f"curator only: {outputs.regret}")
+    for name in ("captured", "regret"):
+        if name in values:
+            lines.append(f"curator only: {name} {values[name]}")
+    return lines

@@ -1,0 +1,181 @@
+"""Driving a stream from a source to the files and the view, until the rows or the user's patience end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from streampca.cli.live import Progress, View
+from streampca.cli.outputs import RegretFile, ReleaseFile
+from streampca.errors import BadRow, HorizonReached
+from streampca.linalg.types import FloatArray
+from streampca.regret import RegretRecord
+from streampca.release import Release
+from streampca.rows import RowSource
+from streampca.stream import Stream
+
+#: Rows pushed at a time: short enough for a smooth view and a prompt Ctrl-C. Changes no bit of any release.
+PIECE = 1024
+
+
+class Interrupts:
+    """Ctrl-C and SIGTERM ask a run to stop between two blocks; asked twice, it stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._waiting = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While rows are awaited nothing is at stake, and a signal stops at once."""
+        self._waiting = True
+        try:
+            yield
+        finally:
+            self._waiting = False
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        again, self.asked = bool(self.asked), number
+        if self._waiting or again:
+            raise KeyboardInterrupt
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended: its last state, and the signal that ended it (0 if the rows did)."""
+
+    progress: Progress
+    signal: int
+
+
+class Session:
+    """One run. Files are complete at whatever point it ends.
+
+    Parameters
+    ----------
+    stream : what the rows go into.
+    source : where they come from.
+    releases, regret : the files; None writes none.
+    view : where progress is shown.
+    header : writes the header of the releases file, once the features are known.
+    limit : stop after so many rows.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        source: RowSource,
+        *,
+        releases: ReleaseFile | None,
+        regret: RegretFile | None,
+        view: View,
+        header: Callable[[], None] = lambda: None,
+        limit: int | None = None,
+    ) -> None:
+        self._stream, self._source = stream, source
+        self._releases, self._regret, self._view = releases, regret, view
+        self._header, self._limit = header, limit
+        self._made = 0
+        self._record: RegretRecord | None = None
+        self._started = time.perf_counter()
+
+    def run(self) -> Ending:
+        """Run to the end of the rows, or until interrupted."""
+        threadpool_limits(1)
+        self._stream.adopt(self._source)
+        self._header()
+        self._view.start()
+        with Interrupts() as interrupts:
+            try:
+                self._loop(interrupts)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                self._take_records(last=True)
+                self._flush()
+                self._view.end(self._progress())
+        return Ending(self._progress(), interrupts.asked)
+
+    def _loop(self, interrupts: Interrupts) -> None:
+        blocks = self._pieces()
+        while not interrupts.asked:
+            with interrupts.waiting():
+                block = next(blocks, None)
+            if block is None:
+                return
+            self._push(block)
+            self._take_records()
+            if self._view.due:
+                self._flush()
+                self._view.show(self._progress())
+
+    def _pieces(self) -> Iterator[FloatArray]:
+        left = self._limit
+        for block in self._source.blocks():
+            if left is not None:
+                block = block[:left]
+                left -= len(block)
+            for start in range(0, len(block), PIECE):
+                yield block[start : start + PIECE]
+            if left == 0:
+                return
+
+    def _push(self, block: FloatArray) -> None:
+        try:
+            self._publish(self._stream.push_many(block).releases)
+        except (BadRow, HorizonReached):  # nothing was absorbed; the rows before the bad one are not to be lost
+            for row in block:
+                release = self._stream.push(np.asarray(row)).release
+                self._publish([] if release is None else [release])
+
+    def _publish(self, releases: list[Release]) -> None:
+        self._made += len(releases)
+        if self._releases is not None:
+            self._releases.write(releases)
+
+    def _take_records(self, *, last: bool = False) -> None:
+        """Move the kept regret records to the file and the view, so that memory stays flat."""
+        if not self._stream.keeps_regret or not self._stream.t:
+            return
+        log = self._stream.regret
+        records = log.history[:]
+        log.history.clear()
+        final = records[-1] if records else self._record
+        if last and (final is None or final.t != self._stream.t):
+            records.append(log.now())
+        for record in records:
+            self._view.add(record)
+        if records:
+            self._record = records[-1]
+        if self._regret is not None:
+            self._regret.write(records)
+
+    def _flush(self) -> None:
+        for file in (self._releases, self._regret):
+            if file is not None:
+                file.flush()
+
+    def _progress(self) -> Progress:
+        return Progress(
+            self._stream.t, time.perf_counter() - self._started, self._made, self._stream.bad_rows, self._record
+        )
