@@ -1,1 +1,31 @@
-"""Placeholder."""
+"""Queries on any release with a Gram matrix: pure post-processing, nothing more is spent.
+
+Each returns its answer with an error bar (the noise of the release through the
+query) and the guarantee that it inherits.
+"""
+
+from streampca.queries.answer import Answer, Components, PrincipalComponents
+from streampca.queries.centering import centered
+from streampca.queries.constrained import nonnegative_pca, sparse_pca
+from streampca.queries.linear import captured_variance, cut, directional_variance
+from streampca.queries.noise import GramNoise
+from streampca.queries.principal import LowRank, low_rank, pca
+from streampca.queries.regression import Regression, regression
+
+__all__ = [
+    "Answer",
+    "Components",
+    "GramNoise",
+    "LowRank",
+    "PrincipalComponents",
+    "Regression",
+    "captured_variance",
+    "centered",
+    "cut",
+    "directional_variance",
+    "low_rank",
+    "nonnegative_pca",
+    "pca",
+    "regression",
+    "sparse_pca",
+]

@@ -1,0 +1,103 @@
+"""Queries that are linear in the Gram matrix: their error bars are exact.
+
+Adjacency, unit, epsilon and delta are those of the release (its ``guarantee``):
+a query is post-processing and spends nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streampca.errors import BadParameter
+from streampca.linalg.types import FloatArray
+from streampca.queries.answer import Answer
+from streampca.queries.arguments import Features, Vector, feature_indices, feature_vector
+from streampca.queries.noise import GramNoise
+from streampca.release import Release, Subspace
+
+
+def directional_variance(release: Release, direction: Vector) -> Answer:
+    """The quadratic form ``x^T G x``: how much of the rows lies along x.
+
+    Parameters
+    ----------
+    release : a release with a Gram matrix.
+    direction : x, an array of n_features numbers or a mapping of feature
+        names to weights. It is used as given; a unit vector gives a variance.
+
+    Returns
+    -------
+    Answer with ``std = noise_std * ||x||**2``, exact for an x chosen without
+    looking at the release. For an x that was, use the uniform bound
+    ``||x||**2 * GramNoise.of(release).spectral(level)``.
+
+    Raises
+    ------
+    NoRelease
+        If the release holds a subspace only.
+    BadParameter
+        If the direction does not fit the features.
+    """
+    x = feature_vector(release, direction, "direction")
+    return _quadratic(release, x)
+
+
+def captured_variance(release: Release, subspace: Subspace | FloatArray) -> Answer:
+    """How much of the rows lies in a subspace: ``<P, G>``, P its projector.
+
+    Parameters
+    ----------
+    release : a release with a Gram matrix.
+    subspace : a `Subspace` or an orthonormal basis (n_features, k).
+
+    Returns
+    -------
+    Answer with ``std = noise_std * sqrt(k)``, exact for a subspace chosen
+    without looking at this release (last year's, another stream's).
+    """
+    basis = np.asarray(subspace.basis if isinstance(subspace, Subspace) else subspace, dtype=np.float64)
+    if basis.ndim != 2 or basis.shape[0] != release.n_features:
+        raise BadParameter(f"subspace of shape {basis.shape} must have {release.n_features} rows, one for each feature")
+    if not np.allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-8):
+        raise BadParameter("subspace must have orthonormal columns; pass np.linalg.qr(basis)[0]")
+    value = float(np.einsum("ik,ij,jk->", basis, release.gram, basis, optimize=True))
+    noise = GramNoise.of(release)
+    std = None if noise is None else noise.std * float(np.linalg.norm(basis.T @ basis))
+    return Answer(value, std, release.guarantee)
+
+
+def cut(release: Release, side: Features, *, zero_sum: bool = True) -> Answer:
+    """The weight of the edges between a set of vertices and the rest.
+
+    For a stream of edges with rows ``sqrt(w) (e_u - e_v)`` the Gram matrix is
+    the Laplacian L of the graph, and the cut is ``x^T L x`` with x the
+    indicator of the set. Such a row has squared norm 2 w: make the stream with
+    ``row_norm = sqrt(2 * largest weight)``, and the answer is in units of w.
+
+    Parameters
+    ----------
+    release : a release with a Gram matrix of edge rows.
+    side : the vertices on one side: names, numbers or a boolean mask.
+    zero_sum : edge rows sum to zero, so L 1 = 0 and any multiple of the ones
+        vector may be added to x. The default takes the multiple with the
+        least noise, ``x - |S|/d``: std is ``noise_std |S| (d - |S|) / d``,
+        at most half of the plain one for a balanced cut, and the same for both
+        sides. It is the least-squares estimate under that constraint. False
+        takes the indicator itself, with std ``noise_std |S|``.
+
+    Returns
+    -------
+    Answer whose error bar is exact for a set chosen without looking at the release.
+    """
+    members = feature_indices(release, side, "side")
+    x = np.zeros(release.n_features)
+    x[members] = 1.0
+    if zero_sum:
+        x -= members.size / release.n_features
+    return _quadratic(release, x)
+
+
+def _quadratic(release: Release, x: FloatArray) -> Answer:
+    noise = GramNoise.of(release)
+    std = None if noise is None else noise.std * float(x @ x)
+    return Answer(float(x @ release.gram @ x), std, release.guarantee)

@@ -1,0 +1,135 @@
+"""Linear regression of some features on the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cho_factor, cho_solve
+
+from streampca.errors import BadParameter, NoRelease
+from streampca.linalg.types import FloatArray, IntArray
+from streampca.privacy.guarantee import Guarantee
+from streampca.queries.answer import UNKNOWN
+from streampca.queries.arguments import Features, feature_indices
+from streampca.queries.noise import GramNoise, two_sided
+from streampca.release import Release
+
+
+@dataclass(frozen=True, eq=False)
+class Regression:
+    """Coefficients of a private linear regression: safe to publish.
+
+    Attributes
+    ----------
+    coefficients : (n_predictors, n_responses) array.
+    std : (n_predictors, n_responses) array, sd of the noise in each
+        coefficient *to first order in the noise* (pointwise); None if the
+        release does not state its noise. It measures the distance to the same
+        (ridge) regression on the exact Gram matrix, not to the population.
+    residual : (n_responses,) array, residual sums of squares, in the units of ``release.gram``.
+    ridge : what was added to the diagonal of the predictors' Gram matrix.
+    predictors, responses : numbers of the features.
+    signal_to_noise : smallest eigenvalue of the predictors' matrix (with
+        ridge) over the spectral bound on its noise. Below about 3 the first
+        order is not enough and `std` is too small.
+    guarantee : that of the release. Post-processing: nothing more is spent.
+    """
+
+    coefficients: FloatArray
+    std: FloatArray | None
+    residual: FloatArray
+    ridge: float
+    predictors: IntArray
+    responses: IntArray
+    signal_to_noise: float
+    guarantee: Guarantee
+
+    def predict(self, rows: npt.ArrayLike) -> FloatArray:
+        """Predicted responses (n, n_responses) of rows (n, n_predictors) in the rows' own units."""
+        return np.asarray(rows, dtype=np.float64) @ self.coefficients
+
+    def interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
+        """Ends of an interval around each coefficient, each with probability ``level`` (pointwise, first order)."""
+        half = two_sided(level)
+        if self.std is None:
+            raise NoRelease(UNKNOWN)
+        return self.coefficients - half * self.std, self.coefficients + half * self.std
+
+
+def regression(
+    release: Release,
+    responses: Features = -1,
+    *,
+    predictors: Features | None = None,
+    ridge: float | None = None,
+) -> Regression:
+    """Least-squares regression of the responses b on the predictors a, from one Gram matrix.
+
+    Rows are joint, ``[a; b]``, and are clipped jointly: the sensitivity is
+    that of the one Gram matrix, whatever the number of responses. Clipping a
+    row scales a and b alike, which keeps a noiseless linear relation.
+
+    Post-processing: adjacency, unit, epsilon and delta are those of ``release.guarantee``.
+
+    Parameters
+    ----------
+    release : a release with a Gram matrix.
+    responses : names or numbers of the response features; the last feature by default.
+    predictors : names or numbers; all other features by default. A constant
+        feature among them gives an intercept; `centered` removes it instead.
+    ridge : non-negative number added to the diagonal, in the units of
+        ``release.gram``. Left out, it is 0 if the smallest eigenvalue clears
+        twice the 95 % spectral bound on the noise, and otherwise what lifts it
+        there: a rule on released numbers only.
+
+    Raises
+    ------
+    NoRelease
+        If the release holds a subspace only.
+    BadParameter
+        If features overlap or are missing, or the matrix with this ridge is not positive definite.
+    """
+    d = release.n_features
+    outputs = feature_indices(release, responses, "responses")
+    if predictors is None:
+        inputs = np.setdiff1d(np.arange(d, dtype=np.int64), outputs)
+    else:
+        inputs = feature_indices(release, predictors, "predictors")
+    if not len(outputs) or not len(inputs) or np.intersect1d(inputs, outputs).size:
+        raise BadParameter(
+            f"responses={outputs.tolist()} and predictors={inputs.tolist()} must both hold features and share none"
+        )
+    gram, noise = release.gram, GramNoise.of(release)
+    inner = gram[np.ix_(inputs, inputs)]
+    floor = 0.0 if noise is None else GramNoise(noise.std, len(inputs)).spectral(0.95)
+    smallest = float(np.linalg.eigvalsh(inner)[0])
+    if ridge is None:
+        ridge = max(2.0 * floor - smallest, 0.0)
+    if not (isinstance(ridge, (int, float)) and 0.0 <= ridge < np.inf) or smallest + ridge <= 0.0:
+        raise BadParameter(
+            f"ridge={ridge!r} leaves the predictors' matrix with the eigenvalue {smallest + float(ridge):.3g}; "
+            f"give a finite ridge above {max(-smallest, 0.0):.3g}, more rows or more budget"
+        )
+    factor = cho_factor(inner + ridge * np.eye(len(inputs)))
+    cross = gram[np.ix_(inputs, outputs)]
+    coefficients: FloatArray = cho_solve(factor, cross)
+    quadratic = np.einsum("ir,ij,jr->r", coefficients, inner, coefficients)
+    residual = np.diag(gram)[outputs] - 2.0 * np.einsum("ir,ir->r", coefficients, cross) + quadratic
+    std = None if noise is None else _std(noise.std, cho_solve(factor, np.eye(len(inputs))), coefficients)
+    ratio = (smallest + ridge) / floor if floor > 0.0 else np.inf
+    return Regression(coefficients, std, residual, float(ridge), inputs, outputs, float(ratio), release.guarantee)
+
+
+def _std(sigma: float, inverse: FloatArray, coefficients: FloatArray) -> FloatArray:
+    """First-order sd of the coefficients.
+
+    With H the predictors' matrix, H beta = G_ab, so d beta = H^-1 (E_ab - E_aa beta) = H^-1 E w with
+    w = (-beta; 1 at the response): the sd of u^T E w for u a row of H^-1, as in `GramNoise.between`.
+    """
+    u_square = np.einsum("ij,ij->i", inverse, inverse)
+    w_square = 1.0 + np.einsum("ir,ir->r", coefficients, coefficients)
+    cross = inverse @ coefficients
+    made: FloatArray = sigma * np.sqrt(0.5 * (np.outer(u_square, w_square) + cross**2))
+    return made

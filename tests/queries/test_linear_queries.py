@@ -1,0 +1,124 @@
+"""Linear queries: values, error bars, arguments."""
+
+import numpy as np
+import pytest
+
+from streampca import errors, queries
+from streampca.linalg.svec import svec_size, unsvec
+from streampca.privacy.guarantee import gaussian_guarantee
+from streampca.privacy.randomness import Randomness
+from streampca.queries.noise import GramNoise
+from streampca.release import Release, Subspace
+
+GUARANTEE = gaussian_guarantee(0.2, 1.0, 1e-6, adjacency="zero-out", scope="test", theorem="test", citation="test")
+D = 6
+
+
+def release_of(gram, std=0.0, row_norm=1.0, features=None, **fields):
+    fields = {"t": 100, "n_components": 2, "guarantee": GUARANTEE, "noise_std": std} | fields
+    return Release.of_gram(np.asarray(gram) / row_norm**2, row_norm=row_norm, features=features, **fields)
+
+
+def laplacian(edges, d=D):
+    rows = np.zeros((len(edges), d))
+    for i, (u, v, w) in enumerate(edges):
+        rows[i, u], rows[i, v] = np.sqrt(w), -np.sqrt(w)
+    return rows.T @ rows
+
+
+@pytest.fixture
+def gram():
+    rows = np.random.default_rng(1).normal(size=(30, D))
+    return rows.T @ rows
+
+
+def test_directional_variance_is_the_quadratic_form(gram):
+    x = np.arange(1.0, D + 1)
+    answer = queries.directional_variance(release_of(gram, std=0.5, row_norm=2.0), x)
+    assert answer.value == pytest.approx(x @ gram @ x)
+    assert answer.std == pytest.approx(0.5 * 4.0 * x @ x)
+    assert answer.guarantee is GUARANTEE
+
+
+def test_a_mapping_gives_weights_by_name(gram):
+    release = release_of(gram, features=list("abcdef"))
+    by_name = queries.directional_variance(release, {"b": 2.0, "f": -1.0})
+    assert by_name.value == pytest.approx(queries.directional_variance(release, [0, 2, 0, 0, 0, -1]).value)
+
+
+def test_captured_variance_has_the_projectors_error(gram):
+    basis = np.linalg.qr(np.random.default_rng(2).normal(size=(D, 3)))[0]
+    answer = queries.captured_variance(release_of(gram, std=2.0), Subspace(basis))
+    assert answer.value == pytest.approx(np.trace(basis.T @ gram @ basis))
+    assert answer.std == pytest.approx(2.0 * np.sqrt(3))
+
+
+@pytest.mark.parametrize("zero_sum", [True, False])
+@pytest.mark.parametrize("side", [{0, 1}, [5, 3, 2], np.array([True, False, True, False, False, True])])
+def test_cut_is_the_weight_of_the_edges_across(side, zero_sum):
+    edges = [(0, 1, 2.0), (1, 2, 0.5), (2, 3, 1.0), (3, 4, 1.5), (4, 5, 0.25), (5, 0, 3.0), (1, 4, 1.0)]
+    members = set(np.flatnonzero(side)) if isinstance(side, np.ndarray) else set(side)
+    across = sum(w for u, v, w in edges if (u in members) != (v in members))
+    answer = queries.cut(release_of(laplacian(edges), std=1.0), side, zero_sum=zero_sum)
+    assert answer.value == pytest.approx(across)
+    size = len(members)
+    assert answer.std == pytest.approx(size * (D - size) / D if zero_sum else size)
+
+
+def test_the_zero_sum_cut_is_the_same_from_both_sides_under_noise(gram):
+    noisy = release_of(gram, std=1.0)
+    assert queries.cut(noisy, [0, 4]).value == pytest.approx(queries.cut(noisy, [1, 2, 3, 5]).value)
+
+
+def test_interval_is_the_normal_one(gram):
+    answer = queries.directional_variance(release_of(gram, std=3.0), np.eye(D)[0])
+    low, high = answer.interval(0.95)
+    assert high - low == pytest.approx(2 * 1.959964 * 3.0, rel=1e-6)
+    assert float(answer) == pytest.approx(0.5 * (low + high))
+
+
+@pytest.mark.parametrize("law", ["linear", "quadratic", "bilinear"])
+def test_noise_through_a_query_has_the_stated_sd(law):
+    # 20000 draws: the sd is known to 0.5 %, so 2 % is 4 sd (false alarm 1e-4); 2/3x and 1.5x noise are far outside.
+    noise, rng = GramNoise(1.7, D), np.random.default_rng(3)
+    x, y, m = rng.normal(size=D), rng.normal(size=D), rng.normal(size=(D, D))
+    draws = Randomness.from_seed(5).stream("noise").normal(0, 20000 * svec_size(D)).reshape(20000, -1)
+    e = np.stack([unsvec(1.7 * z, D) for z in draws])
+    made, stated = {
+        "linear": (np.einsum("ij,nij->n", m, e), noise.through(m)),
+        "quadratic": (np.einsum("i,nij,j->n", x, e, x), 1.7 * x @ x),
+        "bilinear": (np.einsum("i,nij,j->n", x, e, y), noise.between(x, y)),
+    }[law]
+    assert made.std() == pytest.approx(stated, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (lambda r: queries.directional_variance(r, np.zeros(3)), "direction"),
+        (lambda r: queries.directional_variance(r, [np.nan] * D), "direction"),
+        (lambda r: queries.directional_variance(r, {"z": 1.0}), "direction='z'"),
+        (lambda r: queries.cut(r, [0, 17]), "side=17"),
+        (lambda r: queries.cut(r, ["nobody"]), "side='nobody'"),
+        (lambda r: queries.cut(r, np.ones(3, dtype=bool)), "side"),
+        (lambda r: queries.captured_variance(r, np.ones((D, 2))), "orthonormal"),
+        (lambda r: queries.captured_variance(r, np.ones((3, 1))), "subspace"),
+        (lambda r: queries.directional_variance(r, np.eye(D)[0]).interval(95), "level=95"),
+    ],
+)
+def test_bad_arguments_are_named(gram, call, names):
+    with pytest.raises(errors.BadParameter, match=names):
+        call(release_of(gram, features=list("abcdef")))
+
+
+def test_a_subspace_alone_answers_no_gram_query():
+    release = Release(t=1, n_components=1, guarantee=GUARANTEE, basis=np.eye(4, 1))
+    with pytest.raises(errors.NoRelease, match="no Gram matrix"):
+        queries.directional_variance(release, np.eye(4)[0])
+
+
+def test_without_a_noise_law_there_is_no_error_bar(gram):
+    answer = queries.directional_variance(release_of(gram, std=None), np.eye(D)[0])
+    assert answer.std is None
+    with pytest.raises(errors.NoRelease, match="noise_std"):
+        answer.interval()
