@@ -11,58 +11,99 @@ from streampca.linalg.types import FloatArray
 from streampca.prefix_sums.base import RunningNoise
 from streampca.privacy.randomness import NoiseStream
 
-#: Coordinates worked on at a time, so that the buffers of long vectors stay in cache.
-_PIECE = 4096
+#: Steps made at once, while vectors are shorter than `_LONG`: the buffers are then read once for all of them.
+_CHUNK = 8
+_LONG = 2**17
 
 
 class Generator:
     """C**-1 z, step by step: as many decaying vectors as there are buffers.
 
     Step t draws z, emits ``y = z + sum_i mix_i r_i`` and lets each buffer
-    decay, ``r_i <- r_i - rate_i r_i + z``.
+    decay, ``r_i <- r_i - rate_i r_i + z``. A few steps are made at once, as one
+    small matrix times the stack of their draws and the buffers: noise does not
+    depend on rows, so it may be made ahead of them.
     """
 
     def __init__(self, mix: FloatArray, rate: FloatArray, size: int, noise: NoiseStream) -> None:
         self._noise = noise
-        self._mix = np.concatenate([[1.0], mix])
-        self._rate = rate[:, None].copy()
-        # Row 0 is the fresh draw, so that one contraction forms y.
-        self._rows = np.zeros((rate.size + 1, size))
-        self._decay = np.empty((rate.size, min(size, _PIECE)))
+        self._ahead = _CHUNK if size < _LONG else 1
+        self._matrix = _several_steps(mix, rate, self._ahead)
+        # Draws of a chunk, then the buffers as they are before it.
+        self._stack = np.zeros((self._ahead + rate.size, size))
+        # What the chunk emits, then the change of the buffers over it.
+        self._made = np.zeros_like(self._stack)
+        self._first = 0  # step at which the chunk begins; none yet
         self._step = np.empty(size)
 
     def emit(self, n: int, scale: float) -> FloatArray:
-        """``scale`` times y of step n, whose draw has index n. Valid until the next call."""
-        self._rows[0] = self._noise.normal(n, self._step.size)
-        for start in range(0, self._step.size, _PIECE):
-            piece = slice(start, start + _PIECE)
-            rows = self._rows[:, piece]
-            r, decay, step = rows[1:], self._decay[:, : rows.shape[1]], self._step[piece]
-            # einsum's own loops, not BLAS: the bits do not depend on how threads split the vector.
-            np.einsum("i,ij->j", self._mix, rows, out=step)
-            step *= scale
-            np.multiply(r, self._rate, out=decay)
-            r -= decay
-            r += rows[0]
+        """``scale`` times y of step n, whose draw has index n. Valid until the next call.
+
+        Steps come one after the other, from any first one.
+        """
+        if not self._first:
+            self._make(n)
+        elif n == self._first + self._ahead:
+            self._stack[self._ahead :] += self._made[self._ahead :]
+            self._make(n)
+        np.multiply(self._made[n - self._first], scale, out=self._step)
         return self._step
+
+    def _make(self, first: int) -> None:
+        for i in range(self._ahead):
+            self._stack[i] = self._noise.normal(first + i, self._step.size)
+        np.matmul(self._matrix, self._stack, out=self._made)
+        self._first = first
 
     def clear(self) -> None:
         """Empty the buffers: a new, independent sequence starts."""
-        self._rows[1:] = 0.0
+        self._stack[self._ahead :] = 0.0
+        self._first = 0
 
-    def state(self) -> FloatArray:
-        """A copy of the buffers. As secret as the sums."""
-        return self._rows[1:].copy()
+    def state(self) -> dict[str, Any]:
+        """A copy of the buffers, and the step they are at. As secret as the sums."""
+        return {"first": self._first, "buffers": self._stack[self._ahead :].copy()}
 
-    def restore(self, buffers: FloatArray) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
-        buffers = np.asarray(buffers)
-        if buffers.shape != self._rows[1:].shape:
+        buffers = np.asarray(state["buffers"])
+        if buffers.shape != self._stack[self._ahead :].shape:
             raise BadParameter(
-                f"the state holds buffers of shape {buffers.shape}, this mechanism has {self._rows[1:].shape}; "
-                "restore with the parameters it was saved with"
+                f"the state holds buffers of shape {buffers.shape}, this mechanism has "
+                f"{self._stack[self._ahead :].shape}; restore with the parameters it was saved with"
             )
-        self._rows[1:] = buffers
+        self._stack[self._ahead :] = buffers
+        self._first = 0
+        if state["first"]:
+            self._make(int(state["first"]))
+
+
+def _several_steps(mix: FloatArray, rate: FloatArray, steps: int) -> FloatArray:
+    """The matrix from (draws, buffers before) to (what is emitted, change of the buffers)."""
+    kept = np.stack([_kept(rate, k) for k in range(steps)])
+    matrix = np.zeros((steps + rate.size, steps + rate.size))
+    for i in range(steps):
+        matrix[i, i] = 1.0
+        for j in range(i):
+            matrix[i, j] = mix @ kept[i - 1 - j]
+        matrix[i, steps:] = mix * kept[i]
+        matrix[steps:, i] = kept[steps - 1 - i]
+    # As a change and not as a factor: slow buffers keep the digits of their rates.
+    matrix[steps:, steps:] = np.diag(-_lost(rate, steps))
+    return matrix
+
+
+def _kept(rate: FloatArray, steps: int) -> FloatArray:
+    """(1 - rate)**steps."""
+    return 1.0 - _lost(rate, steps)
+
+
+def _lost(rate: FloatArray, steps: int) -> FloatArray:
+    """1 - (1 - rate)**steps, with all its digits for small rates."""
+    lost: FloatArray = np.zeros_like(rate)
+    for _ in range(steps):
+        lost += rate - rate * lost
+    return lost
 
 
 class BufferedNoise(RunningNoise):
