@@ -14,12 +14,12 @@ from streampca.errors import BadParameter, BadRow, HorizonReached, StreamPCAErro
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
+from streampca.private_regret import PrivateRegret
 from streampca.processors.base import Processor
+from streampca.processors.rewards import score, scoring_basis
 from streampca.regret import RegretLog
 from streampca.release import Release, Subspace
 from streampca.rows import RowSource
-
-_SCORE_GRID = 2.0**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,9 @@ class Stream:
         anything changes; ``"zero"`` absorbs a zero row in its place.
     regret : a `RegretLog`; None keeps none (rewards are not computed and no
         d x d matrix is held beyond the processor's own).
+    private_regret : how the publishable regret is kept, for a processor that
+        releases rewards (``PrivateFPL(publish_regret=True)``), where
+        ``PrivateRegret()`` is the default.
     seed : integer for reproducible noise, for tests and scenarios: not private
         against whoever knows it. Left out, the key is fresh from the system.
     key : 32 secret bytes instead of a fresh key.
@@ -109,6 +112,7 @@ class Stream:
         features: Sequence[str] | None = None,
         on_bad_row: OnBadRow = "raise",
         regret: RegretLog | Literal["exact"] | None = "exact",
+        private_regret: PrivateRegret | None = None,
         seed: int | None = None,
         key: bytes | None = None,
     ) -> None:
@@ -116,6 +120,12 @@ class Stream:
             raise BadParameter(f"processor={processor!r} is not a processor; pass e.g. PrivateFPL(...)")
         if isinstance(regret, str) and regret != "exact":
             raise BadParameter(f"regret={regret!r} must be a RegretLog, 'exact' or None")
+        publishes = bool(getattr(processor, "publish_regret", False))
+        if private_regret is not None and not publishes:
+            raise BadParameter(
+                f"private_regret={private_regret!r} needs a processor that releases rewards, and its noise calibrated "
+                "for that; use PrivateFPL(..., publish_regret=True)"
+            )
         if seed is None:
             seed = getattr(processor, "seed", None)
         if seed is not None and key is not None:
@@ -126,6 +136,7 @@ class Stream:
             row_norm=row_norm, bounds=bounds, features=features, on_bad_row=on_bad_row, n_features=processor.n_features
         )
         self._log = RegretLog() if isinstance(regret, str) else regret
+        self._private_log = (private_regret or PrivateRegret()) if publishes else None
         self._started = False
         self._release: Release | None = None
         self._scoring: FloatArray | None = None
@@ -180,6 +191,13 @@ class Stream:
         if self._log is None:
             raise BadParameter("this stream keeps no regret; leave out regret=None")
         return self._log
+
+    @property
+    def private_regret(self) -> PrivateRegret:
+        """The publishable regret: intervals, under the guarantee of the releases."""
+        if self._private_log is None:
+            raise BadParameter("this stream releases no rewards; use PrivateFPL(..., publish_regret=True)")
+        return self._private_log
 
     @property
     def keeps_regret(self) -> bool:
@@ -354,16 +372,11 @@ class Stream:
             release.guarantee = release.guarantee.seeded()
         self._release = release
         self._scoring = None
+        if self._private_log is not None:
+            self._private_log.observe(release)
 
     def _score(self, rows: FloatArray) -> FloatArray:
-        """Rewards of rows on the subspace in play.
-
-        The basis is rounded to multiples of 2**-30, which makes the products
-        with lattice rows exact: rewards do not depend on block sizes.
-        """
+        """Rewards of rows on the subspace in play."""
         if self._scoring is None:
-            self._scoring = np.rint(self.subspace.basis * _SCORE_GRID) / _SCORE_GRID
-        products = rows @ self._scoring
-        products *= products
-        scores: FloatArray = products.sum(axis=1)
-        return scores
+            self._scoring = scoring_basis(self.subspace.basis)
+        return score(rows, self._scoring)

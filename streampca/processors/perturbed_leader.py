@@ -20,6 +20,7 @@ from streampca.privacy.randomness import NoiseStream, Randomness
 from streampca.processors.base import check_components, check_count
 from streampca.processors.doubling import Doubling
 from streampca.processors.leader import Leader, leader_regret_bound
+from streampca.processors.rewards import RewardSum, joint_sensitivity
 from streampca.release import Release
 
 Noise = Literal["blt", "tree", "haar"]
@@ -56,6 +57,9 @@ class PrivateFPL(Leader):
     regularisation : ``"privacy"``, the noise that privacy needs and no more;
         ``"doubling"``, the paper's doubling trick, which adds noise as OPT
         grows and starts over when its guess of OPT is passed (needs a horizon).
+    publish_regret : release the noisy sum of rewards too, from which anyone
+        can tell an interval for the regret (`PrivateRegret`). Costs 11.8 % more
+        noise under zero-out, 6.1 % under replace. Not with ``"doubling"``.
     seed : for tests and scenarios; see `Stream`.
 
     Raises
@@ -71,6 +75,10 @@ class PrivateFPL(Leader):
     over all its outputs and for inputs chosen adaptively (`prefix_sums.base`),
     with mu solved exactly from (epsilon, delta). Everything released is
     post-processing of them.
+
+    With ``publish_regret`` the inputs are pairs (svec(a a^T), c r), r the reward
+    of the row on the subspace in play and c = 1/2, and their sensitivity is
+    sqrt(1 + c**2) or sqrt(2 + c**2) (`processors.rewards`). `noise_std` counts it in.
 
     *Differences from the paper.* DTTZ14 calibrate each tree node with variance
     50 log^3(m/delta)/epsilon^2 over the upper triangle; the same tree
@@ -95,6 +103,7 @@ class PrivateFPL(Leader):
         release_every: int = 1,
         adjacency: Adjacency = "zero-out",
         regularisation: Regularisation = "privacy",
+        publish_regret: bool = False,
         seed: int | None = None,
     ) -> None:
         check_components(n_components, n_features)
@@ -108,6 +117,10 @@ class PrivateFPL(Leader):
         if horizon is None and (noise != "blt" or regularisation == "doubling"):
             what = f"noise={noise!r}" if noise != "blt" else "regularisation='doubling'"
             raise BadParameter(f"{what} needs a known horizon; pass horizon=, or use noise='blt' with 'privacy'")
+        if publish_regret and regularisation == "doubling":
+            raise BadParameter(
+                "publish_regret=True needs regularisation='privacy': each epoch of 'doubling' sums its own rows only"
+            )
         self.n_components = n_components
         self.n_features = n_features
         self.epsilon = epsilon
@@ -117,11 +130,13 @@ class PrivateFPL(Leader):
         self.release_every = release_every
         self.adjacency = adjacency
         self.regularisation = regularisation
+        self.publish_regret = bool(publish_regret)
         self.seed = seed
         self._budget = budget
         self._mu = budget.mu
         self._prefix = self._mechanism(self._mu, self._total_leaves)
         self._doubling: Doubling | None = None
+        self._rewards: RewardSum | None = None
         self._stds: dict[int, float] = {}
         rows = "an endless stream" if horizon is None else f"a stream of up to {horizon} rows"
         self._guarantee = gaussian_guarantee(
@@ -129,7 +144,7 @@ class PrivateFPL(Leader):
             epsilon,
             delta,
             adjacency=adjacency,
-            scope=f"all releases of {rows}",
+            scope=f"all releases of {rows}" + (", with the noisy sums of rewards" if publish_regret else ""),
             theorem="Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing",
             citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {_SOURCE[noise]}",
         )
@@ -140,6 +155,8 @@ class PrivateFPL(Leader):
 
     def _mechanism(self, mu: float, leaves: int | None) -> PrefixSum:
         sensitivity = self._budget.gram_sensitivity
+        if self.publish_regret:
+            sensitivity = joint_sensitivity(sensitivity)
         if leaves is None:
             return AnytimeBLT(mu=mu, sensitivity=sensitivity)
         kinds: dict[str, type[GeometricBLT] | type[BinaryTree] | type[HaarTree]]
@@ -161,17 +178,26 @@ class PrivateFPL(Leader):
             )
             self._past = GramAccumulator(n_features)
             self._prefix = self._doubling.mechanism
+        if self.publish_regret:
+            self._rewards = RewardSum(n_features, self.n_components, randomness.stream("PrivateFPL", "split"))
         self._running = self._begin(n_features, 0)
 
     def _begin(self, n_features: int, epoch: int) -> RunningNoise:
-        return self._prefix.start(svec_size(n_features), self._randomness.stream("PrivateFPL", self.noise, epoch))
+        size = svec_size(n_features) + (1 if self.publish_regret else 0)
+        return self._prefix.start(size, self._randomness.stream("PrivateFPL", self.noise, epoch))
 
     def _absorb(self, rows: FloatArray) -> Release | None:
         self._gram.add(rows)
+        if self._rewards is not None:
+            self._rewards.add(rows)
         if self.t % self.release_every and self.t != self.horizon:
             return None
         noise = self._running.advance()
+        std = self._prefix.std(self._running.n)
         details: dict[str, Any] = {}
+        if self._rewards is not None:
+            details["rewards"] = self._rewards.noisy(float(noise[-1]), std, self._running.n)
+            noise = noise[:-1]
         if self._doubling is not None:
             details = {"epoch": self._doubling.epoch, "epoch_start": self._doubling.start_row}
         release = Release(
@@ -179,9 +205,11 @@ class PrivateFPL(Leader):
             n_components=self.n_components,
             guarantee=self._guarantee,
             packed_gram=self._gram.plus(noise),
-            noise_std=self._prefix.std(self._running.n),
+            noise_std=std,
             details=details,
         )
+        if self._rewards is not None:
+            self._rewards.play(release)
         if self._doubling is not None and self._doubling.passed(release.eigenvalues, self._running.n):
             self._next_epoch()
         return release
@@ -229,6 +257,8 @@ class PrivateFPL(Leader):
         if self._doubling is not None:
             out["doubling"] = self._doubling.state()
             out["past"] = self._past.state()
+        if self._rewards is not None:
+            out["rewards"] = self._rewards.state()
         return out
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -241,6 +271,8 @@ class PrivateFPL(Leader):
             self._past.restore(state["past"])
             self._prefix = self._doubling.mechanism
             self._running = self._begin(self.n_features, self._doubling.epoch)
+        if self._rewards is not None:
+            self._rewards.restore(state["rewards"])
         self._running.restore(state["noise"])
 
 

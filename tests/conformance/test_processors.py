@@ -23,6 +23,7 @@ CASES: dict[str, Callable[[], Processor]] = {
     "fpl-doubling": lambda: sp.PrivateFPL(
         n_components=1, epsilon=50.0, delta=0.5, horizon=200, regularisation="doubling"
     ),
+    "fpl-regret": lambda: sp.PrivateFPL(**BUDGET, horizon=200, release_every=2, publish_regret=True),
     "leader": lambda: sp.PerturbedLeader(**BUDGET, release_every=4),
 }
 

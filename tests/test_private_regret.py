@@ -1,0 +1,182 @@
+"""The publishable regret: intervals that cover, from releases alone."""
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.errors import BadParameter, NoRelease
+from streampca.intervals import best_less_reward
+from streampca.privacy.gaussian import delta_at
+from streampca.privacy.randomness import Randomness
+from streampca.private_regret import KEPT, PrivateRegret, PrivateRegretRecord
+
+SEEDS = 200
+#: Of 200 intervals of 95 %, 190 cover on average, with sd 3.1: fewer than 178 is a false alarm in 2e-4 of all trials.
+FEWEST = 178
+
+
+def fpl(**keywords: object) -> sp.PrivateFPL:
+    defaults = {"n_components": 2, "epsilon": 2.0, "delta": delta_at(1.5, 2.0), "publish_regret": True}
+    return sp.PrivateFPL(**(defaults | keywords))  # type: ignore[arg-type]
+
+
+def rows_with(spectrum: list[float], n: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, len(spectrum))) * np.sqrt(spectrum)
+
+
+SPECTRA = {"gap": [0.4, 0.25, 0.01, 0.005], "none": [0.15] * 4}
+
+
+def intervals(spectrum: str, run: int) -> tuple[sp.RegretRecord, sp.Release]:
+    logs = {"regret": sp.RegretLog(every=300), "private_regret": PrivateRegret(every=300)}
+    stream = sp.Stream(fpl(horizon=300, release_every=15), seed=run, **logs)  # type: ignore[arg-type]
+    stream.push_many(rows_with(SPECTRA[spectrum], 300))
+    assert stream.release is not None
+    return stream.regret.now(), stream.release
+
+
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_intervals_cover_at_their_nominal_rate(spectrum: str) -> None:
+    runs = [intervals(spectrum, run) for run in range(SEEDS)]
+
+    def covered(factor: float = 1.0, **keywords: object) -> tuple[int, int]:
+        opts = regrets = 0
+        for exact, release in runs:
+            rewards = release.details["rewards"]
+            split = Randomness(bytes(31) + bytes([exact.t % 256])).stream("any", rewards["split"])
+            assert release.noise_std is not None
+            common = {"n_components": 2, "std": release.noise_std * factor, "split": split, **keywords}
+            low, high = best_less_reward(release.gram, **common)  # type: ignore[arg-type]
+            opts += low <= exact.opt <= high
+            low, high = best_less_reward(
+                release.gram, reward=rewards["sum"], reward_std=rewards["std"] * factor, **common  # type: ignore[arg-type]
+            )  # fmt: skip
+            regrets += low <= exact.regret <= high
+        return opts, regrets
+
+    assert min(covered()) >= FEWEST
+    assert min(covered(adaptive=True)) >= FEWEST
+    if spectrum == "gap":
+        assert max(covered()) < SEEDS  # not wider than need be: all of 200 would cover in 4e-5 of all trials
+        assert max(covered(2 / 3)) < FEWEST  # and noise taken for less than it is shows
+        # So does the noise of the rewards alone.
+        records = [PrivateRegretRecord.of(release) for _, release in runs]
+        assert sum(r.regret[0] <= e.regret <= r.regret[1] for r, (e, _) in zip(records, runs, strict=True)) >= FEWEST
+        std = records[0].reward_std
+        z = np.array([(r.reward - e.reward) / std for r, (e, _) in zip(records, runs, strict=True)])
+        assert 145 < np.sum(z**2) < 263  # chi-square, 200 degrees, 2.5e-3 a side; 2/3 and 3/2 are far outside
+    else:
+        assert max(covered(1 / 4)) < SEEDS
+
+
+def test_rows_that_look_at_releases_need_adaptive_intervals() -> None:
+    """Rows chosen to correlate with the noise break the intervals for fixed rows, not those for any rows."""
+    fixed = adaptive = 0
+    for run in range(100):
+        logs = {"regret": sp.RegretLog(every=80), "private_regret": PrivateRegret(every=80)}
+        stream = sp.Stream(fpl(n_components=1, horizon=80, n_features=12), seed=run, **logs)  # type: ignore[arg-type]
+        rng = np.random.default_rng(run)
+        known = np.zeros((12, 12))
+        row = rng.standard_normal(12)
+        for _ in range(80):
+            stream.push(row)
+            assert stream.release is not None
+            admitted = row / max(1.0, float(np.linalg.norm(row)))
+            known += np.outer(admitted, admitted)
+            # The adversary knows its own rows, so it sees the noise, and feeds where that is most negative.
+            row = np.linalg.eigh(stream.release.gram - known)[1][:, 0]
+        exact = stream.regret.now()
+        for rows in ("fixed", "adaptive"):
+            low, high = PrivateRegretRecord.of(stream.release, rows=rows).opt  # type: ignore[arg-type]
+            covers = low - 1e-3 <= exact.opt <= high + 1e-3
+            fixed, adaptive = fixed + (covers and rows == "fixed"), adaptive + (covers and rows == "adaptive")
+    assert adaptive >= 86  # 95 on average, sd 2.2
+    assert fixed < 86
+
+
+def test_the_noise_counts_the_rewards_in_before_any_row() -> None:
+    for adjacency, factor in (("zero-out", np.sqrt(1.25)), ("replace", np.sqrt(2.25 / 2))):
+        plain, joint = (fpl(publish_regret=p, adjacency=adjacency, horizon=100) for p in (False, True))
+        assert joint.noise_std(50) == pytest.approx(plain.noise_std(50) * factor)
+        assert joint.guarantee.mu == plain.guarantee.mu
+        assert "with the noisy sums of rewards" in joint.guarantee.scope
+        assert "rewards" not in plain.guarantee.scope
+
+
+def test_records_say_what_they_are_and_survive_json() -> None:
+    stream = sp.Stream(fpl(release_every=5), seed=1, row_norm=3.0, private_regret=PrivateRegret(every=20))
+    stream.push_many(3.0 * rows_with(SPECTRA["gap"], 63))
+    assert [record.t for record in stream.private_regret.history] == [20, 40, 60]
+    record = stream.private_regret.now()
+    assert record.t == 60
+    assert record.guarantee == stream.guarantee
+    assert record.regret[0] < record.regret[1]
+    assert record.average[1] == record.regret[1] / 60
+    assert 0.0 <= record.opt[0] < record.opt[1] <= 60 * 9.0
+    assert PrivateRegretRecord.from_json(record.to_json()) == record
+    # Anyone who has the release can tell the same.
+    assert stream.release is not None
+    again = PrivateRegretRecord.of(sp.Release.from_json(stream.release.to_json()))
+    assert again.regret == pytest.approx(record.regret)
+    assert again.opt == pytest.approx(record.opt)
+    wider = PrivateRegretRecord.of(stream.release, confidence=0.999)
+    assert wider.regret[0] <= record.regret[0]
+    assert wider.regret[1] >= record.regret[1]
+    # In units of row_norm**2 everything scales.
+    unit = sp.Stream(fpl(release_every=5), seed=1)
+    unit.push_many(rows_with(SPECTRA["gap"], 63))
+    assert np.multiply(unit.private_regret.now().regret, 9.0) == pytest.approx(record.regret, rel=1e-4)
+
+
+def test_a_seeded_stream_of_blocks_publishes_the_same_bits() -> None:
+    one, many = (sp.Stream(fpl(release_every=4), seed=2) for _ in range(2))
+    rows = rows_with(SPECTRA["gap"], 60)
+    for row in rows:
+        one.push(row)
+    for part in np.split(rows, [7, 8, 33]):
+        many.push_many(part)
+    assert one.private_regret.history == many.private_regret.history
+    assert len(one.private_regret.history) == 15
+
+
+def test_exact_and_published_rewards_agree_up_to_noise_of_the_stated_sd() -> None:
+    stream = sp.Stream(fpl(epsilon=1e9, delta=1e-6), seed=0)
+    stream.push_many(rows_with(SPECTRA["gap"], 40))
+    record, exact = stream.private_regret.now(), stream.regret.now()
+    assert record.reward_std < 1e-3
+    assert record.reward == pytest.approx(exact.reward, abs=5 * record.reward_std + 1e-6)
+    assert record.regret[0] - 1e-5 <= exact.regret <= record.regret[1] + 1e-5
+
+
+def test_an_unasked_history_thins_itself() -> None:
+    stream = sp.Stream(fpl(n_components=1), seed=0, regret=None)
+    stream.push_many(np.zeros((2 * KEPT + 10, 2)))
+    times = [record.t for record in stream.private_regret.history]
+    assert len(times) <= KEPT
+    assert times == list(range(times[0], 2 * KEPT + 11, times[0]))
+
+
+def test_what_cannot_be_done_is_said() -> None:
+    plain = sp.Stream(fpl(publish_regret=False, n_features=3), seed=0)
+    plain.push([0.1, 0.2, 0.3])
+    with pytest.raises(BadParameter, match=r"publish_regret=True"):
+        _ = plain.private_regret
+    assert plain.release is not None
+    with pytest.raises(BadParameter, match="carries no rewards"):
+        PrivateRegretRecord.of(plain.release)
+    with pytest.raises(BadParameter, match="needs a processor that releases rewards"):
+        sp.Stream(fpl(publish_regret=False), private_regret=PrivateRegret())
+    with pytest.raises(NoRelease, match="nothing has been released"):
+        sp.Stream(fpl()).private_regret.now()
+    with pytest.raises(BadParameter, match="needs regularisation='privacy'"):
+        fpl(horizon=100, regularisation="doubling")
+    for keywords, message in (
+        ({"confidence": 1.0}, "confidence=1.0"),
+        ({"every": 0}, "every=0"),
+        ({"rows": "any"}, "rows='any'"),
+    ):
+        with pytest.raises(BadParameter, match=message):
+            PrivateRegret(**keywords)  # type: ignore[arg-type]
+    with pytest.raises(BadParameter, match="not a record"):
+        PrivateRegretRecord.from_json("{}")
