@@ -124,6 +124,11 @@ class SubspacePerturbation(Mechanism):
                 "the whole space has no eigengap"
             )
 
+    def _lower_bound(self, gap: float, gap_std: float, rounding: float) -> float:
+        """The g that exceeds the true gap with probability at most delta1."""
+        margin = -float(ndtri(self.failure)) + 2.0**-19  # the released gap is rounded to 2**-20 of its sd
+        return gap - margin * gap_std - rounding
+
     def _release(self, rows: FloatArray, draws: Draws, guarantee: Guarantee, t: int) -> Release:
         (n_rows, d), k = rows.shape, self.n_components
         gram = GramAccumulator(d)
@@ -136,7 +141,7 @@ class SubspacePerturbation(Mechanism):
         gap_std = self.gap_std * (moves + 2.0 * rounding) / moves
         noisy = values[k - 1] - values[k] + gap_std * draws.stream("gap").normal(0, 1)
         gap = float(coarsen(noisy, gap_std)[0])
-        bound = gap - float(-ndtri(self.failure)) * gap_std - rounding - 2.0**-19 * gap_std
+        bound = self._lower_bound(gap, gap_std, rounding)
         details = {"mechanism": type(self).__name__, "rows": n_rows, "gap": gap, "gap_std": gap_std}
         goe = draws.stream("noise").normal(0, svec_size(d))
         if bound <= 2.0 * moves:

@@ -39,7 +39,8 @@ class WishartCovariance(CovarianceMechanism):
     Notes
     -----
     The whole matrix is released: (epsilon, delta)-DP per row by
-    `profile`, which is exact under zero-out and an upper bound under replace.
+    `profile`, which is exact under zero-out and an upper bound under replace
+    (there, two features need about two thirds of the scale it gives).
     The degrees of freedom and the scale minimise the spectral norm of the noise.
 
     The paper claims (epsilon, 0) for ``m = d + 1`` and scale
