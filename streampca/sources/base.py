@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -73,7 +74,7 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
                 raise SourceError(
                     f"{where}: column {at + 1} has no name (a saved index?); say which columns to read with columns="
                 )
-        twice = sorted({name for name in header if header.count(name) > 1}) if len(set(header)) < len(header) else []
+        twice = sorted(name for name, count in Counter(header).items() if count > 1)
         if twice:
             raise SourceError(
                 f"{where}: {', '.join(map(repr, twice))} names more than one column; "
@@ -82,36 +83,37 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
         return tuple(range(len(header)))
     if isinstance(columns, (str, bytes)) or not isinstance(columns, Iterable):
         raise BadParameter(f"columns={columns!r} must be a list of names or positions, such as columns=[{columns!r}]")
-    places = tuple(_place(header, column, where) for column in columns)
+    known: dict[str, list[int]] = {}
+    for at, name in enumerate(header):
+        known.setdefault(name, []).append(at)
+    places = tuple(_place(known, len(header), column, where) for column in columns)
     if not places:
         raise BadParameter("columns=[] leaves no feature; name at least one column, or None for all")
-    for at, place in enumerate(places):
-        if place in places[:at]:
-            raise BadParameter(f"columns= asks for {header[place]!r} twice; name each column once")
+    place, count = Counter(places).most_common(1)[0]
+    if count > 1:
+        raise BadParameter(f"columns= asks for {header[place]!r} twice; name each column once")
     return places
 
 
-def _place(header: Sequence[str], column: object, where: str) -> int:
+def _place(known: Mapping[str, list[int]], width: int, column: object, where: str) -> int:
     if isinstance(column, str):
-        count = header.count(column)
-        if count > 1:
-            raise SourceError(f"{where}: {column!r} names {count} columns; choose by position, columns=[0, 1, ...]")
-        if count == 0:
-            raise SourceError(f"{where}: no column {column!r}; {near(column, header)}")
-        return header.index(column)
+        at = known.get(column, [])
+        if len(at) > 1:
+            raise SourceError(f"{where}: {column!r} names {len(at)} columns; choose by position, columns=[0, 1, ...]")
+        if not at:
+            raise SourceError(f"{where}: no column {column!r}; {near(column, known)}")
+        return at[0]
     if isinstance(column, bool) or not isinstance(column, (int, np.integer)):
         raise BadParameter(f"columns= holds {column!r}; each must be a name or a position from 0")
-    if not 0 <= column < len(header):
-        raise SourceError(f"{where}: no column at position {column}; there are {len(header)}, counted from 0")
+    if not 0 <= column < width:
+        raise SourceError(f"{where}: no column at position {column}; there are {width}, counted from 0")
     return int(column)
 
 
 def feature_names(header: Sequence[str], places: Sequence[int]) -> tuple[str, ...]:
     """Distinct names of the chosen columns; nameless or ambiguous ones are called by position."""
-    chosen = [header[place] for place in places]
-    return tuple(
-        name if name and chosen.count(name) == 1 else f"x{place}" for name, place in zip(chosen, places, strict=True)
-    )
+    uses = Counter(header[place] for place in places)
+    return tuple(header[at] if header[at] and uses[header[at]] == 1 else f"x{at}" for at in places)
 
 
 def as_bounds(bounds: BoundsLike, features: Sequence[str], known: Iterable[str] = ()) -> Bounds | None:

@@ -3,12 +3,12 @@
 pandas reads a short row as missing values, drops the end of a long one when
 columns are chosen, and has its own views on NUL and byte order marks. So the
 layout is checked here first, row by row, and pandas only turns cells into
-numbers; anything unusual is left to the exact reader (`csv_rows`).
+numbers; anything unusual is left to the exact reader (`csv_rows`), and all of
+it where pandas is not installed.
 """
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,6 @@ from streampca.linalg.types import FloatArray
 from streampca.sources.csv_cells import MISSING
 
 _NEWLINE = 10
-_WORDS = (b"True", b"False", b"TRUE", b"FALSE", b"true", b"false")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -36,13 +35,14 @@ class FastParser:
 
     def __init__(self, width: int, places: Sequence[int], delimiter: str) -> None:
         self.width = width
+        self._read_csv, rounding = _pandas()
         self._delimiter = ord(delimiter)
         mark = re.escape(delimiter).encode()
         # A whole cell in quotes that needed none: no delimiter, quote or line end inside.
         self._quoted = re.compile(rb"(?<![^\r\n" + mark + rb'])"([^"\r\n' + mark + rb']*)"(?![^\r\n' + mark + rb"])")
         inside = sorted(places)
         self._reads_last = width - 1 in places
-        self._order = None if inside == list(places) else [inside.index(place) for place in places]
+        self._order = None if inside == list(places) else np.searchsorted(inside, places)
         # Missing values are matched before spaces are stripped, so the common padded forms are listed.
         missing = [padded for cell in sorted(MISSING) for padded in (cell, f" {cell}", f"{cell} ")]
         self._options: dict[str, Any] = {
@@ -55,7 +55,7 @@ class FastParser:
             "keep_default_na": False,
             "na_values": missing,
             "low_memory": False,
-            **_exact_floats(),
+            **rounding,
         }
 
     def parse(self, piece: bytes, *, nan: bool) -> FloatArray | None:
@@ -66,6 +66,8 @@ class FastParser:
         piece : UTF-8 text that ends where a row ends.
         nan : whether values that are missing or infinite are let through.
         """
+        if self._read_csv is None:
+            return None
         piece = self._plain(piece)
         if not piece:
             return None
@@ -108,7 +110,10 @@ class FastParser:
         """Whether a column of ones and zeros may have been one of True and False, which pandas reads alike."""
         suspects = rows[:, ~((rows[0] != 0.0) & (rows[0] != 1.0) & (rows[0] == rows[0]))]
         binary = ((suspects == 0.0) | (suspects == 1.0) | np.isnan(suspects)).all(axis=0).any()
-        return bool(binary) and any(word in piece for word in _WORDS)
+        if not binary:
+            return False
+        text = piece.lower()
+        return b"true" in text or b"false" in text
 
     def _even(self, text: npt.NDArray[np.uint8], count: int) -> bool:
         """Whether each line has `width` cells, given that there are as many cells as that takes."""
@@ -119,10 +124,7 @@ class FastParser:
         return bool((marks[:, -1] < ends).all() and (marks[1:, 0] > ends[:-1]).all())
 
     def _cells(self, piece: bytes) -> FloatArray:
-        import pandas as pd
-
-        read_csv: Any = pd.read_csv  # the options are typed one by one, the dictionary is not
-        values: FloatArray = read_csv(_Feed(piece), **self._options).to_numpy(dtype=np.float64)
+        values: FloatArray = self._read_csv(_Feed(piece), **self._options).to_numpy(dtype=np.float64)
         if self._order is not None:
             values = values[:, self._order]
         return np.ascontiguousarray(values)
@@ -148,10 +150,12 @@ class _Feed:
         raise StopIteration
 
 
-@functools.cache
-def _exact_floats() -> dict[str, str]:
-    """The option for correctly rounded numbers, where pandas does not round so by itself."""
-    import pandas as pd
-
+def _pandas() -> tuple[Any, dict[str, str]]:
+    """The parser of pandas, or None where that is not installed, and its option for correct rounding."""
+    try:
+        import pandas as pd
+    except ImportError:
+        return None, {}
     major, minor = (int(part) for part in pd.__version__.split(".")[:2])
-    return {} if (major, minor) >= (3, 1) else {"float_precision": "round_trip"}
+    # From 3.1 on, pandas rounds correctly by itself.
+    return pd.read_csv, {} if (major, minor) >= (3, 1) else {"float_precision": "round_trip"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -278,3 +279,12 @@ def test_text_in_columns_that_are_left_out_costs_no_speed(write: Write, monkeypa
     assert FastParser(3, [1], ",").parse(b'"a",1,2\n', nan=False) is not None
     rows = np.concatenate(list(from_csv(path, columns=["y", "x"]).blocks()))
     np.testing.assert_array_equal(rows, [[i + 0.5, i] for i in range(100)])
+
+
+def test_pandas_only_makes_it_faster(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write("a,b\n" + "".join(f"{i / 7!r},{i}\n" for i in range(1000)))
+    expected = np.concatenate(list(from_csv(path).blocks()))
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert FastParser(2, [0, 1], ",").parse(b"1,2\n", nan=False) is None
+    rows = np.concatenate(list(from_csv(path).blocks()))
+    assert rows.tobytes() == expected.tobytes()

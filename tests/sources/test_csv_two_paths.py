@@ -85,7 +85,7 @@ CELLS = st.one_of(
     st.sampled_from([",", ";", " ", "\t"]),
 )
 @example([["1", "True"], ["0", "False"], ["1", "NA"]], "\n", True, "nan", None, ",")
-@example([["TRUE"]], "\n", False, "raise", None, ",")
+@example([["tRUe"]], "\n", False, "raise", None, ",")
 @example([["NA", "true"], ["2", "false"]], "\n", True, "nan", [1, 0], ",")
 @example([["1", "2", ""], ["1", "2"]], "\n", True, "nan", None, ",")
 @example([["1", "2", "3"], ["1", "2"], ["1", "2", "3", ""]], "\n", True, "nan", None, ",")
