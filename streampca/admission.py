@@ -236,6 +236,8 @@ class Admission:
 
     def _vector(self, row: Any, number: int) -> FloatArray:
         """A 1-D float array from any kind of row."""
+        if isinstance(row, np.ndarray) and row.dtype == np.float64 and row.shape == (self.n_features,):
+            return row
         names = getattr(row, "_fields", None)
         if names is not None:
             row = dict(zip(names, row, strict=True))

@@ -11,6 +11,7 @@ exactly, not up to rounding.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg.blas import dsyr, dsyrk
 
 from streampca.linalg.svec import entry_weights, svec_size, upper
@@ -21,6 +22,8 @@ STEP = 2.0**-BITS
 #: Rows whose Gram matrix is exact in float64, with room for a fraction of a unit beside them.
 EXACT_ROWS = 2**13 - 2
 _UNIT = 2.0 ** (-2 * BITS)
+# Features up to which a computed norm is surely off by less than 2**-41.
+_SURE = 1024
 # Adding and subtracting this rounds numbers of [0, 1] to multiples of 2**-40.
 _TO_LATTICE = 1.5 * 2.0 ** (52 - 2 * BITS)
 
@@ -39,28 +42,37 @@ def onto_ball(rows: FloatArray) -> FloatArray:
     admitted come back unchanged.
     """
     rows = np.ascontiguousarray(rows, dtype=np.float64)
-    largest = np.abs(rows).max(axis=1, initial=0.0)
-    # Rows whose squares could overflow are brought near 1 first, by a power of two (exact).
-    if largest.max(initial=0.0) > 1e100:
-        huge = largest > 1e100
-        rows = rows.copy()
-        rows[huge] *= np.exp2(-np.frexp(largest[huge])[1])[:, None] * 2.0
-        # A huge row's direction is kept; its norm is above 1 by construction.
-    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    long = norms > 1.0
-    if long.any():
-        rows = np.where(long[:, None], rows / np.where(long, norms, 1.0)[:, None], rows)
-    snapped = np.trunc(rows * 2.0**BITS)
+    with np.errstate(over="ignore"):
+        squares = np.einsum("ij,ij->i", rows, rows)
+    if not squares.max(initial=0.0) <= 1.0:
+        rows = _shortened(rows, squares > 1.0)
+    snapped: FloatArray = np.trunc(rows * 2.0**BITS)
     snapped *= STEP
-    # Rounding in the division may leave a norm above 1 by one part in 2**52:
-    # the squared norms below are exact, so such rows are found and shortened.
-    over = np.einsum("ij,ij->i", snapped, snapped) > 1.0
-    while over.any():
-        for i in np.flatnonzero(over):
-            j = int(np.argmax(np.abs(snapped[i])))
-            snapped[i, j] -= np.copysign(STEP, snapped[i, j])
-        over = np.einsum("ij,ij->i", snapped, snapped) > 1.0
-    return snapped + 0.0  # -0.0 becomes 0.0, so equal rows have equal bits
+    snapped += 0.0  # -0.0 becomes 0.0, so equal rows have equal bits
+    # Squared norms are multiples of 2**-40 now, and truncation only shrinks: what rounding left
+    # above 1 is gone, unless a row is so long that its norm was off by that much.
+    if rows.shape[1] > _SURE:
+        _trim(snapped)
+    return snapped
+
+
+def _shortened(rows: FloatArray, long: npt.NDArray[np.bool_]) -> FloatArray:
+    """Scale the long rows to norm 1, up to rounding."""
+    out = rows.copy()
+    chosen = rows[long]
+    # An exact power of two brings each near 1 first, so that no square overflows.
+    chosen *= np.exp2(-np.frexp(np.abs(chosen).max(axis=1))[1].astype(np.float64))[:, None]
+    chosen /= np.sqrt(np.einsum("ij,ij->i", chosen, chosen))[:, None]
+    out[long] = chosen
+    return out
+
+
+def _trim(rows: FloatArray) -> None:
+    """Bring lattice rows whose exact squared norm is above 1 back inside, a step at a time."""
+    for i in np.flatnonzero(np.einsum("ij,ij->i", rows, rows) > 1.0):
+        while rows[i] @ rows[i] > 1.0:
+            j = int(np.argmax(np.abs(rows[i])))
+            rows[i, j] -= np.copysign(STEP, rows[i, j])
 
 
 def is_admitted(rows: FloatArray) -> bool:
@@ -151,7 +163,9 @@ class GramAccumulator:
     def restore(self, state: dict[str, IntArray]) -> None:
         """Replace the contents by those of `state`."""
         self._whole = state["high"].astype(np.float64)
-        self._unpack(state["low"] * _UNIT)
+        part: FloatArray = state["low"].astype(np.float64)
+        part *= _UNIT
+        self._unpack(part)
 
     def _packed(self) -> FloatArray:
         """The block's triangle: column-major lower in memory order is row-major upper."""

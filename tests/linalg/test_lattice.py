@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from streampca.linalg.lattice import EXACT_ROWS, STEP, GramAccumulator, is_admitted, onto_ball
+from streampca.linalg.lattice import EXACT_ROWS, STEP, GramAccumulator, _trim, is_admitted, onto_ball
 from streampca.linalg.svec import entry_weights
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -38,6 +38,20 @@ def test_each_row_is_admitted_by_itself(rows: np.ndarray) -> None:
 @given(rows=arrays(np.float64, (4, 3), elements=st.floats(-0.5, 0.5)))
 def test_short_rows_move_by_less_than_a_step(rows: np.ndarray) -> None:
     assert np.abs(onto_ball(rows) - rows).max() < STEP
+
+
+@pytest.mark.parametrize("d", [1000, 1025, 20_000])
+def test_many_features_are_inside_the_ball_exactly(d: int) -> None:
+    rows = np.random.default_rng(d).standard_normal((20, d))
+    rows[10:] = np.ceil(np.abs(rows[10:]) * 2.0**20 / 100) / 2.0**20
+    assert is_admitted(onto_ball(rows))
+
+
+def test_rows_above_the_ball_are_trimmed() -> None:
+    rows = np.array([[1.0, STEP, -STEP], [0.0, -1.0, 3 * STEP], [0.5, 0.5, 0.5]])
+    _trim(rows)
+    assert is_admitted(rows)
+    np.testing.assert_allclose(rows, [[1, 0, 0], [0, -1, 0], [0.5, 0.5, 0.5]], atol=4 * STEP)
 
 
 def test_long_rows_keep_their_direction() -> None:
