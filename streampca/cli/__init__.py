@@ -10,6 +10,16 @@ from collections.abc import Sequence
 BAD_INPUT = 2
 FAILED = 1
 
+#: Remedies are worded for the library; here they are options.
+_OPTIONS = (
+    ("missing='nan', and Stream(on_bad_row='zero')", "--on-bad-row zero"),
+    ("on_bad_row='zero'", "--on-bad-row zero"),
+    ("use horizon=None", "leave out --horizon"),
+    ("pass horizon=,", "pass --horizon,"),
+    ("leave the column out with columns=", "choose others with --columns "),
+    ("bounds= ", "--bounds "),
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Bad input costs one line, never a traceback."""
@@ -38,5 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str) -> int:
+    for library, option in _OPTIONS:
+        message = message.replace(library, option)
     print(f"streampca: {' '.join(message.split())}", file=sys.stderr)
     return BAD_INPUT

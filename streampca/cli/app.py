@@ -25,6 +25,7 @@ app.command(scenario)
 @app.command
 def run(
     file: Path,
+    /,
     *,
     n_components: Annotated[int, Parameter(name=["--n-components", "-k"])],
     epsilon: float | None = None,
@@ -100,11 +101,12 @@ def run(
     force
         Overwrite existing output files.
     """
-    from streampca.cli import run as command
+    from streampca.cli.run import Options, Outputs
+    from streampca.cli.run import run as command
 
-    return command.run(
+    return command(
         file,
-        options=command.Options(
+        options=Options(
             processor=processor,
             common={
                 "n_components": n_components,
@@ -122,7 +124,7 @@ def run(
             on_bad_row=on_bad_row,
             seed=seed,
         ),
-        outputs=command.Outputs(out, gram, keep_every, regret, regret_every, force),
+        outputs=Outputs(out, gram, keep_every, regret, regret_every, force),
         live=live,
     )
 
@@ -143,21 +145,21 @@ def demo(*, out: Path = Path("out/demo"), rows: int | None = None, live: bool | 
     live
         Live view in the terminal. On by default, where standard error is one.
     """
-    from streampca.cli import demo as command
+    from streampca.cli.demo import demo as command
 
-    return command.demo(out, rows, live)
+    return command(out, rows, live)
 
 
 @scenario.command(name="list")
 def list_() -> int:
     """List the scenarios, with what each shows."""
-    from streampca.cli import scenario as command
+    from streampca.cli.scenario import list_ as command
 
-    return command.list_()
+    return command()
 
 
 @scenario.command(name="run")
-def run_(name: str, *, rows: int | None = None) -> int:
+def run_(name: str, /, *, rows: int | None = None) -> int:
     """Run a scenario; exit with 1 if something it expects does not hold.
 
     Parameters
@@ -167,9 +169,9 @@ def run_(name: str, *, rows: int | None = None) -> int:
     rows
         Use so many rows instead of the scenario's own number.
     """
-    from streampca.cli import scenario as command
+    from streampca.cli.scenario import run as command
 
-    return command.run(name, rows)
+    return command(name, rows)
 
 
 @app.command
@@ -187,9 +189,9 @@ def bench(*suites: Literal["row", "block"], rounds: int = 5, features: int = 20,
     rows
         Rows a round.
     """
-    from streampca.cli import bench as command
+    from streampca.cli.bench import bench as command
 
-    return command.bench(suites or ("row", "block"), rounds, features, rows)
+    return command(suites or ("row", "block"), rounds, features, rows)
 
 
 @app.command

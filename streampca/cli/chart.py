@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from rich.text import Text
 
@@ -68,8 +69,12 @@ def chart(lines: Sequence[Line], width: int, height: int, *, x_max: float | None
     for i in range(rows):
         text.append(f"{labels.get(i, ''):>{_LABEL}}", "dim")
         text.append("┤" if i in labels else "│", "dim")
-        for cell, style in zip(dots[i], styles[i], strict=True):
-            text.append(chr(0x2800 + cell) if cell else " ", style)
+        cells = "".join(chr(0x2800 + cell) if cell else " " for cell in dots[i])
+        start = 0
+        for style, run in groupby(styles[i]):  # few spans are much faster to print than one a character
+            stop = start + len(list(run))
+            text.append(cells[start:stop], style)
+            start = stop
         text.append("\n")
     text.append(" " * _LABEL + "└" + "─" * columns + "\n", "dim")
     text.append(_axis(right, columns), "dim")

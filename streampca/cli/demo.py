@@ -44,7 +44,9 @@ def demo(out: Path, rows: int | None, live: bool | None) -> int:
     assert outputs.regret is not None
     records = read_regret(outputs.regret)
     if records:
-        drawn = draw(out / "regret.png", records, "Private PCA of 336 776 flights, a release after every row")
+        drawn = draw(
+            out / "regret.png", records, f"Private PCA of {ending.progress.t} flights, a release after every row"
+        )
         write_summary(out / "summary.md", _summary(stream, ending, total, milestones(records), drawn))
         picture = f" and {out / 'regret.png'}" if drawn else " (no picture: pip install 'streampca[report]')"
         print(f"curator only: {out / 'summary.md'}{picture}", file=sys.stderr)

@@ -22,6 +22,7 @@ from streampca.regret import RegretRecord
 
 PERIOD = 0.25
 PLAIN_PERIOD = 2.0
+WIDEST = 140
 _REGRET, _BOUND = "bold cyan", "yellow"
 
 
@@ -109,7 +110,8 @@ class LiveView:
     def end(self, progress: Progress) -> None:
         """Draw the last state and leave it on the screen."""
         self._rate = progress.t / progress.seconds if progress.seconds > 0.0 else 0.0
-        self._live.update(self.render(progress), refresh=True)
+        if progress.t:
+            self._live.update(self.render(progress), refresh=True)
         self._live.stop()
 
     def render(self, progress: Progress) -> Group:
@@ -122,7 +124,7 @@ class LiveView:
             return Group(title, facts)
         curve = chart(
             [Line(self._bound.points, _BOUND), Line(self._regret.points, _REGRET)],
-            width - 1, rows, x_max=self._total,
+            min(width - 1, WIDEST), rows, x_max=self._total,
         )  # fmt: skip
         legend = Text.assemble(
             " " * 9, ("━━ regret per row", _REGRET), "   ", ("━━ bound on it", _BOUND), "   ",
@@ -222,7 +224,8 @@ class PlainView:
 
     def end(self, progress: Progress) -> None:
         """Print the last line."""
-        self.show(progress)
+        if progress.t:
+            self.show(progress)
 
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)

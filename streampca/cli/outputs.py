@@ -18,36 +18,60 @@ CURATOR_ONLY = "# curator only: exact functions of raw rows, no privacy at all; 
 _COLUMNS = ("t", "reward", "opt", "regret", "bound", "captured")
 
 
-def open_new(path: Path, *, force: bool) -> TextIO:
-    """Open a file for writing that must not exist yet; ``-`` is standard output.
+class _File:
+    """A file that is opened by its first line: a run that absorbs nothing leaves nothing, and overwrites nothing.
+
+    Parameters
+    ----------
+    path : file, or ``-`` for standard output.
+    force : overwrite it if it exists.
 
     Raises
     ------
     BadParameter
         If it exists and ``force`` is false: nobody should lose a release.
     """
-    if str(path) == "-":
-        return sys.stdout
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        return path.open("w" if force else "x", encoding="utf-8", newline="\n")
-    except FileExistsError:
-        raise BadParameter(f"{path} exists; pass another name, or --force to overwrite it") from None
 
-
-class _File:
-    def __init__(self, path: Path, *, force: bool) -> None:
+    def __init__(self, path: Path, *, force: bool = False) -> None:
         self.path = path
-        self._file = open_new(path, force=force)
+        self._force = force
+        self._file: TextIO | None = None
+        if not force and not self._is_stdout and path.exists():
+            raise self._exists()
+
+    @property
+    def _is_stdout(self) -> bool:
+        return str(self.path) == "-"
+
+    @property
+    def is_open(self) -> bool:
+        """True once something was written."""
+        return self._file is not None
+
+    def _open(self) -> TextIO:
+        if self._file is None:
+            if self._is_stdout:
+                self._file = sys.stdout
+            else:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    self._file = self.path.open("w" if self._force else "x", encoding="utf-8", newline="\n")
+                except FileExistsError:
+                    raise self._exists() from None
+        return self._file
+
+    def _exists(self) -> BadParameter:
+        return BadParameter(f"{self.path} exists; pass another name, or --force to overwrite it")
 
     def flush(self) -> None:
         """Hand what was written to the system."""
-        self._file.flush()
+        if self._file is not None:
+            self._file.flush()
 
     def close(self) -> None:
         """Finish the file."""
-        self._file.flush()
-        if self._file is not sys.stdout:
+        self.flush()
+        if self._file is not None and not self._is_stdout:
             self._file.close()
 
 
@@ -56,10 +80,9 @@ class ReleaseFile(_File):
 
     Parameters
     ----------
-    path : file, or ``-`` for standard output.
+    path, force : see `_File`.
     gram : write Gram matrices too.
     keep_every : write one in so many releases.
-    force : overwrite.
     """
 
     def __init__(self, path: Path, *, gram: bool = True, keep_every: int = 1, force: bool = False) -> None:
@@ -79,13 +102,13 @@ class ReleaseFile(_File):
             "features": None if features is None else list(features),
             "parameters": dict(parameters),
         }
-        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+        self._open().write(json.dumps(line, allow_nan=False) + "\n")
 
     def write(self, releases: list[Release]) -> None:
         """Write releases, in order."""
         for release in releases:
             if self.made % self._every == self._every - 1:
-                self._file.write(release.to_json(gram=self._gram) + "\n")
+                self._open().write(release.to_json(gram=self._gram) + "\n")
                 self.written += 1
             self.made += 1
 
@@ -93,14 +116,14 @@ class ReleaseFile(_File):
 class RegretFile(_File):
     """``regret.csv``. Curator only, and its first line says so."""
 
-    def __init__(self, path: Path, *, force: bool = False) -> None:
-        super().__init__(path, force=force)
-        self._file.write(f"{CURATOR_ONLY}\n{','.join(_COLUMNS)}\n")
+    def header(self) -> None:
+        """Write the first two lines: the warning, and the names of the columns."""
+        self._open().write(f"{CURATOR_ONLY}\n{','.join(_COLUMNS)}\n")
 
     def write(self, records: list[RegretRecord]) -> None:
         """Write records, in order."""
         for record in records:
-            self._file.write(",".join(repr(getattr(record, name)) for name in _COLUMNS) + "\n")
+            self._open().write(",".join(repr(getattr(record, name)) for name in _COLUMNS) + "\n")
 
 
 def read_header(line: str) -> dict[str, Any]:

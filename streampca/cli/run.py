@@ -102,13 +102,19 @@ def stream_to_files(
         if outputs.regret is not None:
             regret = RegretFile(outputs.regret, force=outputs.force)
             files.callback(regret.close)
+
+        def header() -> None:
+            releases.header(stream.guarantee, stream.features, public_parameters(stream, source))
+            if regret is not None:
+                regret.header()
+
         session = Session(
             stream,
             source,
             releases=releases,
             regret=regret,
             view=view(live, title, stream.guarantee, stream.processor.n_components, total),
-            header=lambda: releases.header(stream.guarantee, stream.features, public_parameters(stream, source)),
+            header=header,
             limit=limit,
         )
         return session.run()
@@ -137,14 +143,16 @@ def closing(ending: Ending, stream: Stream, outputs: Outputs) -> list[str]:
     progress = ending.progress
     lines = []
     if ending.signal:
-        lines.append(f"Interrupted after {progress.t} rows; the files are complete up to there.")
+        files = "the files are complete up to there" if progress.t else "no file was written"
+        lines.append(f"Interrupted after {progress.t} rows; {files}.")
     values = dict(facts(progress, stream.guarantee, stream.processor.n_components))
-    lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s. {values['privacy']}")
+    lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s")
+    lines.append(f"privacy:      {values['privacy']}")
     if progress.t and not progress.releases:
         lines.append("No release was due yet: give more rows, or a smaller --release-every.")
-    if str(outputs.releases) != "-":
+    if progress.t and str(outputs.releases) != "-":
         lines.append(f"publishable:  {outputs.releases}")
-    if outputs.regret is not None:
+    if progress.t and outputs.regret is not None:
         lines.append(f"curator only: {outputs.regret}")
     for name in ("captured", "regret"):
         if name in values:

@@ -77,7 +77,7 @@ class Session:
     source : where they come from.
     releases, regret : the files; None writes none.
     view : where progress is shown.
-    header : writes the header of the releases file, once the features are known.
+    header : writes the headers of the files; called when the first rows have been absorbed.
     limit : stop after so many rows.
     """
 
@@ -96,6 +96,7 @@ class Session:
         self._releases, self._regret, self._view = releases, regret, view
         self._header, self._limit = header, limit
         self._made = 0
+        self._begun = False
         self._record: RegretRecord | None = None
         self._started = time.perf_counter()
 
@@ -103,7 +104,6 @@ class Session:
         """Run to the end of the rows, or until interrupted."""
         threadpool_limits(1)
         self._stream.adopt(self._source)
-        self._header()
         self._view.start()
         with Interrupts() as interrupts:
             try:
@@ -149,6 +149,9 @@ class Session:
                 self._publish([] if release is None else [release])
 
     def _publish(self, releases: list[Release]) -> None:
+        if not self._begun:
+            self._begun = True
+            self._header()
         self._made += len(releases)
         if self._releases is not None:
             self._releases.write(releases)
