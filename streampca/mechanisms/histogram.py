@@ -194,49 +194,31 @@ class GaussianHistograms:
         return self.threshold - self.std * float(ndtri(failure))
 
     def winners(
-        self, bins: npt.NDArray[np.int64], noise: NoiseStream, index: int = 0
+        self, counts: npt.NDArray[np.int64], noise: NoiseStream, index: int = 0
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """The most popular released bin of each histogram.
 
         Parameters
         ----------
-        bins : (voters, n_histograms) integers, the bin of each vote.
+        counts : (n_histograms, bins) integers: the votes for each bin of a
+            public choice of bins. Votes for other bins are left out.
 
         Returns
         -------
-        winners : (n_histograms,) bin numbers; 0 where none was released.
+        winners : (n_histograms,) places of bins; 0 where none was released.
         found : (n_histograms,) False where no bin was popular enough.
         """
-        if bins.ndim != 2 or bins.shape[1] != self.n_histograms:
-            raise BadParameter(f"bins of shape {bins.shape} given; (voters, {self.n_histograms}) expected")
-        winners = np.zeros(self.n_histograms, dtype=np.int64)
-        found = np.zeros(self.n_histograms, dtype=np.bool_)
-        if bins.shape[0] == 0:
-            return winners, found
-        column, label, count = _tally(bins)
-        drawn = self.std * noise.normal(index, count.size)
-        noisy = _above(count, drawn, np.full(count.size, self.threshold))
-        # Sorted by (histogram, noisy count): the last entry of each histogram is its winner.
-        order = np.lexsort((noisy, column))
-        last = np.flatnonzero(np.append(np.diff(column[order]) != 0, True))
-        best = order[last]
-        shown = noisy[best] > -np.inf
-        found[column[best]] = shown
-        winners[column[best]] = np.where(shown, label[best], 0)
-        return winners, found
-
-
-def _tally(
-    bins: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Occupied bins of all columns as (column, label, count)."""
-    ordered = np.sort(bins, axis=0).T
-    flat = ordered.reshape(-1)
-    column = np.repeat(np.arange(ordered.shape[0], dtype=np.int64), ordered.shape[1])
-    first = np.ones(flat.size, dtype=np.bool_)
-    first[1:] = (flat[1:] != flat[:-1]) | (column[1:] != column[:-1])
-    starts = np.flatnonzero(first)
-    return column[starts], flat[starts], np.diff(np.append(starts, flat.size)).astype(np.int64)
+        whole = _check_counts(counts)
+        if whole.ndim != 2 or whole.shape[0] != self.n_histograms:
+            raise BadParameter(f"counts of shape {whole.shape} given; ({self.n_histograms}, bins) expected")
+        occupied = np.flatnonzero(whole.reshape(-1))
+        made = np.full(whole.size, -np.inf)
+        drawn = self.std * noise.normal(index, occupied.size)
+        made[occupied] = _above(whole.reshape(-1)[occupied], drawn, np.full(occupied.size, self.threshold))
+        table = made.reshape(whole.shape)
+        best = table.argmax(axis=1).astype(np.int64)
+        found = table[np.arange(self.n_histograms), best] > -np.inf
+        return np.where(found, best, 0), found
 
 
 def _above(counts: npt.NDArray[np.int64], noise: FloatArray, threshold: FloatArray) -> FloatArray:

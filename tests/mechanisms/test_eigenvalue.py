@@ -1,0 +1,104 @@
+"""Private eigenvalue: accuracy, votes, and the vote that moves."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from streampca.errors import BadParameter
+from streampca.mechanisms.eigenvalue import PrivateEigenvalue
+from streampca.mechanisms.histogram import StabilityHistogram
+from streampca.privacy.randomness import Randomness
+
+
+def noise(seed: int):
+    return Randomness.from_seed(seed).stream("eigenvalue")
+
+
+def test_top_eigenvalue_of_spread_vectors_far_from_the_origin() -> None:
+    """Vectors with a large mean: the estimate is of their covariance, to within a bin and sampling error."""
+    rng = np.random.default_rng(0)
+    mechanism = PrivateEigenvalue(1.0, 1e-6, pairs=200)
+    vectors = 5.0 + 0.01 * rng.normal(size=(mechanism.rows, 4)) * np.sqrt([4.0, 1.0, 1.0, 0.5])
+    estimate = mechanism.release(vectors, noise(1))
+    assert estimate is not None
+    assert 0.7 < estimate / 4e-4 < 1.4
+    assert mechanism.votes == 71
+
+
+def test_range_covers_most_vectors() -> None:
+    rng = np.random.default_rng(0)
+    mechanism = PrivateEigenvalue(1.0, 1e-6, pairs=8, statistic="range", bins_per_octave=2)
+    vectors = 3.0 + rng.normal(size=(mechanism.rows, 50))
+    estimate = mechanism.release(vectors, noise(1))
+    assert estimate is not None
+    assert np.mean(np.sum((vectors - 3.0) ** 2, axis=1) <= estimate) > 0.9
+    assert estimate < 2.0 * 50
+
+
+def test_zero_and_disagreement() -> None:
+    mechanism = PrivateEigenvalue(1.0, 1e-6, pairs=2)
+    assert mechanism.release(np.ones((mechanism.rows, 3)), noise(1)) == 0.0
+    scales = np.repeat(4.0 ** np.arange(mechanism.votes), 4)[:, None]
+    assert mechanism.release(np.random.default_rng(0).normal(size=(mechanism.rows, 3)) * scales, noise(1)) is None
+    assert mechanism.release(np.ones((3, 3)), noise(1)) is None
+
+
+@pytest.mark.parametrize("statistic", ["top", "range"])
+def test_one_row_moves_at_most_one_vote(statistic: str) -> None:
+    """The claim that the calibration rests on; a zeroed-out row does move one."""
+    rng = np.random.default_rng(0)
+    mechanism = PrivateEigenvalue(1.0, 1e-6, pairs=3, statistic=statistic)  # type: ignore[arg-type]
+    vectors = rng.normal(size=(mechanism.rows, 4))
+    votes = mechanism.cast(vectors)
+    moved = 0
+    for i in range(0, mechanism.rows, 7):
+        for other in (np.zeros(4), 100.0 * rng.normal(size=4)):
+            changed = vectors.copy()
+            changed[i] = other
+            differ = np.flatnonzero(mechanism.cast(changed) != votes)
+            assert differ.size <= 1
+            moved += differ.size
+    assert moved > 20
+
+
+def test_votes_move_and_the_histogram_knows() -> None:
+    """Planted bug: add-remove constants. Two equal bins, one vote moved: the counts' odds tell more than epsilon."""
+    mechanism = PrivateEigenvalue(1.0, 1e-6)
+    assert mechanism.histogram == StabilityHistogram(1.0, 1e-6, "moves")
+    runs = 4000
+
+    def told_apart(histogram: StabilityHistogram) -> float:
+        """How much likelier one bin leads by 2 with the vote than without, as a log ratio."""
+        wins = []
+        for counts in ([61, 59], [60, 60]):
+            made = [histogram.noisy_counts(counts, noise(7), i) for i in range(runs)]
+            wins.append(np.mean([a - b > 6.0 for a, b in made]))
+        return float(np.log(wins[0] / wins[1]))
+
+    # One vote moved shifts the difference by 2. Claimed: odds at most e**1 (standard error of the log ratio 0.06).
+    assert told_apart(mechanism.histogram) < 1.0
+    assert told_apart(StabilityHistogram(1.0, 1e-6, "add-remove")) > 1.3
+
+
+def test_a_failing_solver_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: np.ndarray) -> np.ndarray:
+        raise np.linalg.LinAlgError("no convergence")
+
+    monkeypatch.setattr(np.linalg, "eigvalsh", fail)
+    mechanism = PrivateEigenvalue(1.0, 1e-6, pairs=2)
+    assert mechanism.release(np.random.default_rng(0).normal(size=(mechanism.rows, 3)), noise(1)) == 0.0
+
+
+@pytest.mark.parametrize("bad", [{"pairs": 0}, {"statistic": "mean"}, {"epsilon": -1.0}, {"delta": 0.0}])
+def test_bad_parameters(bad: dict[str, object]) -> None:
+    with pytest.raises(BadParameter, match=next(iter(bad))):
+        PrivateEigenvalue(**{"epsilon": 1.0, "delta": 1e-6, **bad})  # type: ignore[arg-type]
+
+
+def test_guarantee() -> None:
+    guarantee = PrivateEigenvalue(1.0, 1e-6).guarantee
+    assert (guarantee.epsilon, guarantee.delta, guarantee.unit) == (1.0, 1e-6, "one vector")
+    assert math.isclose(guarantee.epsilon_at(1e-6), 1.0)

@@ -1,0 +1,160 @@
+"""Private centre and clipped mean: sensitivity, noise, audits and planted bugs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streampca.errors import BadParameter
+from streampca.mechanisms.centre import WINDOW, CentreVotes, PrivateCentre
+from streampca.mechanisms.mean import ClippedMean
+from streampca.privacy.gaussian import mu_of
+from streampca.privacy.randomness import Randomness
+
+
+def noise(seed: int):
+    return Randomness.from_seed(seed).stream("mean")
+
+
+# -- centre ---------------------------------------------------------------------------
+
+
+def test_centre_is_within_a_bin() -> None:
+    rng = np.random.default_rng(0)
+    middle = rng.uniform(-0.3, 0.3, size=30)
+    mechanism = PrivateCentre(30, 1.0, 1e-6)
+    vectors = middle + 0.004 * rng.normal(size=(mechanism.rows(), 30))
+    centre, found = mechanism.release(vectors, 0.005, noise(1))
+    assert found.all()
+    assert np.abs(centre - middle).max() < 0.0125  # the most popular bin, or its neighbour at a tie
+
+
+def test_centre_falls_back_to_the_guess() -> None:
+    rng = np.random.default_rng(0)
+    mechanism = PrivateCentre(4, 1.0, 1e-6)
+    guess = np.array([0.1, 0.2, 0.3, 0.4])
+    centre, found = mechanism.release(rng.uniform(-1, 1, size=(800, 4)), 0.01, noise(1), around=guess)
+    assert not found.any()
+    assert np.array_equal(centre, guess)
+    far = np.full((2000, 4), 0.1 * (WINDOW + 2))  # past the window: not counted, and not an error
+    assert not mechanism.release(far, 0.1, noise(1))[1].any()
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+def test_one_vector_moves_the_counts_by_what_the_noise_is_for(adjacency: str) -> None:
+    rng = np.random.default_rng(0)
+    mechanism = PrivateCentre(6, 1.0, 1e-6, adjacency)  # type: ignore[arg-type]
+    histograms = mechanism.histograms
+    assert histograms.std * histograms.mu == pytest.approx(math.sqrt(6.0 if adjacency == "zero-out" else 12.0))
+    worst = 0.0
+    for _ in range(200):
+        here, there = CentreVotes(mechanism, 0.1, np.zeros(6)), CentreVotes(mechanism, 0.1, np.zeros(6))
+        vectors = rng.normal(size=(5, 6))
+        here.add(vectors)
+        vectors[2] = 0.0 if adjacency == "zero-out" else rng.normal(size=6)
+        there.add(vectors)
+        worst = max(worst, float(np.linalg.norm(here.counts - there.counts)))
+    assert worst <= histograms.std * histograms.mu * (1.0 + 1e-12)
+    assert worst > 0.9 * histograms.std * histograms.mu
+
+
+def test_centre_noise_and_the_wrong_sizes_of_it() -> None:
+    """Sd of 40 000 noisy counts within 2 % (false alarm 2e-8); 2/3 and 3/2 of it are rejected."""
+    mechanism = PrivateCentre(40_000, 1.0, 1e-6)
+    votes = CentreVotes(mechanism, 1.0, np.zeros(40_000))
+    votes.counts = np.zeros((40_000, 2), dtype=np.int64)
+    votes.counts[:, 0] = 10**7
+    histograms = mechanism.histograms
+    drawn = histograms.std * noise(2).normal(0, 40_000)
+    ratio = drawn.std() / (math.sqrt(40_000) / mu_of(1.0, 0.9e-6))
+    assert abs(ratio - 1.0) < 0.02
+    for wrong in (2.0 / 3.0, 1.5):
+        assert abs(ratio / wrong - 1.0) > 0.02
+    assert histograms.winners(votes.counts, noise(2))[1].all()
+
+
+def test_centre_bad_parameters() -> None:
+    with pytest.raises(BadParameter, match="delta"):
+        PrivateCentre(3, 1e-3, 0.5)
+    with pytest.raises(BadParameter, match="width"):
+        PrivateCentre(3, 1.0, 1e-6).release(np.zeros((5, 3)), 0.0, noise(1))
+
+
+# -- mean -----------------------------------------------------------------------------
+
+
+@given(seed=st.integers(0, 10**6), radius=st.floats(1e-3, 1.0), adjacency=st.sampled_from(["zero-out", "replace"]))
+@settings(deadline=None, max_examples=60)
+def test_no_pair_exceeds_the_sensitivity(seed: int, radius: float, adjacency: str) -> None:
+    rng = np.random.default_rng(seed)
+    centre = 0.3 * rng.normal(size=5)
+    vectors = rng.normal(size=(4, 5)) * rng.exponential(size=(4, 1))
+    sums = []
+    for last in (vectors[3], np.zeros(5) if adjacency == "zero-out" else rng.normal(size=5)):
+        mean = ClippedMean(1.0, centre, radius, adjacency)  # type: ignore[arg-type]
+        mean.add(np.vstack([vectors[:3], last]))
+        sums.append(mean.sum)
+    assert float(np.linalg.norm(sums[0] - sums[1])) <= mean.std
+
+
+def measured_mu(adjacency: str, plant: str = "") -> float:
+    """Matched filter on the worst pair, 4000 runs a side; standard error 0.016 + 1 % of mu."""
+    d, runs, batch = 3, 4000, 40
+    rng = np.random.default_rng(0)
+    others = 0.01 * rng.normal(size=(batch // 2 - 1, d))
+    towards = np.array([1.0, 0.0, 0.0])
+    worst = (towards, np.zeros(d)) if adjacency == "zero-out" else (towards, -towards)
+    scores: list[list[float]] = [[], []]
+    for run in range(2 * runs):
+        mean = ClippedMean(1.0, np.zeros(d), 0.1, adjacency)  # type: ignore[arg-type]
+        if plant == "no clipping":
+            mean.radius = 0.2  # while adding; the noise below is for 0.1
+        mean.add(np.vstack([others, worst[run % 2]]))
+        mean.radius = 0.1
+        released = mean.release(noise(run))
+        if plant == "whole-batch B":  # noise of the mean divided by the whole minibatch, not by its half
+            exact = mean.centre + mean.sum / mean.count
+            released = exact + (released - exact) * (mean.count / batch)
+        scores[run % 2].append(float(released @ towards))
+    first, second = (np.array(s) for s in scores)
+    return float((first.mean() - second.mean()) / math.sqrt(0.5 * (first.var() + second.var())))
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+def test_claim_is_met_and_near_tight(adjacency: str) -> None:
+    """Claimed mu is 1; 10 % is 4 standard errors (false alarm 6e-5)."""
+    assert abs(measured_mu(adjacency) - 1.0) < 0.10
+
+
+@pytest.mark.parametrize("plant", ["whole-batch B", "no clipping"])
+def test_planted_bugs_are_caught(plant: str) -> None:
+    assert measured_mu("zero-out", plant) > 1.10
+
+
+def test_mean_of_close_vectors_is_close() -> None:
+    rng = np.random.default_rng(0)
+    vectors = 0.5 + 0.01 * rng.normal(size=(10_000, 20))
+    mean = ClippedMean(0.25, np.full(20, 0.5), 0.08, "zero-out", diameter=1.0)
+    for start in range(0, 10_000, 64):
+        mean.add(vectors[start : start + 64])
+    released = mean.release(noise(1))
+    assert np.abs(released - 0.5).max() < 5.0 * (mean.std / 10_000 + 0.01 / 100)
+    assert mean.guarantee(1.0, 1e-6).mu == 0.25
+
+
+def test_diameter_caps_the_noise_under_replace() -> None:
+    assert ClippedMean(1.0, np.zeros(3), 1.0, "replace", diameter=1.0).std == pytest.approx(1.0, rel=1e-6)
+    assert ClippedMean(1.0, np.zeros(3), 1.0, "replace").std == pytest.approx(2.0, rel=1e-6)
+
+
+def test_mean_bad_parameters() -> None:
+    with pytest.raises(BadParameter, match="radius"):
+        ClippedMean(1.0, np.zeros(3), 0.0, "zero-out")
+    with pytest.raises(BadParameter, match="adjacency"):
+        ClippedMean(1.0, np.zeros(3), 1.0, "near")  # type: ignore[arg-type]
+    with pytest.raises(BadParameter, match="count"):
+        ClippedMean(1.0, np.zeros(3), 1.0, "zero-out").release(noise(1))

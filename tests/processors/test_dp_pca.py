@@ -1,0 +1,196 @@
+"""DP-PCA: error that falls with the rows' own noise, schedules, fallbacks, bits, memory."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from streampca.errors import BadParameter, HorizonReached
+from streampca.linalg.lattice import onto_ball
+from streampca.linalg.svec import svec_size, unsvec
+from streampca.privacy.gaussian import mu_of
+from streampca.privacy.randomness import Randomness
+from streampca.processors.base import Processor
+from streampca.processors.dp_pca import DPPCA
+from streampca.processors.dp_pca_plan import CANDIDATES, Plan
+from streampca.processors.private_oja import PrivateOja
+from streampca.release import Release
+
+D, EPSILON, DELTA = 50, 1.0, 1e-5
+
+
+def signal_noise(n: int, sigma: float, seed: int, d: int = D) -> tuple[np.ndarray, np.ndarray]:
+    """Example 4.1 of LKJO22: plus or minus a unit vector, plus noise; public row_norm 1.5."""
+    rng = np.random.default_rng(seed)
+    v = rng.normal(size=d)
+    v /= np.linalg.norm(v)
+    rows = rng.choice([-1.0, 1.0], size=n)[:, None] * v + sigma * rng.normal(size=(n, d))
+    return onto_ball(rows / 1.5), v
+
+
+def feed(processor: Processor, rows: np.ndarray, *sizes: int) -> list[Release]:
+    releases, start, i = [], 0, 0
+    while start < len(rows):
+        size = min(sizes[i % len(sizes)], processor.rows_until_release, len(rows) - start)
+        release = processor.absorb(rows[start : start + size])
+        start, i = start + size, i + 1
+        if release is not None:
+            releases.append(release)
+    return releases
+
+
+def make(d: int = D, seed: int = 1, **kw: object) -> DPPCA:
+    processor = DPPCA(**{"epsilon": EPSILON, "delta": DELTA, **kw})  # type: ignore[arg-type]
+    processor.bind(d, Randomness.from_seed(seed))
+    return processor
+
+
+def sine(release: Release, v: np.ndarray) -> float:
+    w = release.subspace.basis[:, 0]
+    return float(np.linalg.norm(w - v * (v @ w)))
+
+
+def slope(sigmas: tuple[float, ...], sines: list[float]) -> float:
+    return float(np.polyfit(np.log(sigmas), np.log(sines), 1)[0])
+
+
+def test_error_falls_with_sigma_and_that_of_private_oja_does_not() -> None:
+    """Geometric means over 3 seeds at n = 20 000; slopes of log sine against log sigma."""
+    sigmas = (0.03, 0.01, 0.003, 0.001)
+    found: dict[str, list[float]] = {"dp_pca": [], "private_oja": [], "gaussian": [], "exact": []}
+    for sigma in sigmas:
+        logs: dict[str, list[float]] = {name: [] for name in found}
+        for seed in range(3):
+            rows, v = signal_noise(20_000, sigma, seed)
+            oja = PrivateOja(epsilon=EPSILON, delta=DELTA, horizon=20_000)
+            oja.bind(D, Randomness.from_seed(seed))
+            logs["dp_pca"].append(math.log(sine(feed(make(seed=seed, horizon=20_000), rows, 20_000)[-1], v)))
+            logs["private_oja"].append(math.log(sine(feed(oja, rows, 20_000)[-1], v)))
+            noise = np.random.default_rng(seed).normal(size=svec_size(D)) / mu_of(EPSILON, DELTA)
+            for name, gram in (("gaussian", rows.T @ rows + unsvec(noise, D)), ("exact", rows.T @ rows)):
+                w = np.linalg.eigh(gram)[1][:, -1]
+                logs[name].append(math.log(float(np.linalg.norm(w - v * (v @ w)))))
+        for name, values in logs.items():
+            found[name].append(math.exp(float(np.mean(values))))
+    assert 0.85 < slope(sigmas, found["dp_pca"]) < 1.2
+    assert slope(sigmas, found["private_oja"]) < 0.2
+    assert slope(sigmas, found["gaussian"]) < 0.2
+    assert found["dp_pca"][-1] < 0.1 * found["gaussian"][-1]
+    assert found["dp_pca"][-1] < 3.0 * found["exact"][-1]
+    assert found["gaussian"][0] < found["dp_pca"][0]  # and where the rows are noisy, the Gaussian mechanism wins
+
+
+def test_two_components_by_deflation() -> None:
+    rng = np.random.default_rng(3)
+    basis = np.linalg.qr(rng.normal(size=(20, 2)))[0]
+    signs = rng.choice([-1.0, 1.0], size=(60_000, 2)) * np.sqrt([0.6, 0.3])
+    rows = onto_ball(signs @ basis.T + 0.01 * rng.normal(size=(60_000, 20)))
+    release = feed(make(20, n_components=2, horizon=60_000), rows, 60_000)[-1]
+    assert math.sin(release.subspace.angles(type(release.subspace)(basis)).max()) < 0.1
+    assert release.details["components_done"] == 2
+    assert (np.diff(release.eigenvalues) <= 0.0).all()  # type: ignore[arg-type]
+    assert release.eigenvalues is not None
+    assert release.eigenvalues / 60_000 == pytest.approx([0.6, 0.3], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "kw",
+    [
+        {"horizon": 20_003},
+        {"horizon": 50_000, "n_components": 2, "adjacency": "replace"},
+        {"horizon": 20_000, "batch_size": 4500, "learning_rate": (4.0, 0.0)},
+    ],
+)
+def test_bits_do_not_depend_on_blocks_and_state_restores(kw: dict[str, int]) -> None:
+    rows, _ = signal_noise(kw["horizon"], 0.1, 0, 10)
+    one = feed(make(10, **kw), rows, 10**6)
+    other = feed(make(10, **kw), rows, 1, 7, 730)
+    assert [r.t for r in one] == [r.t for r in other]
+    assert one[-1].t == kw["horizon"]
+    assert [r.subspace.basis.tobytes() for r in one] == [r.subspace.basis.tobytes() for r in other]
+    processor = make(10, **kw)
+    for stop in range(997, kw["horizon"], 4999):  # hop from one restored processor to the next
+        feed(processor, rows[processor.t : stop], 613)
+        state = processor.state()
+        processor = make(10, **kw)
+        processor.restore(state)
+    last = feed(processor, rows[processor.t :], 10**6)[-1]
+    assert last.subspace.basis.tobytes() == one[-1].subspace.basis.tobytes()
+    assert processor.rows_until_release == 0
+    with pytest.raises(HorizonReached):
+        processor.absorb(rows[:1])
+
+
+def test_search_finds_rates_that_work() -> None:
+    rows, v = signal_noise(100_000, 0.05, 5, 10)
+    release = feed(make(10, horizon=100_000, learning_rate="search"), rows, 5000)[-1]
+    assert release.details["components_done"] == 1
+    assert sine(release, v) < 0.02
+
+
+def test_refuses_before_any_row_is_spent() -> None:
+    with pytest.raises(BadParameter, match=r"horizon=5000 rows are too few .* need \d+\. .*GaussianCovariance"):
+        DPPCA(epsilon=1.0, delta=1e-5, horizon=5000, n_features=D)
+    late = DPPCA(epsilon=1.0, delta=1e-5, horizon=5000)
+    with pytest.raises(BadParameter, match="horizon=5000"):
+        late.bind(D, Randomness.from_seed(1))
+    assert late.t == 0
+    with pytest.raises(BadParameter, match="batch_size=100 is too small"):
+        DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000, n_features=D, batch_size=100)
+    with pytest.raises(BadParameter, match="each of 6 learning rates"):
+        DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000, n_features=D, learning_rate="search")
+    with pytest.raises(TypeError):
+        DPPCA(epsilon=1.0, delta=1e-5)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("candidates", [1, len(CANDIDATES)])
+@pytest.mark.parametrize("batch_size", ["auto", 6000])
+def test_every_row_is_in_one_segment(batch_size: object, candidates: int) -> None:
+    """Parallel composition rests on it."""
+    plan = Plan.make(D, 2, 700_001, DPPCA(epsilon=1.0, delta=1e-5, horizon=1)._budget, batch_size, candidates)  # type: ignore[arg-type]
+    start = 0
+    for segment in plan.segments:
+        assert segment.rows >= 1
+        if segment.stop - segment.rows != start:  # rows left over at the end of a component's share
+            assert 0 < segment.stop - segment.rows - start < candidates * 2
+        start = segment.stop
+    assert start <= 700_001
+    assert sum(s.last for s in plan.segments) == 2 * candidates
+
+
+def test_hostile_rows_fall_back_and_count() -> None:
+    """Rows on which nothing agrees: no answers, and still a release."""
+    rng = np.random.default_rng(0)
+    scale = 10.0 ** rng.uniform(-5, 0, size=20_000)
+    rows = onto_ball(rng.standard_cauchy(size=(20_000, 10)) * scale[:, None])
+    release = feed(make(10, horizon=20_000), rows, 20_000)[-1]
+    assert release.details["fallbacks"]["spread"] + release.details["fallbacks"]["range"] > 0
+    assert np.isfinite(release.subspace.basis).all()
+    zeros = feed(make(10, horizon=20_000), np.zeros((20_000, 10)), 20_000)[-1]
+    assert np.isfinite(zeros.subspace.basis).all()
+
+
+def test_guarantee_is_known_before_any_row() -> None:
+    processor = DPPCA(epsilon=1.0, delta=1e-5, horizon=20_000, n_features=D, learning_rate=(4.0, 0.0))
+    assert (processor.guarantee.epsilon, processor.guarantee.delta) == (1.0, 1e-5)
+    assert processor.guarantee.is_private
+    assert processor.clone().parameters() == processor.parameters()
+
+
+def test_memory_has_no_d_by_d_array() -> None:
+    """d = 3000: a d x d array would be 72 MB; 257 counts a coordinate are 6 MB."""
+    d, horizon = 3000, 60_000
+    processor = DPPCA(epsilon=8.0, delta=1e-5, horizon=horizon)
+    rows = np.zeros((64, d))
+    rows[:, 0] = 0.5
+    tracemalloc.start()
+    processor.bind(d, Randomness.from_seed(1))
+    while not feed(processor, rows, 64):
+        assert processor.t < 8000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert processor.state()["ascent"]["value"] > 0.0
+    assert peak < 0.5 * d * d * 8
