@@ -40,7 +40,7 @@ def run(
     adjacency: Literal["zero-out", "replace"] | None = None,
     noise: str | None = None,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
-    out: Path = Path("releases.jsonl"),
+    out: Annotated[Path, Parameter(allow_leading_hyphen=True)] = Path("releases.jsonl"),
     gram: bool = True,
     keep_every: int = 1,
     regret: Path | None = None,
@@ -85,7 +85,7 @@ def run(
     set_
         Further parameter of the processor, as name=value.
     out
-        File of the releases. Publishable.
+        File of the releases, or - for standard output. Publishable.
     gram
         Write the private Gram matrix with each release, not only its subspace.
     keep_every
@@ -215,3 +215,6 @@ def version() -> int:
         + ", ".join(f"{name} {of(name)}" for name in ("numpy", "scipy", "cryptography"))
     )
     return 0
+
+
+app.command("streampca.cli.audit:audit")

@@ -57,7 +57,9 @@ def audit(
         failed += not found.holds
         verdict = "holds" if found.holds else "REFUTED"
         share = f", {found.tightness:.0%} of the claim" if found.holds else ""
-        print(f"{found.name:<38} {found.measure:<8} {found.claim:8.4f} {found.bound:9.4f}  {verdict}{share}", flush=True)
+        print(
+            f"{found.name:<38} {found.measure:<8} {found.claim:8.4f} {found.bound:9.4f}  {verdict}{share}", flush=True
+        )
     if bugs:
         print(f"\n{'planted bug':<48} {'in':<38} {'claim':>8} {'at least':>9}  verdict")
         for bug, case in bugs_of(cases):
