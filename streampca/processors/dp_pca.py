@@ -290,6 +290,10 @@ class DPPCA(Processor):
             details={"components_done": done, "fallbacks": dict(self._fallbacks)},
         )
 
+    def regret_bound(self, t: int, opt: float) -> float:
+        """The trivial bound, ``opt``: nothing is proved on arbitrary rows."""
+        return opt
+
     def state(self) -> dict[str, Any]:
         """Arrays and scalars from which `restore` continues. As secret as the rows."""
         out: dict[str, Any] = {

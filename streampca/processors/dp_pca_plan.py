@@ -113,15 +113,14 @@ class Plan:
 
 
 def _batches(rows: int, smallest: int, growing: bool) -> Iterator[tuple[int, int]]:
-    """Bounds of minibatches of one run, the last one ending with it."""
-    ends = [rows]
+    """Bounds of minibatches of one run: at least `MIN_STEPS`, the last one ending with it."""
+    bounds = [rows]
     while True:
-        before = ends[-1] - smallest
+        end, before = bounds[0], bounds[0] - smallest
         if growing:
-            before = min(before, ends[-1] * _GROWTH // (_GROWTH + 1))
+            spared = (MIN_STEPS - len(bounds)) * smallest
+            before = min(before, max(end * _GROWTH // (_GROWTH + 1), spared))
         if before < smallest:
             break
-        ends.append(before)
-    ends.append(0)
-    bounds = ends[::-1]
-    yield from itertools.pairwise(bounds)
+        bounds.insert(0, before)
+    return itertools.pairwise([0, *bounds])
