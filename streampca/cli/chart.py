@@ -125,4 +125,5 @@ def _labels(low: float, high: float, rows: int) -> dict[int, str]:
 def _axis(right: float, columns: int) -> str:
     middle, end = short(right / 2), f"{short(right)} rows"
     line = f"{'0':<{columns // 2}}{middle}"
-    return " " * (_LABEL + 1) + line + f"{end:>{max(0, columns - len(line))}}"
+    line += f"{end:>{max(0, columns - len(line))}}"
+    return " " * (_LABEL + 1) + (line if len(line) <= columns else f"{end:>{columns}}"[:columns])

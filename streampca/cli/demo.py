@@ -41,6 +41,8 @@ def demo(out: Path, rows: int | None, live: bool | None) -> int:
     print(file=sys.stderr)
     for line in closing(ending, stream, outputs):
         print(line, file=sys.stderr)
+    if ending.problem is not None:
+        raise ending.problem
     assert outputs.regret is not None
     records = read_regret(outputs.regret)
     if records:

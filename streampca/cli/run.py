@@ -66,6 +66,8 @@ def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None) ->
     ending = stream_to_files(stream, source, outputs, title=title, live=live, total=processor.rows_left)
     for line in closing(ending, stream, outputs):
         print(line, file=sys.stderr)
+    if ending.problem is not None:
+        raise ending.problem
     return 128 + ending.signal if ending.signal else 0
 
 
@@ -141,11 +143,15 @@ def _plain(side: FloatArray) -> list[float]:
 def closing(ending: Ending, stream: Stream, outputs: Outputs) -> list[str]:
     """What to say at the end: what happened, what may be published and what may not."""
     progress = ending.progress
-    lines = []
+    lines: list[str] = []
+    if ending.problem is not None and not progress.t:
+        return lines
     if ending.signal:
         files = "the files are complete up to there" if progress.t else "no file was written"
         lines.append(f"Interrupted after {progress.t} rows; {files}.")
     values = dict(facts(progress, stream.guarantee, stream.processor.n_components))
+    if ending.problem is not None:
+        lines.append(f"Stopped after {progress.t} rows by the problem below; the files are complete up to there.")
     lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s")
     lines.append(f"privacy:      {values['privacy']}")
     if progress.t and not progress.releases:

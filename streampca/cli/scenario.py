@@ -46,7 +46,7 @@ def run(name: str, rows: int | None) -> int:
         if check.expect.why:
             console.print(Text(f"{check.what}: {check.expect.why}"))
     verdict = f"{len(failed)} of {len(result.checks)} do not hold" if failed else f"all {len(result.checks)} hold"
-    console.print(f"\n{name}: {verdict} ({result.rows} rows, {result.seconds:.1f} s)", highlight=False)
+    console.print(f"\n{name}: {verdict} ({result.rows} rows, {result.seconds:.1f} s)", highlight=False, soft_wrap=True)
     return FAILED if failed else 0
 
 

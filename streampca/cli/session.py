@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from streampca.cli.live import Progress, View
 from streampca.cli.outputs import RegretFile, ReleaseFile
-from streampca.errors import BadRow, HorizonReached
+from streampca.errors import BadRow, HorizonReached, StreamPCAError
 from streampca.linalg.types import FloatArray
 from streampca.regret import RegretRecord
 from streampca.release import Release
@@ -62,10 +62,11 @@ class Interrupts:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended: its last state, and the signal that ended it (0 if the rows did)."""
+    """How a run ended: its last state, and the signal (0 if none) or the problem that ended it before the rows did."""
 
     progress: Progress
-    signal: int
+    signal: int = 0
+    problem: StreamPCAError | None = None
 
 
 class Session:
@@ -105,16 +106,19 @@ class Session:
         threadpool_limits(1)
         self._stream.adopt(self._source)
         self._view.start()
+        problem: StreamPCAError | None = None
         with Interrupts() as interrupts:
             try:
                 self._loop(interrupts)
             except KeyboardInterrupt:
                 pass
+            except StreamPCAError as raised:
+                problem = raised
             finally:
                 self._take_records(last=True)
                 self._flush()
                 self._view.end(self._progress())
-        return Ending(self._progress(), interrupts.asked)
+        return Ending(self._progress(), interrupts.asked, problem)
 
     def _loop(self, interrupts: Interrupts) -> None:
         blocks = self._pieces()

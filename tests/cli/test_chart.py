@@ -1,0 +1,69 @@
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streampca.cli.chart import Curve, Line, chart, short
+
+
+def rows_of(text):
+    return text.plain.split("\n")
+
+
+@given(
+    st.lists(st.tuples(st.floats(1, 1e7), st.floats(-1, 1e9)), max_size=40),
+    st.integers(1, 200),
+    st.integers(1, 60),
+)
+@settings(deadline=None, max_examples=60)
+def test_a_chart_fits_its_box(points, width, height):
+    lines = rows_of(chart([Line(sorted(points), "red")], width, height))
+    assert len(lines) == max(height, 1)
+    assert all(len(line) <= width for line in lines)
+
+
+def test_a_falling_curve_falls_from_the_left_top_to_the_right_bottom():
+    lines = rows_of(chart([Line([(x, 100.0 / x) for x in range(1, 101)], "red")], 60, 16))
+    body = [line[9:] for line in lines[:-2]]
+    first = [min(i for i, c in enumerate(row) if c != " ") for row in body if row.strip()]
+    last = [max(i for i, c in enumerate(row) if c != " ") for row in body if row.strip()]
+    assert first[0] == 0
+    assert last[-1] == max(last) > 40
+    assert first == sorted(first)
+
+
+def test_each_whole_decade_is_labelled_once():
+    lines = rows_of(chart([Line([(1, 1000.0), (2, 1.0)], "red")], 40, 20))
+    labels = [line.split("┤")[0].strip() for line in lines if "┤" in line]
+    assert labels == ["1000", "100", "10", "1"]
+
+
+def test_nothing_to_draw_is_an_empty_box():
+    assert chart([Line([], "red")], 40, 10).plain.strip() == ""
+    assert chart([Line([(1.0, 0.0)], "red")], 40, 10).plain.strip() == ""
+
+
+def test_a_curve_keeps_its_shape_in_flat_memory():
+    curve = Curve(64)
+    for x in range(1, 100_001):
+        curve.add(x, math.log(x))
+    xs = [x for x, _ in curve.points]
+    assert 32 <= len(xs) <= 64
+    assert xs == sorted(xs)
+    steps = {b - a for a, b in pairwise(xs)}
+    assert len(steps) == 1
+    assert xs[-1] > 96_000
+
+
+def test_a_curve_leaves_out_what_is_no_number():
+    curve = Curve()
+    curve.add(1, math.nan)
+    curve.add(2, math.inf)
+    assert curve.points == []
+
+
+@pytest.mark.parametrize(("value", "text"), [(12, "12"), (336_776, "336.8k"), (1e6, "1M"), (2.5e9, "2.5G")])
+def test_short_numbers(value, text):
+    assert short(value) == text

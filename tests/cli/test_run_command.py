@@ -1,0 +1,232 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from streampca import Release
+from streampca.cli import main
+from streampca.cli.outputs import CURATOR_ONLY, read_header
+
+COMMON = ["-k", "2", "--epsilon", "1", "--delta", "1e-5"]
+
+
+@pytest.fixture
+def table(tmp_path):
+    data = np.random.default_rng(1).normal(size=(300, 4)) * [3.0, 2.0, 1.0, 0.5]
+    path = tmp_path / "rows.csv"
+    np.savetxt(path, data, delimiter=",", header="a,b,c,d", comments="")
+    return path
+
+
+def run(table, *more, out="releases.jsonl", common=COMMON):
+    return main(["run", str(table), *common, "--out", str(table.parent / out), *more])
+
+
+def lines_of(table, name="releases.jsonl"):
+    return (table.parent / name).read_text().splitlines()
+
+
+def test_releases_round_trip_and_the_header_tells_the_guarantee(table, capsys):
+    assert run(table, "--release-every", "50", "--horizon", "300", "--row-norm", "5") == 0
+    head, *rest = lines_of(table)
+    header = read_header(head)
+    assert header["features"] == ["a", "b", "c", "d"]
+    assert header["guarantee"]["epsilon"] == 1.0
+    assert header["guarantee"]["adjacency"] == "zero-out"
+    assert header["parameters"]["row_norm"] == 5.0
+    releases = [Release.from_json(line) for line in rest]
+    assert [r.t for r in releases] == [50, 100, 150, 200, 250, 300]
+    assert releases[-1].gram.shape == (4, 4)
+    assert releases[-1].features == ("a", "b", "c", "d")
+    assert "curator only" in capsys.readouterr().err
+
+
+def test_the_command_line_releases_what_the_library_does(table):
+    import streampca as sp
+
+    assert run(table, "--release-every", "60", "--seed", "7", "--row-norm", "5") == 0
+    stream = sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1, delta=1e-5, release_every=60), row_norm=5.0, seed=7)
+    expected = [s.release for s in stream.run(sp.sources.from_csv(table)) if s.release is not None]
+    written = [Release.from_json(line) for line in lines_of(table)[1:]]
+    assert len(written) == 5
+    for a, b in zip(written, expected, strict=True):
+        np.testing.assert_array_equal(a.subspace.basis, b.subspace.basis)
+
+
+def test_nothing_secret_is_published(table):
+    assert run(table, "--seed", "123456789", "--release-every", "100") == 0
+    text = "\n".join(lines_of(table))
+    assert "123456789" not in text
+    assert "seeded: not private" in text
+    for word in ('"reward"', '"regret"', '"captured"', '"bad_rows"', '"opt"', '"key"', '"seed"'):
+        assert word not in text
+
+
+def test_regret_is_marked_as_the_curators(table):
+    assert run(table, "--regret", str(table.parent / "regret.csv"), "--regret-every", "64") == 0
+    lines = lines_of(table, "regret.csv")
+    assert lines[0] == CURATOR_ONLY
+    assert lines[1] == "t,reward,opt,regret,bound,captured"
+    assert [int(line.split(",")[0]) for line in lines[2:]] == [64, 128, 192, 256, 300]
+
+
+def test_no_gram_writes_subspaces_only(table):
+    assert run(table, "--no-gram", "--release-every", "150") == 0
+    release = Release.from_json(lines_of(table)[-1])
+    assert not release.has_gram
+    assert release.subspace.basis.shape == (4, 2)
+
+
+def test_keep_every_thins(table):
+    assert run(table, "--keep-every", "10", "--release-every", "1") == 0
+    assert [Release.from_json(line).t for line in lines_of(table)[1:]] == list(range(10, 301, 10))
+
+
+def test_standard_output_holds_releases_and_nothing_else(table, capsys):
+    assert main(["run", str(table), *COMMON, "--release-every", "100", "--out", "-"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    read_header(out[0])
+    assert [Release.from_json(line).t for line in out[1:]] == [100, 200, 300]
+
+
+def test_columns_and_bounds_and_bad_rows(tmp_path, capsys):
+    path = tmp_path / "holes.csv"
+    path.write_text("x,name,y\n1,ann,2\n,bob,3\n4,eve,-9\n")
+    bounds = tmp_path / "bounds.json"
+    bounds.write_text('{"x": [0, 5], "y": [-10, 10]}')
+    more = ["--columns", "x,y", "--bounds", str(bounds), "--on-bad-row", "zero", "--release-every", "1"]
+    assert run(path, *more) == 0
+    header = read_header(lines_of(path)[0])
+    assert header["features"] == ["x", "y"]
+    assert header["parameters"]["bounds"] == [[0.0, -10.0], [5.0, 10.0]]
+    assert len(lines_of(path)) == 4
+    assert "1 bad rows" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--bounds", "1"], "--bounds 1"),
+        (["--bounds", "a=1:x"], "--bounds a=1:x"),
+        (["--bounds", "5:1"], "5, 1"),
+        (["--columns", "a,zz"], "zz"),
+        (["--processor", "nope"], "--processor nope"),
+        (["--set", "window"], "--set window"),
+        (["--set", "window=3"], "--window"),
+        (["--noise", "tree"], "--horizon"),
+        (["--horizon", "0"], "horizon=0"),
+        (["--keep-every", "0"], "keep_every=0"),
+        (["--regret-every", "0"], "every=0"),
+        (["--row-norm", "0"], "row_norm=0"),
+        (["--frobnicate"], "--frobnicate"),
+        (["--release-every", "x"], "x"),
+    ],
+)
+def test_bad_input_costs_one_line_and_leaves_nothing(table, capsys, more, words):
+    assert run(table, *more) == 2
+    captured = capsys.readouterr()
+    last = captured.err.splitlines()[-1]
+    assert last.startswith("streampca: ")
+    assert words in last
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    assert not (table.parent / "releases.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("common", "words"),
+    [
+        (["-k", "9", "--epsilon", "1", "--delta", "1e-5"], "n_components=9"),
+        (["-k", "0", "--epsilon", "1", "--delta", "1e-5"], "n_components=0"),
+        (["-k", "2", "--epsilon", "-1", "--delta", "1e-5"], "epsilon=-1"),
+        (["-k", "2", "--epsilon", "1", "--delta", "1"], "delta=1"),
+        (["-k", "2", "--delta", "1e-5"], "--epsilon"),
+        (["--epsilon", "1", "--delta", "1e-5"], "--n-components"),
+    ],
+)
+def test_bad_parameters_cost_one_line(table, capsys, common, words):
+    assert run(table, common=common) == 2
+    assert words in capsys.readouterr().err.splitlines()[-1]
+    assert not (table.parent / "releases.jsonl").exists()
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n", "a,b\n1,x\n", "a,b\n1,inf\n", "a,b\n1\n"])
+def test_bad_files_cost_one_line_and_leave_nothing(tmp_path, capsys, text):
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    assert run(path) == 2
+    assert str(path) in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "releases.jsonl").exists()
+
+
+def test_a_missing_file_costs_one_line(tmp_path, capsys):
+    assert run(tmp_path / "none.csv") == 2
+    assert "none.csv" in capsys.readouterr().err
+
+
+def test_a_bad_line_keeps_what_was_released_before_it(tmp_path, capsys):
+    path = tmp_path / "late.csv"
+    path.write_text("a,b\n" + "1,2\n" * 25 + "1,oops\n" + "1,2\n" * 25)
+    assert run(path, "--release-every", "10") == 2
+    err = capsys.readouterr().err
+    assert "line 27" in err
+    assert "Stopped after 25 rows" in err
+    assert [Release.from_json(line).t for line in lines_of(path)[1:]] == [10, 20]
+
+
+def test_past_the_horizon_stops_with_complete_files(table, capsys):
+    assert run(table, "--horizon", "120", "--release-every", "50") == 2
+    assert "horizon of 120 rows" in capsys.readouterr().err
+    assert [Release.from_json(line).t for line in lines_of(table)[1:]] == [50, 100, 120]
+
+
+def test_files_are_not_overwritten_unasked(table, capsys):
+    assert run(table) == 0
+    before = lines_of(table)
+    assert run(table) == 2
+    assert "--force" in capsys.readouterr().err
+    assert lines_of(table) == before
+    assert run(table, "--columns", "zz", "--force") == 2
+    assert lines_of(table) == before, "a run that fails before its first row must not destroy anything"
+    assert run(table, "--force") == 0
+    assert lines_of(table) != before
+
+
+def test_one_file_cannot_be_both_public_and_the_curators(table, capsys):
+    assert run(table, "--regret", str(table.parent / "releases.jsonl")) == 2
+    assert "--out and --regret" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_cleanly_with_complete_files(tmp_path, number):
+    path = tmp_path / "long.csv"
+    block = np.random.default_rng(0).normal(size=(50_000, 6))
+    np.savetxt(path, block, fmt="%.4f", delimiter=",", header="a,b,c,d,e,f", comments="")
+    command = [sys.executable, "-c", "import sys; from streampca.cli import main; sys.exit(main())", "run", str(path)]
+    options = [*COMMON, "--release-every", "1", "--out", str(tmp_path / "r.jsonl"), "--regret", str(tmp_path / "r.csv")]
+    process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: (tmp_path / "r.jsonl").exists() and (tmp_path / "r.jsonl").stat().st_size > 2000)
+    os.kill(process.pid, number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "Traceback" not in err
+    rows = int(re.search(r"Interrupted after (\d+) rows", err).group(1))
+    text = (tmp_path / "r.jsonl").read_text()
+    assert text.endswith("\n")
+    times = [json.loads(line)["t"] for line in text.splitlines()[1:]]
+    assert times == list(range(1, rows + 1))
+    assert 0 < rows < 50_000
+    assert (tmp_path / "r.csv").read_text().splitlines()[-1].startswith(f"{rows},")
+
+
+def wait_for(condition, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)

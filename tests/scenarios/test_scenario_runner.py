@@ -1,0 +1,169 @@
+import math
+
+import pytest
+
+from streampca.cli import main
+from streampca.errors import BadParameter
+from streampca.scenarios import load, run_scenario
+from streampca.scenarios.checks import check
+from streampca.scenarios.spec import Against, Expect
+
+SPIKED = """
+title = "t"
+shows = "s"
+rows = 600
+ci_rows = 300
+[source]
+name = "synthetic.spiked"
+params = { n_rows = "$rows", n_features = 6, n_components = 2 }
+[runs.a]
+processor = "PrivateFPL"
+params = { n_components = 2, epsilon = 5.0, delta = 1e-3, horizon = "$rows" }
+[[expect]]
+run = "a"
+measure = "captured_variance"
+at_least = LIMIT
+why = "because"
+"""
+
+ENTRY = """
+title = "t"
+shows = "s"
+rows = 10
+ci_rows = 10
+entry = "ENTRY"
+params = { x = 3 }
+[[expect]]
+run = "one"
+measure = "value"
+at_least = 30.0
+at_most = { run = "two", factor = 2.0, margin = 1.0 }
+"""
+
+
+def written(tmp_path, text):
+    path = tmp_path / "story.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def story(context):
+    return {"one": {"value": context.rows * context.params["x"]}, "two": {"value": 15.0}}
+
+
+def test_a_failed_expectation_exits_with_1(tmp_path, capsys):
+    assert main(["scenario", "run", written(tmp_path, SPIKED.replace("LIMIT", "0.1"))]) == 0
+    assert "all 1 hold" in capsys.readouterr().out
+    assert main(["scenario", "run", written(tmp_path, SPIKED.replace("LIMIT", "1.5"))]) == 1
+    out = capsys.readouterr().out
+    assert "FAILS" in out
+    assert "because" in out
+    assert "1 of 1 do not hold" in out
+
+
+def test_same_scenario_same_bits(tmp_path):
+    scenario = load(written(tmp_path, SPIKED.replace("LIMIT", "0.1")))
+    first, second = (run_scenario(scenario).final["a"] for _ in range(2))
+    first.pop("seconds"), second.pop("seconds")
+    assert first == second
+    assert first["releases"] == 600
+
+
+def test_a_stream_in_a_scenario_is_measured_as_it_is(tmp_path):
+    import numpy as np
+
+    import streampca as sp
+
+    scenario = load(written(tmp_path, SPIKED.replace("LIMIT", "0.1")))
+    values = run_scenario(scenario).final["a"]
+    processor = sp.PrivateFPL(n_components=2, epsilon=5.0, delta=1e-3, horizon=600)
+    stream = sp.Stream(processor, seed=scenario.seed)
+    source = sp.sources.synthetic.spiked(600, 6, 2)
+    for _ in stream.run(source):
+        pass
+    record, gram = stream.regret.now(), stream.regret.exact_gram()
+    assert values["regret_per_row"] == record.average
+    assert values["captured_variance"] == record.captured
+    error = np.linalg.norm(stream.release.gram - gram, 2)
+    assert values["spectral_error"] == pytest.approx(error, rel=1e-9)
+    assert values["noise_std"] == processor.noise_std(600)
+
+
+def test_an_entry_brings_its_own_table(tmp_path):
+    scenario = load(written(tmp_path, ENTRY.replace("ENTRY", f"{__name__}:story")))
+    (checked,) = run_scenario(scenario).checks
+    assert checked.holds
+    assert checked.measured == "30"
+    assert not run_scenario(scenario, 11).checks[0].holds
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("rows = 600", "rows = 'x'", r"\$.rows"),
+        ("ci_rows = 300", "ci_rows = 900", "ci_rows=900"),
+        ("at_least = LIMIT", "at_leest = 1.0", "at_leest"),
+        ("at_least = LIMIT", "", "sets no limit"),
+        ("at_least = LIMIT", "at_least = 0.5\nat = 2.0", "at=2.0"),
+        ("at_least = LIMIT", "falling = [0.5]", "two fractions"),
+        ("at_least = LIMIT", 'at_most = { run = "b" }', "no run 'b'"),
+        ('run = "a"', 'run = "b"', "no run 'b'"),
+        ("[runs.a]", 'entry = "x:y"\n[runs.a]', "entry"),
+        ("title", "titel", "titel"),
+    ],
+)
+def test_a_broken_file_is_refused_by_the_field(tmp_path, old, new, words):
+    text = SPIKED.replace(old, new, 1).replace("LIMIT", "0.1")
+    with pytest.raises(BadParameter, match=words):
+        load(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("synthetic.spiked", "synthetic._fraction", "source.name"),
+        ("synthetic.spiked", "nothing", "source.name"),
+        ("PrivateFPL", "Nothing", "'Nothing'"),
+        ("captured_variance", "nothing", "no measure 'nothing'"),
+        ('n_rows = "$rows"', "n_rows = 100", "ended after 100 rows"),
+    ],
+)
+def test_what_is_not_there_is_named(tmp_path, old, new, words):
+    text = SPIKED.replace(old, new, 1).replace("LIMIT", "0.1")
+    with pytest.raises(BadParameter, match=words):
+        run_scenario(load(written(tmp_path, text)))
+
+
+def test_unknown_names_and_missing_packages(tmp_path, capsys):
+    assert main(["scenario", "run", "nope"]) == 2
+    assert "there is no scenario 'nope'" in capsys.readouterr().err
+    text = 'needs = ["no_such_package"]\n' + SPIKED.replace("LIMIT", "0.1")
+    with pytest.raises(BadParameter, match="no_such_package"):
+        run_scenario(load(written(tmp_path, text)))
+
+
+def at(value, **more):
+    return {"a": {1.0: {"m": value}, 0.5: {"m": 2.0}}, "b": {1.0: {"m": 10.0}}} | more
+
+
+def test_limits_hold_and_fail_where_they_should():
+    expect = Expect(run="a", measure="m", at_least=1.0, at_most=2.0)
+    for value, holds in ((0.9, False), (1.0, True), (2.0, True), (2.1, False), (math.nan, False)):
+        assert check(expect, at(value)).holds is holds
+
+
+def test_limits_against_other_values():
+    other = Expect(run="a", measure="m", at_most=Against(run="b", factor=0.5, margin=-1.0))
+    assert check(other, at(4.0)).holds
+    assert not check(other, at(4.1)).holds
+    earlier = Expect(run="a", measure="m", at_most=Against(at=0.5))
+    assert check(earlier, at(2.0)).holds
+    assert not check(earlier, at(2.1)).holds
+    assert not check(earlier, at(math.nan)).holds
+
+
+def test_falling_is_strict():
+    expect = Expect(run="a", measure="m", falling=(0.5, 1.0))
+    assert check(expect, at(1.9)).holds
+    assert not check(expect, at(2.0)).holds
+    assert not check(expect, at(math.nan)).holds
