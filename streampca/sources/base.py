@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -159,6 +161,13 @@ def _pairs_by_name(
         if name not in bounds:
             raise BadParameter(f"bounds= has no entry for {name!r}; give (lower, upper) for every feature")
     return [bounds[name][0] for name in features], [bounds[name][1] for name in features]
+
+
+def as_path(path: object) -> Path:
+    """The path of a file; anything else could not be read twice."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise BadParameter(f"path={path!r} must be the path of a file; rows from elsewhere can go in as they are")
+    return Path(path)
 
 
 def check_missing(missing: str) -> bool:

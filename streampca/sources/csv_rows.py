@@ -14,7 +14,16 @@ from streampca.errors import BadParameter, SourceError
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import check_count
 from streampca.sources import csv_text
-from streampca.sources.base import BLOCK_ROWS, BlockSource, BoundsLike, as_bounds, check_missing, choose, feature_names
+from streampca.sources.base import (
+    BLOCK_ROWS,
+    BlockSource,
+    BoundsLike,
+    as_bounds,
+    as_path,
+    check_missing,
+    choose,
+    feature_names,
+)
 from streampca.sources.csv_cells import is_blank, number, numbers
 from streampca.sources.csv_fast import FastParser
 
@@ -284,7 +293,7 @@ def from_csv(
     check_count("max_bytes", max_bytes, optional=True)
     csv_text.is_utf8(encoding)
     return CsvRows(
-        Path(path),
+        as_path(path),
         columns=columns,
         bounds=bounds,
         delimiter=delimiter,

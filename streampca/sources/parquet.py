@@ -12,7 +12,16 @@ import numpy as np
 from streampca.errors import SourceError
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import check_count
-from streampca.sources.base import BLOCK_ROWS, BlockSource, BoundsLike, as_bounds, check_missing, choose, feature_names
+from streampca.sources.base import (
+    BLOCK_ROWS,
+    BlockSource,
+    BoundsLike,
+    as_bounds,
+    as_path,
+    check_missing,
+    choose,
+    feature_names,
+)
 
 
 class ParquetRows(BlockSource):
@@ -178,4 +187,4 @@ def from_parquet(
         the first row that is missing a value, after every row before it.
     """
     check_count("chunk_rows", chunk_rows)
-    return ParquetRows(Path(path), columns=columns, bounds=bounds, missing=missing, chunk_rows=chunk_rows)
+    return ParquetRows(as_path(path), columns=columns, bounds=bounds, missing=missing, chunk_rows=chunk_rows)

@@ -17,9 +17,6 @@ from streampca.linalg.types import FloatArray, IntArray
 from streampca.processors.base import check_components, check_count
 from streampca.sources.base import BlockSource
 
-__all__ = ["Adversarial", "Drift", "Gradients", "HeavyTails", "Spiked", "Synthetic"]
-__all__ += ["adversarial", "drift", "gradients", "heavy_tails", "spiked"]
-
 _TILE_ENTRIES = 2**22
 _TILE_ROWS = 4096
 #: Variances of the components fall by this factor, so that each is identifiable.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import sys
 import zipfile
 from collections.abc import Callable
@@ -241,6 +242,8 @@ def test_a_damaged_archive_gives_its_rows_then_the_error(tmp_path: Path, monkeyp
 
 
 def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(BadParameter, match="must be the path of a file"):
+        from_csv(io.StringIO("a\n1\n"))  # type: ignore[arg-type]
     for path in (tmp_path / "none.csv", tmp_path):
         with pytest.raises(SourceError, match=r"cannot be read: .*; check the path"):
             from_csv(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from streampca.sources.csv_cells import number
 from streampca.sources.csv_fast import FastParser
 
 ODD_CELLS = [
+    "+1e 1", " +1e\v1", "+1.7976931348623157e+308", "+0.1000000000000000055511151231257827", "1e+5", "a+1",
     "1_000", "0x10", "NA", "", " 3 ", "1e5", "nan", "-NaN", "inf", "-Infinity", "True", " NA", "NA ", " NA ",
     "1e999", "1e-400", "+5", "-.5", "3.", ".", "e5", "1e", "1e+", "--1", "1,0", '"2"', '""', '"a,b"', '"1\n2"',
     '" 4 "', '"x""y"', '5"', "1\x002", "\x00", "１２", "\ufeff7", "\xa01", "\x1c1", "\v1", "1\f", "\t1", "1\t",
@@ -135,6 +137,20 @@ def test_numbers_come_back_bit_by_bit(
     assert taken
     assert all(taken)  # plain files do take the fast path, quotes or not
     assert np.concatenate(blocks).tobytes() == np.array(rows).tobytes()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("before", ["", "+", "-", " ", " +", "+1e"])
+@pytest.mark.parametrize("alphabet", ["1.e+- ", "1e \v\f\t", "infa-", "nulNA<>/"])
+def test_every_short_cell(before: str, alphabet: str) -> None:
+    """The fast parser reads no cell otherwise than `number` does (half a minute: `pytest -m long tests/sources`)."""
+    parser = FastParser(2, [0], ",")
+    for letters in itertools.chain(*(itertools.product(alphabet, repeat=length) for length in range(1, 6))):
+        cell = before + "".join(letters)
+        rows = parser.parse(f"{cell},0\n".encode(), nan=True)
+        if rows is not None:
+            assert number(cell) is not None, repr(cell)
+            np.testing.assert_array_equal(rows[0, 0], number(cell))
 
 
 @settings(max_examples=200, deadline=None)
