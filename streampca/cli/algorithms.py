@@ -33,7 +33,7 @@ def make_processor(
     ----------
     name : key of `NAMES`, or name of a public processor class.
     common : options that many processors share; None stands for not given.
-    release_every : rows between releases; 100 where that applies and None is given.
+    release_every : rows between releases. Left out, 100 where the processor would release after every row.
     extra : further parameters, ``name=value`` with a JSON value or a bare word.
 
     Raises
@@ -50,7 +50,7 @@ def make_processor(
     given = {key: value for key, value in common.items() if value is not None}
     if release_every is not None:
         given["release_every"] = release_every
-    elif "release_every" in takes:
+    elif "release_every" in takes and takes["release_every"].default == 1:
         given["release_every"] = _RELEASE_EVERY
     given |= dict(_setting(text) for text in extra)
     for key in given:

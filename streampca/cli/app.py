@@ -36,6 +36,7 @@ def run(
     on_bad_row: Literal["raise", "zero"] = "raise",
     processor: str = "fpl",
     horizon: int | None = None,
+    window: int | None = None,
     release_every: int | None = None,
     adjacency: Literal["zero-out", "replace"] | None = None,
     noise: str | None = None,
@@ -73,9 +74,11 @@ def run(
     on_bad_row
         Stop at a row with missing or bad values, or absorb a zero row in its place.
     processor
-        Algorithm: fpl (private follow the perturbed leader), or the name of another processor.
+        Algorithm: fpl (private follow the perturbed leader), window, private-oja, dp-pca, or a class name.
     horizon
         Number of rows the noise is calibrated for. Unknown, if left out: costs a little more noise.
+    window
+        Number of the most recent rows that count, for processors of sliding windows.
     release_every
         Rows between releases; 100 if left out. Rarer releases carry less noise.
     adjacency
@@ -113,6 +116,7 @@ def run(
                 "epsilon": epsilon,
                 "delta": delta,
                 "horizon": horizon,
+                "window": window,
                 "adjacency": adjacency,
                 "noise": noise,
             },
