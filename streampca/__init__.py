@@ -10,7 +10,8 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.processors.perturbed_leader import PerturbedLeader, PrivateFPL
 from streampca.regret import RegretLog, RegretRecord
 from streampca.release import Release, Subspace
-from streampca.stream import Step, Steps, Stream
+from streampca.step import Step, Steps
+from streampca.stream import Stream
 
 __version__ = "0.1.0"
 

@@ -130,6 +130,24 @@ class Admission:
                 return np.zeros((1, self.n_features)), 1
             raise
 
+    def values(self, row: Any, number: int) -> FloatArray:
+        """Check one row and return its numbers, (d,); all nan if it is bad and may be zeroed.
+
+        Raises
+        ------
+        BadRow
+            If the row is bad and ``on_bad_row="raise"``.
+        """
+        try:
+            values = self._vector(row, number)
+            if not values.dot(values) < math.inf and not np.isfinite(values).all():
+                self.block(values[None, :], number)  # says which value it is
+        except BadRow:
+            if self.on_bad_row == "raise":
+                raise
+            return np.full(self.n_features or 0, np.nan)
+        return values
+
     def block(self, rows: FloatArray, number: int) -> tuple[FloatArray, int]:
         """Admit a block of rows, (n, d); return it with the number of bad rows in it.
 

@@ -68,7 +68,7 @@ class RegretLog:
     def __init__(self, *, every: int | None = None) -> None:
         check_count("every", every, optional=True)
         self.every = every
-        self.history: list[RegretRecord] = []
+        self._history: list[RegretRecord] = []
         self._step = every or 1
         self._t = 0
         self._reward = 0.0
@@ -76,9 +76,19 @@ class RegretLog:
         self._processor: Processor | None = None
         self._played: Callable[[], Subspace] | None = None
         self._unit = 1.0
+        self._settle: Callable[[], None] = lambda: None
 
-    def start(self, processor: Processor, played: Callable[[], Subspace], row_norm: float) -> None:
-        """Follow a bound processor. Called by the stream."""
+    @property
+    def history(self) -> list[RegretRecord]:
+        """The records kept so far, in order."""
+        self._settle()
+        return self._history
+
+    def start(
+        self, processor: Processor, played: Callable[[], Subspace], row_norm: float, settle: Callable[[], None]
+    ) -> None:
+        """Follow a bound processor; ``settle`` makes the stream absorb rows that wait. Called by the stream."""
+        self._settle = settle
         self._processor = processor
         self._played = played
         self._unit = row_norm**2
@@ -99,10 +109,10 @@ class RegretLog:
         self._reward = float(np.add.accumulate(np.concatenate(([self._reward], rewards)))[-1])
         self._t += rows.shape[0]
         if self._t % self._step == 0:
-            self.history.append(self.now())
-            if self.every is None and len(self.history) > KEPT:
+            self._history.append(self._record())
+            if self.every is None and len(self._history) > KEPT:
                 self._step *= 2
-                self.history = [record for record in self.history if record.t % self._step == 0]
+                self._history = [record for record in self._history if record.t % self._step == 0]
 
     def now(self) -> RegretRecord:
         """The record at this moment.
@@ -112,9 +122,15 @@ class RegretLog:
         NoRelease
             If no row has been seen.
         """
-        if self._processor is None or self._played is None or self._t == 0:
+        self._settle()
+        if self._t == 0:
             raise NoRelease("no row has been seen, so there is no regret yet")
-        gram = self.exact_gram()
+        return self._record()
+
+    def _record(self) -> RegretRecord:
+        assert self._processor is not None
+        assert self._played is not None
+        gram = self._exact_gram()
         opt = float(top_eigh(gram, self._processor.n_components)[0].sum())
         captured = self._played().captured(gram) / opt if opt > 0.0 else 1.0
         bound = self._processor.regret_bound(self._t, opt)
@@ -123,8 +139,14 @@ class RegretLog:
 
     def exact_gram(self) -> FloatArray:
         """The exact Gram matrix of all rows, (d, d), in units of row_norm**2 = 1. Curator only."""
-        if self._processor is None or self._processor.n_features is None:
+        self._settle()
+        if self._t == 0:
             raise NoRelease("no row has been seen, so there is no Gram matrix yet")
+        return self._exact_gram()
+
+    def _exact_gram(self) -> FloatArray:
+        assert self._processor is not None
+        assert self._processor.n_features is not None
         packed = self._own.plus() if self._own is not None else self._processor.curator_gram()
         assert packed is not None
         return unpack_entries(packed, self._processor.n_features)

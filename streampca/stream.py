@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,58 +19,10 @@ from streampca.processors.rewards import score, scoring_basis
 from streampca.regret import RegretLog
 from streampca.release import Release, Subspace
 from streampca.rows import RowSource
+from streampca.step import Step, Steps
 
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one row brought about.
-
-    Attributes
-    ----------
-    t : rows seen.
-    release : publishable, or None if none was due.
-    reward : ||V^T a||**2 on the subspace played before this row was seen, in
-        units of row_norm**2; nan if the stream keeps no regret. Curator only:
-        it is a function of the raw row.
-    """
-
-    t: int
-    release: Release | None
-    reward: float
-
-
-class Steps(Sequence[Step]):
-    """The steps of a block of rows.
-
-    Attributes
-    ----------
-    releases : the releases made within the block, in order. Publishable.
-    rewards : (n,) array, one reward a row. Curator only.
-    """
-
-    def __init__(self, first: int, rewards: FloatArray, releases: dict[int, Release]) -> None:
-        self._first = first
-        self.rewards = rewards
-        self._at = releases
-
-    @property
-    def releases(self) -> list[Release]:
-        """The releases made within the block, in order. Publishable."""
-        return list(self._at.values())
-
-    def __len__(self) -> int:
-        return len(self.rewards)
-
-    @overload
-    def __getitem__(self, i: int) -> Step: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[Step]: ...
-    def __getitem__(self, i: int | slice) -> Step | list[Step]:
-        if isinstance(i, slice):
-            return [self[j] for j in range(*i.indices(len(self)))]
-        j = range(len(self))[i]
-        t = self._first + j
-        return Step(t, self._at.get(t), float(self.rewards[j]))
+#: Most single rows that wait to be absorbed together.
+_WAITING_ROWS = 256
 
 
 class Stream:
@@ -140,6 +91,11 @@ class Stream:
         self._started = False
         self._release: Release | None = None
         self._scoring: FloatArray | None = None
+        self._promise: tuple[Guarantee, Guarantee] | None = None
+        # Single rows wait here, checked but not absorbed, until a release or a record is due.
+        self._room = np.empty((0, 0))
+        self._waiting = 0
+        self._pending = Steps(1)
         if self._gate.n_features is not None:
             self._start()
 
@@ -148,11 +104,12 @@ class Stream:
     @property
     def t(self) -> int:
         """Rows seen."""
-        return self._processor.t
+        return self._processor.t + self._waiting
 
     @property
     def processor(self) -> Processor:
         """The algorithm at work."""
+        self._settle()
         return self._processor
 
     @property
@@ -190,6 +147,7 @@ class Stream:
         """The exact regret log. Curator only."""
         if self._log is None:
             raise BadParameter("this stream keeps no regret; leave out regret=None")
+        self._settle()
         return self._log
 
     @property
@@ -207,6 +165,7 @@ class Stream:
     @property
     def bad_rows(self) -> int:
         """Rows absorbed as zero rows because they were bad. Curator only: it depends on raw rows."""
+        self._settle()
         return self._gate.bad_rows
 
     # -- what users do --------------------------------------------------------------
@@ -230,10 +189,21 @@ class Stream:
         HorizonReached
             If the processor takes no more rows. Nothing has changed.
         """
-        with self._first_row():
-            admitted, bad = self._gate.row(row, self.t + 1)
-            self._start()
-        return self._push(admitted, bad)[0]
+        if not self._started:
+            with self._first_row():
+                admitted, bad = self._gate.row(row, 1)
+                self._start()
+            return self._push(admitted, bad)[0]
+        values = self._gate.values(row, self.t + 1)
+        waiting = self._waiting
+        if not waiting:
+            self._open()
+        self._room[waiting] = values
+        self._waiting = waiting + 1
+        step = Step(self._pending, waiting)
+        if self._waiting == len(self._room):
+            self._settle()
+        return step
 
     def push_many(self, rows: Any) -> Steps:
         """Feed a block of rows: the same releases as one by one, bit for bit.
@@ -253,6 +223,7 @@ class Stream:
         HorizonReached
             If the processor cannot take all of them. No row was absorbed.
         """
+        self._settle()
         with self._first_row():
             if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
                 rows = self._gate.table(rows)
@@ -284,6 +255,7 @@ class Stream:
     # -- how it works ---------------------------------------------------------------
 
     def _run_source(self, source: RowSource) -> Iterator[Step]:
+        self._settle()
         self.adopt(source)
         for block in source.blocks():
             try:
@@ -293,6 +265,7 @@ class Stream:
             except BadRow:
                 for row in block:  # the rows before the bad one are not lost
                     yield self.push(row)
+                self._settle()
                 continue
             start = 0
             while start < len(admitted):
@@ -335,17 +308,46 @@ class Stream:
             assert self._gate.n_features is not None
             self._processor.bind(self._gate.n_features, self._randomness)
             if self._log is not None:
-                self._log.start(self._processor, lambda: self.subspace, self.row_norm)
+                self._log.start(self._processor, lambda: self.subspace, self.row_norm, self._settle)
             self._started = True
 
+    def _open(self) -> None:
+        """Make room for the rows up to the next release or record."""
+        due = self._processor.rows_until_release
+        if due == 0:
+            raise self._past_horizon(1, 0)
+        if self._log is not None:
+            due = min(due, self._log.rows_until_record)
+        due = min(due, _WAITING_ROWS)
+        if len(self._room) != due:
+            assert self._gate.n_features is not None
+            self._room = np.empty((due, self._gate.n_features))
+        self._pending = Steps(self._processor.t + 1, self._settle)
+
+    def _settle(self) -> None:
+        """Absorb the rows that wait. What a stream does never depends on when."""
+        if self._waiting:
+            rows, self._waiting = self._room[: self._waiting], 0
+            admitted, bad = self._gate.block(rows, self._processor.t + 1)
+            self._pending.fill(*self._absorb(admitted, bad))
+
+    def _past_horizon(self, count: int, left: int) -> HorizonReached:
+        return HorizonReached(
+            f"{count} rows given, but the horizon of {self._processor.t + left} rows leaves room for {left}: noise is "
+            "calibrated for no more; use horizon=None for a stream of unknown length"
+        )
+
     def _push(self, admitted: FloatArray, bad: int) -> Steps:
-        count, first = admitted.shape[0], self.t + 1
+        count, steps = admitted.shape[0], Steps(self._processor.t + 1)
         left = self._processor.rows_left
         if left is not None and count > left:
-            raise HorizonReached(
-                f"{count} rows given, but the horizon of {self.t + left} rows leaves room for {left}: noise is "
-                "calibrated for no more; use horizon=None for a stream of unknown length"
-            )
+            raise self._past_horizon(count, left)
+        steps.fill(*self._absorb(admitted, bad))
+        return steps
+
+    def _absorb(self, admitted: FloatArray, bad: int) -> tuple[FloatArray, dict[int, Release]]:
+        """Play, score, absorb, release and log a block; return its rewards, and its releases by t."""
+        count = admitted.shape[0]
         self._gate.bad_rows += bad
         rewards = np.full(count, np.nan)
         releases: dict[int, Release] = {}
@@ -359,17 +361,19 @@ class Stream:
             release = self._processor.absorb(rows)
             if release is not None:
                 self._publish(release)
-                releases[self.t] = release
+                releases[release.t] = release
             if self._log is not None and scores is not None:
                 self._log.observe(rows, scores)
                 rewards[start : start + take] = scores * self.row_norm**2
             start += take
-        return Steps(first, rewards, releases)
+        return rewards, releases
 
     def _publish(self, release: Release) -> None:
         release.for_rows(self.row_norm, self.features)
         if self._randomness.is_seeded:
-            release.guarantee = release.guarantee.seeded()
+            if self._promise is None or self._promise[0] is not release.guarantee:
+                self._promise = release.guarantee, release.guarantee.seeded()
+            release.guarantee = self._promise[1]
         self._release = release
         self._scoring = None
         if self._private_log is not None:

@@ -82,7 +82,7 @@ def test_the_last_short_block(keep_short):
 def test_rows_are_forgotten_once_released_or_dropped():
     processor = Tumbling(GAUSSIAN, every=10, horizon=25)
     stream = Stream(processor, regret=None, seed=1)
-    held = [(stream.push(row), len(processor._held))[1] for row in ROWS]
+    held = [(stream.push(row), len(stream.processor._held))[1] for row in ROWS]
     assert held == [*range(1, 10), 0, *range(1, 10), 0, 1, 2, 3, 4, 0]
     assert stream.processor.rows_left == 0
 
