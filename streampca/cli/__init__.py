@@ -40,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
+    except ModuleNotFoundError as problem:  # an optional part that is not installed
+        if (problem.name or "").startswith("streampca"):
+            raise
+        return _fail(f"this needs the package {problem.name}, which is not installed")
     except OSError as problem:
         return _fail(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem))
     except KeyboardInterrupt:

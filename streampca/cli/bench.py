@@ -112,7 +112,7 @@ def measure(found: dict[str, Contender], rows: FloatArray, rounds: int) -> dict[
     """CPU seconds of every contender in every round; all take their turn in each."""
     times: dict[str, list[float]] = {name: [] for name in found}
     for contender in found.values():
-        contender(rows[: BLOCK * 2])  # caches and fits are warm
+        contender(rows)  # caches and fits are warm
     for _ in range(rounds):
         for name, contender in found.items():
             started = time.process_time()
