@@ -1,0 +1,51 @@
+"""Truncated Laplace noise: support, law, tight delta."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from streampca.errors import BadParameter
+from streampca.mechanisms.truncated_laplace import TruncatedLaplace
+from streampca.privacy.randomness import Randomness
+
+
+def draws(noise, count=20000, seed=1):
+    return noise.draw(Randomness.from_seed(seed).stream("test"), 0, count)
+
+
+def test_bound_is_the_papers():
+    noise = TruncatedLaplace(2.0, 1.0, 1e-6)
+    assert noise.bound == pytest.approx(2.0 * math.log(1 + (math.e - 1) / 2e-6))
+    assert noise.above(noise.bound) == 0.0
+    assert noise.above(-noise.bound) == 1.0
+
+
+def test_draws_follow_the_law_and_stay_inside():
+    # KS at 20000 draws and p > 1e-4; the untruncated law and a scale of 1.1 are refused.
+    noise = TruncatedLaplace(1.0, 1.0, 0.05)
+    made = draws(noise)
+    assert np.abs(made).max() <= noise.bound
+
+    def cdf(x):
+        return np.array([1.0 - noise.above(float(v)) for v in np.atleast_1d(x)])
+
+    assert kstest(made, cdf).pvalue > 1e-4
+    assert kstest(1.1 * made, cdf).pvalue < 1e-4
+    assert kstest(made, "laplace").pvalue < 1e-4
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-3), (1.0, 1e-6), (3.0, 0.01)])
+def test_delta_is_tight_at_a_shift_of_the_sensitivity(epsilon, delta):
+    noise = TruncatedLaplace(1.5, epsilon, delta)
+    assert noise.above(noise.bound - 1.5) == pytest.approx(delta, rel=1e-6)
+    grid = np.linspace(-noise.bound - 2, noise.bound + 2, 4001)
+    excess = [noise.above(x - 1.5) - math.exp(epsilon) * noise.above(x) for x in grid]
+    assert max(excess) <= delta * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("arguments", [(0.0, 1.0, 0.1), (1.0, math.inf, 0.1), (1.0, 1.0, 0.5), (1.0, 1.0, 0.0)])
+def test_bad_parameters_are_refused(arguments):
+    with pytest.raises(BadParameter):
+        TruncatedLaplace(*arguments)
