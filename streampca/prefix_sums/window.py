@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,11 @@ from streampca.prefix_sums.buffered_noise import ConstantNoise, Generator
 from streampca.prefix_sums.buffers import INFLATION, Buffers
 from streampca.prefix_sums.fitting import fit_lagged
 from streampca.privacy.randomness import NoiseStream
+
+
+@lru_cache(maxsize=4096)
+def _lagged_square(window: int, lag: int) -> float:
+    return float(fit_lagged(window).lagged_square(lag))
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,14 @@ class _Lagged(PrefixSum):
 
     def lag_std(self, lag: int) -> float:
         """Largest sd, over all times, of the noise in a difference of prefix sums ``lag`` apart."""
-        return self.scale * math.sqrt(float(self.buffers.lagged_square(lag)))
+        return self.scale * math.sqrt(_lagged_square(self.window, lag))
+
+    def difference_std(self, n: int, lag: int) -> float:
+        """Exact sd of the noise in (sum of the first n) - (sum of the first n - lag)."""
+        self._check(n)
+        if (n - lag) * float(self.buffers.a_hat[0]) > 40.0:  # the start is forgotten to the last bit
+            return self.lag_std(lag)
+        return self.scale * math.sqrt(float(self.buffers.lagged_square(lag, n)))
 
     def encoder(self, n: int) -> FloatArray:
         """Dense C (n, n). For tests."""
@@ -116,8 +128,7 @@ class LaggedTwin(_Lagged):
 
     def std(self, n: int) -> float:
         """Exact sd of the noise in the n-th window sum (n < W: of all inputs so far)."""
-        self._check(n)
-        return self.scale * math.sqrt(float(self.buffers.lagged_square(self.window, n)))
+        return self.difference_std(n, self.window)
 
     def workload(self, n: int) -> FloatArray:
         """Dense A (n, n): sums of the last W inputs. For tests."""

@@ -1,0 +1,38 @@
+"""Exact packed sums as two words, units of 1 and of 2**-40: what `GramAccumulator.words` returns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streampca.linalg.svec import entry_weights
+from streampca.linalg.types import FloatArray, IntArray
+
+UNIT_BITS = 40
+UNIT = 2.0**UNIT_BITS
+LOW = (1 << UNIT_BITS) - 1
+
+Words = tuple[IntArray, IntArray]
+
+
+def noisy(words: Words, noise: FloatArray, n_features: int) -> Words:
+    """An exact sum plus svec noise rounded to its lattice: integers, so post-processing of the sum plus noise."""
+    high, low = words
+    entries = noise * entry_weights(n_features)
+    whole = np.floor(entries)
+    low = low + np.rint((entries - whole) * UNIT).astype(np.int64)
+    return high + whole.astype(np.int64) + (low >> UNIT_BITS), low & LOW
+
+
+def difference(later: Words, earlier: Words) -> FloatArray:
+    """Packed entries of later - earlier. Exact before the last rounding, however large both are."""
+    return (later[0] - earlier[0]) + (later[1] - earlier[1]) * (1.0 / UNIT)
+
+
+def zero(size: int) -> Words:
+    """The empty sum."""
+    return np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+
+
+def copy(words: Words) -> Words:
+    """The same sum in arrays of its own."""
+    return words[0].copy(), words[1].copy()

@@ -1,0 +1,191 @@
+"""The spectral histogram: sandwich, number of checkpoints, deletions, sketches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streampca.linalg import psd
+from streampca.linalg.lattice import onto_ball
+from streampca.linalg.svec import unpack_entries
+from streampca.privacy.randomness import Randomness
+from streampca.processors import spectral_histogram
+from streampca.processors.sliding_window import SlidingWindowPCA
+
+
+def streams(kind, n, d, rng):
+    """Rows in the unit ball: easy, adversarial and bursty."""
+    if kind == "random":
+        x = rng.normal(size=(n, d)) * np.linspace(1.0, 0.1, d)
+    elif kind == "one direction":
+        x = np.tile(np.eye(d)[0], (n, 1))
+    elif kind == "axes in turn":
+        x = np.eye(d)[np.arange(n) % d]
+    elif kind == "axes in long runs":
+        x = np.eye(d)[(np.arange(n) // max(1, n // (4 * d))) % d]
+    elif kind == "rotating":
+        angle = np.linspace(0.0, 6.0 * np.pi, n)
+        x = np.zeros((n, d))
+        x[:, 0], x[:, -1] = np.cos(angle), np.sin(angle)
+    elif kind == "bursts":
+        x = np.where((np.arange(n) // 13 % 5 == 0)[:, None], rng.normal(size=(n, d)) * 3.0, 0.0)
+    elif kind == "nothing":
+        x = np.zeros((n, d))
+    elif kind == "growing":
+        x = rng.normal(size=(n, d)) * np.geomspace(1e-3, 1.0, n)[:, None]
+    else:
+        x = rng.normal(size=(n, d)) * np.geomspace(1.0, 1e-3, n)[:, None]
+    return onto_ball(x)
+
+
+KINDS = (
+    "random", "one direction", "axes in turn", "axes in long runs", "rotating", "bursts", "nothing", "growing", "fading"
+)  # fmt: skip
+
+
+def loewner_gap(a, b):
+    """Smallest eigenvalue of b - a."""
+    return np.linalg.eigvalsh(b - a)[0]
+
+
+def follow(kind, d, w, epsilon, seed, eta, overhang, every):
+    """Run a stream of four windows; yield what is needed to check each step."""
+    x = streams(kind, 4 * w, d, np.random.default_rng(seed))
+    prefix = np.concatenate([np.zeros((1, d, d)), np.cumsum(x[:, :, None] * x[:, None, :], axis=0)])
+    processor = SlidingWindowPCA(
+        window=w, n_components=1, epsilon=epsilon, delta=1e-6, eta=eta, overhang=overhang, checkpoint_every=every
+    )
+    processor.bind(d, Randomness.from_seed(seed))
+    for t in range(1, 4 * w + 1):
+        release = processor.absorb(x[t - 1 : t])
+        yield processor, release, prefix[t] - prefix[max(0, t - w)], prefix[t] - prefix[processor.checkpoints[0] - 1]
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(
+    kind=st.sampled_from(KINDS),
+    d=st.integers(1, 5),
+    w=st.integers(8, 96),
+    epsilon=st.sampled_from([1.0, 50.0, 2000.0]),
+    seed=st.integers(0, 1000),
+    eta=st.sampled_from([0.25, 0.5, 0.9]),
+    overhang=st.sampled_from([0.125, 1.0]),
+)
+def test_sandwich_and_count_hold_at_every_step(kind, d, w, epsilon, seed, eta, overhang):
+    """Both fail with probability at most failure_rate = 1 % at any step; here they never do."""
+    failures = 0
+    for processor, release, window, since in follow(kind, d, w, epsilon, seed, eta, overhang, 1):
+        z = processor._noise_bound(d)
+        eye = np.eye(d)
+        factor = 1.0 / (1.0 - eta / 2.0)
+        below = loewner_gap(window - z * eye, release.gram) >= -1e-9
+        above = loewner_gap(release.gram, factor * (window + (4.0 - eta / 2.0) * z * eye) + z * eye) >= -1e-9
+        # and the stated error, which is smaller
+        stated = (1.0 + processor.multiplicative_error) * window + processor.additive_error * eye
+        above = above and loewner_gap(release.gram, stated) >= -1e-9
+        assert processor.additive_error <= factor * max((4.0 - eta / 2.0) * z, 1.0) + z + 1e-9
+        most = 4.0 + np.ceil(1.0 / overhang) + 4.0 / eta * np.log1p(np.linalg.eigvalsh(since).clip(0.0) / z).sum()
+        fewer = len(processor.checkpoints) <= most
+        failures += not (below and above and fewer)
+    assert failures == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_sandwich_and_count_hold_on_longer_streams(kind):
+    """`pytest -m long tests/processors/test_sliding_window_histogram.py`: failing steps at rate 1 % at most."""
+    steps = failures = 0
+    for seed in range(6):
+        for processor, release, window, since in follow(
+            kind, 6, 512, [1.0, 50.0, 2000.0][seed % 3], seed, 0.25, 1.0, 1
+        ):
+            z, eye = processor._noise_bound(6), np.eye(6)
+            above = 1.0 / 0.875 * (window + 3.875 * z * eye) + z * eye
+            most = 5.0 + 16.0 * np.log1p(np.linalg.eigvalsh(since).clip(0.0) / z).sum()
+            holds = loewner_gap(window - z * eye, release.gram) >= -1e-9 and loewner_gap(release.gram, above) >= -1e-9
+            failures += not (holds and len(processor.checkpoints) <= most)
+            steps += 1
+    assert failures <= 0.01 * steps
+
+
+def test_deletion_happens_and_saves_memory():
+    *_, (processor, *_) = follow("random", 4, 96, 2000.0, 0, 0.5, 1.0, 1)
+    assert 3 <= len(processor.checkpoints) < 40  # of 96 or more without deletion
+
+
+def test_no_three_neighbours_allow_a_deletion():
+    for processor, *_ in follow("random", 3, 48, 2000.0, 1, 0.5, 1.0, 1):
+        histogram = processor._engine.histogram
+        for i in range(len(histogram.starts) - 2):
+            a, b = (unpack_entries(histogram.view(j), 3) for j in (i, i + 2))
+            gap = histogram.starts[i + 2] - histogram.starts[i]
+            if not histogram.is_pinned(histogram.starts[i + 1]):
+                assert not psd.loewner_below(0.75 * a, b, histogram._slack(gap) - 1e-9)
+
+
+def test_slack_is_below_twice_the_noise_bound():
+    # The printed slack of 2 z allows more deletions, and so larger errors, than are needed for the same count.
+    processor = SlidingWindowPCA(window=1000, n_components=2, n_features=10, epsilon=1.0, delta=1e-6)
+    histogram = processor._histogram(10)
+    z = processor._noise_bound(10)
+    for rows in (processor._mark_every, 100, processor._pin_every):
+        assert histogram._slack(rows) < 2.0 * z
+    assert histogram._slack(2 * processor._mark_every) < 1.01 * z
+
+
+def test_no_cubic_work_where_nothing_can_be_deleted(monkeypatch):
+    """Checkpoints are compared only where one is added, and a remembered direction settles most comparisons."""
+    calls = settled = 0
+    plain = spectral_histogram.negative_direction
+
+    def counted(matrix):
+        nonlocal calls
+        calls += 1
+        return plain(matrix)
+
+    monkeypatch.setattr(spectral_histogram, "negative_direction", counted)
+    compared = 0
+    for processor, release, *_ in follow("axes in long runs", 4, 256, 5000.0, 0, 0.25, 1.0, 8):
+        if release.t % 8:
+            assert calls == settled  # no factorisation between checkpoints
+        else:
+            compared += max(0, len(processor.checkpoints) - 2)
+        settled = calls
+    assert 0 < calls < 0.7 * compared
+
+
+def test_sketches_keep_their_stated_error_and_less_memory():
+    d, w = 20, 120
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(420, 2)) @ np.linalg.qr(rng.normal(size=(d, 2)))[0].T + 0.02 * rng.normal(size=(420, d))
+    x = onto_ball(x)
+    common = {
+        "window": w, "n_components": 2, "epsilon": 200.0, "delta": 1e-6, "overhang": 1.0, "checkpoint_every": 5
+    }  # fmt: skip
+    whole, sketched = SlidingWindowPCA(**common), SlidingWindowPCA(**common, sketch_rank=8)
+    for processor in (whole, sketched):
+        processor.bind(d, Randomness.from_seed(1))
+    worst = 0.0
+    for row in x:
+        whole.absorb(row[None])
+        release = sketched.absorb(row[None])
+        # The same noise: what differs between the sum since a checkpoint and its sketch is truncation alone.
+        first = sketched.checkpoints[0] if release.t % 5 else release.details["window"][0]
+        if first in whole.checkpoints:
+            histogram = whole._engine.histogram
+            exact = unpack_entries(histogram.view(histogram.starts.index(first)), d)
+            missed = psd.spectral_norm(release.gram - exact)
+            assert missed <= release.details["sketch_error"] + 1e-9
+            worst = max(worst, missed)
+    assert sketched._engine.histogram.nbytes < 0.75 * whole._engine.histogram.nbytes
+    assert 0.0 < worst < sketched._noise_bound(d)  # truncation costs less than the noise
+    assert sketched.noise_std(420) == whole.noise_std(420)
+
+
+def test_pinned_checkpoints_bound_the_overhang_of_a_silent_stream():
+    for processor, release, *_ in follow("nothing", 2, 64, 1.0, 0, 0.25, 0.25, 1):
+        first, last = release.details["window"]
+        assert last - first + 1 <= 64 + 16
+        assert len(processor.checkpoints) <= 8
