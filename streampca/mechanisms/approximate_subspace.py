@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -158,29 +159,23 @@ class ApproximateSubspace(Mechanism):
 
     def _votes(self, blocks: FloatArray, points: FloatArray) -> tuple[IntArray, FloatArray]:
         """Each block's dimension, and its projections of the reference points as one vector."""
-        ranks = np.empty(len(blocks), dtype=np.int64)
+        singular, directions = _decompose(blocks)
+        ranks = self._ranks(singular)
         made = np.empty((len(blocks), points.size))
-        for j, block in enumerate(blocks):
-            rank, basis = self._top(block)
-            ranks[j] = rank
-            made[j] = (basis @ (basis.T @ points)).reshape(-1)
+        for rank in np.unique(ranks).tolist():
+            among = ranks == rank
+            top = directions[among, :rank]
+            made[among] = (top.transpose(0, 2, 1) @ (top @ points)).reshape(-1, points.size)
         return ranks, made
 
-    def _top(self, block: FloatArray) -> tuple[int, FloatArray]:
-        """The top subspace of one block; any fixed one if the solver fails, which must not show."""
-        peak = float(np.abs(block).max())
-        scaled = block * 2.0 ** -float(np.frexp(peak)[1]) if peak > 0.0 else block
-        try:
-            singular, directions = np.linalg.svd(scaled, full_matrices=False)[1:]
-        except np.linalg.LinAlgError:
-            singular, directions = np.ones(1), np.eye(self._largest, block.shape[1])
+    def _ranks(self, singular: FloatArray) -> IntArray:
+        """The dimension that each block votes for: where its singular values fall most steeply."""
         if self.n_components is not None:
-            rank = self.n_components
-        else:
-            floor = max(ROUNDING * float(singular[0]), np.finfo(np.float64).tiny)
-            padded = np.maximum(np.append(singular, 0.0), floor)
-            rank = 1 + int(np.argmax((padded[:-1] / padded[1:])[: self.max_components]))
-        return rank, directions[:rank].T
+            return np.full(len(singular), self.n_components, dtype=np.int64)
+        floor = np.maximum(ROUNDING * singular[:, :1], np.finfo(np.float64).tiny)
+        padded = np.maximum(np.pad(singular, ((0, 0), (0, 1))), floor)
+        steepest: IntArray = np.argmax((padded[:, :-1] / padded[:, 1:])[:, : self.max_components], axis=1)
+        return steepest + 1
 
     def _popular(
         self, ranks: IntArray, cells: IntArray, draws: Draws, index: int
@@ -197,6 +192,21 @@ class ApproximateSubspace(Mechanism):
     @property
     def _largest(self) -> int:
         return self.n_components if self.n_components is not None else self.max_components
+
+
+def _decompose(blocks: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Singular values and right singular vectors of each block; fixed ones if the solver fails, which must not show."""
+    peaks = np.abs(blocks).max(axis=(1, 2), initial=0.0)
+    scaled = np.ldexp(blocks, -np.frexp(peaks)[1][:, None, None])
+    try:
+        singular, directions = np.linalg.svd(scaled, full_matrices=False)[1:]
+    except np.linalg.LinAlgError:
+        shape = min(blocks.shape[1:]), blocks.shape[2]
+        singular, directions = np.ones((len(blocks), shape[0])), np.tile(np.eye(*shape), (len(blocks), 1, 1))
+        for j, block in enumerate(scaled):
+            with suppress(np.linalg.LinAlgError):
+                singular[j], directions[j] = np.linalg.svd(block, full_matrices=False)[1:]
+    return singular, directions
 
 
 def cells_of(vectors: FloatArray, width: float, offset: FloatArray) -> IntArray:
