@@ -25,7 +25,8 @@ from streampca.sources.synthetic import spiked
 
 #: Measured for each mechanism, as means over the draws, and how the picture labels them.
 MEASURES = {
-    "captured_variance": "share of the best subspace's variance",
+    "captured_variance": "captured variance, share of the best",
+    "subspace_error": "sine of the largest angle to the best",
     "spectral_error": "spectral norm of the noise",
     "seconds": "seconds a release",
 }
@@ -96,15 +97,15 @@ def draw(table: Mapping[str, Mapping[str, float]], path: Path) -> bool:
         from matplotlib.figure import Figure
     except ImportError:
         return False
-    figure = Figure(figsize=(12.0, 3.2), layout="constrained")
+    figure = Figure(figsize=(15.0, 3.2), layout="constrained")
     panels = figure.subplots(1, len(MEASURES), sharey=True)
     names = list(table)[::-1]
     for panel, (measure, label) in zip(panels, MEASURES.items(), strict=True):
         shown = [name for name in names if measure in table[name]]
-        panel.barh(shown, [table[name][measure] for name in shown], color="tab:blue")
+        bars = panel.barh([names.index(name) for name in shown], [table[name][measure] for name in shown])
+        panel.bar_label(bars, fmt="%.3g", padding=2)
         panel.set_xlabel(label)
-        if measure != "captured_variance":
-            panel.set_xscale("log")
+        panel.margins(x=0.2)
     panels[0].set_yticks(range(len(names)), names)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
