@@ -82,11 +82,11 @@ def chart(lines: Sequence[Line], width: int, height: int, *, x_max: float | None
 
 
 def short(value: float) -> str:
-    """A number in at most six characters: 336.8k, 1.2M."""
+    """A number in three digits: 337k, 1.2M."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
-            return f"{value / size:.4g}{unit}"
-    return f"{value:.4g}"
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}"
 
 
 def _decades(values: Sequence[float]) -> tuple[float, float]:

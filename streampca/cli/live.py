@@ -179,10 +179,10 @@ def spent(guarantee: Guarantee, releases: int) -> str:
     count = f"{releases:,}".replace(",", " ")
     if not guarantee.is_private:
         return f"none: {guarantee.theorem}"
-    seeded = " [seeded: for tests]" if guarantee.caveat.startswith("seeded") else ""
+    seeded = " [seeded]" if guarantee.caveat.startswith("seeded") else ""
     return (
-        f"({guarantee.epsilon:g}, {guarantee.delta:g})-DP for {guarantee.unit}, {guarantee.adjacency}, "
-        f"all {count} releases together{seeded}"
+        f"({guarantee.epsilon:g}, {guarantee.delta:g})-DP for {guarantee.unit}, {guarantee.adjacency}; "
+        f"covers all {count} releases{seeded}"
     )
 
 

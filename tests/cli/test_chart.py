@@ -64,6 +64,6 @@ def test_a_curve_leaves_out_what_is_no_number():
     assert curve.points == []
 
 
-@pytest.mark.parametrize(("value", "text"), [(12, "12"), (336_776, "336.8k"), (1e6, "1M"), (2.5e9, "2.5G")])
+@pytest.mark.parametrize(("value", "text"), [(12, "12"), (336_776, "337k"), (1e6, "1M"), (2.5e9, "2.5G")])
 def test_short_numbers(value, text):
     assert short(value) == text

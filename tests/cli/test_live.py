@@ -30,7 +30,7 @@ def test_the_view_tells_all():
     text = shown(100, 30)
     for words in (
         "50 000 of 100 000", "(1, 1e-06)-DP", "zero-out", "98.700 %", "0.004472 per row", "bound 0.04472",
-        "7 absorbed as zero rows", "curator only", "regret per row", "all 500 releases together",
+        "7 absorbed as zero rows", "curator only", "regret per row", "covers all 500 releases",
     ):  # fmt: skip
         assert words in text, words
 
