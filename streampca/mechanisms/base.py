@@ -127,13 +127,17 @@ def checked_rows(rows: Any) -> FloatArray:
     return checked
 
 
-def check_components(n_components: object, n_features: object = None) -> None:
-    """Raise `BadParameter` unless 1 <= n_components <= n_features (None: not known yet)."""
-    _check_count("n_components", n_components)
-    if n_features is None:
+def check_components(n_components: object, n_features: object = None, *, optional: bool = False) -> None:
+    """Raise `BadParameter` unless 1 <= n_components <= n_features (None: not known yet).
+
+    With ``optional``, n_components may be None too: the mechanism finds it.
+    """
+    if n_features is not None:
+        _check_count("n_features", n_features)
+    if optional and n_components is None:
         return
-    _check_count("n_features", n_features)
-    if n_components > n_features:  # type: ignore[operator]
+    _check_count("n_components", n_components)
+    if n_features is not None and n_components > n_features:  # type: ignore[operator]
         raise BadParameter(f"n_components={n_components} exceeds n_features={n_features}; ask for fewer components")
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from streampca.errors import BadRow
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray
+from streampca.mechanisms.base import checked_rows
 
 #: A vector of integers without a common factor, its first non-zero entry positive; zero stays zero.
 Line = tuple[int, ...]
@@ -43,7 +44,7 @@ def exact_rows(rows: npt.ArrayLike | Sequence[Sequence[Any]]) -> FloatArray:
     if given.dtype.kind in "fb" or (given.dtype.kind in "iu" and _small(given)):
         return given.astype(np.float64)
     if given.ndim != 2 or given.dtype.kind not in "iuO":
-        return np.asarray(rows, dtype=np.float64)  # the mechanism says what is wrong with it
+        return checked_rows(rows)  # says what is wrong with it
     made = np.empty(given.shape)
     for i, row in enumerate(given.tolist()):
         try:

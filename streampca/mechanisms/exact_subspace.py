@@ -99,8 +99,7 @@ class ExactSubspace(Mechanism):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
-        if self.n_components is not None:
-            check_components(self.n_components, self.n_features)
+        check_components(self.n_components, self.n_features, optional=True)
         check_count("max_components", self.max_components)
         if self.block_rows is not None:
             check_count("block_rows", self.block_rows)

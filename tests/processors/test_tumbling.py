@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from streampca.errors import BadParameter, HorizonReached
 from streampca.linalg.lattice import onto_ball
+from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
@@ -133,6 +134,20 @@ def test_all_releases_together_cost_one(mechanism):
 def test_what_has_no_guarantee_gains_none():
     printed = Tumbling(PrintedWishart(n_components=1, epsilon=1.0), every=5)
     assert not printed.guarantee.is_private
+
+
+def test_a_mechanism_that_finds_its_own_k():
+    rng = np.random.default_rng(0)
+    rows = np.zeros((240, 4))
+    rows[:, :2] = rng.integers(-9, 10, size=(240, 2))
+    rows[80:160] = rng.integers(-9, 10, size=(80, 4))  # no plane holds these
+    mechanism = ExactSubspace(epsilon=1.0, delta=1e-6, max_components=2)
+    stream = Stream(Tumbling(mechanism, every=80), row_norm=16.0, seed=0)
+    assert stream.processor.n_components == 2
+    found = releases(stream, rows)
+    assert [r.n_components for r in found] == [2, 0, 2]
+    assert [r.details["null"] for r in found] == [False, True, False]
+    np.testing.assert_allclose(found[0].subspace.projector, np.diag([1.0, 1.0, 0.0, 0.0]), atol=1e-12)
 
 
 def test_bad_parameters():
