@@ -34,7 +34,7 @@ class RegretRecord:
         before it was seen, in units of row_norm**2.
     opt : the same for the best fixed subspace in hindsight (OPT).
     regret : ``opt - reward``.
-    bound : bound on the expected regret for these parameters, or nan.
+    bound : bound on the expected regret for these parameters; `opt` where no better one is proved.
     captured : share of `opt` that the subspace now in play captures of all rows so far.
     """
 
@@ -58,6 +58,10 @@ class RegretLog:
     ----------
     every : keep a record after every so many rows. Left out, records are kept
         at steps that double whenever there are more than 512.
+    window : score against the best subspace of each window of so many rows
+        (rows 1 to W, W + 1 to 2 W, ...) instead of one for all rows: dynamic
+        regret, for streams that move. `opt` is then the sum of the windows' OPT,
+        `captured` is of the rows of the window under way, and no bound is proved.
 
     Notes
     -----
@@ -65,13 +69,17 @@ class RegretLog:
     when `now` is called.
     """
 
-    def __init__(self, *, every: int | None = None) -> None:
+    def __init__(self, *, every: int | None = None, window: int | None = None) -> None:
         check_count("every", every, optional=True)
+        check_count("window", window, optional=True)
         self.every = every
+        self.window = window
         self._history: list[RegretRecord] = []
         self._step = every or 1
         self._t = 0
         self._reward = 0.0
+        self._past_opt = 0.0  # of windows gone by
+        self._current: GramAccumulator | None = None  # rows of the window under way
         self._own: GramAccumulator | None = None
         self._processor: Processor | None = None
         self._played: Callable[[], Subspace] | None = None
@@ -93,18 +101,24 @@ class RegretLog:
         self._played = played
         self._unit = row_norm**2
         assert processor.n_features is not None
+        if self.window is not None:
+            self._current = GramAccumulator(processor.n_features)
         if processor.curator_gram() is None:
             self._own = GramAccumulator(processor.n_features)
 
     @property
     def rows_until_record(self) -> int:
-        """How many rows until the next record is kept."""
-        return self._step - self._t % self._step
+        """How many rows until the next record is kept, or a window ends."""
+        due = self._step - self._t % self._step
+        return due if self.window is None else min(due, self.window - self._t % self.window)
 
     def observe(self, rows: FloatArray, rewards: FloatArray) -> None:
         """Count admitted rows and their rewards, at most `rows_until_record` of them."""
         if self._own is not None:
             self._own.add(rows)
+        self._begin_window(rows.shape[1])
+        if self._current is not None:
+            self._current.add(rows)
         # Added one by one, so that block sizes cannot change a bit of the sum.
         self._reward = float(np.add.accumulate(np.concatenate(([self._reward], rewards)))[-1])
         self._t += rows.shape[0]
@@ -113,6 +127,12 @@ class RegretLog:
             if self.every is None and len(self._history) > KEPT:
                 self._step *= 2
                 self._history = [record for record in self._history if record.t % self._step == 0]
+
+    def _begin_window(self, n_features: int) -> None:
+        """Settle the window gone by, with its last row in and the next row at the door."""
+        if self.window is not None and self._t and self._t % self.window == 0:
+            self._past_opt += self._opt(self._scored())
+            self._current = GramAccumulator(n_features)
 
     def now(self) -> RegretRecord:
         """The record at this moment.
@@ -130,12 +150,26 @@ class RegretLog:
     def _record(self) -> RegretRecord:
         assert self._processor is not None
         assert self._played is not None
-        gram = self._exact_gram()
-        opt = float(top_eigh(gram, self._processor.n_components)[0].sum())
-        captured = self._played().captured(gram) / opt if opt > 0.0 else 1.0
-        bound = self._processor.regret_bound(self._t, opt)
+        gram = self._scored()
+        best_now = self._opt(gram)
+        opt = self._past_opt + best_now
+        captured = self._played().captured(gram) / best_now if best_now > 0.0 else 1.0
+        bound = self._processor.regret_bound(self._t, opt) if self.window is None else opt
         reward, best = self._reward * self._unit, opt * self._unit
         return RegretRecord(self._t, reward, best, best - reward, bound * self._unit, captured)
+
+    def _scored(self) -> FloatArray:
+        """The exact Gram matrix of the rows that the best subspace is of: all, or those of the window under way."""
+        assert self._processor is not None
+        assert self._processor.n_features is not None
+        if self.window is None:
+            return self._exact_gram()
+        assert self._current is not None
+        return unpack_entries(self._current.plus(), self._processor.n_features)
+
+    def _opt(self, gram: FloatArray) -> float:
+        assert self._processor is not None
+        return float(top_eigh(gram, self._processor.n_components)[0].sum())
 
     def exact_gram(self) -> FloatArray:
         """The exact Gram matrix of all rows, (d, d), in units of row_norm**2 = 1. Curator only."""
