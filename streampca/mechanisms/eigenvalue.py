@@ -43,7 +43,8 @@ class PrivateEigenvalue:
         ``(1 + sqrt(d / pairs))**2``.
     statistic : ``"top"``, the largest eigenvalue of H; ``"range"``, the
         largest squared distance of a vector from the mean, as estimated from
-        the longest difference in a subsample.
+        the longest difference in a subsample; ``"norm"``, the largest squared
+        norm, no differences taken.
     bins_per_octave : resolution; the estimate is off by up to a bin.
     failure : probability of no answer that `votes` allows when votes part
         evenly between ``split`` bins.
@@ -53,14 +54,14 @@ class PrivateEigenvalue:
     epsilon: float
     delta: float
     pairs: int = 16
-    statistic: Literal["top", "range"] = "top"
+    statistic: Literal["top", "range", "norm"] = "top"
     bins_per_octave: int = 4
     failure: float = 0.01
     split: float = 2.0
 
     def __post_init__(self) -> None:
-        if self.statistic not in ("top", "range"):
-            raise BadParameter(f"statistic={self.statistic!r} must be 'top' or 'range'")
+        if self.statistic not in ("top", "range", "norm"):
+            raise BadParameter(f"statistic={self.statistic!r} must be 'top', 'range' or 'norm'")
         if self.pairs < 1 or self.bins_per_octave < 1:
             raise BadParameter(f"pairs={self.pairs!r} and bins_per_octave={self.bins_per_octave!r} must be at least 1")
         _ = self.votes
@@ -106,23 +107,23 @@ class PrivateEigenvalue:
         labels = np.full(count, _ZERO, dtype=np.int64)
         for i in range(count):
             part = vectors[i * size : (i + 1) * size]
-            value = self._statistic((part[1::2] - part[::2]) * math.sqrt(0.5))
+            value = self._statistic(part if self.statistic == "norm" else (part[1::2] - part[::2]) * math.sqrt(0.5))
             if 0.0 < value < math.inf:
                 labels[i] = math.floor(self.bins_per_octave * math.log2(value))
         return labels
 
     def decide(self, labels: IntArray, noise: NoiseStream, index: int = 0) -> float | None:
-        """The winner of votes from `cast`: upper end of the bin for a range, else its middle."""
+        """The winner of votes from `cast`: middle of the bin for the top eigenvalue, else its upper end."""
         winner = self.histogram.winner(labels.tolist(), noise, index)
         if winner is None:
             return None
         if winner == _ZERO:
             return 0.0
-        place = 1.0 if self.statistic == "range" else 0.5
+        place = 0.5 if self.statistic == "top" else 1.0
         return float(2.0 ** ((winner + place) / self.bins_per_octave))
 
     def _statistic(self, differences: FloatArray) -> float:
-        if self.statistic == "range":
+        if self.statistic != "top":
             return float(np.einsum("ij,ij->i", differences, differences).max())
         wide = differences.shape[0] < differences.shape[1]
         gram = differences @ differences.T if wide else differences.T @ differences

@@ -95,3 +95,49 @@ class ClippedMean:
         """Continue from `sum` and `count`."""
         self._sum = np.array(total, dtype=np.float64)
         self.count = int(count)
+
+
+class ClippedProducts:
+    """A running sum of products ``left_i right_i^T`` clipped in Frobenius norm, and its noisy mean.
+
+    Guarantee: mu-GDP for one release, per product added since the start. A
+    zero row's product is zero: zeroing one out moves the sum by at most
+    ``radius``, replacing one by at most twice that. Lattice as in `ClippedMean`.
+
+    Parameters
+    ----------
+    mu : Gaussian-DP parameter of the release.
+    shape : (d, k) of the products.
+    radius : public bound on their norms.
+    adjacency : ``"zero-out"`` or ``"replace"``.
+    """
+
+    def __init__(self, mu: float, shape: tuple[int, int], radius: float, adjacency: Adjacency) -> None:
+        check_adjacency(adjacency)
+        if not 0.0 < mu < math.inf or not 0.0 < radius < math.inf:
+            raise BadParameter(f"mu={mu!r} and radius={radius!r} must be positive and finite")
+        self.mu, self.radius, self.adjacency = mu, radius, adjacency
+        self._grid = 2.0 ** (math.floor(math.log2(radius)) - _BITS)
+        self.sum = np.zeros(shape)
+        self.count = 0
+
+    @property
+    def std(self) -> float:
+        """Sd of each entry of the noise in the sum; over the count, of that in the mean."""
+        moved = self.radius if self.adjacency == "zero-out" else 2.0 * self.radius
+        return (moved * (1.0 + 1e-9) + math.sqrt(self.sum.size) * self._grid) / self.mu
+
+    def add(self, left: FloatArray, right: FloatArray) -> None:
+        """Add the products of rows of (n, d) and (n, k). The block's bounds must not depend on them."""
+        norms = np.sqrt(np.einsum("ij,ij->i", left, left) * np.einsum("ij,ij->i", right, right))
+        weights = self.radius / np.maximum(norms, self.radius)
+        self.sum += np.rint((left.T @ (right * weights[:, None])) / self._grid) * self._grid
+        self.count += left.shape[0]
+
+    def release(self, noise: NoiseStream, index: int = 0) -> FloatArray:
+        """The noisy mean of all products added. Once."""
+        if self.count == 0:
+            raise BadParameter("count=0: there is no mean of no products")
+        drawn = np.rint(self.std * noise.normal(index, self.sum.size) / self._grid) * self._grid
+        mean: FloatArray = (self.sum + drawn.reshape(self.sum.shape)) / self.count
+        return mean

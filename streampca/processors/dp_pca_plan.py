@@ -1,4 +1,9 @@
-"""The public schedule of DP-PCA: which rows serve which purpose. Fixed before any row."""
+"""The public schedule of DP-PCA: which rows serve which purpose. Fixed before any row.
+
+A row is in one segment and each segment is one mechanism with the full
+budget, so all of them together cost that budget once: they compose in
+parallel, adaptively, the segments being public.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,9 @@ from streampca.mechanisms.centre import PrivateCentre
 from streampca.mechanisms.eigenvalue import PrivateEigenvalue
 from streampca.privacy.budget import Budget
 
-Purpose = Literal["top", "range", "centre", "mean", "compare"]
+Purpose = Literal["top", "range", "centre", "mean", "compare", "norm", "inside", "across"]
+#: Purposes with which a minibatch ends.
+ENDS = ("mean", "compare", "across")
 
 #: Fewest minibatches to a run: from a random start to a direction.
 MIN_STEPS = 4
@@ -43,12 +50,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Plan:
-    """The mechanisms of one minibatch and the schedule of all of them.
-
-    A row is in one segment and each segment is one mechanism with the full
-    budget, so all of them together cost that budget once: they compose in
-    parallel, adaptively, the segments being public.
-    """
+    """The mechanisms of a minibatch of the centred ascent, and the schedule of all of them."""
 
     top: PrivateEigenvalue
     range: PrivateEigenvalue
@@ -97,7 +99,7 @@ class Plan:
         for component in range(n_components):
             at = component * (horizon // n_components)
             for candidate in range(candidates):
-                for step, (first, last) in enumerate(_batches(per_run, smallest, batch_size == "auto")):
+                for step, (first, last) in enumerate(batches(per_run, smallest, batch_size == "auto")):
                     for purpose, rows in fixed_rows.items():
                         at += rows
                         segments.append(Segment(at, rows, purpose, component, candidate, step, last))
@@ -112,13 +114,13 @@ class Plan:
         return cls(top, ranges, centre, tuple(segments))
 
 
-def _batches(rows: int, smallest: int, growing: bool) -> Iterator[tuple[int, int]]:
-    """Bounds of minibatches of one run: at least `MIN_STEPS`, the last one ending with it."""
+def batches(rows: int, smallest: int, growing: bool, at_least: int = MIN_STEPS) -> Iterator[tuple[int, int]]:
+    """Bounds of minibatches of one run: at least so many, the last one ending with it."""
     bounds = [rows]
     while True:
         end, before = bounds[0], bounds[0] - smallest
         if growing:
-            spared = (MIN_STEPS - len(bounds)) * smallest
+            spared = (at_least - len(bounds)) * smallest
             before = min(before, max(end * _GROWTH // (_GROWTH + 1), spared))
         if before < smallest:
             break

@@ -38,6 +38,12 @@ def test_range_covers_most_vectors() -> None:
     assert estimate < 2.0 * 50
 
 
+def test_norm_takes_no_differences() -> None:
+    mechanism = PrivateEigenvalue(1.0, 1e-6, pairs=2, statistic="norm", bins_per_octave=1)
+    estimate = mechanism.release(np.full((mechanism.rows, 1), 0.3), noise(1))
+    assert estimate == 0.125  # the upper end of the bin of 0.09
+
+
 def test_zero_and_disagreement() -> None:
     mechanism = PrivateEigenvalue(1.0, 1e-6, pairs=2)
     assert mechanism.release(np.ones((mechanism.rows, 3)), noise(1)) == 0.0
@@ -46,7 +52,7 @@ def test_zero_and_disagreement() -> None:
     assert mechanism.release(np.ones((3, 3)), noise(1)) is None
 
 
-@pytest.mark.parametrize("statistic", ["top", "range"])
+@pytest.mark.parametrize("statistic", ["top", "range", "norm"])
 def test_one_row_moves_at_most_one_vote(statistic: str) -> None:
     """The claim that the calibration rests on; a zeroed-out row does move one."""
     rng = np.random.default_rng(0)
