@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
@@ -54,11 +53,11 @@ class Processor(ABC):
         return None
 
     def regret_bound(self, t: int, opt: float) -> float:
-        """Bound on the expected regret after t rows of a stream fixed in advance, or nan if none is known.
+        """Bound on the expected regret after t rows of a stream fixed in advance.
 
-        ``opt`` is the best reward in hindsight; t bounds it.
+        ``opt`` is the best reward in hindsight, and the trivial bound: rewards are not negative.
         """
-        return math.nan
+        return opt
 
     @abstractmethod
     def _start(self, n_features: int, randomness: Randomness) -> None:

@@ -12,19 +12,27 @@ from streampca.linalg.lattice import onto_ball
 from streampca.privacy.randomness import Randomness
 from streampca.processors.base import Processor
 
-D, K, N = 6, 2, 150
+D, K, N = 6, 2, 330
 BUDGET: dict[str, Any] = {"n_components": K, "epsilon": 1.0, "delta": 1e-6}
 
 CASES: dict[str, Callable[[], Processor]] = {
-    "fpl": lambda: sp.PrivateFPL(**BUDGET, horizon=200),
+    "fpl": lambda: sp.PrivateFPL(**BUDGET, horizon=400),
     "fpl-anytime": lambda: sp.PrivateFPL(**BUDGET, adjacency="replace"),
-    "fpl-tree": lambda: sp.PrivateFPL(**BUDGET, horizon=200, noise="tree", release_every=3),
-    "fpl-haar": lambda: sp.PrivateFPL(**BUDGET, horizon=160, noise="haar", release_every=7),
+    "fpl-tree": lambda: sp.PrivateFPL(**BUDGET, horizon=400, noise="tree", release_every=3),
+    "fpl-haar": lambda: sp.PrivateFPL(**BUDGET, horizon=340, noise="haar", release_every=7),
     "fpl-doubling": lambda: sp.PrivateFPL(
-        n_components=1, epsilon=50.0, delta=0.5, horizon=200, regularisation="doubling"
+        n_components=1, epsilon=50.0, delta=0.5, horizon=400, regularisation="doubling"
     ),
-    "fpl-regret": lambda: sp.PrivateFPL(**BUDGET, horizon=200, release_every=2, publish_regret=True),
+    "fpl-regret": lambda: sp.PrivateFPL(**BUDGET, horizon=400, release_every=2, publish_regret=True),
     "leader": lambda: sp.PerturbedLeader(**BUDGET, release_every=4),
+    "window": lambda: sp.SlidingWindowPCA(**BUDGET, window=32, release_every=5),
+    "window-ring": lambda: sp.SlidingWindowPCA(**BUDGET, window=20, method="ring"),
+    "window-forgetting": lambda: sp.SlidingWindowPCA(**BUDGET, window=20, method="forgetting", adjacency="replace"),
+    "oja": lambda: sp.Oja(n_components=K, release_every=9),
+    "private-oja": lambda: sp.PrivateOja(**BUDGET, batch_size=16),
+    "dp-pca": lambda: sp.DPPCA(n_components=K, epsilon=50.0, delta=0.1, horizon=340),
+    "tumbling": lambda: sp.Tumbling(sp.GaussianCovariance(**BUDGET), every=40),
+    "tumbling-wishart": lambda: sp.Tumbling(sp.WishartCovariance(**BUDGET), every=25, horizon=340),
 }
 
 
