@@ -60,7 +60,7 @@ def nonnegative_pca(release: Release, n_components: int = 1) -> Components:
     """Directions of most variance with non-negative weights.
 
     Maximises ``x^T G x`` over unit x >= 0, G the released Gram matrix, by the
-    projected power method (Montanari and Richard 2016) from every coordinate
+    projected power method (Montanari and Richard 2016) from the coordinates of most variance
     and both signs of the leading eigenvectors, each polished by exact
     ascent on one coordinate at a time and by solving on its support. Later
     components do the same on the matrix deflated by those before.

@@ -7,9 +7,12 @@ import numpy as np
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.types import FloatArray
 
-ITERATIONS = 500
-#: Eigenvectors whose positive and negative parts are starts, and results that are polished.
-EIGENVECTORS, POLISHED = 10, 16
+#: Steps of the power method for all starts, and for the few that lead then.
+SHORT, LONG = 30, 500
+#: Coordinates that are starts, by variance.
+COORDINATES = 64
+#: Eigenvectors whose positive and negative parts are starts, and results that are pursued.
+EIGENVECTORS, PURSUED = 10, 16
 
 
 def best_nonnegative(gram: FloatArray) -> FloatArray:
@@ -21,12 +24,20 @@ def best_nonnegative(gram: FloatArray) -> FloatArray:
     """
     d = gram.shape[0]
     vectors = top_eigh(gram, min(EIGENVECTORS, d))[1]
-    starts = np.column_stack([np.eye(d), np.maximum(vectors, 0.0), np.maximum(-vectors, 0.0), np.full((d, 1), d**-0.5)])
+    axes = np.eye(d)[:, np.argsort(-np.diag(gram), kind="stable")[:COORDINATES]]
+    starts = np.column_stack([axes, np.maximum(vectors, 0.0), np.maximum(-vectors, 0.0), np.full((d, 1), d**-0.5)])
     norms = np.linalg.norm(starts, axis=0)
     x = starts[:, norms > 0.0] / norms[norms > 0.0]
     # A shift makes the matrix PSD, without which the iteration need not ascend; unit vectors do not notice.
     shifted = gram - min(float(np.linalg.eigvalsh(gram)[0]), 0.0) * np.eye(d)
-    for _ in range(ITERATIONS):
+    leading = _distinct_best(gram, _power(shifted, x, SHORT))
+    polished = [_polish(gram, v) for v in _power(shifted, leading, LONG).T]
+    return max(polished, key=lambda v: float(v @ gram @ v))
+
+
+def _power(shifted: FloatArray, x: FloatArray, steps: int) -> FloatArray:
+    """The projected power method on all columns at once."""
+    for _ in range(steps):
         y = np.maximum(shifted @ x, 0.0)
         norms = np.linalg.norm(y, axis=0)
         y = np.where(norms > 0.0, y / np.where(norms > 0.0, norms, 1.0), x)
@@ -34,10 +45,17 @@ def best_nonnegative(gram: FloatArray) -> FloatArray:
         x = y
         if done:
             break
-    values = np.einsum("ij,ij->j", x, gram @ x)
-    order = np.argsort(-values, kind="stable")[:POLISHED]
-    polished = [_polish(gram, x[:, i]) for i in order]
-    return max(polished, key=lambda v: float(v @ gram @ v))
+    return x
+
+
+def _distinct_best(gram: FloatArray, x: FloatArray) -> FloatArray:
+    """The columns of largest value, those left out that nearly repeat a better one."""
+    order = np.argsort(-np.einsum("ij,ij->j", x, gram @ x), kind="stable")
+    kept: list[int] = []
+    for i in order.tolist():
+        if len(kept) < PURSUED and all(float(x[:, i] @ x[:, j]) < 0.9999 for j in kept):
+            kept.append(i)
+    return x[:, kept]
 
 
 def _polish(gram: FloatArray, x: FloatArray) -> FloatArray:
@@ -65,21 +83,21 @@ def _on_support(gram: FloatArray, x: FloatArray) -> FloatArray:
 
 def _by_coordinates(gram: FloatArray, x: FloatArray) -> FloatArray:
     """Optimise each coordinate against the rest in turn: a 2 x 2 problem on a quarter circle."""
+    x = x.copy()
+    pull = gram @ x
+    value = float(x @ pull)
     for i in range(x.size):
-        rest = x.copy()
-        rest[i] = 0.0
-        norm = float(np.linalg.norm(rest))
-        if norm == 0.0:
+        left = max(1.0 - x[i] ** 2, 0.0)  # squared norm of the other coordinates
+        c = float(gram[i, i])
+        if left < 1e-14:
             continue
-        rest /= norm
-        a, b, c = float(rest @ gram @ rest), float(rest @ gram[:, i]), float(gram[i, i])
-        if b > 0.0:
-            angle = 0.5 * np.arctan2(2.0 * b, a - c)
-            x = np.cos(angle) * rest
-            x[i] = np.sin(angle)
-        elif a >= c:
-            x = rest
-        else:
-            x = np.zeros_like(rest)
-            x[i] = 1.0
+        # With r the others, normalised: r^T G r, r^T G e_i.
+        a = (value - 2.0 * x[i] * pull[i] + x[i] ** 2 * c) / left
+        b = (pull[i] - x[i] * c) / np.sqrt(left)
+        angle = 0.5 * np.arctan2(2.0 * b, a - c) if b > 0.0 else (0.0 if a >= c else 0.5 * np.pi)
+        shrink, new = np.cos(angle) / np.sqrt(left), np.sin(angle)
+        pull = shrink * (pull - x[i] * gram[:, i]) + new * gram[:, i]
+        x *= shrink
+        x[i] = new
+        value = float(x @ pull)
     return x / np.linalg.norm(x)
