@@ -41,6 +41,8 @@ class Admission:
     on_bad_row : ``"raise"`` names row, feature, value and remedy;
         ``"zero"`` admits a zero row instead and counts it.
     n_features : number of features, if known.
+    center : append a constant feature of value row_norm to every good row; the
+        bound on their norm is then sqrt(2) * row_norm.
 
     Attributes
     ----------
@@ -55,6 +57,7 @@ class Admission:
         features: Sequence[str] | None = None,
         on_bad_row: OnBadRow = "raise",
         n_features: int | None = None,
+        center: bool = False,
     ) -> None:
         if isinstance(row_norm, bool) or not isinstance(row_norm, (int, float)) or not 0.0 < row_norm < math.inf:
             raise BadParameter(f"row_norm={row_norm!r} must be a positive finite number")
@@ -63,6 +66,7 @@ class Admission:
         self.row_norm = float(row_norm)
         self.bounds = bounds
         self.on_bad_row = on_bad_row
+        self.center = center
         self.bad_rows = 0
         self.features: tuple[str, ...] | None = None
         self.n_features: int | None = None
@@ -126,8 +130,8 @@ class Admission:
             values = self._vector(row, number)
             return self.block(values[None, :], number)
         except BadRow:
-            if self.on_bad_row == "zero" and self.n_features is not None:
-                return np.zeros((1, self.n_features)), 1
+            if self.on_bad_row == "zero" and self.admitted_features is not None:
+                return np.zeros((1, self.admitted_features)), 1
             raise
 
     def values(self, row: Any, number: int) -> FloatArray:
@@ -172,11 +176,10 @@ class Admission:
                 raise BadRow(f"row {number + i}: {self._name(j)} is not finite ({rows[i, j]}); {_REMEDY}")
             whole: npt.NDArray[np.bool_] = np.asarray(finite.all(axis=1))
             bad = int(rows.shape[0] - whole.sum())
-            rows = np.where(whole[:, None], rows, 0.0)
-            admitted = onto_ball(self._scaled(rows))
+            admitted = self._onto_ball(np.where(whole[:, None], rows, 0.0))
             admitted[~whole] = 0.0
             return admitted, bad
-        return onto_ball(self._scaled(rows)), bad
+        return self._onto_ball(rows), bad
 
     def table(self, table: Any) -> FloatArray:
         """The columns of a pandas or polars table as an (n, d) array, by name in this stream's order.
@@ -203,6 +206,23 @@ class Admission:
             except (TypeError, ValueError):
                 raise BadRow(f"feature {name!r} of the table is not numeric; drop or encode it") from None
         return np.stack(arrays, axis=1)
+
+    @property
+    def admitted_norm(self) -> float:
+        """Norm, in the rows' own units, that the unit ball of admitted rows stands for."""
+        return self.row_norm * (math.sqrt(2.0) if self.center else 1.0)
+
+    @property
+    def admitted_features(self) -> int | None:
+        """Length of admitted rows, if it is known."""
+        return self.n_features if self.n_features is None or not self.center else self.n_features + 1
+
+    def _onto_ball(self, rows: FloatArray) -> FloatArray:
+        admitted = onto_ball(self._scaled(rows))
+        if not self.center:
+            return admitted
+        longer = np.concatenate([admitted, np.ones((admitted.shape[0], 1))], axis=1)
+        return onto_ball(longer * math.sqrt(0.5))
 
     def _scaled(self, rows: FloatArray) -> FloatArray:
         with np.errstate(over="ignore"):

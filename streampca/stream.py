@@ -16,6 +16,7 @@ from streampca.privacy.randomness import Randomness
 from streampca.private_regret import PrivateRegret
 from streampca.processors.base import Processor
 from streampca.processors.rewards import score, scoring_basis
+from streampca.queries.centering import centered_if_possible
 from streampca.regret import RegretLog
 from streampca.release import Release, Subspace
 from streampca.rows import RowSource
@@ -39,6 +40,13 @@ class Stream:
         row if it is a mapping or a named tuple.
     on_bad_row : ``"raise"`` stops at a row that is not all numbers, before
         anything changes; ``"zero"`` absorbs a zero row in its place.
+    center : release centred Gram matrices: a constant feature is appended to
+        every row (``sqrt(2) * row_norm`` then bounds its norm, which doubles the
+        noise in units of row_norm**2), and the mean and the number of rows are
+        read off the same private release (`queries.centered`). While the noisy
+        number of rows is not positive, releases are not centred and say so in
+        ``details["centered"]``. No regret is kept: rewards of centred rows
+        would change with the mean.
     regret : a `RegretLog`; None keeps none (rewards are not computed and no
         d x d matrix is held beyond the processor's own).
     private_regret : how the publishable regret is kept, for a processor that
@@ -62,6 +70,7 @@ class Stream:
         bounds: Bounds | None = None,
         features: Sequence[str] | None = None,
         on_bad_row: OnBadRow = "raise",
+        center: bool = False,
         regret: RegretLog | Literal["exact"] | None = "exact",
         private_regret: PrivateRegret | None = None,
         seed: int | None = None,
@@ -72,6 +81,8 @@ class Stream:
         if isinstance(regret, str) and regret != "exact":
             raise BadParameter(f"regret={regret!r} must be a RegretLog, 'exact' or None")
         publishes = bool(getattr(processor, "publish_regret", False))
+        if center and (isinstance(regret, RegretLog) or publishes):
+            raise BadParameter("center=True keeps no regret: leave out regret= and publish_regret=")
         if private_regret is not None and not publishes:
             raise BadParameter(
                 f"private_regret={private_regret!r} needs a processor that releases rewards, and its noise calibrated "
@@ -84,9 +95,14 @@ class Stream:
         self._randomness = Randomness(key) if seed is None else Randomness.from_seed(seed)
         self._processor = processor
         self._gate = Admission(
-            row_norm=row_norm, bounds=bounds, features=features, on_bad_row=on_bad_row, n_features=processor.n_features
+            row_norm=row_norm,
+            bounds=bounds,
+            features=features,
+            on_bad_row=on_bad_row,
+            n_features=processor.n_features,
+            center=center,
         )
-        self._log = RegretLog() if isinstance(regret, str) else regret
+        self._log = None if center else RegretLog() if isinstance(regret, str) else regret
         self._private_log = (private_regret or PrivateRegret()) if publishes else None
         self._started = False
         self._release: Release | None = None
@@ -305,8 +321,8 @@ class Stream:
 
     def _start(self) -> None:
         if not self._started:
-            assert self._gate.n_features is not None
-            self._processor.bind(self._gate.n_features, self._randomness)
+            assert self._gate.admitted_features is not None
+            self._processor.bind(self._gate.admitted_features, self._randomness, constants=int(self._gate.center))
             if self._log is not None:
                 self._log.start(self._processor, lambda: self.subspace, self.row_norm, self._settle)
             self._started = True
@@ -360,16 +376,17 @@ class Stream:
             scores = None if self._log is None else self._score(rows)
             release = self._processor.absorb(rows)
             if release is not None:
-                self._publish(release)
-                releases[release.t] = release
+                releases[release.t] = self._publish(release)
             if self._log is not None and scores is not None:
                 self._log.observe(rows, scores)
                 rewards[start : start + take] = scores * self.row_norm**2
             start += take
         return rewards, releases
 
-    def _publish(self, release: Release) -> None:
-        release.for_rows(self.row_norm, self.features)
+    def _publish(self, release: Release) -> Release:
+        release.for_rows(self._gate.admitted_norm, self.features)
+        if self._gate.center:
+            release = centered_if_possible(release, self.row_norm, self.features)
         if self._randomness.is_seeded:
             if self._promise is None or self._promise[0] is not release.guarantee:
                 self._promise = release.guarantee, release.guarantee.seeded()
@@ -378,6 +395,7 @@ class Stream:
         self._scoring = None
         if self._private_log is not None:
             self._private_log.observe(release)
+        return release
 
     def _score(self, rows: FloatArray) -> FloatArray:
         """Rewards of rows on the subspace in play."""

@@ -216,3 +216,40 @@ def test_an_empty_block_is_nothing() -> None:
     stream = sp.Stream(fpl(), seed=0)
     assert len(stream.push_many([])) == 0
     assert stream.t == 0
+
+
+def test_centring_reads_mean_and_count_off_the_same_release() -> None:
+    rng = np.random.default_rng(5)
+    mean = np.array([3.0, -2.0, 0.5])
+    rows = mean + rng.standard_normal((20_000, 3)) * [1.0, 0.4, 0.2]
+    processor = fpl(n_components=1, n_features=3, horizon=20_000, release_every=20_000)
+    stream = sp.Stream(processor, row_norm=6.0, center=True, seed=0, features=["a", "b", "c"])
+    release = stream.push_many(rows).releases[-1]
+    assert release.details["centered"] is True
+    assert release.features == ("a", "b", "c")
+    assert release.details["count"] == pytest.approx(20_000, rel=0.01)
+    np.testing.assert_allclose(release.details["mean"], mean, atol=0.02)
+    inside = rows[np.linalg.norm(rows, axis=1) <= 6.0]
+    assert len(inside) > 19_800
+    np.testing.assert_allclose(release.gram / 20_000, np.cov(rows.T), atol=0.05)
+    assert abs(release.subspace.basis[0, 0]) > 0.99  # not the mean's direction
+    uncentred = sp.Stream(processor.clone(), row_norm=6.0, seed=0).push_many(rows).releases[-1]
+    assert abs(uncentred.subspace.basis[1, 0]) > 0.4
+    with pytest.raises(BadParameter, match="keeps no regret"):
+        _ = stream.regret
+
+
+def test_centring_before_anything_is_known_and_of_bad_rows() -> None:
+    stream = sp.Stream(fpl(n_components=1), row_norm=2.0, center=True, seed=1, on_bad_row="zero")
+    seen = {step.release.details["centered"] for step in stream.run([[0.1, 0.2]] * 40) if step.release}
+    assert seen == {True, False}
+    assert stream.release is not None
+    assert stream.release.n_features == 2
+    one, many = (sp.Stream(fpl(), center=True, seed=1, on_bad_row="zero", regret=None) for _ in range(2))
+    rows = some_rows(30)
+    rows[7, 2] = np.nan
+    last = [one.push(row) for row in rows][-1].release
+    np.testing.assert_array_equal(last.gram, many.push_many(rows).releases[-1].gram)  # type: ignore[union-attr]
+    assert one.bad_rows == many.bad_rows == 1
+    with pytest.raises(BadParameter, match="keeps no regret"):
+        sp.Stream(fpl(), center=True, regret=sp.RegretLog())

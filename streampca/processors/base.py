@@ -81,8 +81,11 @@ class Processor(ABC):
 
     # -- what all share -------------------------------------------------------------
 
-    def bind(self, n_features: int, randomness: Randomness) -> None:
+    def bind(self, n_features: int, randomness: Randomness, *, constants: int = 0) -> None:
         """Fix the number of features and hand over the randomness. Once.
+
+        ``constants`` of the features were appended to the rows and are not
+        counted in the parameter ``n_features``.
 
         Raises
         ------
@@ -92,9 +95,10 @@ class Processor(ABC):
         """
         if self._bound:
             raise BadParameter("this processor already feeds a stream; give the other one processor.clone()")
-        if self.n_features is not None and n_features != self.n_features:
-            raise BadParameter(f"the processor was made for n_features={self.n_features}, the rows have {n_features}")
-        check_components(self.n_components, n_features)
+        given = n_features - constants
+        if self.n_features is not None and given != self.n_features:
+            raise BadParameter(f"the processor was made for n_features={self.n_features}, the rows have {given}")
+        check_components(self.n_components, given)
         self._start(n_features, randomness)
         self._given_n_features = self.n_features
         self.n_features = n_features

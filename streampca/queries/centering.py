@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ from streampca.errors import BadParameter
 from streampca.linalg.svec import pack_entries
 from streampca.linalg.types import FloatArray
 from streampca.release import Release
+
+#: Name of the constant feature.
+CONSTANT = "1"
 
 
 def centered(release: Release) -> Release:
@@ -72,4 +76,37 @@ def centered(release: Release) -> Release:
         row_norm=release.row_norm,
         features=None if release.features is None else release.features[:-1],
         details=details,
+    )
+
+
+def centered_if_possible(release: Release, constant: float, features: Sequence[str] | None) -> Release:
+    """`centered`, or the matrix about zero without the constant while the noisy count is not positive.
+
+    Parameters
+    ----------
+    release : a release of rows with a constant last feature.
+    constant : value of that feature in the rows' own units.
+    features : names of the other features.
+
+    Returns
+    -------
+    A release of the other features; ``details["centered"]`` says which it is.
+    """
+    if not release.has_gram:
+        raise BadParameter("center=True needs a processor that releases Gram matrices, e.g. PrivateFPL")
+    release.details["constant"] = constant
+    release.features = None if features is None else (*features, CONSTANT)
+    if float(release.gram[-1, -1]) > 0.0:
+        return centered(release)
+    inner: FloatArray = pack_entries(release.gram[:-1, :-1]) / release.row_norm**2
+    std = release.noise_std
+    return Release(
+        t=release.t,
+        n_components=min(release.n_components, release.n_features - 1),
+        guarantee=release.guarantee,
+        packed_gram=inner,
+        noise_std=None if std is None else std / release.row_norm**2,
+        row_norm=release.row_norm,
+        features=features,
+        details={k: v for k, v in release.details.items() if k != "constant"} | {"centered": False},
     )
