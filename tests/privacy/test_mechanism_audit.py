@@ -308,29 +308,34 @@ def test_subspace_perturbation_on_a_tie(kind, sound):
 
 
 @pytest.mark.parametrize(("share", "sound"), [(1.0, True), (0.3, False)], ids=["as calibrated", "a third of the noise"])
-def test_subspace_perturbation_on_a_gap(share, sound, monkeypatch):
-    # Gap 30, and a row halfway between the two eigenvectors, which turns them furthest.
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+def test_subspace_perturbation_on_a_gap(share, sound, adjacency, monkeypatch):
+    # A row halfway between the two eigenvectors next to the gap turns them furthest; a replaced one turns them
+    # twice as far, at twice the gap.
+    moves = 1 if adjacency == "zero-out" else 2
     monkeypatch.setattr(
         "streampca.mechanisms.subspace_perturbation.projector_shift",
-        lambda bound, adjacency: share * -math.log1p(-1.0 / bound) / math.sqrt(2.0),
+        lambda bound, adjacency: share * -math.log1p(-moves / bound) / math.sqrt(2.0),
     )
-    draws, epsilon, delta = 2000, 3.0, 0.1
-    mechanism = SubspacePerturbation(n_components=1, epsilon=epsilon, delta=delta)
-    rows = np.zeros((31, 2))
-    rows[:30, 0] = 1.0
+    draws, gap = 1500, 30 * moves
+    mechanism = SubspacePerturbation(n_components=1, epsilon=3.0, delta=0.1, adjacency=adjacency)
+    rows = np.zeros((gap + 1, 2))
+    rows[:gap, 0] = 1.0
     other = rows.copy()
-    other[30] = math.sqrt(0.5)
+    other[gap] = math.sqrt(0.5)
+    if adjacency == "replace":
+        rows[gap] = math.sqrt(0.5), -math.sqrt(0.5)
     slopes, branches = [], set()
     for seed, data in enumerate((rows, other)):
         randomness = Randomness.from_seed(seed)
-        released = [mechanism.release(data, randomness, t=31 + i) for i in range(draws)]
+        released = [mechanism.release(data, randomness, t=gap + 1 + i) for i in range(draws)]
         branches |= {r.details["released"] for r in released}
         slopes.append(np.array([r.subspace.basis[1, 0] * np.sign(r.subspace.basis[0, 0]) for r in released]))
     assert "projector" in branches
-    turned = 0.5 * math.atan2(1.0, 30.0)
+    threshold = 0.25 * math.atan2(1.0, gap) if adjacency == "zero-out" else 0.0
     claim = mechanism.guarantee
     worst = max(
-        least_delta(lambda x: x > turned / 2.0, slopes[1], slopes[0], e) - delta_at(claim.mu, e) - claim.slack
+        least_delta(lambda x: x > threshold, slopes[1], slopes[0], e) - delta_at(claim.mu, e) - claim.slack
         for e in (0.0, 0.5, 1.0)
     )
     assert (worst <= 0.0) == sound
