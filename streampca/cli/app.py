@@ -222,3 +222,4 @@ def version() -> int:
 
 
 app.command("streampca.cli.audit:audit")
+app.command("streampca.cli.plan:plan", help="Predict noise, error and regret of everything that applies; recommend one.")

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from streampca.cli.live import floor
 from streampca.cli.outputs import CURATOR_ONLY
 from streampca.cli.run import Outputs, closing, stream_to_files
 from streampca.cli.session import Ending
@@ -99,7 +100,7 @@ def _summary(stream: Stream, ending: Ending, total: int, records: list[RegretRec
         outcome=[
             (
                 "captured variance",
-                f"{last.captured:.5f} of what the best {COMPONENTS} dimensions capture (curator only)",
+                f"{floor(last.captured, 5)} of what the best {COMPONENTS} dimensions capture (curator only)",
             ),
             (
                 "regret",

@@ -6,6 +6,7 @@ functions of raw rows, for the eyes of the trusted side. The view says so.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Protocol
@@ -166,12 +167,21 @@ def facts(progress: Progress, guarantee: Guarantee, n_components: int) -> list[t
     if record is not None:
         bound = f"bound {record.bound / record.t:.4g}" if record.bound == record.bound else "no bound known"
         lines += [
-            ("captured", f"{100.0 * record.captured:.3f} % of the best {n_components}-dimensional subspace so far"),
+            (
+                "captured",
+                f"{floor(100.0 * record.captured, 3)} % of the best {n_components}-dimensional subspace so far",
+            ),
             ("regret", f"{record.regret / record.t:.4g} per row ({bound}); {record.regret:.5g} in all"),
         ]
     if progress.bad_rows:
         lines.append(("bad rows", f"{progress.bad_rows} absorbed as zero rows"))
     return lines
+
+
+def floor(share: float, digits: int) -> str:
+    """A share rounded down, so that one that falls short of all never reads as all."""
+    scale = 10.0**digits
+    return f"{math.floor(share * scale + 1e-9) / scale:.{digits}f}"
 
 
 def spent(guarantee: Guarantee, releases: int) -> str:
@@ -216,7 +226,7 @@ class PlainView:
         line = f"{progress.t}{share} rows, {progress.releases} releases, {progress.seconds:.1f} s"
         if progress.record is not None:
             r = progress.record
-            line += f" | curator only: captured {r.captured:.5f}, "
+            line += f" | curator only: captured {floor(r.captured, 5)}, "
             line += f"regret per row {r.average:.4g}, bound {r.bound / r.t:.4g}"
         if progress.bad_rows:
             line += f", {progress.bad_rows} bad rows"

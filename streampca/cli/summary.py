@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from streampca.cli.live import floor
 from streampca.regret import RegretRecord
 
 CURATOR = "curator only: exact functions of raw rows"
@@ -34,7 +35,7 @@ def write_summary(path: Path, facts: Facts) -> None:
     lines += ["| rows | OPT per row | reward per row | regret per row | bound on it | captured |", "|---:" * 6 + "|"]
     lines += [
         f"| {r.t} | {r.opt / r.t:.5f} | {r.reward / r.t:.5f} | {r.average:.6f} | {r.bound / r.t:.5f} "
-        f"| {r.captured:.5f} |"
+        f"| {floor(r.captured, 5)} |"
         for r in facts.records
     ]
     lines += ["", "## Files", ""]

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from streampca import PrivateFPL, RegretRecord
-from streampca.cli.live import LiveView, PlainView, Progress, view
+from streampca.cli.live import LiveView, PlainView, Progress, floor, view
 
 GUARANTEE = PrivateFPL(n_components=3, epsilon=1.0, delta=1e-6).guarantee
 
@@ -33,6 +33,12 @@ def test_the_view_tells_all():
         "7 absorbed as zero rows", "curator only", "regret per row", "covers all 500 releases",
     ):  # fmt: skip
         assert words in text, words
+
+
+def test_a_share_is_rounded_down():
+    assert floor(0.999999, 5) == "0.99999"
+    assert floor(1.0, 5) == "1.00000"
+    assert floor(100 * 0.987, 3) == "98.700"
 
 
 def test_an_unknown_total_has_no_bar():
