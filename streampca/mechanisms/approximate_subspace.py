@@ -119,7 +119,6 @@ class ApproximateSubspace(Mechanism):
         """Blocks with which a cell that 4 in 5 of them agree on passes with probability 0.95."""
         return math.ceil(1.25 * self.histogram.count_needed(0.05))
 
-    @property
     def rows_needed(self) -> int:
         """Rows for `blocks_needed` blocks of the least size."""
         return self.blocks_needed * (self.block_rows or PER_COMPONENT * self._largest)

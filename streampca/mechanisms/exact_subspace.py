@@ -84,7 +84,8 @@ class ExactSubspace(Mechanism):
     span with more than 1 + 2 A' votes passes for certain, and wins for certain if all others
     have 2 A' fewer.
 
-    The basis is a function of the subspace alone, by way of its reduced row echelon form.
+    The basis is a function of the subspace alone, by way of its reduced row echelon form. The running
+    time is not covered: it depends on the rows.
 
     Citation: Singhal and Steinke, "Privately Learning Subspaces", NeurIPS 2021.
     """

@@ -53,7 +53,7 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     blocks = ExactSubspace(n_components=2 * k + 1, method="blocks", epsilon=epsilon, delta=delta)
     close = ApproximateSubspace(n_components=k, epsilon=epsilon, delta=delta)
     n = exact.rows_needed(outliers)
-    needed = max(n, unknown.rows_needed(outliers), blocks.rows_needed(outliers), close.rows_needed)
+    needed = max(n, unknown.rows_needed(outliers), blocks.rows_needed(outliers), close.rows_needed())
     if context.rows < needed:
         raise BadParameter(f"rows={context.rows} are too few for this scenario; give at least {needed}")
     rng = np.random.default_rng(context.seed)
@@ -73,8 +73,8 @@ def run(context: Context) -> dict[str, dict[str, float]]:
             GaussianCovariance(n_components=k, epsilon=epsilon, delta=delta),
             [integers(n, d, k, outliers, rng) for _ in range(draws)],
         ),
-        "nearly": (close, [gaussians(close.rows_needed, d, k, 1e-5, rng) for _ in range(draws)]),
-        "not_near": (close, [gaussians(close.rows_needed, d, k, 1e-3, rng) for _ in range(draws)]),
+        "nearly": (close, [gaussians(close.rows_needed(), d, k, 1e-5, rng) for _ in range(draws)]),
+        "not_near": (close, [gaussians(close.rows_needed(), d, k, 1e-3, rng) for _ in range(draws)]),
     }
     return {name: _look(mechanism, data, context.seed) for name, (mechanism, data) in cases.items()}
 

@@ -31,7 +31,7 @@ def test_constants_are_the_designs():
     assert mechanism.histogram.threshold == pytest.approx(1 + b * math.log(WIDTHS / 2e-6))
     assert mechanism.histogram.votes == "moves"
     assert mechanism.blocks_needed == math.ceil(1.25 * (mechanism.histogram.threshold + b * math.log(10)))
-    assert mechanism.rows_needed == 4312
+    assert mechanism.rows_needed() == 4312
     assert ApproximateSubspace(n_components=2, widths=[0.01], **BUDGET).blocks_needed == 40
 
 
@@ -40,7 +40,7 @@ def test_constants_are_the_designs():
 def test_the_stated_error_is_met_close_to_a_subspace(gamma, known):
     mechanism = ApproximateSubspace(n_components=2 if known else None, max_components=2, **BUDGET)
     for seed in range(4):
-        rows, basis = near(gamma, seed, mechanism.rows_needed)
+        rows, basis = near(gamma, seed, mechanism.rows_needed())
         release = mechanism.release(rows, Randomness.from_seed(seed))
         assert not release.details["null"]
         assert release.n_components == 2
@@ -58,7 +58,7 @@ def test_it_says_nothing_far_from_any_subspace(gamma):
 
 def test_a_few_outliers_in_every_sixth_block_do_no_harm():
     mechanism = ApproximateSubspace(n_components=1, widths=(1e-2, 1e-3), **BUDGET)
-    n = math.ceil(1.2 * mechanism.rows_needed)
+    n = math.ceil(1.2 * mechanism.rows_needed())
     rows, basis = near(1e-6, 1, n, k=1, d=50)
     rows[:: 6 * 4] = np.random.default_rng(2).normal(size=rows[:: 6 * 4].shape)
     release = ApproximateSubspace(n_components=1, widths=(1e-2, 1e-3), block_rows=4, **BUDGET).release(
@@ -70,7 +70,7 @@ def test_a_few_outliers_in_every_sixth_block_do_no_harm():
 def test_unknown_dimension_is_found():
     mechanism = ApproximateSubspace(max_components=4, widths=(2e-3,), **BUDGET)
     for k in (1, 2, 3, 4):
-        rows, basis = near(1e-7, k, mechanism.rows_needed, k=k, d=12)
+        rows, basis = near(1e-7, k, mechanism.rows_needed(), k=k, d=12)
         release = mechanism.release(rows, Randomness.from_seed(k))
         assert release.n_components == k
         assert angle(release, basis) <= release.details["error_bound"]
@@ -120,3 +120,18 @@ def test_the_same_seed_gives_the_same_release():
 def test_bad_parameters_are_named(arguments, names):
     with pytest.raises(BadParameter, match=names):
         ApproximateSubspace(**(BUDGET | arguments))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("gamma", "nulls"), [(1e-6, 0), (1e-5, 0), (1e-3, 100), (3e-3, 100)])
+def test_the_stated_error_over_a_hundred_draws(gamma, nulls):
+    # pytest -m long tests/mechanisms/test_approximate_subspace.py: 25 s. At 1e-3 a lucky grid passes rarely; none
+    # did in these draws. A cell that 4 in 5 blocks share fails with probability below 0.05, and here nearly all do.
+    mechanism = ApproximateSubspace(n_components=2, **BUDGET)
+    missing = 0
+    for seed in range(100):
+        rows, basis = near(gamma, 1000 + seed, mechanism.rows_needed())
+        release = mechanism.release(rows, Randomness.from_seed(seed))
+        missing += release.details["null"]
+        assert release.details["null"] or angle(release, basis) <= release.details["error_bound"]
+    assert missing == nulls
