@@ -221,5 +221,11 @@ def version() -> int:
     return 0
 
 
-app.command("streampca.cli.audit:audit")
-app.command("streampca.cli.plan:plan", help="Predict noise, error and regret of everything that applies; recommend one.")
+app.command(
+    "streampca.cli.audit:audit",
+    help="Try to refute the privacy claims: see how well neighbouring streams can be told apart.",
+)
+app.command(
+    "streampca.cli.plan:plan",
+    help="Predict noise, error and regret of everything that applies; recommend one.",
+)
