@@ -1,0 +1,7 @@
+"""What to expect before a row is spent: noise, error, regret, memory and time of all that applies."""
+
+from streampca.planning.plan import Plan, plan
+from streampca.planning.predictions import Prediction
+from streampca.planning.question import Question
+
+__all__ = ["Plan", "Prediction", "Question", "plan"]

@@ -1,0 +1,177 @@
+"""Predictions for processors that follow all rows so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import BadParameter
+from streampca.linalg.types import FloatArray, IntArray
+from streampca.planning import costs
+from streampca.planning.curve import Curve
+from streampca.planning.predictions import Prediction, common, predictor
+from streampca.planning.question import Question
+from streampca.privacy.budget import Budget
+from streampca.privacy.randomness import Randomness
+from streampca.processors.dp_pca import DPPCA
+from streampca.processors.oja_steps import PrivateStepSizes, orthonormalise, random_basis
+from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_oja import PrivateOja
+from streampca.stream import Stream
+
+#: Beyond so many releases the sd of BLT noise is extrapolated: exact values take a scan of them all.
+_SCANNED = 2**15
+_TIMES = 60
+_RUNS = 8
+_SEED = 20240607
+#: Numbers (rows times features) that DP-PCA is tried on.
+_TRIED = 3_000_000
+
+
+def leader_std(processor: PrivateFPL, rows: int) -> float:
+    """`PrivateFPL.noise_std`, extrapolated beyond 2**15 releases of a BLT: within 4 %, without the scan."""
+    horizon, every = processor.horizon, processor.release_every
+    if processor.noise != "blt" or horizon is None or horizon // every <= _SCANNED:
+        return processor.noise_std(rows)
+    short = processor.parameters() | {"horizon": _SCANNED * every}
+    leaves = horizon / every
+    n = max(1, min(_SCANNED, math.ceil(rows / every * _SCANNED / leaves)))
+    budget = Budget(processor.epsilon, processor.delta, processor.adjacency)
+    unit = budget.gram_sensitivity / budget.mu
+    return PrivateFPL(**short).noise_std(n * every) + unit * math.log(leaves / _SCANNED) / math.pi
+
+
+@predictor
+def leaders(question: Question, curve: Curve) -> Iterator[Prediction]:
+    """`PrivateFPL` with each of its noises."""
+    if question.window is not None:
+        return
+    n = question.n_rows
+    if question.release_every is not None:
+        every = question.release_every
+    else:
+        steps = sorted({min(n, 10**p) for p in range(0, int(math.log10(n)) + 1)})
+        every = min(steps, key=lambda b: (_leader(question, curve, "blt", b, n).regret_per_row or 0.0, b))
+    for noise in ("blt", "tree", "haar"):
+        yield _leader(question, curve, noise, every, n)
+    yield _leader(question, curve, "blt", every, None)
+
+
+def _leader(question: Question, curve: Curve, noise: str, every: int, horizon: int | None) -> Prediction:
+    settings: dict[str, Any] = {**common(question), "noise": noise, "release_every": every}
+    settings["horizon"] = horizon
+    processor = PrivateFPL(**settings)
+    n, d = question.n_rows, question.n_features
+    leaves = -(-n // every)
+    ends = np.unique(np.geomspace(1, leaves, _TIMES).astype(np.int64))
+    times = np.minimum(ends * every, n)
+    stds = _stds(processor, times)
+    shares = curve.captured(stds / times)
+    last = float(stds[-1])
+    kind = "blt" if noise == "blt" else noise
+    return Prediction(
+        "PrivateFPL", settings, "stream", float(shares[-1]), last * question.row_norm**2,
+        last * curve.norm * question.row_norm**2, _regret(question, every, ends, shares) * question.row_norm**2, leaves,
+        costs.gram_bytes(d, kind), costs.gram_seconds(n, d) + costs.release_seconds(leaves, d, kind),
+        "no horizon to keep to" if horizon is None else "", lambda: PrivateFPL(**settings),
+    )  # fmt: skip
+
+
+def _stds(processor: PrivateFPL, times: IntArray) -> FloatArray:
+    return np.array([leader_std(processor, int(t)) for t in times])
+
+
+def _regret(question: Question, every: int, ends: IntArray, shares: FloatArray) -> float:
+    """Expected regret a row of playing, on every leaf, the subspace released before it."""
+    n, best, k, d = question.n_rows, question.best, question.n_components, question.n_features
+    # Nothing is known of the first leaf: the first axes capture k / d of all there is, on average over rotations.
+    first = min(every, n) * (best - float(question.spectrum.sum()) * k / d)
+    leaves = -(-n // every)
+    played = np.arange(1, leaves) if leaves <= 4096 else np.geomspace(1.0, leaves - 1.0, 4096)
+    if len(played) == 0:
+        return first / n
+    losses = 1.0 - np.interp(np.log(played), np.log(ends), shares)
+    total = losses.sum() if leaves <= 4096 else float(np.trapezoid(losses, played))
+    return float(first + best * every * total) / n
+
+
+@predictor
+def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
+    """`PrivateOja` with steps laid out for the number of rows: its own recursion on mean gradients plus noise."""
+    if question.window is not None:
+        return
+    n, d, k = question.n_rows, question.n_features, question.n_components
+    settings: dict[str, Any] = {**common(question), "horizon": n}
+    steps = _ends(PrivateOja(**settings))
+    std = PrivateOja(**settings).noise_std(d)
+    lasts, losses = [], []
+    for run in range(_RUNS):
+        shares = _ascend(question, steps, std, run)
+        lasts.append(shares[-1])
+        played = np.concatenate(([float(question.spectrum.sum()) * k / d / question.best], shares[:-1]))
+        losses.append(float(np.diff([0, *steps]) @ (1.0 - played)))
+    yield Prediction(
+        "PrivateOja", settings, "stream", float(np.mean(lasts)), None, None,
+        question.best * float(np.mean(losses)) / n * question.row_norm**2, len(steps),
+        costs.oja_bytes(d, k), costs.oja_seconds(n, d), "O(d k) memory; few releases", lambda: PrivateOja(**settings),
+    )  # fmt: skip
+
+
+def _ends(processor: PrivateOja) -> list[int]:
+    """Rows after which steps end: public, known before any row."""
+    ends = [0]
+    assert processor.horizon is not None
+    while ends[-1] < processor.horizon:
+        processor.t = ends[-1]
+        ends.append(ends[-1] + processor.rows_until_release)
+    return ends[1:]
+
+
+def _ascend(question: Question, ends: list[int], std: float, run: int) -> list[float]:
+    """Shares captured after each step of one run."""
+    d, k, values = question.n_features, question.n_components, question.spectrum
+    draws = Randomness.from_seed(_SEED).stream("oja", run)
+    basis = random_basis(d, k, draws)
+    rates = PrivateStepSizes("adaptive", k)
+    shares, before = [], 0
+    for i, end in enumerate(ends):
+        rows = end - before
+        gradient = rows * values[:, None] * basis
+        # Rows are few: their sum has the spread of a sum of independent Gaussian ones.
+        rayleigh = np.maximum(values @ basis**2, 0.0)
+        spread = np.sqrt(rows * np.outer(values, rayleigh))
+        z = draws.normal(i + 1, 2 * d * k).reshape(2, d, k)
+        step = rates.scale(gradient + std * z[0] + spread * z[1], basis, end, std)
+        basis = orthonormalise(np.asfortranarray(basis + step))
+        shares.append(float(values @ (basis**2).sum(axis=1)) / question.best)
+        before = end
+    return shares
+
+
+@predictor
+def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
+    """`DPPCA`, by running it on made-up Gaussian rows of the spectrum, where that takes seconds."""
+    if question.window is not None:
+        return
+    n, d, k = question.n_rows, question.n_features, question.n_components
+    settings: dict[str, Any] = {**common(question), "horizon": n}
+    try:
+        DPPCA(**settings, n_features=d)
+    except BadParameter:
+        return  # too few rows for it to say anything
+    if n * d > _TRIED:
+        return  # a trial would take long, and a shorter one would say little
+    stream = Stream(DPPCA(**settings), regret=None, seed=_SEED)
+    normals = Randomness.from_seed(_SEED).stream("rows").normal(0, n * d).reshape(n, d)
+    stream.push_many(normals * np.sqrt(question.spectrum))
+    basis = stream.subspace.basis
+    share = float(question.spectrum @ (basis**2).sum(axis=1)) / question.best
+    yield Prediction(
+        "DPPCA", settings, "stream", share, None, None, None, k,
+        costs.oja_bytes(d, k), 3.0 * costs.oja_seconds(n, d),
+        "one trial on Gaussian rows; better on rows that are alike",
+        lambda: DPPCA(**settings),
+    )  # fmt: skip
