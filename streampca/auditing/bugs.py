@@ -22,6 +22,7 @@ from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
 from streampca.prefix_sums.blt import GeometricBLT
 from streampca.prefix_sums.tree import BinaryTree
 from streampca.privacy.budget import GRAM_SENSITIVITY
+from streampca.privacy.discrete_gaussian import DiscreteGaussian
 from streampca.privacy.randomness import NoiseStream
 from streampca.processors import base as processors_base
 from streampca.processors.perturbed_leader import PrivateFPL
@@ -76,9 +77,10 @@ def swapped(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def half_noise() -> Iterator[None]:
-    """All continuous noise at half its size. Fits every case that draws normals or Laplace variables."""
-    normal, laplace = NoiseStream.normal, NoiseStream.laplace
+    """All noise at half its size. Fits every case that draws normals, Laplace variables or discrete Gaussians."""
+    normal, laplace, discrete = NoiseStream.normal, NoiseStream.laplace, DiscreteGaussian.draw
     with (
+        swapped(DiscreteGaussian, "draw", lambda self, *where: discrete(self, *where) // 2),
         swapped(NoiseStream, "normal", lambda self, index, count: 0.5 * normal(self, index, count)),
         swapped(NoiseStream, "laplace", lambda self, index, count: 0.5 * laplace(self, index, count)),
     ):
@@ -105,7 +107,7 @@ def _single_entry() -> Iterator[None]:
         yield
 
 
-@bug("tree one level too shallow", "PrivateFPL-tree")
+@bug("tree one level too shallow", "PrivateFPL-tree", "PrivateFPL-exact")
 def _depth() -> Iterator[None]:
     def shallow(self: BinaryTree) -> float:
         return float(np.sqrt(self.levels - 1)) * self.sensitivity / self.mu
@@ -132,7 +134,7 @@ def _unclipped_mechanism() -> Iterator[None]:
         yield
 
 
-@bug("the same noise at every step", "PrivateFPL", "PrivateFPL-tree", "PrivateFPL-haar")
+@bug("the same noise at every step", "PrivateFPL", "PrivateFPL-tree", "PrivateFPL-haar", "PrivateFPL-exact")
 def _reused() -> Iterator[None]:
     seek = NoiseStream._seek
     with swapped(NoiseStream, "_seek", lambda self, index: seek(self, 0)):

@@ -119,6 +119,7 @@ def _leader(name: str, *, d: int = 1, rows: int = 4, position: int = 1, tight: b
 _leader("PrivateFPL")
 _leader("PrivateFPL-replace", d=2, rows=2, adjacency="replace")
 _leader("PrivateFPL-tree", noise="tree", rows=3, position=0)
+_leader("PrivateFPL-exact", noise="tree", exact=True, rows=3, position=0)
 _leader("PrivateFPL-haar", noise="haar")
 _leader("PrivateFPL-blocks", release_every=2, rows=5, position=2)
 _leader("PrivateFPL-last-row", rows=3, position=-1)
@@ -141,6 +142,12 @@ def _gaussian() -> Experiment:
     return of_mechanism(
         GaussianCovariance(n_components=1, epsilon=EPSILON, delta=DELTA), neighbours(2, 1), name="GaussianCovariance"
     )
+
+
+@case("GaussianCovariance-exact", runs=2.0)
+def _gaussian_exact() -> Experiment:
+    mechanism = GaussianCovariance(n_components=1, epsilon=EPSILON, delta=DELTA, exact=True)
+    return of_mechanism(mechanism, neighbours(2, 1), name="GaussianCovariance-exact")
 
 
 @case("GaussianCovariance-long-row", runs=2.0)

@@ -52,6 +52,11 @@ class CovarianceMechanism(Mechanism):
     def _details(self, n_features: int) -> dict[str, Any]:
         return {}
 
+    def _noisy(self, gram: GramAccumulator, draws: Draws) -> FloatArray:
+        """Packed entries of the noisy Gram matrix."""
+        d = gram.n_features
+        return coarsen(gram.plus(self.noise(d, draws)), self.noise_scale(d))
+
     def _projects(self, n_rows: int, n_features: int) -> bool:
         # A public rule. On rows with spectra from flat to steep, projecting cut the Frobenius error by a
         # quarter to nine tenths above this threshold and by little below it, where it only costs bias.
@@ -63,7 +68,7 @@ class CovarianceMechanism(Mechanism):
         n_rows, d = rows.shape
         gram = GramAccumulator(d)
         gram.add(rows)
-        packed = coarsen(gram.plus(self.noise(d, draws)), self.noise_scale(d))
+        packed = self._noisy(gram, draws)
         details: dict[str, Any] = {"mechanism": type(self).__name__, "rows": n_rows, **self._details(d)}
         assert self.n_components is not None
         if not self._projects(n_rows, d):

@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+from streampca.linalg.lattice import GramAccumulator
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import SCOPE, Draws, check_components
 from streampca.mechanisms.covariance import CovarianceMechanism, Projection, check_projection
 from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.exact import exact_sum, gram_noise, lattice_sigma
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
 
 
@@ -25,6 +27,8 @@ class GaussianCovariance(CovarianceMechanism):
     adjacency : ``"zero-out"`` or ``"replace"``.
     project : ``None``, ``"psd"`` or ``"auto"``; see `CovarianceMechanism`.
     n_features : number of features, or None for that of the rows.
+    exact : integers from end to end, with exact discrete Gaussian noise
+        (`privacy.exact`): no floating-point gap in the claim, same noise level.
 
     Notes
     -----
@@ -47,11 +51,14 @@ class GaussianCovariance(CovarianceMechanism):
     adjacency: Adjacency = "zero-out"
     project: Projection = None
     n_features: int | None = None
+    exact: bool = False
 
     def __post_init__(self) -> None:
         check_components(self.n_components, self.n_features)
         check_projection(self.project)
-        _ = self.sigma
+        sigma = self.sigma
+        if self.exact:
+            lattice_sigma(sigma)
 
     @cached_property
     def mu(self) -> float:
@@ -75,6 +82,12 @@ class GaussianCovariance(CovarianceMechanism):
             theorem="Gaussian mechanism on svec of the Gram matrix (Balle and Wang 2018, Theorem 8)",
             citation="Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 1",
         )
+
+    def _noisy(self, gram: GramAccumulator, draws: Draws) -> FloatArray:
+        if not self.exact:
+            return super()._noisy(gram, draws)
+        noise = gram_noise(self.sigma, gram.n_features).draw(draws.stream("discrete gaussian"), 0)
+        return exact_sum(gram, noise)
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
         """Draw svec-GOE noise."""

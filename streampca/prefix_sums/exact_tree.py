@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from streampca.errors import BadParameter, HorizonReached
@@ -46,7 +45,7 @@ class ExactTree(BinaryTree):
 
     def begin(self, n_features: int, noise: NoiseStream) -> ExactTreeNoise:
         """A fresh noise sequence for running Gram matrices of so many features."""
-        return ExactTreeNoise(self, _sampler(super().node_std, n_features), noise)
+        return ExactTreeNoise(self, gram_noise(super().node_std, n_features), noise)
 
 
 class ExactTreeNoise:
@@ -90,8 +89,3 @@ class ExactTreeNoise:
             if n >> level & 1:
                 self._push(level, n >> level)
         self.n = n
-
-
-@lru_cache(maxsize=16)
-def _sampler(std: float, n_features: int) -> DiscreteGaussian:
-    return gram_noise(std, n_features)

@@ -162,7 +162,7 @@ class NoiseStream:
             bar = _DENSITY[layer] + self._one() * (_DENSITY[layer + 1] - _DENSITY[layer])
             if bar < math.exp(-0.5 * value * value):
                 return value
-            word = self._word()
+            word = self.word()
             field, integer = word & _FIELD, word >> _FIELD_BITS
             value = integer * float(_SCALE[field])
             if integer < _INSIDE[field]:
@@ -176,9 +176,10 @@ class NoiseStream:
                 return _R + beyond
 
     def _one(self) -> float:
-        return ((self._word() >> 11) + 0.5) * 2.0**-53
+        return ((self.word() >> 11) + 0.5) * 2.0**-53
 
-    def _word(self) -> int:
+    def word(self) -> int:
+        """The next word after those of the latest draw, as an integer."""
         return int.from_bytes(self._cipher.update(_EIGHT), "little")
 
 

@@ -11,9 +11,11 @@ from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.prefix_sums.base import PrefixSum, RunningNoise
 from streampca.prefix_sums.blt import AnytimeBLT, GeometricBLT
+from streampca.prefix_sums.exact_tree import ExactTree, ExactTreeNoise
 from streampca.prefix_sums.haar import HaarTree
 from streampca.prefix_sums.tree import BinaryTree
 from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.exact import exact_sum
 from streampca.privacy.gaussian import epsilon_at
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
 from streampca.privacy.randomness import NoiseStream, Randomness
@@ -60,6 +62,9 @@ class PrivateFPL(Leader):
     publish_regret : release the noisy sum of rewards too, from which anyone
         can tell an interval for the regret (`PrivateRegret`). Costs 11.8 % more
         noise under zero-out, 6.1 % under replace. Not with ``"doubling"``.
+    exact : integers from end to end, with exact discrete Gaussian noise, so that no
+        floating-point arithmetic stands between the proof and the release
+        (`privacy.exact`). With ``noise="tree"`` only; same noise level.
     seed : for tests and scenarios; see `Stream`.
 
     Raises
@@ -104,6 +109,7 @@ class PrivateFPL(Leader):
         adjacency: Adjacency = "zero-out",
         regularisation: Regularisation = "privacy",
         publish_regret: bool = False,
+        exact: bool = False,
         seed: int | None = None,
     ) -> None:
         check_components(n_components, n_features)
@@ -121,12 +127,18 @@ class PrivateFPL(Leader):
             raise BadParameter(
                 "publish_regret=True needs regularisation='privacy': each epoch of 'doubling' sums its own rows only"
             )
+        if exact and (noise != "tree" or regularisation != "privacy" or publish_regret):
+            raise BadParameter(
+                "exact=True needs noise='tree' with regularisation='privacy' and without publish_regret: integer "
+                "noise is drawn node by node"
+            )
         self.n_components = n_components
         self.n_features = n_features
         self.epsilon = epsilon
         self.delta = delta
         self.horizon = horizon
         self.noise = noise
+        self.exact = bool(exact)
         self.release_every = release_every
         self.adjacency = adjacency
         self.regularisation = regularisation
@@ -159,6 +171,8 @@ class PrivateFPL(Leader):
             sensitivity = joint_sensitivity(sensitivity)
         if leaves is None:
             return AnytimeBLT(mu=mu, sensitivity=sensitivity)
+        if self.exact:
+            return ExactTree(horizon=leaves, mu=mu, sensitivity=sensitivity)
         kinds: dict[str, type[GeometricBLT] | type[BinaryTree] | type[HaarTree]]
         kinds = {"blt": GeometricBLT, "tree": BinaryTree, "haar": HaarTree}
         return kinds[self.noise](horizon=leaves, mu=mu, sensitivity=sensitivity)
@@ -182,7 +196,9 @@ class PrivateFPL(Leader):
             self._rewards = RewardSum(n_features, self.n_components, randomness.stream("PrivateFPL", "split"))
         self._running = self._begin(n_features, 0)
 
-    def _begin(self, n_features: int, epoch: int) -> RunningNoise:
+    def _begin(self, n_features: int, epoch: int) -> RunningNoise | ExactTreeNoise:
+        if isinstance(self._prefix, ExactTree):
+            return self._prefix.begin(n_features, self._randomness.stream("PrivateFPL", "exact tree", epoch))
         size = svec_size(n_features) + (1 if self.publish_regret else 0)
         return self._prefix.start(size, self._randomness.stream("PrivateFPL", self.noise, epoch))
 
@@ -192,7 +208,7 @@ class PrivateFPL(Leader):
             self._rewards.add(rows)
         if self.t % self.release_every and self.t != self.horizon:
             return None
-        noise = self._running.advance()
+        noise: Any = self._running.advance()  # floats in svec coordinates, or lattice integers if exact
         std = self._prefix.std(self._running.n)
         details: dict[str, Any] = {}
         if self._rewards is not None:
@@ -204,7 +220,7 @@ class PrivateFPL(Leader):
             t=self.t,
             n_components=self.n_components,
             guarantee=self._guarantee,
-            packed_gram=self._gram.plus(noise),
+            packed_gram=exact_sum(self._gram, noise) if self.exact else self._gram.plus(noise),
             noise_std=std,
             details=details,
         )

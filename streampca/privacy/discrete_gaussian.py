@@ -1,0 +1,201 @@
+"""The discrete Gaussian on the integers, sampled exactly, fast and in integers only.
+
+``P(x)`` is proportional to ``exp(-x**2 / (2 sigma**2))`` over all integers x.
+It is the noise of Canonne, Kamath and Steinke (2020), whose sampler is exact
+but draws one number at a time by long chains of coin flips. Here |x| is drawn from
+an envelope of equally wide bins with integer heights and accepted under the
+curve, as in a ziggurat turned upright. All but one draw in a thousand fall below
+the lowest point of the curve within their bin and cost two words and a table look-up;
+the others are compared with the curve exactly (`exact_exponential.is_below`).
+Beyond the bins the envelope goes on in blocks of half the height each, forever. So
+the law is exact: no truncation, no floating point, no approximation other
+than that the words come from AES.
+
+*Privacy.* A sum of integers plus such noise is as private as with the
+continuous Gaussian. Let Z be continuous of variance sigma**2 - r**2, and round it
+at random to an integer X with probability proportional to
+``exp(-(x - Z)**2 / (2 r**2))``. By Poisson's summation formula the normalising
+sums are within a factor 1 +- 2.01 exp(-2 pi**2 r**2) of a constant, so X is
+discrete Gaussian of parameter sigma up to a factor 1 +- eta, eta < 5
+exp(-2 pi**2 r**2), in every probability (Peikert 2010, Theorem 3.1). The rounding commutes with
+integer shifts. Hence noise on any number of integer coordinates, added to
+integers that may be chosen adaptively, is a post-processing of the continuous
+mechanism with variances sigma_i**2 - r**2, up to a factor (1 + eta) per coordinate drawn.
+With r = 5 that is eta < 1e-213; `lattice_gaussian` enlarges sigma by a part in 1e9,
+which pays for r and for more coordinates than could ever be drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import isqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from streampca.errors import BadParameter
+from streampca.linalg.types import IntArray
+from streampca.privacy.exact_exponential import exp_bounds, is_below
+from streampca.privacy.randomness import NoiseStream
+
+_FINE = 10  # bins are between 2**-11 and 2**-10 of sigma wide
+_V_BITS = 52
+_GUIDE_BITS = 14
+_PRECISION = 160
+_LAST_HEIGHT = 44  # bins end where the curve is below 2**-44
+_LIMIT = 2**58
+
+
+@dataclass(frozen=True)
+class _Envelope:
+    """Bins over |x| for one sigma.
+
+    Bin i holds the 2**width_bits integers from i << width_bits on, and has
+    height ``edges[i+1] - edges[i]`` >= scale * exp(...) there. After the last bin come
+    the tail's and an empty one that fills up to 2**52.
+    """
+
+    exponent: tuple[int, int]  # x**2 / (2 sigma**2) = x**2 * exponent[0] / exponent[1]
+    scale: int
+    edges: IntArray
+    inside: IntArray  # accept at once below this height
+    tail_height: int
+    tail_bits: int
+
+
+@lru_cache(maxsize=16)
+def _envelope(variance: Fraction, width_bits: int) -> _Envelope:
+    q, p = variance.denominator, 2 * variance.numerator
+    curve = _curve(q << 2 * width_bits, p)
+    bins = len(curve) - 1
+    tail_bits = max(width_bits, (isqrt(int(variance)) + 1).bit_length() - 3)
+    tail_widths = 2 << (tail_bits - width_bits)
+    last = (1 << _PRECISION) >> _LAST_HEIGHT
+    scale = ((1 << _V_BITS) - 4 * bins - 4 * tail_widths - 4) * (1 << _PRECISION) // (sum(curve) + tail_widths * last)
+    # The curve is known to far less than a unit, so a margin of one unit makes bounds of it.
+    heights = [(scale * value >> _PRECISION) + 2 for value in curve]
+    lows = curve[:-1] if width_bits == 0 else curve[1:]
+    inside = [max(0, (scale * value >> _PRECISION) - 1) for value in lows]
+    edges = np.concatenate([[0], np.cumsum(np.array([*heights[:-1], heights[-1] * tail_widths], dtype=np.int64))])
+    assert edges[-1] <= 1 << _V_BITS
+    return _Envelope((q, p), scale, edges, np.array([*inside, 0, 0], dtype=np.int64), heights[-1], tail_bits)
+
+
+def _curve(numerator: int, denominator: int) -> list[int]:
+    """exp(-i**2 numerator/denominator) in units of 2**-160, off by far less than 2**-100, until it is below 2**-44.
+
+    By recurrence: each value is the one before times a factor, which itself shrinks by a constant one.
+    """
+    factor = exp_bounds(numerator, denominator, _PRECISION)[0] + 1
+    shrink = exp_bounds(2 * numerator, denominator, _PRECISION)[0] + 1
+    values, value = [], 1 << _PRECISION
+    while value >> (_PRECISION - _LAST_HEIGHT):
+        values.append(value)
+        value = value * factor >> _PRECISION
+        factor = factor * shrink >> _PRECISION
+    return [*values, value]
+
+
+class DiscreteGaussian:
+    """Independent discrete Gaussians, coordinate i of parameter ``sigmas[kinds[i]]``.
+
+    Parameters
+    ----------
+    sigmas : positive integers or fractions below 2**58: nearly the standard
+        deviations (exactly that up to a relative 1e-8 from sigma = 1 on).
+    kinds : which sigma each coordinate has; all have the first, and there
+        may be any number of them, if left out.
+    """
+
+    def __init__(self, sigmas: Sequence[int | Fraction], kinds: npt.ArrayLike | None = None) -> None:
+        for sigma in sigmas:
+            if isinstance(sigma, bool) or not isinstance(sigma, (int, Fraction)) or not 0 < sigma < _LIMIT:
+                raise BadParameter(f"sigma={sigma!r} must be a positive integer or Fraction below 2**58")
+        if max(sigmas) > 4 * min(sigmas):
+            raise BadParameter(f"sigmas={tuple(sigmas)!r} must be within a factor of 4 of each other: they share bins")
+        self.sigmas = tuple(Fraction(sigma) for sigma in sigmas)
+        self._width = max(0, int(min(self.sigmas)).bit_length() - 1 - _FINE)
+        made = [_envelope(sigma * sigma, self._width) for sigma in self.sigmas]
+        self._made = made
+        self._kinds = None if kinds is None else np.asarray(kinds, dtype=np.int64)
+        # All envelopes side by side: that of kind j is shifted by j << 52.
+        starts = np.cumsum([0, *(len(one.inside) for one in made)])
+        self._edges = np.concatenate([one.edges + (j << _V_BITS) for j, one in enumerate(made)])
+        self._next_edges = np.append(self._edges[1:], len(made) << _V_BITS)
+        self._inside = np.concatenate([one.inside for one in made])
+        self._starts = starts[:-1]
+        cells = np.arange(len(made) << _GUIDE_BITS, dtype=np.int64) << (_V_BITS - _GUIDE_BITS)
+        self._guide = np.searchsorted(self._edges, cells, side="right") - 1
+        self._shift = None if self._kinds is None else self._kinds << _V_BITS
+
+    def draw(self, noise: NoiseStream, index: int, count: int | None = None) -> IntArray:
+        """One draw of each coordinate (or ``count`` of the first kind), as int64."""
+        if self._kinds is not None:
+            count = self._kinds.size
+        assert count is not None
+        words = noise.words(index, 2 * count)
+        first, second = words[:count], words[count:].view(np.int64)
+        place = (first >> np.uint64(64 - _V_BITS)).view(np.int64)
+        if self._shift is not None:
+            place += self._shift
+        bins = self._guide.take(place >> (_V_BITS - _GUIDE_BITS))
+        bins += place >= self._next_edges.take(bins)
+        far = (place >= self._next_edges.take(bins)).nonzero()[0]
+        if far.size:
+            bins[far] = np.searchsorted(self._edges, place[far], side="right") - 1
+        height = place - self._edges.take(bins)
+        doubtful = height >= self._inside.take(bins)
+        own = bins if self._kinds is None else bins - self._starts.take(self._kinds)
+        values: IntArray = (own << self._width) + (second & ((1 << self._width) - 1))
+        negative = (first & np.uint64(1)).view(np.int64)
+        doubtful |= (values == 0) & (negative == 1)
+        for i in doubtful.nonzero()[0].tolist():
+            kind = 0 if self._kinds is None else int(self._kinds[i])
+            drawn = int(own[i]), int(height[i]), int(values[i]), int(negative[i])
+            values[i], negative[i] = self._settled(kind, *drawn, noise)
+        values ^= -negative  # two's complement: -x is ~x + 1
+        values += negative
+        return values
+
+    def _settled(
+        self, kind: int, own: int, height: int, value: int, negative: int, noise: NoiseStream
+    ) -> tuple[int, int]:
+        """Magnitude and sign of a draw that is not accepted at sight: decided, or drawn anew until one is accepted."""
+        made = self._made[kind]
+        last = len(made.inside) - 2
+        while True:
+            if own == last:
+                value = self._from_tail(made, last << self._width, noise)
+                if value:
+                    return value, negative
+            elif (
+                own < last
+                and not (negative and value == 0)  # zero has no sign: half of its draws are void
+                and (height < made.inside[own] or self._accepted(made, height, made.scale, value, noise))
+            ):
+                return value, negative
+            word, low = noise.word(), noise.word()
+            negative = word & 1
+            place = word >> (64 - _V_BITS)
+            own = int(np.searchsorted(made.edges, place, side="right")) - 1
+            height = place - int(made.edges[own])
+            value = (own << self._width) + (low & ((1 << self._width) - 1))
+
+    def _from_tail(self, made: _Envelope, start: int, noise: NoiseStream) -> int:
+        """Block n has height tail_height / 2**n; 0 if the draw is rejected."""
+        block = 0
+        while noise.word() & 1:
+            block += 1
+        value = start + (block << made.tail_bits) + (noise.word() & ((1 << made.tail_bits) - 1))
+        # A uniform height below tail_height / 2**n, in units of 2**-n: first its whole part, without bias.
+        whole = noise.word() >> (64 - made.tail_height.bit_length())
+        while whole >= made.tail_height:
+            whole = noise.word() >> (64 - made.tail_height.bit_length())
+        return value if self._accepted(made, whole, made.scale << block, value, noise) else 0
+
+    def _accepted(self, made: _Envelope, whole: int, scale: int, value: int, noise: NoiseStream) -> bool:
+        q, p = made.exponent
+        return is_below(whole, scale, value * value * q, p, noise.word)

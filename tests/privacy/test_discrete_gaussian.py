@@ -1,0 +1,139 @@
+"""The exact sampler: its law, its integers, and the comparison that makes it exact.
+
+Chi-square thresholds are upper 1e-5 quantiles, per test; seeds are fixed.
+"""
+
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.stats import chi2, kstest
+
+from streampca.errors import BadParameter
+from streampca.privacy.discrete_gaussian import DiscreteGaussian
+from streampca.privacy.exact_exponential import exp_bounds, is_below
+from streampca.privacy.randomness import Randomness
+
+DRAWS = 100_000
+
+
+def stream(seed=0):
+    return Randomness.from_seed(seed).stream("test")
+
+
+def chi_square(draws, sigma, claimed):
+    """Chi-square of the draws against the exact law of ``claimed``, and its 1e-5 quantile."""
+    support = np.arange(-int(12 * sigma) - 3, int(12 * sigma) + 4)
+    law = np.exp(-(support.astype(float) ** 2) / (2 * float(claimed) ** 2))
+    law *= draws.size / law.sum()
+    cell = np.floor_divide(support, max(1, int(sigma / 12)))
+    names, place = np.unique(cell, return_inverse=True)
+    expected = np.bincount(place, law)
+    seen = np.bincount(np.searchsorted(names, np.floor_divide(draws, max(1, int(sigma / 12)))), minlength=names.size)
+    rare = expected < 10
+    expected = np.append(expected[~rare], expected[rare].sum() + 1e-9)
+    seen = np.append(seen[~rare], seen[rare].sum())
+    if expected[-1] < 1:
+        expected, seen = expected[:-1], seen[:-1]
+    return ((seen - expected) ** 2 / expected).sum(), chi2.isf(1e-5, expected.size - 1)
+
+
+@pytest.mark.parametrize("sigma", [Fraction(1, 2), 1, Fraction(422, 100), 50, 3000, 100_003])
+def test_law_over_the_lattice(sigma):
+    draws = DiscreteGaussian([sigma]).draw(stream(), 0, DRAWS)
+    found, limit = chi_square(draws, float(sigma), sigma)
+    assert found < limit
+    for wrong in (0.97, 1.03):  # the test bites
+        found, limit = chi_square(draws, float(sigma), Fraction(sigma) * Fraction(wrong))
+        assert found > limit
+
+
+@pytest.mark.parametrize("sigma", [2**42, 13 * 2**41 + 7])
+def test_large_sigma_is_normal_and_fills_the_low_bits(sigma):
+    draws = DiscreteGaussian([sigma]).draw(stream(), 0, DRAWS)
+    assert draws.dtype == np.int64
+    assert kstest(draws / sigma, "norm").pvalue > 1e-5
+    low = np.bincount(draws & 255, minlength=256)
+    assert ((low - DRAWS / 256) ** 2 / (DRAWS / 256)).sum() < chi2.isf(1e-5, 255)
+
+
+def test_the_tail_beyond_the_bins_is_right():
+    # Reached once in 2**44 draws, so it is called by itself: its law is that of |x| given |x| >= start.
+    sampler = DiscreteGaussian([40])
+    made, start, noise = sampler._made[0], len(sampler._made[0].inside) - 2, stream()
+    noise.words(0, 1)
+    draws = np.array([sampler._from_tail(made, start, noise) for _ in range(12_000)])
+    draws = draws[draws > 0]
+    assert draws.size > 2000
+    support = np.arange(start, start + 400)
+    law = np.exp((start**2 - support.astype(float) ** 2) / (2 * 40.0**2))
+    expected = law / law.sum() * draws.size
+    seen = np.bincount(draws - start, minlength=400)
+    common = expected >= 10
+    cells = np.append(expected[common], expected[~common].sum()), np.append(seen[common], seen[~common].sum())
+    assert ((cells[1] - cells[0]) ** 2 / cells[0]).sum() < chi2.isf(1e-5, common.sum())
+    assert seen.sum() == draws.size
+
+
+def test_kinds_have_their_own_sigma():
+    kinds = np.arange(4000) % 3
+    sigmas = [2**40, 3 * 2**40, 2**41]
+    noise, sampler = stream(), DiscreteGaussian(sigmas, kinds)
+    draws = np.array([sampler.draw(noise, i) for i in range(10)])
+    for kind, sigma in enumerate(sigmas):
+        assert kstest(draws[:, kinds == kind].reshape(-1) / sigma, "norm").pvalue > 1e-5
+    small = DiscreteGaussian([3, 5], np.arange(60_000) % 2).draw(noise, 0)
+    for kind, sigma in enumerate((3.0, 5.0)):
+        found, limit = chi_square(small[kind::2], sigma, Fraction(sigma))
+        assert found < limit
+
+
+def test_same_index_same_draw():
+    sampler = DiscreteGaussian([2**41])
+    first = sampler.draw(stream(), 5, 300)
+    noise = stream()
+    sampler.draw(noise, 4, 300)
+    assert np.array_equal(sampler.draw(noise, 5, 300), first)
+    assert not np.array_equal(sampler.draw(noise, 6, 300), first)
+
+
+def test_exp_bounds_hold_and_are_tight():
+    with mpmath.workprec(500):
+        for numerator, denominator in ((0, 1), (1, 3), (5, 1), (1, 10**9), (29, 1), (10**20, 3 * 10**18)):
+            for bits in (16, 64, 200):
+                low, high = exp_bounds(numerator, denominator, bits)
+                true = mpmath.exp(-mpmath.mpf(numerator) / denominator) * 2**bits
+                assert low <= true <= high
+                assert high - low == 2
+
+
+def test_comparison_takes_more_digits_when_it_must():
+    # 2**64 exp(-1) has these leading digits: a uniform number that starts with them is undecided at first.
+    with mpmath.workprec(300):
+        digits = int(mpmath.floor(mpmath.exp(-1) * mpmath.mpf(2) ** 192))
+    words = [digits >> 128, digits >> 64 & (2**64 - 1), digits & (2**64 - 1)]
+    asked = []
+
+    def word(then):
+        def next_word():
+            asked.append(1)
+            return words[len(asked) - 1] if len(asked) <= 3 else then
+
+        return next_word
+
+    assert is_below(0, 1, 1, 1, word(0))
+    assert len(asked) > 3
+    asked.clear()
+    assert not is_below(0, 1, 1, 1, word(2**64 - 1))
+
+
+@pytest.mark.parametrize("sigma", [0, -1, 1.5, True, 2**58])
+def test_bad_sigma(sigma):
+    with pytest.raises(BadParameter, match="sigma="):
+        DiscreteGaussian([sigma])
+
+
+def test_sigmas_too_far_apart():
+    with pytest.raises(BadParameter, match="within a factor of 4"):
+        DiscreteGaussian([1, 100])
