@@ -40,8 +40,11 @@ def exact_rows(rows: npt.ArrayLike | Sequence[Sequence[Any]]) -> FloatArray:
     BadRow
         If a row of fractions needs integers beyond 2**53, or is not rational.
     """
-    given = np.asarray(rows)
-    if given.dtype.kind in "fb" or (given.dtype.kind in "iu" and _small(given)):
+    try:
+        given = np.asarray(rows)
+    except ValueError as problem:
+        raise BadRow(f"rows are not one table ({problem}); give an (n, d) array of finite numbers") from problem
+    if given.dtype.kind in "fb" or given.size == 0 or (given.dtype.kind in "iu" and _small(given)):
         return given.astype(np.float64)
     if given.ndim != 2 or given.dtype.kind not in "iuO":
         return checked_rows(rows)  # says what is wrong with it

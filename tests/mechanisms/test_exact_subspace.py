@@ -244,3 +244,11 @@ def test_bad_rows_are_refused():
         mechanism.release([[1.0, 2.0], [np.nan, 1.0]])
     with pytest.raises(BadParameter, match="n_components=2"):
         mechanism.release([[1.0], [2.0]])
+    with pytest.raises(BadRow, match="not one table"):
+        mechanism.release([[1, 2], [3]])
+    with pytest.raises(BadRow, match="not all numbers"):
+        mechanism.release([["a", "b"]])
+    with pytest.raises(BadParameter, match="n >= 1"):
+        mechanism.release([])
+    with pytest.raises(BadRow, match="row 0 is not a row of rational"):
+        mechanism.release(np.array([[Fraction(1), np.nan]], dtype=object))
