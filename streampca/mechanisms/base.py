@@ -72,7 +72,9 @@ class Mechanism(ABC):
         if self.n_components is not None:
             check_components(self.n_components, n_features)
 
-    def release(self, rows: FloatArray, randomness: Randomness | None = None, *, t: int | None = None) -> Release:
+    def release(
+        self, rows: FloatArray, randomness: Randomness | None = None, *, t: int | None = None, seed: int | None = None
+    ) -> Release:
         """Release the data set once.
 
         Parameters
@@ -83,6 +85,8 @@ class Mechanism(ABC):
             system if left out. Its key is as secret as the rows.
         t : rows seen so far, counting these; defaults to n. Data sets that
             share a key need a t of their own each.
+        seed : integer for reproducible noise in place of ``randomness``, for
+            tests and scenarios: not private against whoever knows it.
 
         Returns
         -------
@@ -92,7 +96,7 @@ class Mechanism(ABC):
         Raises
         ------
         BadParameter
-            If the shape does not fit the parameters.
+            If the shape does not fit the parameters, or another argument is bad.
         BadRow
             If a row is not finite. Nothing was drawn or released.
         """
@@ -100,8 +104,13 @@ class Mechanism(ABC):
         self.check(rows.shape[1])
         if t is not None and (isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < rows.shape[0]):
             raise BadParameter(f"t={t!r} must be an integer of at least the {rows.shape[0]} rows given")
+        if randomness is None:
+            randomness = Randomness() if seed is None else Randomness.from_seed(seed)
+        elif seed is not None or not isinstance(randomness, Randomness):
+            raise BadParameter(
+                f"randomness={randomness!r}, seed={seed!r}: give a Randomness, an integer seed= or neither"
+            )
         rows = self._admit(rows)
-        randomness = Randomness() if randomness is None else randomness
         guarantee = self.guarantee.seeded() if randomness.is_seeded else self.guarantee
         t = rows.shape[0] if t is None else int(t)
         return self._release(rows, Draws(randomness, repr(self), t, digest(rows)), guarantee, t)

@@ -155,20 +155,22 @@ class ExactSubspace(Mechanism):
         apart = outliers + math.floor(2.0 * self.vote_noise.bound) + 1
         return self._block_rows * (outliers + max(alone, apart if outliers > 1 else 0))
 
-    def release(self, rows: Any, randomness: Randomness | None = None, *, t: int | None = None) -> Release:
+    def release(
+        self, rows: Any, randomness: Randomness | None = None, *, t: int | None = None, seed: int | None = None
+    ) -> Release:
         """Release the subspace of the rows, or null, once.
 
         Parameters
         ----------
         rows : (n, d) integers, fractions or finite floats, taken exactly.
-        randomness, t : see `Mechanism.release`.
+        randomness, t, seed : see `Mechanism.release`.
 
         Returns
         -------
         Release
             Of the subspace; or of the empty one, with ``details["null"]`` true.
         """
-        return super().release(exact_rows(rows), randomness, t=t)
+        return super().release(exact_rows(rows), randomness, t=t, seed=seed)
 
     def _admit(self, rows: FloatArray) -> FloatArray:
         return rows + 0.0

@@ -135,6 +135,7 @@ def test_same_key_same_bits_in_any_memory_order(case):
     untouched = case.rows.copy()
     assert outcome(case.mechanism.release(np.asfortranarray(case.rows), Randomness.from_seed(7))) == expected
     assert outcome(case.mechanism.release(case.rows.tolist(), Randomness.from_seed(7))) == expected
+    assert outcome(case.mechanism.release(case.rows, seed=7)) == expected
     np.testing.assert_array_equal(case.rows, untouched)
     assert case.certain == (outcome(case.mechanism.release(case.rows, Randomness.from_seed(8))) == expected)
 
@@ -205,6 +206,12 @@ def test_bad_input_is_refused_before_anything_is_drawn(case):
     for t in (len(case.rows) - 1, True, 1e9):
         with pytest.raises(BadParameter, match=f"t={t}"):
             case.mechanism.release(case.rows, Untouched(), t=t)
+    with pytest.raises(BadParameter, match="randomness=3"):
+        case.mechanism.release(case.rows, 3)
+    with pytest.raises(BadParameter, match="seed=3"):
+        case.mechanism.release(case.rows, Untouched(), seed=3)
+    with pytest.raises(BadParameter, match=r"seed=0\.5"):
+        case.mechanism.release(case.rows, seed=0.5)
     with pytest.raises(BadParameter, match=r"n_features=7, the rows have 6"):
         replace(case.mechanism, n_features=7).release(case.rows, Untouched())
 
