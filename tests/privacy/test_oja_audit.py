@@ -15,7 +15,7 @@ from streampca.linalg.lattice import onto_ball
 from streampca.privacy.randomness import Randomness
 from streampca.processors.private_oja import PrivateOja
 
-RUNS = 1500
+RUNS = 1000
 EPSILON, DELTA = 8.0, 1e-3
 D = 3
 
@@ -76,7 +76,7 @@ def measured_mu(adjacency: str, k: int, clip: float = 1.0, plant: str = "") -> t
     [("zero-out", 1, 1.0), ("zero-out", 2, 1.0), ("replace", 1, 1.0), ("replace", 2, 1.0), ("replace", 1, 0.1)],
 )
 def test_claim_is_met_and_near_tight(adjacency: str, k: int, clip: float) -> None:
-    """Standard error of the measured mu is 2.2 %; 10 % either way is 4.5 of them (false alarm 7e-6)."""
+    """Standard error of the measured mu is 2.7 %; 10 % either way is 3.7 of them (false alarm 2e-4)."""
     measured, claimed = measured_mu(adjacency, k, clip)
     assert abs(measured / claimed - 1.0) < 0.10
 
