@@ -174,6 +174,11 @@ class Stream:
         return self._private_log
 
     @property
+    def publishes_regret(self) -> bool:
+        """True if the processor releases rewards, so that there is a `private_regret`."""
+        return self._private_log is not None
+
+    @property
     def keeps_regret(self) -> bool:
         """False if the stream was made with ``regret=None``."""
         return self._log is not None

@@ -46,6 +46,7 @@ def run(
     keep_every: int = 1,
     regret: Path | None = None,
     regret_every: int = 1000,
+    private_regret: Path | None = None,
     live: bool | None = None,
     seed: int | None = None,
     force: Annotated[bool, Parameter(negative="")] = False,
@@ -96,7 +97,10 @@ def run(
     regret
         File for the exact regret. Curator only: it has no privacy at all.
     regret_every
-        Rows between lines of the regret file.
+        Rows between lines of the regret files.
+    private_regret
+        File for the regret as intervals. Publishable: rewards are released with noise, too, and all releases
+        carry 11.8 % more of it.
     live
         Live view in the terminal. On by default, where standard error is one.
     seed
@@ -119,6 +123,7 @@ def run(
                 "window": window,
                 "adjacency": adjacency,
                 "noise": noise,
+                "publish_regret": None if private_regret is None else True,
             },
             release_every=release_every,
             extra=tuple(set_ or ()),
@@ -128,7 +133,7 @@ def run(
             on_bad_row=on_bad_row,
             seed=seed,
         ),
-        outputs=Outputs(out, gram, keep_every, regret, regret_every, force),
+        outputs=Outputs(out, gram, keep_every, regret, regret_every, private_regret, force),
         live=live,
     )
 

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from streampca.cli.chart import Curve, Line, chart
 from streampca.privacy.guarantee import Guarantee
+from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
 
 PERIOD = 0.25
@@ -36,6 +37,7 @@ class Progress:
     releases: int
     bad_rows: int
     record: RegretRecord | None
+    private: PrivateRegretRecord | None = None
 
 
 class View(Protocol):
@@ -173,9 +175,17 @@ def facts(progress: Progress, guarantee: Guarantee, n_components: int) -> list[t
             ),
             ("regret", f"{record.regret / record.t:.4g} per row ({bound}); {record.regret:.5g} in all"),
         ]
+    if progress.private is not None:
+        lines.append(("public", publishable(progress.private)))
     if progress.bad_rows:
         lines.append(("bad rows", f"{progress.bad_rows} absorbed as zero rows"))
     return lines
+
+
+def publishable(record: PrivateRegretRecord) -> str:
+    """The one line about regret that may leave."""
+    low, high = record.average
+    return f"regret per row in [{low:.4g}, {high:.4g}] at t = {record.t}, confidence {100.0 * record.confidence:g} %"
 
 
 def floor(share: float, digits: int) -> str:
@@ -228,6 +238,8 @@ class PlainView:
             r = progress.record
             line += f" | curator only: captured {floor(r.captured, 5)}, "
             line += f"regret per row {r.average:.4g}, bound {r.bound / r.t:.4g}"
+        if progress.private is not None:
+            line += f" | publishable: {publishable(progress.private)}"
         if progress.bad_rows:
             line += f", {progress.bad_rows} bad rows"
         self._say(line)

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from streampca import __version__
 from streampca.errors import BadParameter
 from streampca.privacy.guarantee import Guarantee
+from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
 from streampca.release import FORMAT, Release
 
@@ -124,6 +125,15 @@ class RegretFile(_File):
         """Write records, in order."""
         for record in records:
             self._open().write(",".join(repr(getattr(record, name)) for name in _COLUMNS) + "\n")
+
+
+class PrivateRegretFile(_File):
+    """``private_regret.jsonl``: one record of intervals a line, each with its guarantee. Publishable."""
+
+    def write(self, records: list[PrivateRegretRecord]) -> None:
+        """Write records, in order."""
+        for record in records:
+            self._open().write(record.to_json() + "\n")
 
 
 def read_header(line: str) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from typing import Any, Literal
 from streampca.cli.algorithms import make_processor
 from streampca.cli.bounds import Ranges, read_bounds
 from streampca.cli.live import facts, view
-from streampca.cli.outputs import RegretFile, ReleaseFile
+from streampca.cli.outputs import PrivateRegretFile, RegretFile, ReleaseFile
 from streampca.cli.session import Ending, Session
 from streampca.errors import BadParameter
 from streampca.linalg.types import FloatArray
+from streampca.private_regret import PrivateRegret
 from streampca.regret import RegretLog
 from streampca.rows import RowSource
 from streampca.stream import Stream
@@ -45,6 +46,7 @@ class Outputs:
     keep_every: int = 1
     regret: Path | None = None
     regret_every: int = 1000
+    private_regret: Path | None = None
     force: bool = False
 
 
@@ -60,6 +62,9 @@ def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None) ->
         row_norm=options.row_norm,
         on_bad_row=options.on_bad_row,
         regret=RegretLog(every=outputs.regret_every),
+        private_regret=PrivateRegret(every=outputs.regret_every)
+        if getattr(processor, "publish_regret", False)
+        else None,
         seed=options.seed,
     )
     title = f"streampca run {file.name} · {type(processor).__name__}, k = {processor.n_components}"
@@ -95,8 +100,10 @@ def stream_to_files(
     limit: int | None = None,
 ) -> Ending:
     """Run a stream to the end of its rows with files and a view; the files are complete however it ends."""
-    if outputs.regret is not None and str(outputs.regret) == str(outputs.releases):
+    if outputs.regret is not None and outputs.regret == outputs.releases:
         raise BadParameter(f"--out and --regret are both {outputs.regret}; releases are public, regret is not")
+    if outputs.private_regret is not None and outputs.private_regret in (outputs.releases, outputs.regret):
+        raise BadParameter(f"--private-regret is {outputs.private_regret}, as is another file; give it one of its own")
     with ExitStack() as files:
         releases = ReleaseFile(outputs.releases, gram=outputs.gram, keep_every=outputs.keep_every, force=outputs.force)
         files.callback(releases.close)
@@ -104,6 +111,10 @@ def stream_to_files(
         if outputs.regret is not None:
             regret = RegretFile(outputs.regret, force=outputs.force)
             files.callback(regret.close)
+        private_regret = None
+        if outputs.private_regret is not None:
+            private_regret = PrivateRegretFile(outputs.private_regret, force=outputs.force)
+            files.callback(private_regret.close)
 
         def header() -> None:
             releases.header(stream.guarantee, stream.features, public_parameters(stream, source))
@@ -115,6 +126,7 @@ def stream_to_files(
             source,
             releases=releases,
             regret=regret,
+            private_regret=private_regret,
             view=view(live, title, stream.guarantee, stream.processor.n_components, total),
             header=header,
             limit=limit,
@@ -158,6 +170,10 @@ def closing(ending: Ending, stream: Stream, outputs: Outputs) -> list[str]:
         lines.append("No release was due yet: give more rows, or a smaller --release-every.")
     if progress.t and str(outputs.releases) != "-":
         lines.append(f"publishable:  {outputs.releases}")
+    if progress.private is not None and outputs.private_regret is not None:
+        lines.append(f"publishable:  {outputs.private_regret}")
+    if "public" in values:
+        lines.append(f"publishable:  {values['public']}")
     if progress.t and outputs.regret is not None:
         lines.append(f"curator only: {outputs.regret}")
     for name in ("captured", "regret"):

@@ -15,9 +15,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streampca.cli.live import Progress, View
-from streampca.cli.outputs import RegretFile, ReleaseFile
+from streampca.cli.outputs import PrivateRegretFile, RegretFile, ReleaseFile
 from streampca.errors import BadRow, HorizonReached, StreamPCAError
 from streampca.linalg.types import FloatArray
+from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
 from streampca.release import Release
 from streampca.rows import RowSource
@@ -76,7 +77,7 @@ class Session:
     ----------
     stream : what the rows go into.
     source : where they come from.
-    releases, regret : the files; None writes none.
+    releases, regret, private_regret : the files; None writes none.
     view : where progress is shown.
     header : writes the headers of the files; called when the first rows have been absorbed.
     limit : stop after so many rows.
@@ -89,16 +90,19 @@ class Session:
         *,
         releases: ReleaseFile | None,
         regret: RegretFile | None,
+        private_regret: PrivateRegretFile | None = None,
         view: View,
         header: Callable[[], None] = lambda: None,
         limit: int | None = None,
     ) -> None:
         self._stream, self._source = stream, source
         self._releases, self._regret, self._view = releases, regret, view
+        self._private_regret = private_regret
         self._header, self._limit = header, limit
         self._made = 0
         self._begun = False
         self._record: RegretRecord | None = None
+        self._private_record: PrivateRegretRecord | None = None
         self._started = time.perf_counter()
 
     def run(self) -> Ending:
@@ -116,6 +120,7 @@ class Session:
                 problem = raised
             finally:
                 self._take_records(last=True)
+                self._take_private_records(last=True)
                 self._flush()
                 self._view.end(self._progress())
         return Ending(self._progress(), interrupts.asked, problem)
@@ -129,6 +134,7 @@ class Session:
                 return
             self._push(block)
             self._take_records()
+            self._take_private_records()
             if self._view.due:
                 self._flush()
                 self._view.show(self._progress())
@@ -177,12 +183,28 @@ class Session:
         if self._regret is not None:
             self._regret.write(records)
 
+    def _take_private_records(self, *, last: bool = False) -> None:
+        """Move the kept records of the publishable regret to their file."""
+        if not self._stream.publishes_regret or self._stream.release is None:
+            return
+        log = self._stream.private_regret
+        records = log.history[:]
+        log.history.clear()
+        final = records[-1] if records else self._private_record
+        if (last and final is None) or (last and final is not None and final.t != self._stream.release.t):
+            records.append(log.now())
+        if records:
+            self._private_record = records[-1]
+        if self._private_regret is not None:
+            self._private_regret.write(records)
+
     def _flush(self) -> None:
-        for file in (self._releases, self._regret):
+        for file in (self._releases, self._regret, self._private_regret):
             if file is not None:
                 file.flush()
 
     def _progress(self) -> Progress:
         return Progress(
-            self._stream.t, time.perf_counter() - self._started, self._made, self._stream.bad_rows, self._record
-        )
+            self._stream.t, time.perf_counter() - self._started, self._made, self._stream.bad_rows, self._record,
+            self._private_record,
+        )  # fmt: skip

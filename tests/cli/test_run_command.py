@@ -230,3 +230,26 @@ def wait_for(condition, seconds=60.0):
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
+
+
+def test_publishable_regret_has_a_file_of_its_own(table, capsys):
+    from streampca import PrivateFPL
+    from streampca.private_regret import PrivateRegretRecord
+
+    private, exact = table.parent / "private.jsonl", table.parent / "regret.csv"
+    files = ["--private-regret", str(private), "--regret", str(exact), "--regret-every", "100"]
+    assert run(table, *files, "--release-every", "50", "--horizon", "300", "--row-norm", "5") == 0
+    records = [PrivateRegretRecord.from_json(line) for line in private.read_text().splitlines()]
+    assert [record.t for record in records] == [100, 200, 300]
+    assert records[-1].guarantee.epsilon == 1.0
+    assert "rewards" in records[-1].guarantee.scope
+    plain = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-5, horizon=300, release_every=50)
+    last = Release.from_json(lines_of(table)[-1])
+    assert last.noise_std == pytest.approx(25.0 * plain.noise_std(300) * 1.25**0.5)
+    said = capsys.readouterr().err
+    assert f"publishable:  {private}" in said
+    assert "publishable:  regret per row in [" in said
+    assert f"curator only: {exact}" in said
+    assert run(table, "--private-regret", str(exact), "--regret", str(exact)) == 2
+    assert run(table, "--private-regret", "x.jsonl", "--processor", "private-oja", out="other.jsonl") == 2
+    assert "takes no such parameter" in capsys.readouterr().err
