@@ -34,6 +34,7 @@ def run(
     bounds: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     row_norm: float = 1.0,
     on_bad_row: Literal["raise", "zero"] = "raise",
+    center: Annotated[bool, Parameter(negative="")] = False,
     processor: str = "fpl",
     horizon: int | None = None,
     window: int | None = None,
@@ -74,6 +75,8 @@ def run(
         Longer rows are scaled onto the ball of this radius.
     on_bad_row
         Stop at a row with missing or bad values, or absorb a zero row in its place.
+    center
+        Take the mean out, from the same private release. No regret is kept then.
     processor
         Algorithm: fpl (private follow the perturbed leader), window, private-oja, dp-pca, or a class name.
     horizon
@@ -131,6 +134,7 @@ def run(
             bounds=bounds,
             row_norm=row_norm,
             on_bad_row=on_bad_row,
+            center=center,
             seed=seed,
         ),
         outputs=Outputs(out, gram, keep_every, regret, regret_every, private_regret, force),

@@ -34,6 +34,7 @@ class Options:
     bounds: str | None
     row_norm: float
     on_bad_row: Literal["raise", "zero"]
+    center: bool
     seed: int | None
 
 
@@ -55,20 +56,25 @@ def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None) ->
     processor = make_processor(
         options.processor, options.common, release_every=options.release_every, extra=options.extra
     )
+    if options.center and outputs.regret is not None:
+        raise BadParameter("--regret: with --center no regret is kept; leave one of them out")
     bounds = None if options.bounds is None else read_bounds(options.bounds)
     source = open_rows(file, options.columns, bounds, options.on_bad_row)
     stream = Stream(
         processor,
         row_norm=options.row_norm,
         on_bad_row=options.on_bad_row,
-        regret=RegretLog(every=outputs.regret_every),
+        center=options.center,
+        regret=None if options.center else RegretLog(every=outputs.regret_every),
         private_regret=PrivateRegret(every=outputs.regret_every)
         if getattr(processor, "publish_regret", False)
         else None,
         seed=options.seed,
     )
     title = f"streampca run {file.name} · {type(processor).__name__}, k = {processor.n_components}"
-    ending = stream_to_files(stream, source, outputs, title=title, live=live, total=processor.rows_left)
+    ending = stream_to_files(
+        stream, source, outputs, title=title, live=live, total=processor.rows_left, center=options.center
+    )
     for line in closing(ending, stream, outputs):
         print(line, file=sys.stderr)
     if ending.problem is not None:
@@ -98,6 +104,7 @@ def stream_to_files(
     live: bool | None,
     total: int | None,
     limit: int | None = None,
+    center: bool = False,
 ) -> Ending:
     """Run a stream to the end of its rows with files and a view; the files are complete however it ends."""
     if outputs.regret is not None and outputs.regret == outputs.releases:
@@ -117,7 +124,7 @@ def stream_to_files(
             files.callback(private_regret.close)
 
         def header() -> None:
-            releases.header(stream.guarantee, stream.features, public_parameters(stream, source))
+            releases.header(stream.guarantee, stream.features, public_parameters(stream, source, center=center))
             if regret is not None:
                 regret.header()
 
@@ -134,7 +141,7 @@ def stream_to_files(
         return session.run()
 
 
-def public_parameters(stream: Stream, source: RowSource) -> dict[str, Any]:
+def public_parameters(stream: Stream, source: RowSource, *, center: bool) -> dict[str, Any]:
     """The parameters of a run that may be published. A seed may not: it gives the noise away."""
     shown = {k: v for k, v in stream.processor.parameters().items() if k not in ("seed", "key")}
     bounds = None
@@ -144,6 +151,7 @@ def public_parameters(stream: Stream, source: RowSource) -> dict[str, Any]:
         "processor": type(stream.processor).__name__,
         **{k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v) for k, v in shown.items()},
         "row_norm": stream.row_norm,
+        "center": center,
         "bounds": bounds,
     }
 

@@ -198,6 +198,28 @@ def test_files_are_not_overwritten_unasked(table, capsys):
     assert lines_of(table) != before
 
 
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        (["--processor", "window", "--window", "100"], "SlidingWindowPCA"),
+        (["--processor", "PrivateOja", "--set", "batch_size=50"], "PrivateOja"),
+        (["--center"], "PrivateFPL"),
+    ],
+)
+def test_other_processors_and_centring(table, capsys, more, name):
+    assert run(table, *more) == 0
+    head, *rest = lines_of(table)
+    assert read_header(head)["parameters"]["processor"] == name
+    assert read_header(head)["parameters"]["center"] == ("--center" in more)
+    assert Release.from_json(rest[-1]).subspace.basis.shape == (4, 2)
+    assert ("captured" in capsys.readouterr().err) == ("--center" not in more)
+
+
+def test_centring_keeps_no_regret(table, capsys):
+    assert run(table, "--center", "--regret", str(table.parent / "regret.csv")) == 2
+    assert "--center" in capsys.readouterr().err
+
+
 def test_one_file_cannot_be_both_public_and_the_curators(table, capsys):
     assert run(table, "--regret", str(table.parent / "releases.jsonl")) == 2
     assert "--out and --regret" in capsys.readouterr().err
