@@ -50,9 +50,19 @@ def run(name: str, rows: int | None) -> int:
     return FAILED if failed else 0
 
 
+#: More runs than this are listed, not tabled.
+_COLUMNS = 6
+
+
 def _measures(result: Result) -> Table:
     final = result.final
     table = Table(title="measured at the end", title_justify="left", box=None, pad_edge=False)
+    if len(final) > _COLUMNS:
+        table.add_column("run")
+        table.add_column("measures")
+        for run, values in final.items():
+            table.add_row(run, ", ".join(f"{measure} {number(value)}" for measure, value in values.items()))
+        return table
     table.add_column("measure")
     for run in final:
         table.add_column(run, justify="right")

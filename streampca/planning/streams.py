@@ -116,7 +116,8 @@ def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
     yield Prediction(
         "PrivateOja", settings, "stream", float(np.mean(lasts)), None, None,
         question.best * float(np.mean(losses)) / n * question.row_norm**2, len(steps),
-        costs.oja_bytes(d, k), costs.oja_seconds(n, d), "O(d k) memory; few releases", lambda: PrivateOja(**settings),
+        costs.oja_bytes(d, k), costs.oja_seconds(n, d),
+        "O(d k) memory; few releases; for rows in no particular order", lambda: PrivateOja(**settings),
     )  # fmt: skip
 
 
@@ -172,6 +173,6 @@ def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
     yield Prediction(
         "DPPCA", settings, "stream", share, None, None, None, k,
         costs.oja_bytes(d, k), 3.0 * costs.oja_seconds(n, d),
-        "one trial on Gaussian rows; better on rows that are alike",
+        "one trial on Gaussian rows in no particular order; better on rows that are alike",
         lambda: DPPCA(**settings),
     )  # fmt: skip
