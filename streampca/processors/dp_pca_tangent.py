@@ -37,6 +37,8 @@ MIN_STEPS = 6
 _GAIN = 4.0
 #: ||(I - W W^T) a|| ||a^T W|| is at most this for rows of the unit ball.
 _LARGEST = 0.5
+#: Up to this part of all rows every step is one of the power method: early noise is forgotten later anyway.
+_EARLY = 8
 _FINEST = 2.0**-40
 _GRID = 2.0**-36
 _CHUNK = 64
@@ -128,12 +130,13 @@ class Tangent(Engine):
 
         At least ``c / (1 + c)`` with c = 4 times the minibatch's share of all
         rows so far; and as far as is best for a subspace whose error is what
-        the moving part shows beyond the noise in it.
+        the moving part shows beyond the noise in it: that of privacy, and that of
+        sampling if squared norms are half of the largest on average.
         """
-        if segment.step == 0:
+        if segment.step == 0 or segment.used * _EARLY < self.segments[-1].stop:
             return 1.0
         count = self._mean.count
-        noise = across.size * (self._mean.std / count) ** 2 + self._radius**2 / count
+        noise = across.size * (self._mean.std / count) ** 2 + 0.5 * self._radius**2 / count
         c = _GAIN * count / segment.used
         return max(c / (1.0 + c), 1.0 - noise / max(float(np.sum(across**2)), 1e-300))
 
