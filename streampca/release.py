@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import BadParameter, NoRelease
-from streampca.linalg.eigen import principal_angles, top_eigh
+from streampca.linalg.eigen import principal_angles, ritz, top_eigh
 from streampca.linalg.svec import pack_entries, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
@@ -74,6 +74,8 @@ class Release:
     guarantee : what is promised, for all releases of the stream together.
     packed_gram : packed upper triangle of the private Gram matrix, if there is one.
     basis : (d, k) orthonormal array, for releases without a Gram matrix.
+    span : (d, k) orthonormal array, for releases whose subspace is not that of
+        the top eigenvectors of their Gram matrix.
     eigenvalues : (k,) array, where the mechanism releases them apart.
     noise_std : sd of a diagonal entry of the noise in `gram` (off-diagonal
         entries have sd ``noise_std / sqrt(2)``), where that is the noise's law.
@@ -91,6 +93,7 @@ class Release:
         guarantee: Guarantee,
         packed_gram: FloatArray | None = None,
         basis: FloatArray | None = None,
+        span: FloatArray | None = None,
         eigenvalues: FloatArray | None = None,
         noise_std: float | None = None,
         row_norm: float = 1.0,
@@ -107,6 +110,7 @@ class Release:
         self.details: dict[str, Any] = dict(details or {})
         self._packed = packed_gram
         self._basis = basis
+        self._span = span
         self._values = eigenvalues
         self._noise_std = noise_std
 
@@ -146,7 +150,8 @@ class Release:
             return self._values, self._basis
         if self._packed is None:
             raise NoRelease("this release holds nothing")
-        return top_eigh(unpack_entries(self._packed, self.n_features), self.n_components)
+        matrix = unpack_entries(self._packed, self.n_features)
+        return top_eigh(matrix, self.n_components) if self._span is None else ritz(matrix, self._span)
 
     @cached_property
     def subspace(self) -> Subspace:
@@ -154,6 +159,11 @@ class Release:
         basis = self._eigen[1]
         basis.flags.writeable = False
         return Subspace(basis)
+
+    @property
+    def span(self) -> FloatArray:
+        """Some orthonormal basis of the subspace, (d, k): what is cheapest to give."""
+        return self.subspace.basis if self._span is None else self._span
 
     @property
     def eigenvalues(self) -> FloatArray | None:

@@ -39,6 +39,31 @@ def top_eigh(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
     return values[::-1].copy(), fix_signs(vectors[:, ::-1])
 
 
+def ritz(matrix: FloatArray, span: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues (descending) and eigenvectors of a symmetric matrix within a subspace.
+
+    Parameters
+    ----------
+    matrix : (d, d) symmetric array.
+    span : (d, k) array with orthonormal columns.
+
+    Returns
+    -------
+    values, basis : as `top_eigh`, for the matrix compressed to the span.
+    """
+    values, rotation = np.linalg.eigh(span.T @ matrix @ span)
+    return values[::-1].copy(), fix_signs(span @ rotation[:, ::-1])
+
+
+def power_step(matrix: FloatArray, span: FloatArray, shift: float) -> FloatArray:
+    """Orthonormal basis of ``(matrix + shift * I) span``: one step of subspace iteration."""
+    product = matrix @ span
+    product += shift * span
+    factors, tau, _, _ = lapack.dgeqrf(product)
+    basis: FloatArray = lapack.dorgqr(factors, tau)[0]
+    return basis
+
+
 def fix_signs(basis: FloatArray) -> FloatArray:
     """Flip columns so that each one's entry of largest magnitude is positive."""
     peak = np.abs(basis).argmax(axis=0)

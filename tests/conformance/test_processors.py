@@ -24,6 +24,7 @@ CASES: dict[str, Callable[[], Processor]] = {
         n_components=1, epsilon=50.0, delta=0.5, horizon=400, regularisation="doubling"
     ),
     "fpl-regret": lambda: sp.PrivateFPL(**BUDGET, horizon=400, release_every=2, publish_regret=True),
+    "fpl-tracking": lambda: sp.PrivateFPL(**BUDGET, solver="tracking", release_every=2),
     "leader": lambda: sp.PerturbedLeader(**BUDGET, release_every=4),
     "window": lambda: sp.SlidingWindowPCA(**BUDGET, window=32, release_every=5),
     "window-ring": lambda: sp.SlidingWindowPCA(**BUDGET, window=20, method="ring"),

@@ -117,6 +117,28 @@ def test_doubling_restarts_on_new_rows_and_stays_within_budget() -> None:
     assert stream.regret.now().opt == pytest.approx(4000)
 
 
+def test_tracking_follows_the_exact_leader_with_less_regret() -> None:
+    """On four seeds the tracked subspace captures as much, loses less, and is the Ritz basis of its span."""
+    rng = np.random.default_rng(3)
+    rows = rng.standard_normal((4000, 12)) * np.concatenate([[3, 2], np.full(10, 0.3)])
+    regrets: dict[str, list[float]] = {"exact": [], "tracking": []}
+    for seed in range(4):
+        for solver, kept in regrets.items():
+            stream = sp.Stream(fpl(n_components=2, horizon=4000, solver=solver), row_norm=4.0, seed=seed)
+            release = stream.push_many(rows).releases[-1]
+            record = stream.regret.now()
+            assert record.captured > 0.99
+            assert (record.bound < record.opt) == (solver == "exact")
+            kept.append(record.regret)
+            basis, values = release.subspace.basis, release.eigenvalues
+            inside = basis.T @ release.gram @ basis
+            np.testing.assert_allclose(inside, np.diag(values), atol=1e-6 * values[0])  # type: ignore[index]
+            assert values[0] > values[1]  # type: ignore[index]
+            best = np.linalg.eigvalsh(release.gram)[::-1][:2].sum()
+            assert 0.97 * best < values.sum() <= best * (1 + 1e-12)  # type: ignore[union-attr]
+    assert np.mean(regrets["tracking"]) < np.mean(regrets["exact"])
+
+
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
@@ -132,6 +154,7 @@ def test_doubling_restarts_on_new_rows_and_stays_within_budget() -> None:
         ({"noise": "white"}, "noise='white'"),
         ({"noise": "tree"}, "needs a known horizon"),
         ({"regularisation": "doubling"}, "needs a known horizon"),
+        ({"solver": "magic"}, "solver='magic'"),
         ({"regularisation": "none"}, "regularisation='none'"),
         ({"adjacency": "x"}, "adjacency='x'"),
     ],
