@@ -118,7 +118,8 @@ def _labels(low: float, high: float, rows: int) -> dict[int, str]:
     labels = {}
     for power in range(math.ceil(low), math.floor(high) + 1):
         row = min(rows - 1, int((high - power) / (high - low) * (rows - 1) + 0.5))
-        labels[row] = f"{10.0**power:g}"
+        # Near the smallest floats a power of ten has digits of its own; its exponent is what fits.
+        labels[row] = f"{10.0**power:g}" if power > -300 else f"1e{power}"
     return labels
 
 

@@ -2,7 +2,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streampca.cli.chart import Curve, Line, chart, short
@@ -17,6 +17,7 @@ def rows_of(text):
     st.integers(1, 200),
     st.integers(1, 60),
 )
+@example([(1.0, 5e-324)], 17, 4)
 @settings(deadline=None, max_examples=60)
 def test_a_chart_fits_its_box(points, width, height):
     lines = rows_of(chart([Line(sorted(points), "red")], width, height))
