@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -151,6 +151,23 @@ class Admission:
                 raise
             return np.full(self.n_features or 0, np.nan)
         return values
+
+    def rows(self, rows: Iterable[Any], number: int) -> tuple[FloatArray, int]:
+        """Admit rows of any kind, all or none; return them as one block, with the number of bad rows in it.
+
+        Raises
+        ------
+        BadRow
+            If a row is bad and ``on_bad_row="raise"``. No row is admitted then.
+        """
+        admitted, bad = [], 0
+        for i, row in enumerate(rows):
+            one, is_bad = self.row(row, number + i)
+            admitted.append(one)
+            bad += is_bad
+        if not admitted:
+            return np.empty((0, self.admitted_features or 0)), 0
+        return np.concatenate(admitted), bad
 
     def block(self, rows: FloatArray, number: int) -> tuple[FloatArray, int]:
         """Admit a block of rows, (n, d); return it with the number of bad rows in it.

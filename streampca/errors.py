@@ -38,3 +38,19 @@ class NoRelease(StreamPCAError, RuntimeError):
 
 class StoreCorrupt(StreamPCAError, RuntimeError):
     """A durable run is damaged or was written by something else."""
+
+
+class StoreLocked(StreamPCAError, RuntimeError):
+    """Another process or stream writes to the durable run."""
+
+
+class StoreForked(StreamPCAError, RuntimeError):
+    """A durable run was copied or set back, and its twin may have gone on: other rows would meet the same noise."""
+
+
+class StoreUnwritable(StreamPCAError, RuntimeError):
+    """The rows cannot be made durable: the disk is full, or may not be written to."""
+
+
+class WrongKey(StreamPCAError, ValueError):
+    """The key or passphrase does not open the durable run, or its key file is missing or unsafe."""

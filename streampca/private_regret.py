@@ -7,6 +7,7 @@ for the curator, is in `streampca.regret`.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -143,11 +144,19 @@ class PrivateRegret:
         self.confidence = confidence
         self.every = every
         self.rows: Rows = rows
-        self.history: list[PrivateRegretRecord] = []
+        self._history: list[PrivateRegretRecord] = []
+        #: Called before anything is read: a durable stream waits for its rows here.
+        self.hold: Callable[[], None] = lambda: None
         self._latest: Release | None = None
         self._record: PrivateRegretRecord | None = None
         self._seen = 0
         self._step = 1
+
+    @property
+    def history(self) -> list[PrivateRegretRecord]:
+        """The kept records. Publishable."""
+        self.hold()
+        return self._history
 
     def observe(self, release: Release) -> None:
         """Take in the next release. Called by the stream."""
@@ -159,10 +168,10 @@ class PrivateRegret:
                 return
         elif release.t // self.every == before // self.every:
             return
-        self.history.append(self.now())
-        if self.every is None and len(self.history) > KEPT:
+        self._history.append(self._now())
+        if self.every is None and len(self._history) > KEPT:
             self._step *= 2
-            self.history = self.history[1::2]
+            self._history = self._history[1::2]
 
     def now(self) -> PrivateRegretRecord:
         """The record of the latest release.
@@ -172,11 +181,25 @@ class PrivateRegret:
         NoRelease
             If there has been no release.
         """
+        self.hold()
+        return self._now()
+
+    def _now(self) -> PrivateRegretRecord:
         if self._latest is None:
             raise NoRelease("nothing has been released, so no regret may be told yet")
         if self._record is None:
             self._record = PrivateRegretRecord.of(self._latest, confidence=self.confidence, rows=self.rows)
         return self._record
+
+    def state(self) -> dict[str, Any]:
+        """Scalars from which `restore` continues."""
+        return {"seen": self._seen, "step": self._step, "history": [record.to_json() for record in self._history]}
+
+    def restore(self, state: dict[str, Any], latest: Release | None) -> None:
+        """Continue from `state`, with the latest release."""
+        self._seen, self._step = state["seen"], state["step"]
+        self._history = [PrivateRegretRecord.from_json(line) for line in state["history"]]
+        self._latest, self._record = latest, None
 
     def __repr__(self) -> str:
         return f"PrivateRegret(confidence={self.confidence!r}, every={self.every!r}, rows={self.rows!r})"

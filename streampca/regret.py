@@ -7,7 +7,8 @@ has no privacy guarantee at all. They are for the trusted side.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -146,6 +147,28 @@ class RegretLog:
         if self._t == 0:
             raise NoRelease("no row has been seen, so there is no regret yet")
         return self._record()
+
+    def state(self) -> dict[str, Any]:
+        """Arrays and scalars from which `restore` continues. As secret as the rows."""
+        return {
+            "step": self._step,
+            "t": self._t,
+            "reward": self._reward,
+            "history": np.array([astuple(record) for record in self._history]).reshape(-1, 6),
+            "own": None if self._own is None else self._own.state(),
+            "past_opt": self._past_opt,
+            "current": None if self._current is None else self._current.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, on a log that was started."""
+        self._step, self._t, self._reward = state["step"], state["t"], state["reward"]
+        self._history = [RegretRecord(int(t), *map(float, rest)) for t, *rest in state["history"]]
+        if self._own is not None:
+            self._own.restore(state["own"])
+        self._past_opt = float(state["past_opt"])
+        if self._current is not None:
+            self._current.restore(state["current"])
 
     def _record(self) -> RegretRecord:
         assert self._processor is not None

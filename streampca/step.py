@@ -7,6 +7,7 @@ from typing import overload
 
 import numpy as np
 
+from streampca.journal import Journal
 from streampca.linalg.types import FloatArray
 from streampca.release import Release
 
@@ -59,11 +60,13 @@ class Steps(Sequence[Step]):
     Notes
     -----
     Rewards of rows that still wait in the stream are computed when asked for.
+    Reading a release of a durable stream waits until its rows are durable.
     """
 
-    def __init__(self, first: int, settle: Callable[[], None] | None = None) -> None:
+    def __init__(self, first: int, settle: Callable[[], None] | None = None, journal: Journal | None = None) -> None:
         self.first = first
         self._settle = settle
+        self._journal = journal
         self._rewards: FloatArray = np.empty(0)
         self._releases: dict[int, Release] = {}
 
@@ -81,11 +84,16 @@ class Steps(Sequence[Step]):
     @property
     def releases(self) -> list[Release]:
         """The releases made within the block, in order. Publishable."""
+        if self._journal is not None and self._releases:
+            self._journal.wait_for(max(self._releases))
         return list(self._releases.values())
 
     def release_at(self, t: int) -> Release | None:
         """The release made after row t of the stream, or None."""
-        return self._releases.get(t)
+        release = self._releases.get(t)
+        if self._journal is not None and release is not None:
+            self._journal.wait_for(t)
+        return release
 
     def __len__(self) -> int:
         return len(self.rewards)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 
 from streampca.admission import Admission, Bounds, OnBadRow
 from streampca.errors import BadParameter, BadRow, HorizonReached, StreamPCAError
+from streampca.journal import Journal, RunStore
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
@@ -21,6 +22,14 @@ from streampca.regret import RegretLog
 from streampca.release import Release, Subspace
 from streampca.rows import RowSource
 from streampca.step import Step, Steps
+
+
+class Account(Protocol):
+    """Who pays for a stream: e.g. one data set of a `streampca.store.Ledger`."""
+
+    def debit(self, guarantee: Guarantee) -> None:
+        """Book the stream, or raise `BudgetExhausted`."""
+
 
 #: Most single rows that wait to be absorbed together.
 _WAITING_ROWS = 256
@@ -52,9 +61,14 @@ class Stream:
     private_regret : how the publishable regret is kept, for a processor that
         releases rewards (``PrivateFPL(publish_regret=True)``), where
         ``PrivateRegret()`` is the default.
+    ledger : the account that pays, ``Ledger(file).account(data_set)``. The whole
+        stream is booked before its first row; where the budget does not cover it,
+        that row raises `BudgetExhausted` and nothing has changed.
     seed : integer for reproducible noise, for tests and scenarios: not private
         against whoever knows it. Left out, the key is fresh from the system.
     key : 32 secret bytes instead of a fresh key.
+    store : a `Store` that makes the run durable. Reading a release then waits until the
+        rows it depends on are; `resume` continues after a crash.
 
     Raises
     ------
@@ -73,8 +87,10 @@ class Stream:
         center: bool = False,
         regret: RegretLog | Literal["exact"] | None = "exact",
         private_regret: PrivateRegret | None = None,
+        ledger: Account | None = None,
         seed: int | None = None,
         key: bytes | None = None,
+        store: RunStore | None = None,
     ) -> None:
         if not isinstance(processor, Processor):
             raise BadParameter(f"processor={processor!r} is not a processor; pass e.g. PrivateFPL(...)")
@@ -104,6 +120,7 @@ class Stream:
         )
         self._log = None if center else RegretLog() if isinstance(regret, str) else regret
         self._private_log = (private_regret or PrivateRegret()) if publishes else None
+        self._ledger = ledger
         self._started = False
         self._release: Release | None = None
         self._scoring: FloatArray | None = None
@@ -114,6 +131,27 @@ class Stream:
         self._pending = Steps(1)
         if self._gate.n_features is not None:
             self._start()
+        self._journal: Journal | None = None
+        if store is not None:
+            self._attach(store.begin(self))
+
+    @classmethod
+    def resume(cls, store: RunStore, *, moved: bool = False) -> Self:
+        """Continue the run of a store: the same releases as if nothing had happened.
+
+        Parameters
+        ----------
+        store : a `Store` that holds a run. Rows up to `t` are durable; the next to push is row ``t + 1``.
+        moved : take a store that was copied or moved. Only if no other copy
+            was ever resumed: two copies would put different rows under the same noise.
+
+        Raises
+        ------
+        StoreCorrupt, StoreForked, StoreLocked, StoreUnwritable, WrongKey
+            If the run cannot be continued. Nothing has changed.
+        """
+        resumed: Self = store.resume(cls, moved=moved)
+        return resumed
 
     # -- what users read ------------------------------------------------------------
 
@@ -147,11 +185,21 @@ class Stream:
     @property
     def release(self) -> Release | None:
         """The latest release, or None before the first."""
+        self._hold()
         return self._release
 
     @property
     def subspace(self) -> Subspace:
         """The subspace in play: of the latest release, or the first coordinate axes before it."""
+        self._hold()
+        return self._playing()
+
+    def _hold(self) -> None:
+        """Hand nothing out before the rows that it depends on are durable."""
+        if self._journal is not None and self._release is not None:
+            self._journal.wait_for(self._release.t)
+
+    def _playing(self) -> Subspace:
         if self._release is not None:
             return self._release.subspace
         if self._gate.n_features is None:
@@ -213,16 +261,18 @@ class Stream:
         if not self._started:
             with self._first_row():
                 admitted, bad = self._gate.row(row, 1)
+                self._pay(1)
                 self._start()
             return self._push(admitted, bad)[0]
         values = self._gate.values(row, self.t + 1)
+        overdue = self._journal is not None and self._journal.check()
         waiting = self._waiting
         if not waiting:
             self._open()
         self._room[waiting] = values
         self._waiting = waiting + 1
         step = Step(self._pending, waiting)
-        if self._waiting == len(self._room):
+        if overdue or self._waiting == len(self._room):
             self._settle()
         return step
 
@@ -251,8 +301,9 @@ class Stream:
             if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub":
                 admitted, bad = self._gate.block(rows, self.t + 1)
             else:
-                admitted, bad = self._one_by_one(rows)
+                admitted, bad = self._gate.rows(rows, self.t + 1)
             if admitted.shape[0]:
+                self._pay(admitted.shape[0])
                 self._start()
         return self._push(admitted, bad)
 
@@ -282,6 +333,7 @@ class Stream:
             try:
                 with self._first_row():
                     admitted, bad = self._gate.block(block, self.t + 1)
+                    self._pay(1)
                     self._start()
             except BadRow:
                 for row in block:  # the rows before the bad one are not lost
@@ -303,15 +355,11 @@ class Stream:
         if source.features and self._gate.features is None:
             self._gate.fix(source.features)
 
-    def _one_by_one(self, rows: Any) -> tuple[FloatArray, int]:
-        admitted, bad = [], 0
-        for i, row in enumerate(rows):
-            one, is_bad = self._gate.row(row, self.t + 1 + i)
-            admitted.append(one)
-            bad += is_bad
-        if not admitted:
-            return np.empty((0, self._gate.n_features or 0)), 0
-        return np.concatenate(admitted), bad
+    def _attach(self, journal: Journal) -> None:
+        """Keep a journal from here on."""
+        self._journal = journal
+        if self._private_log is not None:
+            self._private_log.hold = self._hold
 
     @contextmanager
     def _first_row(self) -> Iterator[None]:
@@ -324,12 +372,19 @@ class Stream:
                 self._gate.n_features, self._gate.features = before
             raise
 
+    def _pay(self, count: int) -> None:
+        """Have the whole stream booked before its first row, unless that row will be refused."""
+        left = self._processor.rows_left
+        if self._ledger is not None and (left is None or count <= left):
+            self._ledger.debit(self.guarantee)
+            self._ledger = None
+
     def _start(self) -> None:
         if not self._started:
             assert self._gate.admitted_features is not None
             self._processor.bind(self._gate.admitted_features, self._randomness, constants=int(self._gate.center))
             if self._log is not None:
-                self._log.start(self._processor, lambda: self.subspace, self.row_norm, self._settle)
+                self._log.start(self._processor, self._playing, self.row_norm, self._settle)
             self._started = True
 
     def _open(self) -> None:
@@ -337,13 +392,14 @@ class Stream:
         due = self._processor.rows_until_release
         if due == 0:
             raise self._past_horizon(1, 0)
+        self._pay(1)
         if self._log is not None:
             due = min(due, self._log.rows_until_record)
-        due = min(due, _WAITING_ROWS)
+        due = min(due, _WAITING_ROWS if self._journal is None else self._journal.room)
         if len(self._room) != due:
             assert self._gate.n_features is not None
             self._room = np.empty((due, self._gate.n_features))
-        self._pending = Steps(self._processor.t + 1, self._settle)
+        self._pending = Steps(self._processor.t + 1, self._settle, self._journal)
 
     def _settle(self) -> None:
         """Absorb the rows that wait. What a stream does never depends on when."""
@@ -359,7 +415,7 @@ class Stream:
         )
 
     def _push(self, admitted: FloatArray, bad: int) -> Steps:
-        count, steps = admitted.shape[0], Steps(self._processor.t + 1)
+        count, steps = admitted.shape[0], Steps(self._processor.t + 1, journal=self._journal)
         left = self._processor.rows_left
         if left is not None and count > left:
             raise self._past_horizon(count, left)
@@ -368,6 +424,8 @@ class Stream:
 
     def _absorb(self, admitted: FloatArray, bad: int) -> tuple[FloatArray, dict[int, Release]]:
         """Play, score, absorb, release and log a block; return its rewards, and its releases by t."""
+        if self._journal is not None:
+            self._journal.check()
         count = admitted.shape[0]
         self._gate.bad_rows += bad
         rewards = np.full(count, np.nan)
@@ -386,6 +444,8 @@ class Stream:
                 self._log.observe(rows, scores)
                 rewards[start : start + take] = scores * self.row_norm**2
             start += take
+        if self._journal is not None:
+            self._journal.took(admitted, bad, releases)
         return rewards, releases
 
     def _publish(self, release: Release) -> Release:
@@ -405,5 +465,5 @@ class Stream:
     def _score(self, rows: FloatArray) -> FloatArray:
         """Rewards of rows on the subspace in play."""
         if self._scoring is None:
-            self._scoring = scoring_basis(self.subspace.basis)
+            self._scoring = scoring_basis(self._playing().basis if self._release is None else self._release.span)
         return score(rows, self._scoring)

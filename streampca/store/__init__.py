@@ -1,0 +1,5 @@
+"""Durable runs: see `streampca.store.store`."""
+
+from streampca.store.store import Store
+
+__all__ = ["Store"]

@@ -1,0 +1,204 @@
+"""The tables of a durable run, and what is read from them without a key."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streampca.errors import BadParameter, StoreCorrupt
+from streampca.store.files import told_plainly
+
+APPLICATION = 0x53504341
+SCHEMA = 1
+#: How a store of an older schema becomes one of the next: ``{from: statements}``.
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
+
+_PAGE = 16384
+_TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL, sum BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE rows (first INTEGER PRIMARY KEY, count INTEGER NOT NULL, sealed BLOB NOT NULL);
+CREATE TABLE snapshot (t INTEGER PRIMARY KEY, sealed BLOB NOT NULL);
+CREATE TABLE points (t INTEGER PRIMARY KEY, digest TEXT NOT NULL);
+CREATE TABLE releases (t INTEGER PRIMARY KEY, record BLOB NOT NULL, sum BLOB NOT NULL);
+"""
+
+
+class Progress(NamedTuple):
+    """How far a run has come. Part of every commit.
+
+    Attributes
+    ----------
+    rows : rows that are durable.
+    releases : releases that are durable.
+    snapshot : rows folded into the latest snapshot; 0 before the first.
+    digest : keyed digest of the rows, chained over commits.
+    """
+
+    rows: int = 0
+    releases: int = 0
+    snapshot: int = 0
+    digest: str = ""
+
+
+class Database:
+    """One SQLite file in write-ahead mode, every commit flushed to the disk.
+
+    Parameters
+    ----------
+    path : the file, or ``":memory:"``.
+    write : open for writing and make it if it is missing; else nothing is changed.
+
+    Raises
+    ------
+    StoreCorrupt
+        If it is damaged, not a store, or of a later schema.
+    StoreUnwritable
+        If it cannot be opened.
+    """
+
+    def __init__(self, path: str, *, write: bool) -> None:
+        self.path = path
+        self.fresh = False
+        with told_plainly(path):
+            if path == ":memory:" or write:
+                self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
+            else:
+                if not Path(path).exists():
+                    raise BadParameter(f"{path}: there is no such store; check the path")
+                uri = Path(path).absolute().as_uri() + "?mode=ro"
+                self.db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
+        try:
+            with told_plainly(path):
+                self._set_up(write)
+        except BaseException:
+            self.db.close()
+            raise
+
+    def _set_up(self, write: bool) -> None:
+        (application,) = self.db.execute("PRAGMA application_id").fetchone()
+        (version,) = self.db.execute("PRAGMA user_version").fetchone()
+        (tables,) = self.db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if (tables or application) and application != APPLICATION:
+            raise StoreCorrupt(f"{self.path} is another program's database; give the store a file of its own")
+        if version > SCHEMA:
+            raise StoreCorrupt(
+                f"{self.path} is of schema {version}, this version reads up to {SCHEMA}; use the version that wrote it"
+            )
+        if not write:
+            if version < SCHEMA and not tables:
+                raise StoreCorrupt(f"{self.path} holds no run")
+            return
+        if not tables:
+            self.db.execute(f"PRAGMA page_size = {_PAGE}")
+        self.db.execute("PRAGMA journal_mode = WAL")
+        self.db.execute("PRAGMA synchronous = FULL")
+        self.db.execute("PRAGMA secure_delete = ON")
+        self.db.execute("PRAGMA trusted_schema = OFF")
+        if not tables:
+            self.db.execute("BEGIN IMMEDIATE")
+            for statement in _TABLES.strip().split(";\n"):
+                self.db.execute(statement)
+            self.db.execute(f"PRAGMA application_id = {APPLICATION}")
+            self.db.execute(f"PRAGMA user_version = {SCHEMA}")
+            self.db.execute("COMMIT")
+        for at in range(version, SCHEMA) if tables else ():
+            self._migrate(at)
+
+    def _migrate(self, version: int) -> None:
+        if version not in MIGRATIONS:
+            raise StoreCorrupt(f"{self.path} is of schema {version}, which no version ever wrote")
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            MIGRATIONS[version](self.db)
+            self.db.execute(f"PRAGMA user_version = {version + 1}")
+            self.db.execute("COMMIT")
+        except BaseException:
+            self.db.execute("ROLLBACK")
+            raise
+
+    # -- small facts ----------------------------------------------------------------
+
+    def put(self, name: str, value: Any) -> None:
+        """Write a small fact, with its checksum. Within a transaction."""
+        text = json.dumps(value, separators=(",", ":")).encode()
+        self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (name, text, checksum(name, text)))
+
+    def get(self, name: str) -> Any:
+        """A small fact, or None."""
+        with told_plainly(self.path):
+            found = self.db.execute("SELECT value, sum FROM meta WHERE name = ?", (name,)).fetchone()
+        if found is None:
+            return None
+        if not isinstance(found[0], bytes) or checksum(name, found[0]) != found[1]:
+            raise StoreCorrupt(
+                f"{self.path}: {name!r} fails its checksum: the file is damaged; restore the newest copy"
+            )
+        return json.loads(found[0])
+
+    @property
+    def progress(self) -> Progress:
+        """How far the run has come."""
+        found = self.get("progress")
+        return Progress() if found is None else Progress(*found)
+
+    def run(self) -> dict[str, Any]:
+        """What is known of the run in public.
+
+        Raises
+        ------
+        BadParameter
+            If there is none.
+        """
+        found = self.get("run")
+        if found is None:
+            raise BadParameter(f"{self.path} holds no run yet; begin one with Stream(..., store=store)")
+        return dict(found)
+
+    # -- releases -------------------------------------------------------------------
+
+    def releases(self, after: int = 0) -> Iterator[bytes]:
+        """Records of the releases, in order, each checked.
+
+        Raises
+        ------
+        StoreCorrupt
+            If one is damaged, or one is missing.
+        """
+        promised, seen = self.progress, 0
+        with told_plainly(self.path):
+            found = self.db.execute(
+                "SELECT t, record, sum FROM releases WHERE t > ? AND t <= ? ORDER BY t", (after, promised.rows)
+            )
+            for t, record, total in found:
+                if not isinstance(record, bytes) or checksum(str(t), record) != total:
+                    raise StoreCorrupt(
+                        f"{self.path}: the release at row {t} fails its checksum; restore the newest copy"
+                    )
+                seen += 1
+                yield record
+        if not after and seen != promised.releases:
+            raise StoreCorrupt(f"{self.path}: {seen} of {promised.releases} releases found; restore the newest copy")
+
+    def release(self, t: int) -> bytes | None:
+        """The record of the release at row t, or None."""
+        with told_plainly(self.path):
+            found = self.db.execute("SELECT record, sum FROM releases WHERE t = ?", (t,)).fetchone()
+        if found is None:
+            return None
+        if not isinstance(found[0], bytes) or checksum(str(t), found[0]) != found[1]:
+            raise StoreCorrupt(f"{self.path}: the release at row {t} fails its checksum; restore the newest copy")
+        return bytes(found[0])
+
+    def close(self) -> None:
+        """Close the file."""
+        with told_plainly(self.path):
+            self.db.close()
+
+
+def checksum(name: str, data: bytes) -> bytes:
+    """Of a record under its name."""
+    return blake2b(data, digest_size=16, person=b"streampca record", salt=name.encode()[:16]).digest()

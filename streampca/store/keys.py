@@ -1,0 +1,146 @@
+"""The key of a run, in a file of its own, and what is sealed with it.
+
+The key file is as secret as the rows. Everything in a store that depends on
+raw rows is sealed with a key derived from it (AES-256-GCM, a fresh random
+nonce each time), so the database alone shows configuration, progress and
+releases, and a changed bit of a sealed record never goes unnoticed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from streampca.errors import StoreCorrupt, WrongKey
+from streampca.store.files import write_new
+
+_FORMAT = "streampca key 1"
+_NONCE = 12
+#: Cost of one guess of a passphrase: 128 MiB of memory, some 0.4 s.
+_SCRYPT = {"n": 2**17, "r": 8, "p": 1}
+
+
+@dataclass(frozen=True, repr=False)
+class RunKey:
+    """The key of one run. As secret as the rows.
+
+    Attributes
+    ----------
+    run : lineage id of the run it belongs to.
+    key : 32 bytes.
+    seeded : True if the key comes from a seed.
+    """
+
+    run: str
+    key: bytes
+    seeded: bool
+
+    def derive(self, purpose: bytes) -> bytes:
+        """An independent key for another purpose."""
+        return blake2b(self.run.encode(), key=self.key, digest_size=32, person=purpose).digest()
+
+    def check(self) -> str:
+        """A public value that only this key gives."""
+        return blake2b(self.derive(b"streampca check"), digest_size=16).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"RunKey(run={self.run!r})"
+
+
+class Seal:
+    """Seals records, and opens them."""
+
+    def __init__(self, key: RunKey) -> None:
+        self._cipher = AESGCM(key.derive(b"streampca seal"))
+        self._run = key.run.encode()
+
+    def close(self, kind: str, number: int, data: bytes) -> bytes:
+        """Seal a record under its kind and number, so that it cannot stand in for another."""
+        nonce = secrets.token_bytes(_NONCE)
+        return nonce + self._cipher.encrypt(nonce, data, self._label(kind, number))
+
+    def open(self, kind: str, number: int, sealed: bytes) -> bytes:
+        """Open a record.
+
+        Raises
+        ------
+        StoreCorrupt
+            If a bit of it changed, or it is another record.
+        """
+        try:
+            return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], self._label(kind, number))
+        except (InvalidTag, ValueError):
+            raise StoreCorrupt(
+                f"the {kind} of row {number} fails its checksum: the file is damaged; restore the newest copy"
+            ) from None
+
+    def _label(self, kind: str, number: int) -> bytes:
+        return b"%s|%s|%d" % (self._run, kind.encode(), number)
+
+
+def write_key(path: Path, key: RunKey, passphrase: str | None) -> None:
+    """Write a new key file, mode 0600, durably; never over another one."""
+    head: dict[str, object] = {"format": _FORMAT, "run": key.run, "seeded": key.seeded}
+    if passphrase is None:
+        head["key"] = key.key.hex()
+    else:
+        salt = secrets.token_bytes(16)
+        nonce = secrets.token_bytes(_NONCE)
+        sealed = nonce + AESGCM(_stretched(passphrase, salt, **_SCRYPT)).encrypt(nonce, key.key, key.run.encode())
+        head |= {"salt": salt.hex(), "scrypt": _SCRYPT, "sealed": sealed.hex()}
+    text = json.dumps(head)
+    write_new(path, (text + "\n" + _sum(text) + "\n").encode(), mode=0o600)
+
+
+def read_key(path: Path, passphrase: str | None) -> RunKey:
+    """Read a key file.
+
+    Raises
+    ------
+    WrongKey
+        If it is missing, unsafe, damaged, or the passphrase is wrong.
+    """
+    try:
+        if os.stat(path).st_mode & 0o077:
+            raise WrongKey(f"{path} can be read by others than its owner; chmod 600 it, and treat the key as known")
+        text, _, rest = path.read_text(encoding="ascii").partition("\n")
+    except FileNotFoundError:
+        raise WrongKey(f"{path} is missing; put the key file of this run back, or pass key_file=") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise WrongKey(f"{path} cannot be read ({problem})") from None
+    try:
+        if rest.strip() != _sum(text):
+            raise ValueError
+        head = json.loads(text)
+        if head["format"] != _FORMAT:
+            raise ValueError
+        if "key" in head:
+            return RunKey(head["run"], bytes.fromhex(head["key"]), bool(head["seeded"]))
+        if passphrase is None:
+            raise WrongKey(f"{path} is protected; pass passphrase=")
+        sealed, salt = bytes.fromhex(head["sealed"]), bytes.fromhex(head["salt"])
+        stretched = _stretched(passphrase, salt, **{k: int(head["scrypt"][k]) for k in ("n", "r", "p")})
+        key = AESGCM(stretched).decrypt(sealed[:_NONCE], sealed[_NONCE:], head["run"].encode())
+        return RunKey(head["run"], key, bool(head["seeded"]))
+    except InvalidTag:
+        raise WrongKey(f"the passphrase does not open {path}") from None
+    except (ValueError, KeyError, TypeError):
+        raise WrongKey(f"{path} is damaged or not a key file; put the key file of this run back") from None
+
+
+def _stretched(passphrase: str, salt: bytes, *, n: int, r: int, p: int) -> bytes:
+    if n > 2**20 or r > 32 or p > 16:
+        raise ValueError("the cost is beyond what is ever written")
+    return Scrypt(salt=salt, length=32, n=n, r=r, p=p).derive(passphrase.encode())
+
+
+def _sum(text: str) -> str:
+    return blake2b(text.encode(), digest_size=16, person=b"streampca keyfil").hexdigest()

@@ -1,0 +1,56 @@
+"""Releases as records: every bit of them, in a fraction of the time and space of JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import StoreCorrupt
+from streampca.privacy.guarantee import Guarantee
+from streampca.release import Release
+from streampca.store.codec import decode, encode
+
+
+def release_record(release: Release, features: tuple[str, ...] | None) -> bytes:
+    """A release as bytes. ``features``, the stream's own, are left out."""
+    same = release.features == features
+    return encode(
+        {
+            "t": release.t,
+            "n_components": release.n_components,
+            "guarantee": release.guarantee.to_dict(),
+            "row_norm": release.row_norm,
+            "own_features": None if same or release.features is None else list(release.features),
+            "named": same,
+            "details": release.details,
+            "gram": release._packed,
+            "basis": release._basis,
+            "values": release._values,
+            "noise_std": release._noise_std,
+        }
+    )
+
+
+def release_of(record: bytes, features: tuple[str, ...] | None) -> Release:
+    """Inverse of `release_record`, bit for bit."""
+    fields = decode(record)
+    try:
+        return Release(
+            t=fields["t"],
+            n_components=fields["n_components"],
+            guarantee=Guarantee.from_dict(fields["guarantee"]),
+            packed_gram=_array(fields["gram"]),
+            basis=_array(fields["basis"]),
+            eigenvalues=_array(fields["values"]),
+            noise_std=fields["noise_std"],
+            row_norm=fields["row_norm"],
+            features=features if fields["named"] else fields["own_features"],
+            details=fields["details"],
+        )
+    except (KeyError, TypeError, ValueError) as problem:
+        raise StoreCorrupt(f"a release in the store cannot be read ({problem}); restore the newest copy") from problem
+
+
+def _array(value: Any) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    return None if value is None else np.asarray(value, dtype=np.float64)
