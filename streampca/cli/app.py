@@ -238,3 +238,8 @@ app.command(
     "streampca.cli.plan:plan",
     help="Predict noise, error and regret of everything that applies; recommend one.",
 )
+app.command(
+    "streampca.cli.ledger:app",
+    name="ledger",
+    help="Privacy budgets of data sets, and what was spent of them.",
+)

@@ -63,7 +63,7 @@ def audit(
     if bugs:
         print(f"\n{'planted bug':<48} {'in':<38} {'claim':>8} {'at least':>9}  verdict")
         for bug, case in bugs_of(cases):
-            found = run_case(case, round(BUG_SHARE * runs), confidence, seed, bug)
+            found = run_case(case, max(600, round(BUG_SHARE * runs)), confidence, seed, bug)
             failed += found.holds
             verdict = "MISSED" if found.holds else "caught"
             print(f"{bug.name:<48} {case.name:<38} {found.claim:8.4f} {found.bound:9.4f}  {verdict}", flush=True)

@@ -1,5 +1,1 @@
-"""Durable runs: see `streampca.store.store`."""
-
-from streampca.store.store import Store
-
-__all__ = ["Store"]
+"""Durable things: runs and ledgers."""

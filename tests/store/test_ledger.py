@@ -1,0 +1,176 @@
+"""The ledger: debits before the first row, refusals before anything changes, all of it on the disk."""
+
+import sqlite3
+import threading
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.cli import main
+from streampca.errors import BadParameter, BadRow, BudgetExhausted, HorizonReached, StoreCorrupt, StoreUnwritable
+from streampca.privacy.accounting import Event, epsilon_of
+from streampca.store.ledger import Ledger
+
+ROWS = np.eye(3)
+
+
+def fpl(epsilon=1.0, **options):
+    return sp.PrivateFPL(n_components=1, epsilon=epsilon, delta=1e-6, horizon=3, **options)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with Ledger(tmp_path / "ledger.db") as made:
+        made.set_budget("patients", sp.Budget(2.0, 1e-6))
+        yield made
+
+
+def spent(ledger):
+    return ledger.balance("patients").spent
+
+
+def test_a_stream_is_booked_before_its_first_row(ledger):
+    stream = sp.Stream(fpl(n_features=3), ledger=ledger.account("patients"))
+    assert spent(ledger) == 0.0
+    stream.push(ROWS[0])
+    assert spent(ledger) == pytest.approx(1.0)
+    stream.push_many(ROWS[1:])
+    assert len(ledger.balance("patients").entries) == 1
+
+
+@pytest.mark.parametrize("feed", ["push", "push_many", "run"])
+@pytest.mark.parametrize("n_features", [None, 3])
+def test_refusal_before_anything_changes(ledger, feed, n_features):
+    ledger.debit("patients", fpl(1.9))
+    before = ledger.balance("patients")
+    stream = sp.Stream(fpl(1.0, n_features=n_features), ledger=ledger.account("patients"))
+    with pytest.raises(BudgetExhausted, match=r"data set 'patients' has spent epsilon=1.9 of 2 at delta=1e-06"):
+        {"push": lambda: stream.push(ROWS[0]), "push_many": lambda: stream.push_many(ROWS)}.get(
+            feed, lambda: list(stream.run(ROWS))
+        )()
+    assert ledger.balance("patients") == before
+    assert stream.t == 0
+    assert stream.release is None
+    if n_features is None:
+        with pytest.raises(BadParameter, match="not known yet"):
+            _ = stream.subspace
+    with pytest.raises(BudgetExhausted):  # and again, not only once
+        stream.push(ROWS[0])
+
+
+def test_refused_rows_cost_nothing(ledger):
+    stream = sp.Stream(fpl(n_features=3), ledger=ledger.account("patients"))
+    with pytest.raises(BadRow):
+        stream.push([1.0, np.nan, 0.0])
+    with pytest.raises(HorizonReached):
+        stream.push_many(np.zeros((4, 3)))
+    assert spent(ledger) == 0.0
+    assert stream.t == 0
+
+
+def test_streams_over_the_same_rows_compose_exactly(ledger):
+    for epsilon in (0.5, 0.7, 0.9):
+        sp.Stream(fpl(epsilon), ledger=ledger.account("patients")).push(ROWS[0])
+    events = [Event.of(fpl(epsilon)) for epsilon in (0.5, 0.7, 0.9)]
+    assert spent(ledger) == epsilon_of(events, 1e-6)
+    assert spent(ledger) < 2.0 < 0.5 + 0.7 + 0.9  # the sum of epsilons would have been refused
+
+
+def test_a_budget_can_be_spent_to_the_end_and_no_further(ledger):
+    ledger.debit("patients", fpl(2.0))
+    assert spent(ledger) == pytest.approx(2.0, rel=1e-12)
+    with pytest.raises(BudgetExhausted):
+        ledger.debit("patients", fpl(0.01))
+
+
+def test_it_is_on_the_disk(tmp_path, ledger):
+    ledger.debit("patients", fpl(1.5), run="first")
+    with Ledger(tmp_path / "ledger.db") as again:
+        balance = again.balance("patients")
+        assert balance == ledger.balance("patients")
+        assert balance.entries[0].run == "first"
+        with pytest.raises(BudgetExhausted):
+            again.debit("patients", fpl(1.5))
+
+
+def test_a_named_run_is_booked_once(ledger):
+    account = ledger.account("patients", run="nightly")
+    for _ in range(3):
+        sp.Stream(fpl(1.5), ledger=account).push(ROWS[0])
+    assert len(ledger.balance("patients").entries) == 1
+    with pytest.raises(BadParameter, match="run='nightly' was debited for something else"):
+        ledger.debit("patients", fpl(0.5), run="nightly")
+
+
+def test_two_at_once_cannot_both_have_the_rest(tmp_path, ledger):
+    outcomes, start = [], threading.Barrier(4)
+
+    def spend():
+        with Ledger(tmp_path / "ledger.db") as mine:
+            start.wait()
+            try:
+                mine.debit("patients", fpl(1.5))
+                outcomes.append("booked")
+            except BudgetExhausted:
+                outcomes.append("refused")
+
+    threads = [threading.Thread(target=spend) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["booked", "refused", "refused", "refused"]
+
+
+def test_no_budget_covers_no_guarantee(ledger):
+    leader = sp.PerturbedLeader(n_components=1, epsilon=1.0, delta=1e-6)
+    with pytest.raises(BudgetExhausted, match="no guarantee"):
+        sp.Stream(leader, ledger=ledger.account("patients")).push(ROWS[0])
+
+
+def test_budgets_are_set_once(ledger):
+    ledger.set_budget("patients", sp.Budget(2.0, 1e-6))
+    with pytest.raises(BadParameter, match="budgets are set once"):
+        ledger.set_budget("patients", sp.Budget(3.0, 1e-6))
+    with pytest.raises(BadParameter, match="'flights' has no budget"):
+        ledger.debit("flights", fpl())
+    with pytest.raises(BadParameter, match="calibrate it for the same"):
+        ledger.debit("patients", fpl(adjacency="replace"))
+
+
+def test_damage_and_other_files_are_told(tmp_path, ledger):
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as db:
+        db.execute("CREATE TABLE things (x)")
+    with pytest.raises(StoreCorrupt, match="another program's database"):
+        Ledger(other)
+    text = tmp_path / "ledger.txt"
+    text.write_text("epsilon = 1\n" * 100)
+    with pytest.raises(StoreCorrupt):
+        Ledger(text)
+    with pytest.raises(StoreUnwritable):
+        Ledger(tmp_path / "nowhere" / "ledger.db")
+    ledger.debit("patients", fpl(0.5))
+    with sqlite3.connect(tmp_path / "ledger.db") as db:
+        db.execute("UPDATE entries SET event = 'mu'")
+    with pytest.raises(StoreCorrupt, match="cannot be read"):
+        ledger.balance("patients")
+
+
+def test_command_line(tmp_path, capsys):
+    file = str(tmp_path / "l.db")
+    assert main(["ledger", "show", file]) == 2
+    assert "there is no such ledger" in capsys.readouterr().err
+    assert main(["ledger", "budget", file, "patients", "--epsilon", "2", "--delta", "1e-6"]) == 0
+    with Ledger(file) as made:
+        made.debit("patients", fpl(1.5), run="nightly")
+    capsys.readouterr()
+    assert main(["ledger", "show", file]) == 0
+    shown = capsys.readouterr().out
+    assert "patients" in shown
+    assert "1.5" in shown
+    assert "nightly" in shown
+    assert main(["ledger", "show", file, "nobody"]) == 2
+    assert main(["ledger", "budget", file, "patients", "--epsilon", "3", "--delta", "1e-6"]) == 2
+    assert "budgets are set once" in capsys.readouterr().err
