@@ -1,1 +1,5 @@
-"""Durable things: runs and ledgers."""
+"""Durable runs: see `streampca.store.store`."""
+
+from streampca.store.store import Store
+
+__all__ = ["Store"]
