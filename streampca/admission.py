@@ -144,7 +144,7 @@ class Admission:
         """
         try:
             values = self._vector(row, number)
-            if not values.dot(values) < math.inf and not np.isfinite(values).all():
+            if not np.vdot(values, values) < math.inf and not np.isfinite(values).all():
                 self.block(values[None, :], number)  # says which value it is
         except BadRow:
             if self.on_bad_row == "raise":
@@ -242,9 +242,11 @@ class Admission:
         return onto_ball(longer * math.sqrt(0.5))
 
     def _scaled(self, rows: FloatArray) -> FloatArray:
+        if self.bounds is None and self.row_norm == 1.0:
+            return rows
         with np.errstate(over="ignore"):
             if self.bounds is None:
-                return rows if self.row_norm == 1.0 else np.clip(rows * self._factor, -_LARGE, _LARGE)
+                return np.clip(rows * self._factor, -_LARGE, _LARGE)
             scaled: FloatArray = np.clip((rows - self._middle) * self._factor, -1.0, 1.0)
         scaled *= 1.0 / math.sqrt(rows.shape[1])
         return scaled

@@ -141,6 +141,14 @@ def test_a_bad_row_changes_nothing(bad: object, before: int) -> None:
     assert unchanged(stream) == unchanged(clean)
 
 
+def test_huge_rows_are_scaled_whenever_they_come() -> None:
+    stream = sp.Stream(fpl(n_components=1), seed=0)
+    for _ in range(3):
+        stream.push([1e200, 1e308])
+        stream.push(np.array([1e-320, -1e308]))
+    assert stream.regret.exact_gram().trace() == pytest.approx(6.0, abs=1e-4)
+
+
 def test_bad_rows_may_be_absorbed_as_zero_rows() -> None:
     rows = some_rows(8)
     spoiled, zeroed = rows.tolist(), rows.copy()

@@ -42,9 +42,8 @@ def onto_ball(rows: FloatArray) -> FloatArray:
     admitted come back unchanged.
     """
     rows = np.ascontiguousarray(rows, dtype=np.float64)
-    with np.errstate(over="ignore"):
-        squares = np.einsum("ij,ij->i", rows, rows)
-    if not squares.max(initial=0.0) <= 1.0:
+    squares = np.einsum("ij,ij->i", rows, rows)  # inf for rows beyond 1e154, without a warning
+    if not (squares[0] if squares.size == 1 else squares.max(initial=0.0)) <= 1.0:
         rows = _shortened(rows, squares > 1.0)
     snapped: FloatArray = np.trunc(rows * 2.0**BITS)
     snapped *= STEP

@@ -60,7 +60,7 @@ def pack_entries(matrix: FloatArray) -> FloatArray:
 
 def unpack_entries(packed: FloatArray, n_features: int) -> FloatArray:
     """Inverse of `pack_entries`: the full symmetric (d, d) matrix."""
-    matrix: FloatArray = packed[mirror(n_features)]
+    matrix: FloatArray = packed.take(mirror(n_features))
     return matrix
 
 

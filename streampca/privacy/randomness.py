@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import math
 import secrets
+import struct
+from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import pairwise
 
@@ -55,7 +57,8 @@ _EDGES, _DENSITY = _ziggurat()
 _SCALE = np.array([sign * x * _TO_UNIT for sign in (1.0, -1.0) for x in _EDGES[:-1]])
 _INSIDE = np.array([int(b / a * 2**_UNIT_BITS) for a, b in pairwise(_EDGES)] * 2)
 _FIELD = 2**_FIELD_BITS - 1
-_EIGHT = bytes(8)
+_FEW = struct.Struct("<16Q")
+_FEW_ZEROS = bytes(_FEW.size)
 _PIECE = 8192  # long draws are made in pieces that fit the cache
 
 
@@ -147,40 +150,46 @@ class NoiseStream:
         integer = (words >> _FIELD_BITS).view(np.int64)
         values: FloatArray = integer * _SCALE.take(field)
         outside = (integer >= _INSIDE.take(field)).nonzero()[0]
-        for i, its_field, value in zip(
-            outside.tolist(), field[outside].tolist(), values[outside].tolist(), strict=True
-        ):
-            values[i] = self._settled(its_field, value)
+        if outside.size:
+            more = self._one_by_one()
+            for i, its_field, value in zip(
+                outside.tolist(), field[outside].tolist(), values[outside].tolist(), strict=True
+            ):
+                values[i] = _settled(its_field, value, more)
         return values
 
-    def _settled(self, field: int, value: float) -> float:
-        """Finish a draw that left its rectangle (one in 1300): the wedge test, a redraw, or the tail."""
+    def _one_by_one(self) -> Iterator[int]:
+        """The next words, drawn a few at a time."""
         while True:
-            layer = field & (_LAYERS - 1)
-            if layer == 0:
-                return math.copysign(self._tail(), value)
-            bar = _DENSITY[layer] + self._one() * (_DENSITY[layer + 1] - _DENSITY[layer])
-            if bar < math.exp(-0.5 * value * value):
-                return value
-            word = self.word()
-            field, integer = word & _FIELD, word >> _FIELD_BITS
-            value = integer * float(_SCALE[field])
-            if integer < _INSIDE[field]:
-                return value
+            yield from _FEW.unpack(self._cipher.update(_FEW_ZEROS))
 
-    def _tail(self) -> float:
-        """A normal given that it is above _R (Marsaglia 1964)."""
-        while True:
-            beyond = -math.log(self._one()) / _R
-            if -2.0 * math.log(self._one()) > beyond * beyond:
-                return _R + beyond
 
-    def _one(self) -> float:
-        return ((self.word() >> 11) + 0.5) * 2.0**-53
+def _settled(field: int, value: float, more: Iterator[int]) -> float:
+    """Finish a draw that left its rectangle (one in 1300): the wedge test, a redraw, or the tail."""
+    while True:
+        layer = field & (_LAYERS - 1)
+        if layer == 0:
+            return math.copysign(_tail(more), value)
+        bar = _DENSITY[layer] + _unit(next(more)) * (_DENSITY[layer + 1] - _DENSITY[layer])
+        if bar < math.exp(-0.5 * value * value):
+            return value
+        word = next(more)
+        field, integer = word & _FIELD, word >> _FIELD_BITS
+        value = integer * float(_SCALE[field])
+        if integer < _INSIDE[field]:
+            return value
 
-    def word(self) -> int:
-        """The next word after those of the latest draw, as an integer."""
-        return int.from_bytes(self._cipher.update(_EIGHT), "little")
+
+def _tail(more: Iterator[int]) -> float:
+    """A normal given that it is above _R (Marsaglia 1964)."""
+    while True:
+        beyond = -math.log(_unit(next(more))) / _R
+        if -2.0 * math.log(_unit(next(more))) > beyond * beyond:
+            return _R + beyond
+
+
+def _unit(word: int) -> float:
+    return ((word >> 11) + 0.5) * 2.0**-53
 
 
 def _open_uniform(words: npt.NDArray[np.uint64]) -> FloatArray:
