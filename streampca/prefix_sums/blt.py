@@ -14,6 +14,7 @@ from streampca.prefix_sums.buffered_noise import BufferedNoise, ConstantNoise
 from streampca.prefix_sums.buffers import INFLATION, Buffers
 from streampca.prefix_sums.fitting import fit_buffers
 from streampca.prefix_sums.spread import Spread, spread_of
+from streampca.prefix_sums.spread_panels import PanelSpread
 from streampca.privacy.randomness import NoiseStream
 
 #: Constants that minimise the worst ratio of std(t) to (0.846 + ln(t)/pi) over 2**8 <= t <= 2**32.
@@ -68,11 +69,11 @@ class GeometricBLT(PrefixSum):
         return np.sqrt(self.buffers.column_square(left) * INFLATION)
 
     @cached_property
-    def _spread(self) -> Spread:
+    def _spread(self) -> Spread | PanelSpread:
         return spread_of(self.horizon)
 
     def std(self, n: int) -> float:
-        """Exact sd of the noise in the sum of the first n inputs."""
+        """Sd of the noise in the sum of the first n inputs: exact, or to 5e-6 for horizons over 2**20."""
         self._check(n)
         return self.unit * self._spread.std(n)
 

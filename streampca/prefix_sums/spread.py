@@ -15,14 +15,17 @@ from scipy.linalg import lapack
 from streampca.linalg.types import FloatArray
 from streampca.prefix_sums.buffers import INFLATION
 from streampca.prefix_sums.fitting import fit_buffers
+from streampca.prefix_sums.spread_panels import PanelSpread
 
 _CHUNK = 2**13
+#: The longest horizon that is scanned step by step.
+LONGEST = 2**20
 
 
 @lru_cache(maxsize=32)
-def spread_of(horizon: int) -> Spread:
+def spread_of(horizon: int) -> Spread | PanelSpread:
     """The spread of the geometric BLT of a horizon, shared by all who ask."""
-    return Spread(horizon)
+    return Spread(horizon) if horizon <= LONGEST else PanelSpread(fit_buffers(horizon), horizon)
 
 
 class Spread:
@@ -30,10 +33,17 @@ class Spread:
 
     def __init__(self, horizon: int) -> None:
         self._horizon = horizon
-        self._buffers = fit_buffers(horizon)
+        self._buffers = blt = fit_buffers(horizon)
         # Per chunk, before its first step: Cov(total, r_i) and Var(total).
-        self._starts: list[tuple[FloatArray, float]] = [(np.zeros(self._buffers.count), 0.0)]
+        self._starts: list[tuple[FloatArray, float]] = [(np.zeros(blt.count), 0.0)]
         self._chunk = (-1, np.empty(0))
+        # Decays of all pairs of buffers within a chunk: later chunks only rescale them.
+        size = np.arange(min(_CHUNK, horizon), dtype=np.float64)
+        log_theta = np.log1p(-blt.a)
+        self._log_pairs = (log_theta[:, None] + log_theta).ravel()
+        self._log_pairs_hat = (blt.log_theta_hat[:, None] + blt.log_theta_hat).ravel()
+        self._decay = np.exp(self._log_pairs[:, None] * size)
+        self._decay_hat = np.exp(self._log_pairs_hat[:, None] * size)
 
     def std(self, n: int) -> float:
         """Sd of the noise of sum n."""
@@ -60,14 +70,19 @@ class Spread:
         omega^_i q_i and q_i = Cov(N, r_i) obeys q_i <- theta^_i q_i + s (1 + theta^_i Cov(y, r_i)).
         """
         blt = self._buffers
-        t = np.arange(index * _CHUNK + 1.0, min((index + 1) * _CHUNK, self._horizon) + 1.0)
-        scale = np.sqrt(blt.column_square(self._horizon - t + 1.0) * INFLATION)
-        log_pairs = blt.log_theta_hat[:, None] + blt.log_theta_hat
-        cov_yr = np.stack(
-            [-np.expm1((t[:, None] - 1.0) * log_pairs[i]) @ (blt.omega_hat / blt.gaps_hat[i]) for i in range(blt.count)]
-        )
+        first, last = index * _CHUNK + 1, min((index + 1) * _CHUNK, self._horizon)
+        count = last - first + 1
+        # S(T - t + 1) falls from S(T - first + 1): read the decays backwards from the chunk's last step.
+        gaps = blt.a[:, None] + blt.a - blt.a[:, None] * blt.a
+        weights = (blt.omega[:, None] * blt.omega / gaps).ravel()
+        faded = (weights * np.exp((self._horizon - last) * self._log_pairs)) @ self._decay[:, :count]
+        scale = np.sqrt((1.0 + weights.sum() - faded[::-1]) * INFLATION)
+        shares = blt.omega_hat / blt.gaps_hat  # [i, j]
+        gone = (shares.ravel() * np.exp((first - 1.0) * self._log_pairs_hat)).reshape(blt.count, -1)
+        decays = self._decay_hat[:, :count].reshape(blt.count, blt.count, count)
+        cov_yr = np.stack([shares[i].sum() - gone[i] @ decays[i] for i in range(blt.count)])
         before, variance = self._starts[index]
-        cov_ny, after = np.zeros(t.size), np.empty(blt.count)
+        cov_ny, after = np.zeros(count), np.empty(blt.count)
         for i in range(blt.count):
             decay = 1.0 - blt.a_hat[i]
             gain = scale * (1.0 + decay * cov_yr[i])
@@ -81,6 +96,6 @@ class Spread:
             after[i] = q[-1]
         var_y = 1.0 + blt.omega_hat @ cov_yr
         variances = variance + np.cumsum(scale * (2.0 * cov_ny + scale * var_y))
-        if len(self._starts) == index + 1 and t[-1] < self._horizon:
+        if len(self._starts) == index + 1 and last < self._horizon:
             self._starts.append((after, float(variances[-1])))
         self._chunk = (index, variances)

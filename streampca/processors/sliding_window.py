@@ -176,6 +176,11 @@ class SlidingWindowPCA(Processor):
         for name in ("checkpoint_every", "sketch_rank"):
             if getattr(self, name) is not None and self.method != "histogram":
                 raise BadParameter(f"{name}={getattr(self, name)!r} is for method='histogram' only; leave it out")
+        if self.method != "once" and self.window < self.release_every:
+            raise BadParameter(
+                f"window={self.window} must be at least release_every={self.release_every}: "
+                "otherwise rows leave before they are released"
+            )
         if self.method in ("ring", "forgetting") and self.window % self.release_every:
             raise BadParameter(
                 f"window={self.window} must be a multiple of release_every={self.release_every} with "

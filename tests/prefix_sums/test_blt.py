@@ -11,6 +11,8 @@ import pytest
 from streampca.prefix_sums.blt import ANYTIME, AnytimeBLT, GeometricBLT
 from streampca.prefix_sums.buffers import Buffers
 from streampca.prefix_sums.fitting import fit_buffers, simplex_search
+from streampca.prefix_sums.spread import Spread
+from streampca.prefix_sums.spread_panels import PanelSpread
 from streampca.privacy.randomness import Randomness
 
 
@@ -125,6 +127,22 @@ def test_std_has_no_seam_between_chunks(horizon):
     assert mechanism.std(8193) == stds[8192]
     steps = np.diff(stds[8000:8400])
     assert np.abs(np.diff(steps)).max() < 1e-6
+
+
+@pytest.mark.parametrize("horizon", [700, 2**14, 2**17])
+def test_std_on_panels_is_the_scanned_one(horizon):
+    panels = PanelSpread(fit_buffers(horizon), horizon)
+    np.testing.assert_allclose(panels.stds(horizon), Spread(horizon).stds(horizon), rtol=5e-6)
+
+
+def test_std_of_a_long_horizon_is_quick_and_as_published():
+    before = time.process_time()
+    mechanism = GeometricBLT(2**30, mu=1.0)
+    stds = [mechanism.std(2**i) for i in range(31)]
+    assert time.process_time() - before < 20.0  # about 1 s
+    assert (np.diff(stds[:29]) > 0.0).all()
+    assert max(stds) == pytest.approx(7.51, rel=0.01)
+    assert GeometricBLT(2**20 + 1, mu=1.0).std(2**19) == pytest.approx(GeometricBLT(2**20, mu=1.0).std(2**19), rel=1e-5)
 
 
 def test_noise_is_vectorised_over_coordinates():

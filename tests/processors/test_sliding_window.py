@@ -264,6 +264,7 @@ def test_what_may_be_read_off():
         ({"eta": "x"}, "eta='x'"),
         ({"overhang": 0.0}, "overhang=0.0"),
         ({"failure_rate": 1.0}, "failure_rate=1.0"),
+        ({"window": 9, "release_every": 10}, "window=9 must be at least release_every=10"),
         ({"method": "ring", "release_every": 3}, "window=40 must be a multiple of release_every=3"),
         ({"method": "ring", "checkpoint_every": 3}, "checkpoint_every=3 is for method='histogram'"),
         ({"release_every": 4, "checkpoint_every": 6}, "checkpoint_every=6 must be a multiple"),
