@@ -237,3 +237,41 @@ def test_memory_has_no_d_by_d_array(method: str, k: int) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < (0.2 if method == "tangent" else 0.5) * d * d * 8
+
+
+@pytest.mark.parametrize("method", ["tangent", "deflation"])
+def test_each_row_reaches_one_mechanism(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What parallel composition needs at run time: no row is handed over twice, and none to two purposes."""
+    horizon = 20_001
+    rows = np.zeros((horizon, 10))
+    rows[:, 0] = np.arange(1, horizon + 1) * 2.0**-20  # every row is another
+    processor = make(10, horizon=horizon, method=method)
+    seen: list[float] = []
+    take = processor._engine.take
+    monkeypatch.setattr(processor._engine, "take", lambda s, r: (seen.extend(r[:, 0]), take(s, r))[1])
+    feed(processor, rows, 777)
+    assert len(seen) == len(set(seen)) == horizon
+
+
+@pytest.mark.parametrize(("adjacency", "factor"), [("zero-out", 1.0), ("replace", 2.0)])
+def test_tangent_noise_is_calibrated_to_the_released_radius(adjacency: str, factor: float) -> None:
+    """The noise that privacy rests on, read off each segment; a planted half of it, or a stale radius, is caught."""
+    processor = make(10, horizon=20_000, n_components=2, adjacency=adjacency)
+    engine, mu, steps = processor._engine, mu_of(EPSILON, DELTA), []
+    close = engine.close
+
+    def spy(segment: Any, at: int) -> None:
+        if segment.purpose == "across":
+            mean = engine._mean  # type: ignore[attr-defined]
+            assert mean.radius == engine._radius  # type: ignore[attr-defined]
+            assert mean.count == segment.rows
+            assert factor * mean.radius <= mean.std * mu <= factor * mean.radius * (1.0 + 1e-6)
+            steps.append(segment.step)
+        elif segment.purpose == "inside":
+            assert engine._inside_std * mu >= math.sqrt(factor)  # type: ignore[attr-defined]
+        close(segment, at)
+
+    engine.close = spy  # type: ignore[method-assign]
+    feed(processor, signal_noise(20_000, 0.05, 1, 10)[0], 4000)
+    assert steps == list(range(len(steps)))
+    assert len(steps) >= 6
