@@ -86,3 +86,17 @@ def test_windows_of_a_window_processor():
 def test_bad_window_is_named():
     with pytest.raises(BadParameter, match="window=0"):
         RegretLog(window=0)
+
+
+def test_restored_continues():
+    x = rows()
+    whole, first, second = (stream(RegretLog(window=W, every=7)) for _ in range(3))
+    whole.push_many(x)
+    first.push_many(x[:117])
+    second.push_many(x[:1])  # started
+    second.processor.restore(first.processor.state())
+    second.regret.restore(first.regret.state())
+    second._release = first.release
+    second.push_many(x[117:])
+    assert second.regret.history == whole.regret.history
+    assert second.regret.now() == whole.regret.now()
