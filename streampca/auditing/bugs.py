@@ -26,6 +26,7 @@ from streampca.privacy.discrete_gaussian import DiscreteGaussian
 from streampca.privacy.randomness import NoiseStream
 from streampca.processors import base as processors_base
 from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.rewards import RewardSum
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,13 @@ def _rewards() -> Iterator[None]:
         return release
 
     with swapped(PrivateFPL, "_absorb", telling):
+        yield
+
+
+@bug("rewards with no noise of their own", "PrivateFPL-regret")
+def _bare_rewards() -> Iterator[None]:
+    noisy = RewardSum.noisy
+    with swapped(RewardSum, "noisy", lambda self, noise, std, n: noisy(self, 0.0, std, n)):
         yield
 
 

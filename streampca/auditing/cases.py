@@ -124,6 +124,7 @@ _leader("PrivateFPL-haar", noise="haar")
 _leader("PrivateFPL-blocks", release_every=2, rows=5, position=2)
 _leader("PrivateFPL-last-row", rows=3, position=-1)
 _leader("PrivateFPL-long-row", rows=2, canary=[2.0])
+_leader("PrivateFPL-regret", publish_regret=True)
 _leader("PrivateFPL-endless", horizon=None, tight=False)
 _leader("PrivateFPL-doubling", regularisation="doubling", tight=False)
 
