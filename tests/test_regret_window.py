@@ -10,6 +10,7 @@ from streampca.linalg.lattice import onto_ball
 from streampca.processors.perturbed_leader import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.regret import RegretLog
+from streampca.store.store import Store
 from streampca.stream import Stream
 
 D, K, W, N = 4, 2, 50, 230
@@ -100,3 +101,35 @@ def test_restored_continues():
     second.push_many(x[117:])
     assert second.regret.history == whole.regret.history
     assert second.regret.now() == whole.regret.now()
+
+
+def test_a_stored_run_resumes_with_its_window(tmp_path):
+    x = rows()
+    whole = stream(RegretLog(window=W, every=7))
+    whole.push_many(2.0 * x)
+    processor = PrivateFPL(n_components=K, epsilon=5.0, delta=1e-6, seed=1)
+    with Store(tmp_path / "run") as store:
+        Stream(processor, regret=RegretLog(window=W, every=7), row_norm=2.0, store=store).push_many(2.0 * x[:117])
+    with Store(tmp_path / "run") as store:
+        resumed = Stream.resume(store)
+        resumed.push_many(2.0 * x[117:])
+        assert resumed.regret.now() == whole.regret.now()
+
+
+@pytest.mark.parametrize("method", ["histogram", "ring", "forgetting"])
+def test_a_stored_window_resumes_bit_for_bit(tmp_path, method):
+    x = rows()
+
+    def made():
+        rank = 1 if method == "histogram" else None
+        return SlidingWindowPCA(
+            window=W, n_components=K, epsilon=5.0, delta=1e-6, method=method, sketch_rank=rank, seed=1
+        )
+
+    whole = Stream(made())
+    expected = [release.gram for release in whole.push_many(x).releases]
+    with Store(tmp_path / "run") as store:
+        got = [release.gram for release in Stream(made(), store=store).push_many(x[:117]).releases]
+    with Store(tmp_path / "run") as store:
+        got += [release.gram for release in Stream.resume(store).push_many(x[117:]).releases]
+    np.testing.assert_array_equal(got, expected)

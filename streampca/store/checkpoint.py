@@ -26,7 +26,7 @@ def config_of(stream: Stream) -> dict[str, Any]:
         "n_features": gate.n_features,
         "on_bad_row": gate.on_bad_row,
         "center": gate.center,
-        "regret": None if log is None else {"every": log.every},
+        "regret": None if log is None else {"every": log.every, "window": log.window},
         "private_regret": None
         if private is None
         else {"confidence": private.confidence, "every": private.every, "rows": private.rows},
@@ -44,7 +44,7 @@ def stream_of(config: dict[str, Any], key: RunKey, kind: type[Stream]) -> Stream
             features=config["features"],
             on_bad_row=config["on_bad_row"],
             center=config["center"],
-            regret=None if log is None else RegretLog(every=log["every"]),
+            regret=None if log is None else RegretLog(every=log["every"], window=log["window"]),
             private_regret=None if private is None else PrivateRegret(**private),
             key=key.key,
         )
