@@ -51,6 +51,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -63,6 +64,7 @@ from streampca.store.config import dump
 from streampca.store.database import SCHEMA, Database, Progress
 from streampca.store.files import Lock, told_plainly
 from streampca.store.keys import RunKey, read_key, write_key
+from streampca.store.ledger import Account, Ledger
 from streampca.store.reading import stored_releases
 from streampca.store.recovery import beside, check_key, check_lineage, need_run, place_of, rebuild
 from streampca.store.schedule import Schedule
@@ -209,8 +211,9 @@ class Store:
                 with told_plainly(self._witness_file):
                     self._witness = WitnessFile(self._witness_file, create=True)
                     self._witness.remember(key.run, 0, "")
+            account = _named(stream, key.run)
             with told_plainly(self.path):
-                self._write_head(database, stream, key, described)
+                self._write_head(database, stream, key, described, account)
             self._key = key
             self._writer = Writer(database, key, self._witness, stream, self._schedule)
         except BaseException:
@@ -238,6 +241,8 @@ class Store:
                     self._witness = WitnessFile(self._witness_file, create=moved)
             check_lineage(database, self._witness, moved=moved)
             stream = rebuild(database, key, kind)
+            if not database.progress.rows:
+                stream._ledger = _payer(database)
             with told_plainly(self.path):
                 database.db.execute("BEGIN IMMEDIATE")
                 database.put("place", place_of(self.path))
@@ -267,7 +272,10 @@ class Store:
             raise BadParameter("the store is not open; begin a run with Stream(store=), or Stream.resume(store)")
         return self._database
 
-    def _write_head(self, database: Database, stream: Stream, key: RunKey, described: str) -> None:
+    def _write_head(
+        self, database: Database, stream: Stream, key: RunKey, described: str, account: Account | None
+    ) -> None:
+        payer = None if account is None else [os.path.abspath(account.ledger.path), account.data_set, account.run]
         database.db.execute("BEGIN IMMEDIATE")
         database.put("run", {
             "run": key.run,
@@ -276,6 +284,7 @@ class Store:
             "schema": SCHEMA,
             "processor": type(stream._processor).__name__,
             "guarantee": stream.guarantee.to_dict(),
+            "account": payer,
         })  # fmt: skip
         database.put("place", place_of(self.path))
         database.put("config", described)
@@ -296,6 +305,24 @@ class Store:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _named(stream: Stream, run: str) -> Account | None:
+    """The account that pays for a stream, under the run's own name, so that a resumed run is not debited twice."""
+    account = stream._ledger
+    if account is None:
+        return None
+    if not isinstance(account, Account):
+        raise BadParameter("a durable stream needs ledger=Ledger(path).account(data_set): a debit that is durable too")
+    if account.run is None:
+        account = stream._ledger = replace(account, run=run)
+    return account
+
+
+def _payer(database: Database) -> Account | None:
+    """Who pays for a run that has no rows yet: the debit comes before the first row, and is made once."""
+    found = database.run()["account"]
+    return None if found is None else Ledger.existing(found[0]).account(found[1], run=found[2])
 
 
 def _last_commit(writer: Writer, *, snapshot: bool = False) -> None:
