@@ -4,32 +4,70 @@ Feed sensitive rows one at a time to a `Stream`; get subspaces that are safe
 to publish, and for the trusted side the regret, live.
 """
 
-from streampca import errors, queries, sources
-from streampca.auditing import audit
-from streampca.mechanisms.approximate_subspace import ApproximateSubspace
-from streampca.mechanisms.exact_subspace import ExactSubspace
-from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.laplace import LaplaceCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.wishart import WishartCovariance
-from streampca.privacy.budget import Budget
-from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import Randomness
-from streampca.private_regret import PrivateRegret
-from streampca.processors.dp_pca import DPPCA
-from streampca.processors.oja import Oja
-from streampca.processors.perturbed_leader import PerturbedLeader, PrivateFPL
-from streampca.processors.private_oja import PrivateOja
-from streampca.processors.sliding_window import SlidingWindowPCA
-from streampca.processors.tumbling import Tumbling
-from streampca.regret import RegretLog, RegretRecord
-from streampca.release import Release, Subspace
-from streampca.rows import RowSource
-from streampca.step import Step, Steps
-from streampca.stream import Stream
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streampca import errors, queries, sources
+    from streampca.auditing import audit
+    from streampca.mechanisms.approximate_subspace import ApproximateSubspace
+    from streampca.mechanisms.exact_subspace import ExactSubspace
+    from streampca.mechanisms.gaussian import GaussianCovariance
+    from streampca.mechanisms.laplace import LaplaceCovariance
+    from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+    from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
+    from streampca.mechanisms.wishart import WishartCovariance
+    from streampca.planning import plan
+    from streampca.privacy.budget import Budget
+    from streampca.privacy.guarantee import Guarantee
+    from streampca.privacy.randomness import Randomness
+    from streampca.private_regret import PrivateRegret
+    from streampca.processors.dp_pca import DPPCA
+    from streampca.processors.oja import Oja
+    from streampca.processors.perturbed_leader import PerturbedLeader, PrivateFPL
+    from streampca.processors.private_oja import PrivateOja
+    from streampca.processors.sliding_window import SlidingWindowPCA
+    from streampca.processors.tumbling import Tumbling
+    from streampca.regret import RegretLog, RegretRecord
+    from streampca.release import Release, Subspace
+    from streampca.rows import RowSource
+    from streampca.step import Step, Steps
+    from streampca.stream import Stream
 
 __version__ = "0.1.0"
+
+# Where each public name lives. They are imported when first used: the command line starts fast.
+_HOME = {
+    "ApproximateSubspace": "mechanisms.approximate_subspace",
+    "Budget": "privacy.budget",
+    "DPPCA": "processors.dp_pca",
+    "ExactSubspace": "mechanisms.exact_subspace",
+    "GaussianCovariance": "mechanisms.gaussian",
+    "Guarantee": "privacy.guarantee",
+    "LaplaceCovariance": "mechanisms.laplace",
+    "MatrixLaplaceCovariance": "mechanisms.matrix_laplace",
+    "Oja": "processors.oja",
+    "PerturbedLeader": "processors.perturbed_leader",
+    "PrivateFPL": "processors.perturbed_leader",
+    "PrivateOja": "processors.private_oja",
+    "PrivateRegret": "private_regret",
+    "Randomness": "privacy.randomness",
+    "RegretLog": "regret",
+    "RegretRecord": "regret",
+    "Release": "release",
+    "RowSource": "rows",
+    "SlidingWindowPCA": "processors.sliding_window",
+    "Step": "step",
+    "Steps": "step",
+    "Stream": "stream",
+    "Subspace": "release",
+    "SubspacePerturbation": "mechanisms.subspace_perturbation",
+    "Tumbling": "processors.tumbling",
+    "WishartCovariance": "mechanisms.wishart",
+    "audit": "auditing",
+    "plan": "planning",
+}
+_MODULES = ("errors", "queries", "sources")
 
 __all__ = [
     "DPPCA",
@@ -60,6 +98,20 @@ __all__ = [
     "WishartCovariance",
     "audit",
     "errors",
+    "plan",
     "queries",
     "sources",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"streampca.{name}")
+    if name in _HOME:
+        value = globals()[name] = getattr(import_module(f"streampca.{_HOME[name]}"), name)
+        return value
+    raise AttributeError(f"module 'streampca' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -59,6 +59,7 @@ _INSIDE = np.array([int(b / a * 2**_UNIT_BITS) for a, b in pairwise(_EDGES)] * 2
 _FIELD = 2**_FIELD_BITS - 1
 _FEW = struct.Struct("<16Q")
 _FEW_ZEROS = bytes(_FEW.size)
+_EIGHT = bytes(8)
 _PIECE = 8192  # long draws are made in pieces that fit the cache
 
 
@@ -157,6 +158,10 @@ class NoiseStream:
             ):
                 values[i] = _settled(its_field, value, more)
         return values
+
+    def word(self) -> int:
+        """The next word after those of the latest draw, as an integer."""
+        return int.from_bytes(self._cipher.update(_EIGHT), "little")
 
     def _one_by_one(self) -> Iterator[int]:
         """The next words, drawn a few at a time."""
