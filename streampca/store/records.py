@@ -12,14 +12,27 @@ from streampca.release import Release
 from streampca.store.codec import decode, encode
 
 
-def release_record(release: Release, features: tuple[str, ...] | None) -> bytes:
+class Promises:
+    """Guarantees as plain values: many releases share one."""
+
+    def __init__(self) -> None:
+        self._latest: tuple[Guarantee, dict[str, Any]] | None = None
+
+    def of(self, guarantee: Guarantee) -> dict[str, Any]:
+        """Plain values of a guarantee."""
+        if self._latest is None or self._latest[0] is not guarantee:
+            self._latest = guarantee, guarantee.to_dict()
+        return self._latest[1]
+
+
+def release_record(release: Release, features: tuple[str, ...] | None, promises: Promises) -> bytes:
     """A release as bytes. ``features``, the stream's own, are left out."""
     same = release.features == features
     return encode(
         {
             "t": release.t,
             "n_components": release.n_components,
-            "guarantee": release.guarantee.to_dict(),
+            "guarantee": promises.of(release.guarantee),
             "row_norm": release.row_norm,
             "own_features": None if same or release.features is None else list(release.features),
             "named": same,

@@ -26,7 +26,7 @@ from streampca.store.codec import encode
 from streampca.store.database import Database, Progress, checksum
 from streampca.store.files import told_plainly
 from streampca.store.keys import RunKey, Seal
-from streampca.store.records import release_record
+from streampca.store.records import Promises, release_record
 from streampca.store.schedule import Schedule
 from streampca.store.witness import Witness
 from streampca.stream import Stream
@@ -197,10 +197,9 @@ class Writer:
         """One transaction: rows or a snapshot, releases, and the new progress."""
         before, db = self._progress, self._database.db
         t = before.rows + batch.count
-        rows = np.concatenate(batch.rows) if batch.rows else None
         digest = before.digest
-        if rows is not None:
-            digest = chained(self._chain, digest, before.rows + 1, rows)
+        if batch.rows:
+            digest = chained(self._chain, digest, before.rows + 1, batch.rows)
         folded = before.snapshot if batch.state is None else t
         progress = Progress(t, before.releases + len(batch.releases), folded, digest)
         statements: list[Callable[[], Any]] = []
@@ -213,13 +212,14 @@ class Writer:
                 lambda: db.execute("DELETE FROM rows"),
                 lambda: db.execute("INSERT INTO snapshot VALUES (?, ?)", (t, sealed)),
             ]
-        elif rows is not None:
-            first = before.rows + 1
+        elif batch.rows:
+            first, rows = before.rows + 1, np.concatenate(batch.rows)
             self._logged += rows.nbytes
             kept = self._seal.close("rows", first, encode({"rows": rows, "bad": batch.bad}))
             statements.append(lambda: db.execute("INSERT INTO rows VALUES (?, ?, ?)", (first, batch.count, kept)))
-        records = [(release.t, release_record(release, self._stream.features)) for release in batch.releases]
-        if rows is not None:
+        features, promises = self._stream.features, Promises()
+        records = [(release.t, release_record(release, features, promises)) for release in batch.releases]
+        if batch.rows:
             self._points.append(t)
             statements.append(lambda: db.execute("INSERT INTO points VALUES (?, ?)", (t, digest)))
         db.execute("BEGIN IMMEDIATE")
@@ -241,10 +241,11 @@ class Writer:
         self._progress = progress
 
 
-def chained(key: bytes, digest: str, first: int, rows: npt.NDArray[np.int32]) -> str:
+def chained(key: bytes, digest: str, first: int, rows: list[npt.NDArray[np.int32]]) -> str:
     """The digest of all rows up to the last of these. Keyed: it tells nothing to whoever lacks the key."""
-    total = blake2b(f"{digest}|{first}|{rows.shape[1]}|".encode(), key=key, digest_size=16)
-    total.update(np.ascontiguousarray(rows).data)
+    total = blake2b(f"{digest}|{first}|{rows[0].shape[1]}|".encode(), key=key, digest_size=16)
+    for piece in rows:
+        total.update(np.ascontiguousarray(piece).data)
     return total.hexdigest()
 
 

@@ -66,8 +66,8 @@ def live(path: Path, world: Path, rows: np.ndarray, commit_every: int | str, cho
     store.close()
 
 
-def child(how: str, work: Path, limit: int, *args: object) -> int:
-    """Run one child in a process of its own; return its exit code, or minus the signal."""
+def child(how: str, limit: int, *fed: object) -> int:
+    """Start one child in a process of its own; return its id."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -75,7 +75,7 @@ def child(how: str, work: Path, limit: int, *args: object) -> int:
             if how == "full":
                 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-            live(*args)  # type: ignore[arg-type]
+            live(*fed)  # type: ignore[arg-type]
             code = 0
         except StoreUnwritable:
             code = 3
@@ -104,9 +104,8 @@ def run(kills: int, count: int, commit_every: int | str, how: str, seed: int) ->
                 size = max(p.stat().st_size for p in Path(folder).iterdir())
                 limit = size + draw.randrange(1, 400_000)
                 last = done >= kills
-                pid = child(
-                    "none" if last else how, path, limit, path, world, rows, commit_every, draw.randrange(2**30)
-                )
+                fed = (path, world, rows, commit_every, draw.randrange(2**30))
+                pid = child("none" if last else how, limit, *fed)
                 if how == "kill" and not last:
                     time.sleep(draw.uniform(0.0, 0.12))
                     with contextlib.suppress(ProcessLookupError):
