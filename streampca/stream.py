@@ -324,6 +324,22 @@ class Stream:
             pair = isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], dict)
             yield self.push(row[0] if pair else row)
 
+    def finish(self) -> Release | None:
+        """End the stream: the release of what the processor still holds, where it makes one.
+
+        `Tumbling` with ``keep_short=True`` releases its last, short block.
+        When to end must not depend on the rows.
+        """
+        self._settle()
+        last = self._processor.finish() if self._started else None
+        if last is None:
+            return None
+        last = self._publish(last)
+        if self._journal is not None:
+            assert self._gate.admitted_features is not None
+            self._journal.took(np.empty((0, self._gate.admitted_features)), 0, {last.t: last})
+        return last
+
     # -- how it works ---------------------------------------------------------------
 
     def _run_source(self, source: RowSource) -> Iterator[Step]:

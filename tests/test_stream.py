@@ -261,3 +261,19 @@ def test_centring_before_anything_is_known_and_of_bad_rows() -> None:
     assert one.bad_rows == many.bad_rows == 1
     with pytest.raises(BadParameter, match="keeps no regret"):
         sp.Stream(fpl(), center=True, regret=sp.RegretLog())
+
+
+def test_finishing_releases_what_is_held() -> None:
+    mechanism = sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6)
+    kept = sp.Stream(sp.Tumbling(mechanism, every=10, keep_short=True), seed=0)
+    assert kept.finish() is None
+    kept = sp.Stream(sp.Tumbling(mechanism, every=10, keep_short=True), seed=0, features=list("abcd"))
+    kept.push_many(some_rows(14))
+    last = kept.finish()
+    assert last is not None
+    assert (last.t, last.features, kept.release) == (14, ("a", "b", "c", "d"), last)
+    for stream in (sp.Stream(sp.Tumbling(mechanism, every=10), seed=0), sp.Stream(fpl(release_every=10), seed=0)):
+        for row in some_rows(14):
+            stream.push(row)
+        assert stream.finish() is None
+        assert stream.t == 14

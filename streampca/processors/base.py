@@ -75,6 +75,10 @@ class Processor(ABC):
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`, on a processor of the same parameters, bound with the same key."""
 
+    def finish(self) -> Release | None:
+        """End the stream; release what is still held, where that is the public choice."""
+        return None
+
     def curator_gram(self) -> FloatArray | None:
         """The exact Gram matrix of all rows absorbed, packed, if the processor keeps one. Curator only."""
         return None
