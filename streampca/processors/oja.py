@@ -83,6 +83,11 @@ class Oja(Processor):
         self._energy = np.zeros(self.n_components)
 
     def _absorb(self, rows: FloatArray) -> Release | None:
+        if rows.shape[0] == 1:
+            full = self._chunks.push(rows)
+            if full is not None:
+                self._step(full, self.t)
+            return self._release() if self.t % self._every == 0 else None
         t = (self.t - rows.shape[0]) // self.batch_size * self.batch_size
         for chunk in self._chunks.feed(rows):
             t += self.batch_size

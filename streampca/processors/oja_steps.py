@@ -132,6 +132,15 @@ class Chunks:
                 self._held = 0
                 yield self._rows
 
+    def push(self, row: FloatArray) -> FloatArray | None:
+        """Take one row in; return the piece if that fills it. `feed`, without its overhead."""
+        self._rows[self._held] = row
+        self._held += 1
+        if self._held < self._rows.shape[0]:
+            return None
+        self._held = 0
+        return self._rows
+
     def flush(self) -> FloatArray:
         """Return the rows that wait, and forget them."""
         held, self._held = self._held, 0
