@@ -32,8 +32,11 @@ class DPPCA(Processor):
     proportion to it: its error falls to nothing with the rows' own noise.
 
     Any rows are private; only accuracy rests on them being alike (independent,
-    light-tailed). At small d, few rows or noisy rows `GaussianCovariance` is as
-    good or better; scenario ``signal_noise`` shows where the lines cross.
+    light-tailed). As a rule its sine is 1.2 to 1.5 times that of PCA without
+    privacy. `GaussianCovariance` has ``sqrt(d / 2) / (mu n gap)`` beside the
+    sampling error, in squares: it is the better choice where that is less
+    than some two thirds of the sampling error, which is so for noisy rows of few
+    features. Scenario ``signal_noise`` shows where the lines cross.
 
     Parameters
     ----------

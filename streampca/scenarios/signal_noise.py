@@ -3,7 +3,20 @@
 The sine of the angle to the direction, against sigma, for DP-PCA, Private Oja
 and the Gaussian mechanism on the same rows. ``python -m
 streampca.scenarios.signal_noise OUT --rows 1000000`` writes the table
-``OUT.csv`` and the picture ``OUT.svg`` (the picture needs matplotlib).
+``OUT.csv`` and the picture ``OUT.svg`` (the picture needs matplotlib). It
+takes a minute; what it found (geometric means of 3 repetitions, d = 50,
+epsilon = 1, delta = 1e-5, zero-out, n = 1 000 000)::
+
+    sigma               0.3      0.1      0.03     0.01     0.003    0.001
+    DP-PCA, tangent     2.66e-03 8.96e-04 2.72e-04 9.11e-05 2.80e-05 9.79e-06
+    DP-PCA, centred     2.59e-03 8.95e-04 2.70e-04 9.05e-05 2.73e-05 9.70e-06
+    Private Oja         2.59e-03 8.84e-04 2.83e-04 1.44e-04 1.23e-04 1.22e-04
+    Gaussian mechanism  2.07e-03 6.63e-04 2.01e-04 7.71e-05 4.58e-05 4.25e-05
+    not private         2.08e-03 6.64e-04 1.99e-04 6.63e-05 1.99e-05 6.63e-06
+
+The Gaussian mechanism is best down to sigma = 0.01 here, to 0.02 at n = 200 000
+and to 0.05 at n = 20 000: up to where its own error, sqrt(d / 2) / (mu n gap),
+is some two thirds of the sampling error.
 """
 
 from __future__ import annotations
