@@ -9,7 +9,6 @@ from streampca.errors import BadParameter
 from streampca.planning.curve import Curve
 from streampca.planning.predictions import Prediction
 from streampca.planning.question import Question
-from streampca.planning.streams import leader_std
 from streampca.processors.perturbed_leader import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
 
@@ -67,8 +66,10 @@ def rows_needed(question: Question, curve: Curve, share: float) -> int | None:
     every = question.release_every
 
     def stream(rows: int) -> float:
-        processor = PrivateFPL(**common, horizon=rows, release_every=every or max(1, rows // 1000))  # type: ignore[arg-type]
-        return leader_std(processor, rows)
+        # A power of two of releases, so that few horizons have to be fitted.
+        step = every or -(-rows // 1024)
+        horizon = step * 2 ** max(0, math.ceil(math.log2(rows / step)))
+        return PrivateFPL(**common, horizon=horizon, release_every=step).noise_std(rows)  # type: ignore[arg-type]
 
     def window(rows: int) -> float:
         step = min(every or max(1, rows // 100), rows)

@@ -14,7 +14,6 @@ from streampca.planning import costs
 from streampca.planning.curve import Curve
 from streampca.planning.predictions import Prediction, common, predictor
 from streampca.planning.question import Question
-from streampca.privacy.budget import Budget
 from streampca.privacy.randomness import Randomness
 from streampca.processors.dp_pca import DPPCA
 from streampca.processors.oja_steps import PrivateStepSizes, orthonormalise, random_basis
@@ -22,26 +21,11 @@ from streampca.processors.perturbed_leader import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
 from streampca.stream import Stream
 
-#: Beyond so many releases the sd of BLT noise is extrapolated: exact values take a scan of them all.
-_SCANNED = 2**15
 _TIMES = 60
 _RUNS = 8
 _SEED = 20240607
 #: Numbers (rows times features) that DP-PCA is tried on.
 _TRIED = 3_000_000
-
-
-def leader_std(processor: PrivateFPL, rows: int) -> float:
-    """`PrivateFPL.noise_std`, extrapolated beyond 2**15 releases of a BLT: within 4 %, without the scan."""
-    horizon, every = processor.horizon, processor.release_every
-    if processor.noise != "blt" or horizon is None or horizon // every <= _SCANNED:
-        return processor.noise_std(rows)
-    short = processor.parameters() | {"horizon": _SCANNED * every}
-    leaves = horizon / every
-    n = max(1, min(_SCANNED, math.ceil(rows / every * _SCANNED / leaves)))
-    budget = Budget(processor.epsilon, processor.delta, processor.adjacency)
-    unit = budget.gram_sensitivity / budget.mu
-    return PrivateFPL(**short).noise_std(n * every) + unit * math.log(leaves / _SCANNED) / math.pi
 
 
 @predictor
@@ -81,7 +65,7 @@ def _leader(question: Question, curve: Curve, noise: str, every: int, horizon: i
 
 
 def _stds(processor: PrivateFPL, times: IntArray) -> FloatArray:
-    return np.array([leader_std(processor, int(t)) for t in times])
+    return np.array([processor.noise_std(int(t)) for t in times])
 
 
 def _regret(question: Question, every: int, ends: IntArray, shares: FloatArray) -> float:

