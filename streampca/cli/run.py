@@ -60,18 +60,21 @@ def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None) ->
         raise BadParameter("--regret: with --center no regret is kept; leave one of them out")
     bounds = None if options.bounds is None else read_bounds(options.bounds)
     source = open_rows(file, options.columns, bounds, options.on_bad_row)
+    window = getattr(processor, "window", None)  # a window is scored against the best subspace of each window
     stream = Stream(
         processor,
         row_norm=options.row_norm,
         on_bad_row=options.on_bad_row,
         center=options.center,
-        regret=None if options.center else RegretLog(every=outputs.regret_every),
+        regret=None if options.center else RegretLog(every=outputs.regret_every, window=window),
         private_regret=PrivateRegret(every=outputs.regret_every)
         if getattr(processor, "publish_regret", False)
         else None,
         seed=options.seed,
     )
     title = f"streampca run {file.name} · {type(processor).__name__}, k = {processor.n_components}"
+    if window is not None and not options.center:
+        title += f" · regret against the best subspace of each {window} rows"
     ending = stream_to_files(
         stream, source, outputs, title=title, live=live, total=processor.rows_left, center=options.center
     )

@@ -275,3 +275,28 @@ def test_publishable_regret_has_a_file_of_its_own(table, capsys):
     assert run(table, "--private-regret", str(exact), "--regret", str(exact)) == 2
     assert run(table, "--private-regret", "x.jsonl", "--processor", "private-oja", out="other.jsonl") == 2
     assert "takes no such parameter" in capsys.readouterr().err
+
+
+def test_a_window_is_scored_window_by_window(table, capsys):
+    import streampca as sp
+
+    regret = table.parent / "regret.csv"
+    more = [
+        "--processor",
+        "window",
+        "--window",
+        "100",
+        "--release-every",
+        "10",
+        "--regret",
+        str(regret),
+        "--regret-every",
+        "150",
+    ]
+    assert run(table, *more, "--seed", "3", "--row-norm", "5") == 0
+    assert "regret against the best subspace of each 100 rows" in capsys.readouterr().err
+    processor = sp.SlidingWindowPCA(n_components=2, epsilon=1, delta=1e-5, window=100, release_every=10)
+    stream = sp.Stream(processor, row_norm=5.0, seed=3, regret=sp.RegretLog(every=150, window=100))
+    list(stream.run(sp.sources.from_csv(table)))
+    last = [float(value) for value in regret.read_text().splitlines()[-1].split(",")]
+    assert last[:4] == pytest.approx([getattr(stream.regret.now(), f) for f in ("t", "reward", "opt", "regret")])
