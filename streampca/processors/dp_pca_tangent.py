@@ -39,6 +39,8 @@ _GAIN = 4.0
 _LARGEST = 0.5
 #: Up to this part of all rows every step is one of the power method: early noise is forgotten later anyway.
 _EARLY = 8
+#: Part of a minibatch that goes to the scale of the step, and to eigenvalues.
+_INSIDE = 16
 _FINEST = 2.0**-40
 _GRID = 2.0**-36
 _CHUNK = 64
@@ -204,8 +206,13 @@ def _lay_out(
             "which work at any n"
         )
     segments, at = [], 0
-    for step, (_, last) in enumerate(batches(horizon, smallest, batch_size == "auto", MIN_STEPS)):
-        parts: dict[Purpose, int] = {"norm": at + votes.rows, "inside": at + fixed, "across": last}
+    for step, (first, last) in enumerate(batches(horizon, smallest, batch_size == "auto", MIN_STEPS)):
+        scale = max(inside, (last - first) // _INSIDE)
+        parts: dict[Purpose, int] = {
+            "norm": first + votes.rows,
+            "inside": first + votes.rows + scale,
+            "across": last,
+        }
         for purpose, stop in parts.items():
             segments.append(Segment(stop, stop - at, purpose, 0, 0, step, last, last == horizon))
             at = stop

@@ -15,7 +15,7 @@ epsilon = 1, delta = 1e-5, zero-out, n = 1 000 000)::
     not private         2.08e-03 6.64e-04 1.99e-04 6.63e-05 1.99e-05 6.63e-06
 
 The Gaussian mechanism is best down to sigma = 0.01 here, to 0.02 at n = 200 000
-and to 0.05 at n = 20 000: up to where its own error, sqrt(d / 2) / (mu n gap),
+and to 0.07 at n = 20 000: down to where its own error, sqrt(d / 2) / (mu n gap),
 is some two thirds of the sampling error.
 """
 
