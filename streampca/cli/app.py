@@ -50,6 +50,8 @@ def run(
     private_regret: Path | None = None,
     live: bool | None = None,
     seed: int | None = None,
+    store: Path | None = None,
+    passphrase_file: Path | None = None,
     force: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Stream the rows of a CSV or Parquet file; write private releases, one a line.
@@ -108,6 +110,10 @@ def run(
         Live view in the terminal. On by default, where standard error is one.
     seed
         Reproducible noise. For tests: not private against whoever knows the seed.
+    store
+        Database that makes the run durable: continue it with streampca resume. Curator only.
+    passphrase_file
+        File with a passphrase that protects the key of the store.
     force
         Overwrite existing output files.
     """
@@ -136,6 +142,8 @@ def run(
             on_bad_row=on_bad_row,
             center=center,
             seed=seed,
+            store=store,
+            passphrase_file=passphrase_file,
         ),
         outputs=Outputs(out, gram, keep_every, regret, regret_every, private_regret, force),
         live=live,
@@ -243,3 +251,5 @@ app.command(
     name="ledger",
     help="Privacy budgets of data sets, and what was spent of them.",
 )
+for _name in ("resume", "status", "export", "verify", "backup"):
+    app.command(f"streampca.cli.{_name}:{_name}")

@@ -13,7 +13,7 @@ from streampca.cli.algorithms import make_processor
 from streampca.cli.bounds import Ranges, read_bounds
 from streampca.cli.live import facts, view
 from streampca.cli.outputs import PrivateRegretFile, RegretFile, ReleaseFile
-from streampca.cli.session import Ending, Session
+from streampca.cli.session import Durable, Ending, Session
 from streampca.errors import BadParameter
 from streampca.linalg.types import FloatArray
 from streampca.private_regret import PrivateRegret
@@ -36,6 +36,8 @@ class Options:
     on_bad_row: Literal["raise", "zero"]
     center: bool
     seed: int | None
+    store: Path | None = None
+    passphrase_file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,12 @@ def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None) ->
     bounds = None if options.bounds is None else read_bounds(options.bounds)
     source = open_rows(file, options.columns, bounds, options.on_bad_row)
     window = getattr(processor, "window", None)  # a window is scored against the best subspace of each window
+    store = None
+    if options.store is not None:
+        from streampca.cli.durable import open_store
+
+        ReleaseFile(outputs.releases, force=outputs.force)  # refuses before the store begins a run
+        store = open_store(options.store, options.passphrase_file)
     stream = Stream(
         processor,
         row_norm=options.row_norm,
@@ -71,14 +79,19 @@ def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None) ->
         if getattr(processor, "publish_regret", False)
         else None,
         seed=options.seed,
+        store=store,
     )
     title = f"streampca run {file.name} · {type(processor).__name__}, k = {processor.n_components}"
     if window is not None and not options.center:
         title += f" · regret against the best subspace of each {window} rows"
     ending = stream_to_files(
-        stream, source, outputs, title=title, live=live, total=processor.rows_left, center=options.center
+        stream, source, outputs, title=title, live=live, total=processor.rows_left, center=options.center, store=store
     )
-    for line in closing(ending, stream, outputs):
+    lines = closing(ending, stream, outputs)
+    if store is not None:
+        store.close()
+        lines.append(f"curator only: {options.store}, {options.store}.key")
+    for line in lines:
         print(line, file=sys.stderr)
     if ending.problem is not None:
         raise ending.problem
@@ -108,6 +121,7 @@ def stream_to_files(
     total: int | None,
     limit: int | None = None,
     center: bool = False,
+    store: Durable | None = None,
 ) -> Ending:
     """Run a stream to the end of its rows with files and a view; the files are complete however it ends."""
     if outputs.regret is not None and outputs.regret == outputs.releases:
@@ -140,6 +154,7 @@ def stream_to_files(
             view=view(live, title, stream.guarantee, stream.processor.n_components, total),
             header=header,
             limit=limit,
+            store=store,
         )
         return session.run()
 

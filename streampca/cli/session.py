@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -20,8 +21,8 @@ from streampca.errors import BadRow, HorizonReached, StreamPCAError
 from streampca.linalg.types import FloatArray
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
-from streampca.release import Release
 from streampca.rows import RowSource
+from streampca.step import Step, Steps
 from streampca.stream import Stream
 
 #: Rows pushed at a time: short enough for a smooth view and a prompt Ctrl-C. Changes no bit of any release.
@@ -70,6 +71,14 @@ class Ending:
     problem: StreamPCAError | None = None
 
 
+class Durable(Protocol):
+    """Tells how many rows are durable: a `streampca.store.Store`."""
+
+    @property
+    def durable(self) -> int:
+        """Rows that are durable."""
+
+
 class Session:
     """One run. Files are complete at whatever point it ends.
 
@@ -81,6 +90,8 @@ class Session:
     view : where progress is shown.
     header : writes the headers of the files; called when the first rows have been absorbed.
     limit : stop after so many rows.
+    store : of a durable run. Releases are written when their rows are durable,
+        without waiting for each commit.
     """
 
     def __init__(
@@ -94,8 +105,11 @@ class Session:
         view: View,
         header: Callable[[], None] = lambda: None,
         limit: int | None = None,
+        store: Durable | None = None,
     ) -> None:
         self._stream, self._source = stream, source
+        self._store = store
+        self._held: deque[Steps | Step] = deque()
         self._releases, self._regret, self._view = releases, regret, view
         self._private_regret = private_regret
         self._header, self._limit = header, limit
@@ -119,6 +133,8 @@ class Session:
             except StreamPCAError as raised:
                 problem = raised
             finally:
+                late = self._last_releases()
+                problem = problem or late
                 self._take_records(last=True)
                 self._take_private_records(last=True)
                 self._flush()
@@ -152,19 +168,34 @@ class Session:
 
     def _push(self, block: FloatArray) -> None:
         try:
-            self._publish(self._stream.push_many(block).releases)
+            self._held.append(self._stream.push_many(block))
         except (BadRow, HorizonReached):  # nothing was absorbed; the rows before the bad one are not to be lost
             for row in block:
-                release = self._stream.push(np.asarray(row)).release
-                self._publish([] if release is None else [release])
+                self._held.append(self._stream.push(np.asarray(row)))
+        self._publish()
 
-    def _publish(self, releases: list[Release]) -> None:
-        if not self._begun:
-            self._begun = True
-            self._header()
-        self._made += len(releases)
-        if self._releases is not None:
-            self._releases.write(releases)
+    def _publish(self, *, last: bool = False) -> None:
+        """Write the releases whose rows are durable; at the end, all, waiting for the commit."""
+        while self._held:
+            held = self._held[0]
+            t = held.t if isinstance(held, Step) else held.first + len(held) - 1
+            if self._store is not None and not last and t > self._store.durable:
+                return
+            self._held.popleft()
+            releases = held.releases if isinstance(held, Steps) else [held.release] if held.release else []
+            if not self._begun:
+                self._begun = True
+                self._header()
+            self._made += len(releases)
+            if self._releases is not None:
+                self._releases.write(releases)
+
+    def _last_releases(self) -> StreamPCAError | None:
+        try:
+            self._publish(last=True)
+        except StreamPCAError as problem:
+            return problem
+        return None
 
     def _take_records(self, *, last: bool = False) -> None:
         """Move the kept regret records to the file and the view, so that memory stays flat."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
@@ -64,13 +65,14 @@ class Database:
         self.path = path
         self.fresh = False
         with told_plainly(path):
+            if path != ":memory:" and write:
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # curator only, whatever the umask
             if path == ":memory:" or write:
                 self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
             else:
                 if not Path(path).exists():
                     raise BadParameter(f"{path}: there is no such store; check the path")
-                uri = Path(path).absolute().as_uri() + "?mode=ro"
-                self.db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
+                self.db = _reader(Path(path))
         try:
             with told_plainly(path):
                 self._set_up(write)
@@ -197,6 +199,15 @@ class Database:
         """Close the file."""
         with told_plainly(self.path):
             self.db.close()
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    """Open for reading only, also on a disk that cannot be written to, where SQLite cannot keep its index."""
+    uri = path.absolute().as_uri() + "?mode=ro"
+    log = path.with_name(path.name + "-wal")
+    if not os.access(path.absolute().parent, os.W_OK) and not (log.exists() and log.stat().st_size):
+        uri += "&immutable=1"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
 
 
 def checksum(name: str, data: bytes) -> bytes:

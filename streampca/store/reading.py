@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streampca.errors import BadParameter, StoreCorrupt
 from streampca.release import Release
 from streampca.store.config import load
@@ -101,3 +103,21 @@ def backup(path: Path, to: Path) -> int:
             copied.close()
     finally:
         source.close()
+
+
+def published_parameters(database: Database) -> dict[str, Any]:
+    """The parameters of a run that may be published; never the key or a seed, which are not in the database."""
+    config = config_text(database)
+    processor, bounds = config["processor"], config["bounds"]
+    shown = {k: v for k, v in processor.parameters().items() if k != "seed"}
+    if isinstance(bounds, dict):
+        bounds = [[float(bounds[name][side]) for name in config["features"] or ()] for side in (0, 1)]
+    elif bounds is not None:
+        bounds = [np.asarray(side, dtype=np.float64).tolist() for side in bounds]
+    return {
+        "processor": type(processor).__name__,
+        **{k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v) for k, v in shown.items()},
+        "row_norm": config["row_norm"],
+        "center": config["center"],
+        "bounds": bounds,
+    }

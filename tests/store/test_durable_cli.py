@@ -1,0 +1,134 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from streampca.cli import main
+from streampca.store.store import Store
+from streampca.stream import Stream
+
+RUN = ["-k", "2", "--epsilon", "1", "--delta", "1e-5", "--bounds", "-5:5", "--no-live"]
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "rows.csv"
+    data = np.random.default_rng(1).normal(size=(3000, 3))
+    np.savetxt(path, data, delimiter=",", header="a,b,c", comments="")
+    return path
+
+
+def head_of(table, count):
+    part = table.with_name("part.csv")
+    part.write_text("".join(table.read_text().splitlines(keepends=True)[: count + 1]))
+    return part
+
+
+def begin(table, *more):
+    store = table.with_name("run.db")
+    assert (
+        main(["run", str(table), *RUN, "--out", str(table.with_name("out.jsonl")), "--store", str(store), *more]) == 0
+    )
+    return store
+
+
+def test_resume_passes_over_what_is_durable_and_export_has_every_release(table, capsys):
+    store = begin(head_of(table, 1234))
+    assert main(["resume", str(store), str(table), "--no-live"]) == 0
+    assert "Resumed after 1234 rows; next is row 1235." in capsys.readouterr().err
+    assert main(["export", str(store), "--out", str(table.with_name("all.jsonl"))]) == 0
+    early = table.with_name("out.jsonl").read_text().splitlines()
+    header, *releases = table.with_name("all.jsonl").read_text().splitlines()
+    assert header == early[0]
+    assert releases[: len(early) - 1] == early[1:]
+    assert [json.loads(line)["t"] for line in releases] == list(range(100, 3001, 100))
+    assert main(["verify", str(store), str(table)]) == 0
+    assert "all 3000 rows" in capsys.readouterr().out
+    assert main(["verify", str(store), str(head_of(table, 2999))]) == 2
+
+
+def test_a_source_that_begins_with_the_next_row(table):
+    lines = table.read_text().splitlines(keepends=True)
+    rest = table.with_name("rest.csv")
+    rest.write_text(lines[0] + "".join(lines[1001:]))
+    store = begin(head_of(table, 1000))
+    assert main(["resume", str(store), str(rest), "--continues", "--no-live"]) == 0
+    assert main(["verify", str(store), str(table)]) == 0
+
+
+def test_too_short_a_file_and_other_columns_are_refused(table, capsys):
+    store = begin(table)
+    assert main(["resume", str(store), str(head_of(table, 10)), "--no-live"]) == 2
+    assert "--continues" in capsys.readouterr().err
+    assert main(["resume", str(store), str(table), "--columns", "c,b,a", "--no-live"]) == 2
+
+
+def test_status_needs_no_key(table, capsys):
+    store = begin(table)
+    os.unlink(f"{store}.key")
+    capsys.readouterr()
+    assert main(["status", str(store)]) == 0
+    shown = capsys.readouterr().out
+    assert "3001" in shown
+    assert "running:           False" in shown
+    assert main(["resume", str(store), str(table)]) == 2
+    assert ".key is missing" in capsys.readouterr().err
+
+
+def test_a_copy_is_refused_until_it_is_said_to_be_the_only_one(table, capsys):
+    store, copy = begin(table), table.with_name("copy.db")
+    assert main(["backup", str(store), str(copy)]) == 0
+    assert main(["backup", str(store), str(copy)]) == 2
+    os.link(f"{store}.key", f"{copy}.key")
+    assert main(["resume", str(copy), str(table), "--no-live"]) == 2
+    assert "--moved" in capsys.readouterr().err
+    assert main(["resume", str(copy), str(table), "--no-live", "--moved"]) == 0
+    assert main(["verify", str(copy), str(table)]) == 0
+
+
+def test_a_run_that_was_begun_is_not_begun_again(table, capsys):
+    store = begin(table)
+    assert main(["run", str(table), *RUN, "--out", str(table.with_name("b.jsonl")), "--store", str(store)]) == 2
+    assert "resume" in capsys.readouterr().err
+    assert main(["status", str(table.with_name("no.db"))]) == 2
+
+
+def test_passphrase(table, capsys):
+    secret = table.with_name("secret")
+    secret.write_text("correct horse\n")
+    store = begin(table, "--passphrase-file", str(secret))
+    assert main(["verify", str(store)]) == 2
+    assert main(["verify", str(store), "--passphrase-file", str(secret)]) == 0
+    secret.write_text("wrong\n")
+    capsys.readouterr()
+    assert main(["verify", str(store), "--passphrase-file", str(secret)]) == 2
+    assert "does not open" in capsys.readouterr().err
+
+
+def test_sigterm_finishes_the_commit(table):
+    out = table.with_name("out.jsonl")
+    big = table.with_name("big.csv")
+    lines = table.read_text().splitlines(keepends=True)
+    big.write_text(lines[0] + "".join(lines[1:]) * 400)
+    store = table.with_name("run.db")
+    script = "import sys; from streampca.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", script, "run", str(big), *RUN, "--out", str(out), "--store", str(store)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as running:
+        while running.poll() is None and not (out.exists() and out.stat().st_size > 5000):
+            time.sleep(0.01)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait() == 128 + signal.SIGTERM
+    with_store = Store(store)
+    stream = Stream.resume(with_store)
+    taken = stream.t
+    releases = [release.t for release in with_store.releases()]
+    with_store.close()
+    assert 0 < taken < 1_200_000
+    assert releases == list(range(100, taken + 1, 100))
+    written = [json.loads(line)["t"] for line in out.read_text().splitlines()[1:]]
+    assert written == releases  # and the file of the run has every one of them
