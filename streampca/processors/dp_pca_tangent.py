@@ -9,7 +9,16 @@ step at little cost.
 
 So nothing needs a centre, k components need no deflation and share all rows,
 and the noise falls with the rows' own noise also for k > 1, where the gradients of
-single rows differ within the span by as much as they are long.
+single rows differ within the span by as much as they are long. Sines of the
+largest angle at d = 200, k = 2, epsilon = 1, delta = 0.01, eigenvalues 10 and 5 in
+random signs plus noise of sd sigma, n = 100 000, zero-out, mean of 3::
+
+    sigma                    0.1      0.025    0.001
+    tangent                  2.5e-03  6.1e-04  2.5e-05
+    deflation (k-DP-PCA)     3.7e-03  2.0e-03  3.5e-02
+    Private Oja              3.1e-03  2.2e-03  2.1e-03
+    Gaussian mechanism       2.0e-03  8.1e-04  6.7e-04
+    not private              1.9e-03  4.8e-04  2.0e-05
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ takes a minute; what it found (geometric means of 3 repetitions, d = 50,
 epsilon = 1, delta = 1e-5, zero-out, n = 1 000 000)::
 
     sigma               0.3      0.1      0.03     0.01     0.003    0.001
-    DP-PCA, tangent     2.66e-03 8.96e-04 2.72e-04 9.11e-05 2.80e-05 9.79e-06
+    DP-PCA, tangent     2.58e-03 8.97e-04 2.67e-04 8.93e-05 2.83e-05 9.69e-06
     DP-PCA, centred     2.59e-03 8.95e-04 2.70e-04 9.05e-05 2.73e-05 9.70e-06
     Private Oja         2.59e-03 8.84e-04 2.83e-04 1.44e-04 1.23e-04 1.22e-04
     Gaussian mechanism  2.07e-03 6.63e-04 2.01e-04 7.71e-05 4.58e-05 4.25e-05
