@@ -1,0 +1,4 @@
+"""Foreign interfaces, at the rim: nothing here is imported by the rest.
+
+``streampca.integrations.river`` and ``streampca.integrations.sklearn`` (extra ``sklearn``).
+"""

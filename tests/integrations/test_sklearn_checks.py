@@ -1,0 +1,44 @@
+"""scikit-learn's own checks, those that run by default and those that do not, by name. None is skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from sklearn.utils import estimator_checks
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from streampca.integrations.sklearn import PrivatePCA
+
+ESTIMATORS = [PrivatePCA(), PrivatePCA(n_components=1, bounds=(-10.0, 10.0), center=False)]
+#: Checks that scikit-learn keeps for its own estimators.
+MORE = [
+    "check_dataframe_column_names_consistency",
+    "check_do_not_raise_errors_in_init_or_set_params",
+    "check_get_feature_names_out_error",
+    "check_global_output_transform_pandas",
+    "check_global_set_output_transform_polars",
+    "check_inplace_ensure_writeable",
+    "check_n_features_in_after_fitting",
+    "check_param_validation",
+    "check_set_output_transform",
+    "check_set_output_transform_pandas",
+    "check_set_output_transform_polars",
+    "check_transformer_get_feature_names_out",
+    "check_transformer_get_feature_names_out_pandas",
+]
+
+
+@parametrize_with_checks(ESTIMATORS)
+def test_sklearn_check(
+    estimator: PrivatePCA, check: Callable[[PrivatePCA], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # else scikit-learn skips one of them
+    check(estimator)
+
+
+# Some of them fit on a table and transform an array, or the other way round, of which scikit-learn warns.
+@pytest.mark.filterwarnings("ignore:X (does not have valid|has) feature names:UserWarning")
+@pytest.mark.parametrize("name", MORE)
+def test_sklearn_check_not_run_by_default(name: str) -> None:
+    getattr(estimator_checks, name)("PrivatePCA", PrivatePCA())
