@@ -79,7 +79,8 @@ class GaussianCovariance(CovarianceMechanism):
             self.delta,
             adjacency=self.adjacency,
             scope=SCOPE,
-            theorem="Gaussian mechanism on svec of the Gram matrix (Balle and Wang 2018, Theorem 8)",
+            theorem="Gaussian mechanism on svec of the Gram matrix (Balle and Wang 2018, Theorem 8)"
+            + ("; exact discrete Gaussian noise on integers" if self.exact else ""),
             citation="Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 1",
         )
 

@@ -170,7 +170,8 @@ class PrivateFPL(Leader):
             delta,
             adjacency=adjacency,
             scope=f"all releases of {rows}" + (", with the noisy sums of rewards" if publish_regret else ""),
-            theorem="Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing",
+            theorem="Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
+            + ("; exact discrete Gaussian noise on integers" if exact else ""),
             citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {_SOURCE[noise]}",
         )
 
