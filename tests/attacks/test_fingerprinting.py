@@ -19,6 +19,7 @@ from streampca.privacy.randomness import Randomness
 from streampca.processors.base import Processor
 from streampca.processors.dp_pca import DPPCA
 from streampca.processors.private_oja import PrivateOja
+from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
 
 SIZE = {"contributors": 2, "length": 64, "padding": 32}
@@ -119,6 +120,11 @@ PRIVATE: dict[str, Callable[[int], Processor]] = {
     "matrix-laplace": lambda k: Tumbling(MatrixLaplaceCovariance(n_components=k, epsilon=EPSILON), every=2),
     "subspace": lambda k: Tumbling(SubspacePerturbation(n_components=k, **BUDGET), every=2),
     "oja": lambda k: PrivateOja(n_components=k, batch_size=2, **BUDGET),
+    "window-histogram": lambda k: SlidingWindowPCA(n_components=k, window=2, **BUDGET),
+    "window-ring": lambda k: SlidingWindowPCA(n_components=k, window=2, method="ring", **BUDGET),
+    "window-forgetting": lambda k: SlidingWindowPCA(n_components=k, window=4, method="forgetting", **BUDGET),
+    "window-once": lambda k: SlidingWindowPCA(n_components=k, window=2, method="once", horizon=2, **BUDGET),
+    "fpl-exact": lambda k: sp.PrivateFPL(n_components=k, horizon=2, noise="tree", exact=True, **BUDGET),
     "oja-rows": lambda k: PrivateOja(n_components=k, batch_size=1, **BUDGET),
 }
 
