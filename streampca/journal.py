@@ -1,10 +1,11 @@
-"""What a stream tells whoever keeps it durable."""
+"""What a stream tells whoever keeps it durable, and whoever pays for it."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
 from streampca.linalg.types import FloatArray
+from streampca.privacy.guarantee import Guarantee
 from streampca.release import Release
 
 
@@ -33,3 +34,14 @@ class RunStore(Protocol):
 
     def resume(self, kind: Any, *, moved: bool = False) -> Any:
         """Rebuild the stream of a run."""
+
+
+class Account(Protocol):
+    """Who pays for a stream: e.g. one data set of a `streampca.store.Ledger`."""
+
+    def debit(self, guarantee: Guarantee) -> None:
+        """Book the stream, or raise `BudgetExhausted`."""
+
+
+#: Most single rows that wait to be absorbed together.
+_WAITING_ROWS = 256

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from streampca.admission import Admission, Bounds, OnBadRow
 from streampca.errors import BadParameter, BadRow, HorizonReached, StreamPCAError
-from streampca.journal import Journal, RunStore
+from streampca.journal import Account, Journal, RunStore
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
@@ -19,23 +19,13 @@ from streampca.processors.base import Processor
 from streampca.processors.rewards import score, scoring_basis
 from streampca.queries.centering import centered_if_possible
 from streampca.regret import RegretLog
-from streampca.release import Release, Subspace
+from streampca.release import Release
 from streampca.rows import RowSource
 from streampca.step import Step, Steps
+from streampca.stream_view import StreamView
 
 
-class Account(Protocol):
-    """Who pays for a stream: e.g. one data set of a `streampca.store.Ledger`."""
-
-    def debit(self, guarantee: Guarantee) -> None:
-        """Book the stream, or raise `BudgetExhausted`."""
-
-
-#: Most single rows that wait to be absorbed together.
-_WAITING_ROWS = 256
-
-
-class Stream:
+class Stream(StreamView):
     """Feed rows to a processor; get private releases, and live regret for the curator.
 
     Parameters
@@ -129,11 +119,13 @@ class Stream:
         self._room = np.empty((0, 0))
         self._waiting = 0
         self._pending = Steps(1)
-        if self._gate.n_features is not None:
-            self._start()
         self._journal: Journal | None = None
         if store is not None:
+            if not hasattr(store, "begin"):
+                raise BadParameter(f"store={store!r} is not a store; pass Store(path)")
             self._attach(store.begin(self))
+        if self._gate.n_features is not None:
+            self._start()
 
     @classmethod
     def resume(cls, store: RunStore, *, moved: bool = False) -> Self:
@@ -152,90 +144,6 @@ class Stream:
         """
         resumed: Self = store.resume(cls, moved=moved)
         return resumed
-
-    # -- what users read ------------------------------------------------------------
-
-    @property
-    def t(self) -> int:
-        """Rows seen."""
-        return self._processor.t + self._waiting
-
-    @property
-    def processor(self) -> Processor:
-        """The algorithm at work."""
-        self._settle()
-        return self._processor
-
-    @property
-    def features(self) -> tuple[str, ...] | None:
-        """Names of the features, if rows are named."""
-        return self._gate.features
-
-    @property
-    def row_norm(self) -> float:
-        """Norm onto which longer rows are scaled."""
-        return self._gate.row_norm
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is promised for all releases of this stream together."""
-        promised = self._processor.guarantee
-        return promised.seeded() if self._randomness.is_seeded else promised
-
-    @property
-    def release(self) -> Release | None:
-        """The latest release, or None before the first."""
-        self._hold()
-        return self._release
-
-    @property
-    def subspace(self) -> Subspace:
-        """The subspace in play: of the latest release, or the first coordinate axes before it."""
-        self._hold()
-        return self._playing()
-
-    def _hold(self) -> None:
-        """Hand nothing out before the rows that it depends on are durable."""
-        if self._journal is not None and self._release is not None:
-            self._journal.wait_for(self._release.t)
-
-    def _playing(self) -> Subspace:
-        if self._release is not None:
-            return self._release.subspace
-        if self._gate.n_features is None:
-            raise BadParameter("the number of features is not known yet; push a row, or give n_features=")
-        return Subspace.first_axes(self._gate.n_features, self._processor.n_components)
-
-    @property
-    def regret(self) -> RegretLog:
-        """The exact regret log. Curator only."""
-        if self._log is None:
-            raise BadParameter("this stream keeps no regret; leave out regret=None")
-        self._settle()
-        return self._log
-
-    @property
-    def private_regret(self) -> PrivateRegret:
-        """The publishable regret: intervals, under the guarantee of the releases."""
-        if self._private_log is None:
-            raise BadParameter("this stream releases no rewards; use PrivateFPL(..., publish_regret=True)")
-        return self._private_log
-
-    @property
-    def publishes_regret(self) -> bool:
-        """True if the processor releases rewards, so that there is a `private_regret`."""
-        return self._private_log is not None
-
-    @property
-    def keeps_regret(self) -> bool:
-        """False if the stream was made with ``regret=None``."""
-        return self._log is not None
-
-    @property
-    def bad_rows(self) -> int:
-        """Rows absorbed as zero rows because they were bad. Curator only: it depends on raw rows."""
-        self._settle()
-        return self._gate.bad_rows
 
     # -- what users do --------------------------------------------------------------
 

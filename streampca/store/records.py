@@ -39,6 +39,7 @@ def release_record(release: Release, features: tuple[str, ...] | None, promises:
             "details": release.details,
             "gram": release._packed,
             "basis": release._basis,
+            "span": release._span,
             "values": release._values,
             "noise_std": release._noise_std,
         }
@@ -55,6 +56,7 @@ def release_of(record: bytes, features: tuple[str, ...] | None) -> Release:
             guarantee=Guarantee.from_dict(fields["guarantee"]),
             packed_gram=_array(fields["gram"]),
             basis=_array(fields["basis"]),
+            span=_array(fields["span"]),
             eigenvalues=_array(fields["values"]),
             noise_std=fields["noise_std"],
             row_norm=fields["row_norm"],

@@ -127,7 +127,7 @@ def _stored(database: Database, t: int, stream: Stream) -> Release:
 
 def compare(made: Release, stored: Release, path: str) -> None:
     """Raise `StoreCorrupt` unless two releases are the same, bit for bit."""
-    for name in ("_packed", "_basis", "_values"):
+    for name in ("_packed", "_basis", "_span", "_values"):
         one, other = getattr(made, name), getattr(stored, name)
         if (one is None) != (other is None) or (one is not None and not np.array_equal(one, other)):
             break

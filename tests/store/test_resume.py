@@ -1,0 +1,176 @@
+"""A resumed run is the run: same releases, same regret, whatever the algorithm and wherever it stopped."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streampca as sp
+from streampca.errors import BadParameter, BadRow, StoreLocked
+from streampca.processors.base import Processor
+from streampca.release import Release
+from streampca.store.config import REGISTRY
+from streampca.store.store import Store
+
+D, K, N = 5, 2, 330
+BUDGET: dict[str, Any] = {"n_components": K, "epsilon": 1.0, "delta": 1e-6}
+Make = Callable[[], Processor]
+
+CASES: dict[str, tuple[Make, dict[str, Any]]] = {
+    "fpl": (lambda: sp.PrivateFPL(**BUDGET), {}),
+    "fpl-short-horizon": (lambda: sp.PrivateFPL(**BUDGET, horizon=340, release_every=7), {"row_norm": 2.5}),
+    "fpl-tree": (lambda: sp.PrivateFPL(**BUDGET, horizon=400, noise="tree", release_every=3), {}),
+    "fpl-exact": (lambda: sp.PrivateFPL(**BUDGET, horizon=400, noise="tree", exact=True, release_every=20), {}),
+    "fpl-haar": (lambda: sp.PrivateFPL(**BUDGET, horizon=340, noise="haar", release_every=7), {}),
+    "fpl-tracking": (lambda: sp.PrivateFPL(**BUDGET, solver="tracking", release_every=2), {}),
+    "fpl-regret": (lambda: sp.PrivateFPL(**BUDGET, horizon=400, release_every=8, publish_regret=True), {}),
+    "fpl-centred": (lambda: sp.PrivateFPL(**BUDGET, release_every=10), {"center": True}),
+    "fpl-bounds": (lambda: sp.PrivateFPL(**BUDGET, release_every=10), {"bounds": (-np.ones(D), 2.0)}),
+    "fpl-no-regret": (lambda: sp.PrivateFPL(**BUDGET, release_every=10), {"regret": None}),
+    "fpl-regret-every": (lambda: sp.PrivateFPL(**BUDGET), {"regret": sp.RegretLog(every=50)}),
+    "fpl-doubling": (
+        lambda: sp.PrivateFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400, regularisation="doubling"),
+        {},
+    ),
+    "leader": (lambda: sp.PerturbedLeader(**BUDGET, release_every=4), {}),
+    "window": (lambda: sp.SlidingWindowPCA(**BUDGET, window=32, release_every=5), {}),
+    "window-ring": (lambda: sp.SlidingWindowPCA(**BUDGET, window=20, method="ring"), {}),
+    "window-forgetting": (lambda: sp.SlidingWindowPCA(**BUDGET, window=20, method="forgetting"), {}),
+    "oja": (lambda: sp.Oja(n_components=K, release_every=9), {}),
+    "private-oja": (lambda: sp.PrivateOja(**BUDGET, batch_size=16), {}),
+    "dp-pca": (lambda: sp.DPPCA(n_components=K, epsilon=50.0, delta=0.1, horizon=340), {}),
+    "tumbling": (lambda: sp.Tumbling(sp.GaussianCovariance(**BUDGET), every=40), {}),
+    "tumbling-wishart": (lambda: sp.Tumbling(sp.WishartCovariance(**BUDGET), every=25, horizon=340), {}),
+}
+ROWS = np.random.default_rng(0).standard_normal((N, D)) * np.linspace(1.0, 0.2, D)
+
+
+def fresh(case: str, **more: Any) -> sp.Stream:
+    make, options = CASES[case]
+    if isinstance(options.get("regret"), sp.RegretLog):
+        options = options | {"regret": sp.RegretLog(every=options["regret"].every)}
+    return sp.Stream(make(), seed=3, **options, **more)
+
+
+def bits(release: Release) -> str:
+    return release.to_json()
+
+
+def test_every_class_of_the_registry_is_tried() -> None:
+    tried = {type(make()).__name__ for make, _ in CASES.values()}
+    processors = {name for name, module in REGISTRY.items() if ".processors." in module}
+    assert tried == processors
+
+
+@pytest.mark.parametrize("commit_every", [1, 13, "1h"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_stopped_again_and_again_gives_the_same_bits(case: str, commit_every: int | str) -> None:
+    whole = fresh(case)
+    expected = [bits(release) for release in whole.push_many(ROWS).releases]
+    store = Store(":memory:", commit_every=commit_every)
+    stream, got = fresh(case, store=store), []
+    cuts = np.random.default_rng(len(case)).integers(0, N, 6).tolist() if commit_every != 1 else [1, 100, 101]
+    for end in [*sorted(cuts), N]:
+        step = 7 if commit_every == 13 else 1000
+        while stream.t < end:
+            got += stream.push_many(ROWS[stream.t : min(end, stream.t + step)]).releases
+        stream = sp.Stream.resume(store)
+        assert stream.t == end
+        if stream.release is not None:
+            assert bits(stream.release) == bits(got[-1])
+    assert [bits(release) for release in got] == expected
+    assert [bits(release) for release in store.releases()] == expected
+    assert stream.guarantee == whole.guarantee
+    assert stream.features == whole.features
+    if whole.keeps_regret:
+        assert stream.regret.now() == whole.regret.now()
+        assert stream.regret.history == whole.regret.history
+    if whole.publishes_regret:
+        assert stream.private_regret.now() == whole.private_regret.now()
+        assert stream.private_regret.history == whole.private_regret.history
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.one_of(st.integers(1, 60), st.just("resume"), st.just("push"), st.just("flush")), max_size=14),
+    st.sampled_from([1, 2, 29, "1ms", "1h"]),
+)
+def test_any_order_of_pushes_commits_and_resumes(acts: list[int | str], commit_every: int | str) -> None:
+    whole = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=6), seed=1, on_bad_row="zero")
+    store = Store(":memory:", commit_every=commit_every, snapshot_every="1ms" if commit_every == 2 else "1h")
+    stream = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=6), seed=1, on_bad_row="zero", store=store)
+    rows = ROWS.copy()
+    rows[5::17, 2] = np.nan
+    for act in acts:
+        t = stream.t
+        if act == "resume":
+            stream = sp.Stream.resume(store)
+            assert stream.t == t  # resuming the same store object commits what waited
+        elif act == "flush":
+            store.flush()
+            assert store.durable == t
+        elif act == "push":
+            assert stream.push(rows[t]).t == t + 1
+        else:
+            stream.push_many(rows[t : t + int(act)])
+    releases = whole.push_many(rows[: stream.t]).releases
+    resumed = sp.Stream.resume(store)
+    assert [bits(release) for release in store.releases()] == [bits(release) for release in releases]
+    assert resumed.bad_rows == whole.bad_rows
+
+
+def test_names_bounds_and_the_first_row_come_back() -> None:
+    store = Store(":memory:", commit_every=1)
+    bounds = {"b": (0.0, 2.0), "a": (-1.0, 1.0)}
+    stream = sp.Stream(sp.PrivateFPL(**BUDGET | {"n_components": 1}), bounds=bounds, store=store)
+    early = sp.Stream.resume(store)  # before any row
+    assert early.t == 0
+    early.push({"a": 0.5, "b": 1.5})
+    with pytest.raises(StoreLocked):
+        stream.push({"a": 0.5, "b": 1.5})
+    later = sp.Stream.resume(store)
+    assert later.features == ("a", "b")
+    assert later.push({"b": 1.0, "a": 0.0}).t == 2
+    with pytest.raises(BadRow):
+        later.push({"c": 1.0, "a": 0.0})
+    assert later.t == 2
+
+
+def test_a_seed_never_enters_the_database_but_its_mark_does() -> None:
+    store = Store(":memory:")
+    stream = sp.Stream(sp.PrivateFPL(**BUDGET, seed=987654321), store=store)
+    stream.push_many(ROWS[:10])
+    resumed = sp.Stream.resume(store)
+    assert resumed.guarantee.caveat == stream.guarantee.caveat != ""
+    assert resumed.push_many(ROWS[10:20]).releases[-1].guarantee.caveat != ""
+    assert b"987654321" not in b"".join(_dump(store))
+
+
+def _dump(store: Store) -> list[bytes]:
+    return [line.encode() for line in store._open_database().db.iterdump()]
+
+
+def test_a_store_holds_one_run_and_what_cannot_be_kept_is_refused_at_once() -> None:
+    store = Store(":memory:")
+    sp.Stream(sp.PrivateFPL(**BUDGET), store=store)
+    with pytest.raises(BadParameter, match="Stream.resume"):
+        sp.Stream(sp.PrivateFPL(**BUDGET), store=store)
+
+    class Own(sp.PrivateFPL):
+        pass
+
+    with pytest.raises(BadParameter, match="Own cannot be kept"):
+        sp.Stream(Own(**BUDGET), store=Store(":memory:"))
+    with pytest.raises(BadParameter, match="holds no run"):
+        sp.Stream.resume(Store(":memory:"))
+    with pytest.raises(BadParameter, match="store="):
+        sp.Stream(sp.PrivateFPL(**BUDGET), store="run.db")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, 2.5, "soon", "0ms", "0.5rows", None])
+def test_schedules_outside_their_domain(wrong: Any) -> None:
+    with pytest.raises(BadParameter, match="commit_every"):
+        Store(":memory:", commit_every=wrong)
