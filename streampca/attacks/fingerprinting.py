@@ -168,7 +168,9 @@ def processor_oracle(
             stream.push_many(rows)
             stream.push_many(np.zeros((zeros, rows.shape[1])))
             if average == 1:
-                return stream.subspace.basis
+                # A release without a subspace (of a mechanism that declines) tells as little as the first axes.
+                found = stream.subspace.basis
+                return found if found.shape[1] == k else np.eye(rows.shape[1], k)
             total = np.zeros((rows.shape[1],) * 2)
             zero = np.zeros(rows.shape[1])
             for _ in range(average):

@@ -10,6 +10,8 @@ from streampca.attacks.fingerprinting import Evidence, allowed, exact_pca, proce
 from streampca.attacks.picture import draw
 from streampca.attacks.tardos import TardosCode, p_values, unanimous
 from streampca.errors import BadParameter
+from streampca.mechanisms.approximate_subspace import ApproximateSubspace
+from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.laplace import LaplaceCovariance
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
@@ -125,6 +127,8 @@ PRIVATE: dict[str, Callable[[int], Processor]] = {
     "window-forgetting": lambda k: SlidingWindowPCA(n_components=k, window=4, method="forgetting", **BUDGET),
     "window-once": lambda k: SlidingWindowPCA(n_components=k, window=2, method="once", horizon=2, **BUDGET),
     "fpl-exact": lambda k: sp.PrivateFPL(n_components=k, horizon=2, noise="tree", exact=True, **BUDGET),
+    "exact-subspace": lambda k: Tumbling(ExactSubspace(n_components=k, **BUDGET), every=2),
+    "approximate-subspace": lambda k: Tumbling(ApproximateSubspace(n_components=k, **BUDGET), every=2),
     "oja-rows": lambda k: PrivateOja(n_components=k, batch_size=1, **BUDGET),
 }
 
