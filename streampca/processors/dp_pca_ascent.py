@@ -94,7 +94,10 @@ class Ascent:
             self.direction = moved / length
         self.value = along
         self.guess = along * self.direction
-        self.doubt = float(np.sum((gradient - self.guess) ** 2))
+        # A gradient says little of one in another direction: after a large move, any guess is bad.
+        overlap = float(w @ self.direction)
+        strayed = float(np.sum((gradient - self.guess) ** 2) + np.sum(gradient**2) * (1.0 - overlap**2))
+        self.doubt = strayed / overlap**2 if overlap > 0.5 else math.inf
 
     def _share(self, gradient: FloatArray, along: float, mean: ClippedMean, used: int) -> float:
         """How far to go from the direction to the gradient's: 1 is a step of the power method.
