@@ -41,7 +41,3 @@ class Account(Protocol):
 
     def debit(self, guarantee: Guarantee) -> None:
         """Book the stream, or raise `BudgetExhausted`."""
-
-
-#: Most single rows that wait to be absorbed together.
-_WAITING_ROWS = 256

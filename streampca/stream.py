@@ -24,6 +24,9 @@ from streampca.rows import RowSource
 from streampca.step import Step, Steps
 from streampca.stream_view import StreamView
 
+#: Most single rows that wait to be absorbed together.
+_WAITING_ROWS = 256
+
 
 class Stream(StreamView):
     """Feed rows to a processor; get private releases, and live regret for the curator.
