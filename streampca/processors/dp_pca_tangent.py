@@ -15,7 +15,7 @@ random signs plus noise of sd sigma, n = 100 000, zero-out, mean of 3::
 
     sigma                    0.1      0.025    0.001
     tangent                  2.5e-03  6.1e-04  2.5e-05
-    deflation (k-DP-PCA)     3.7e-03  2.0e-03  3.5e-02
+    deflation (k-DP-PCA)     3.8e-03  2.0e-03  1.9e-03
     Private Oja              3.1e-03  2.2e-03  2.1e-03
     Gaussian mechanism       2.0e-03  8.1e-04  6.7e-04
     not private              1.9e-03  4.8e-04  2.0e-05
