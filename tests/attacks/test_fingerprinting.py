@@ -74,7 +74,7 @@ def traced(oracle: object, trials: int = 12, **keywords: object) -> Evidence:
 def test_pca_without_privacy_gives_contributors_away() -> None:
     for components in (1, 2):
         evidence = traced(exact_pca, length=128, n_components=components)
-        assert evidence.trials_traced == 1.0
+        assert evidence.trials_traced > 0.8  # 1 in the long run but for some 1 %
         assert evidence.agreement > 0.99  # the net of Algorithm 6 may miss the best direction by a little
         assert evidence.lower_bound() > allowed(claim(), evidence.rate)
 
@@ -101,7 +101,7 @@ def test_so_does_one_with_a_budget_in_name_only(name: str) -> None:
 
 def test_fresh_noise_averages_out_and_correlated_noise_does_not() -> None:
     leader = processor_oracle(lambda k: sp.PerturbedLeader(n_components=k, epsilon=4.0, delta=DELTA), average=600)
-    assert traced(leader, length=128, trials=6).trials_traced == 1.0
+    assert traced(leader, length=128, trials=6).trials_traced > 0.6
     private = processor_oracle(lambda k: sp.PrivateFPL(n_components=k, epsilon=4.0, delta=DELTA), average=600)
     evidence = traced(private, length=128, trials=6)
     assert evidence.agreement < 0.65
