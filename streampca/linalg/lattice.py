@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.blas import dsyr, dsyrk
+from scipy.linalg.blas import dspr, dsyrk
 
+from streampca.linalg.fast import compiled
 from streampca.linalg.svec import entry_weights, svec_size, upper
 from streampca.linalg.types import FloatArray, IntArray
 
@@ -26,6 +27,8 @@ _UNIT = 2.0 ** (-2 * BITS)
 _SURE = 1024
 # Adding and subtracting this rounds numbers of [0, 1] to multiples of 2**-40.
 _TO_LATTICE = 1.5 * 2.0 ** (52 - 2 * BITS)
+# The same for numbers of [-1, 1] and multiples of 2**-20.
+_TO_ROWS = 1.5 * 2.0 ** (52 - BITS)
 
 
 def onto_ball(rows: FloatArray) -> FloatArray:
@@ -76,9 +79,12 @@ def _trim(rows: FloatArray) -> None:
 
 def is_admitted(rows: FloatArray) -> bool:
     """True if every row is on the lattice and inside the unit ball."""
+    kernels = compiled()
+    if kernels is not None and rows.flags.c_contiguous and rows.flags.writeable:
+        return bool(kernels.is_admitted(rows))
     if rows.shape[0] == 1:
         row = rows[0]
-        return float(row @ row) <= 1.0 and bool((np.trunc(row * 2.0**BITS) * STEP == row).all())
+        return float(row @ row) <= 1.0 and bool(((row + _TO_ROWS) - _TO_ROWS == row).all())
     norms = np.einsum("ij,ij->i", rows, rows)
     return bool((norms <= 1.0).all()) and bool((np.trunc(rows * 2.0**BITS) * STEP == rows).all())
 
@@ -86,16 +92,20 @@ def is_admitted(rows: FloatArray) -> bool:
 class GramAccumulator:
     """The exact Gram matrix of admitted rows. Curator only: it is raw data.
 
-    Two float64 parts per entry that are always exact: whole units, and a
-    block that holds multiples of 2**-40 below 2**13. Their sum is rounded once,
-    so it depends on the exact total alone, not on where blocks ended.
+    Parts that are always exact: whole units, and two that hold multiples of
+    2**-40 which together stay below 2**13 an entry: a packed one for single
+    rows, and a square one for blocks. Their sum is rounded once, so it depends
+    on the exact total alone, not on where blocks ended.
     """
 
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
-        self._block = np.zeros((n_features, n_features), order="F")
+        self._part = np.zeros(svec_size(n_features))
+        self._block: FloatArray | None = None  # lower triangle in column-major order; None if empty
         self._in_block = 0
         self._whole = np.zeros(svec_size(n_features))
+        self._compiled = compiled()
+        self._weights = entry_weights(n_features).copy()
 
     def add(self, rows: FloatArray) -> None:
         """Add the outer products of admitted rows, (n, d)."""
@@ -103,8 +113,11 @@ class GramAccumulator:
         while start < count:
             take = min(count - start, EXACT_ROWS - self._in_block)
             if take == 1:
-                self._block = dsyr(1.0, rows[start], a=self._block, overwrite_a=1, lower=1)
+                # Column-major lower in memory order is row-major upper.
+                self._part = dspr(self.n_features, 1.0, rows[start], self._part, lower=1, overwrite_ap=1)
             else:
+                if self._block is None:
+                    self._block = np.zeros((self.n_features, self.n_features), order="F")
                 part = rows[start : start + take].T
                 self._block = dsyrk(1.0, part, beta=1.0, c=self._block, overwrite_c=1, lower=1)
             self._in_block += take
@@ -118,7 +131,6 @@ class GramAccumulator:
         part += low * _UNIT
         self._whole = whole + high + np.floor(part)
         part -= np.floor(part)
-        self._unpack(part)
 
     def subtract(self, rows: FloatArray) -> None:
         """Take admitted rows out again, exactly."""
@@ -140,19 +152,21 @@ class GramAccumulator:
         noise) alone: post-processing of the continuous mechanism, with no
         trace of the rows in its low bits.
         """
-        total = self._packed()
         if noise is None:
-            total += self._whole
-            return total
-        entries = noise * entry_weights(self.n_features)
+            return self._total() + self._whole
+        if self._compiled is not None and noise.flags.c_contiguous and noise.flags.writeable:
+            out = np.empty_like(self._part)
+            self._compiled.plus(self._total(), self._whole, noise, self._weights, _TO_LATTICE, out)
+            return out
+        entries = noise * self._weights
         whole = np.floor(entries)
         entries -= whole
         entries += _TO_LATTICE
         entries -= _TO_LATTICE
-        total += entries  # exact: multiples of 2**-40, at most 2**13
+        entries += self._total()  # exact: multiples of 2**-40, at most 2**13
         whole += self._whole  # exact: whole numbers
-        total += whole  # the one rounding
-        return total
+        entries += whole  # the one rounding
+        return entries
 
     def state(self) -> dict[str, IntArray]:
         """Arrays from which `restore` rebuilds the accumulator."""
@@ -162,24 +176,24 @@ class GramAccumulator:
     def restore(self, state: dict[str, IntArray]) -> None:
         """Replace the contents by those of `state`."""
         self._whole = state["high"].astype(np.float64)
-        part: FloatArray = state["low"].astype(np.float64)
-        part *= _UNIT
-        self._unpack(part)
+        self._part = state["low"].astype(np.float64) * _UNIT
+        self._block, self._in_block = None, 1
 
-    def _packed(self) -> FloatArray:
-        """The block's triangle: column-major lower in memory order is row-major upper."""
-        return self._block.reshape(-1, order="F").take(upper(self.n_features))
-
-    def _unpack(self, part: FloatArray) -> None:
-        """Start a block with a fraction of a unit in each entry, which counts as one row."""
-        self._block.reshape(-1, order="F")[upper(self.n_features)] = part
-        self._in_block = 1
+    def _total(self) -> FloatArray:
+        """Both parts below a unit or so. Not to be written to."""
+        if self._block is None:
+            return self._part
+        total: FloatArray = self._block.reshape(-1, order="F").take(upper(self.n_features))
+        total += self._part
+        return total
 
     def _fold(self) -> tuple[FloatArray, FloatArray]:
-        """Move whole units out of the block; return (whole units, the rest in [0, 1))."""
-        part = self._packed()
-        whole = np.floor(part)
+        """Move whole units out of the parts; return (whole units, the rest in [0, 1)), which counts as one row."""
+        if self._block is not None:
+            self._part = self._total()
+            self._block = None
+        whole = np.floor(self._part)
         self._whole += whole
-        part -= whole
-        self._unpack(part)
-        return self._whole, part
+        self._part -= whole
+        self._in_block = 1
+        return self._whole, self._part

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import BadParameter
+from streampca.linalg.fast import compiled
 from streampca.linalg.types import FloatArray
 from streampca.prefix_sums.base import RunningNoise
 from streampca.privacy.randomness import NoiseStream
@@ -35,19 +36,32 @@ class Generator:
         self._made = np.zeros_like(self._stack)
         self._first = 0  # step at which the chunk begins; none yet
         self._step = np.empty(size)
+        self._compiled = compiled()
 
     def emit(self, n: int, scale: float) -> FloatArray:
         """``scale`` times y of step n, whose draw has index n. Valid until the next call.
 
         Steps come one after the other, from any first one.
         """
+        np.multiply(self._due(n), scale, out=self._step)
+        return self._step
+
+    def add_to(self, total: FloatArray, n: int, scale: float) -> None:
+        """``total += emit(n, scale)``."""
+        if self._compiled is None:
+            total += self.emit(n, scale)
+        else:
+            self._compiled.add_scaled(self._due(n), scale, total)
+
+    def _due(self, n: int) -> FloatArray:
+        """What step n emits."""
         if not self._first:
             self._make(n)
         elif n == self._first + self._ahead:
             self._stack[self._ahead :] += self._made[self._ahead :]
             self._make(n)
-        np.multiply(self._made[n - self._first], scale, out=self._step)
-        return self._step
+        made: FloatArray = self._made[n - self._first]
+        return made
 
     def _make(self, first: int) -> None:
         for i in range(self._ahead):
@@ -125,7 +139,7 @@ class BufferedNoise(RunningNoise):
         return self._total
 
     def _add(self, n: int) -> None:
-        self._total += self._generator.emit(n, self._scale(n))
+        self._generator.add_to(self._total, n, self._scale(n))
 
     def _scale(self, n: int) -> float:
         """What multiplies step n."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import secrets
 import struct
+import sys
 from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import pairwise
@@ -27,6 +28,7 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from streampca.errors import BadParameter
+from streampca.linalg.fast import compiled
 from streampca.linalg.types import FloatArray
 
 KEY_BYTES = 32
@@ -60,6 +62,7 @@ _FIELD = 2**_FIELD_BITS - 1
 _FEW = struct.Struct("<16Q")
 _FEW_ZEROS = bytes(_FEW.size)
 _EIGHT = bytes(8)
+_SWAP = sys.byteorder == "big"
 _PIECE = 8192  # long draws are made in pieces that fit the cache
 
 
@@ -106,11 +109,15 @@ class NoiseStream:
     def __init__(self, key: bytes) -> None:
         self._cipher = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
         self._zeros = memoryview(b"")
+        self._room = bytearray(0)
+        self._latest = np.empty(0, dtype=np.uint64)  # a view of it
+        self._outside = np.empty(0, dtype=np.int64)
+        self._compiled = compiled()
 
     def words(self, index: int, count: int) -> npt.NDArray[np.uint64]:
         """``count`` independent uniform 64-bit words."""
         self._seek(index)
-        return self._next(count)
+        return self._next(count).copy()
 
     def uniform(self, index: int, count: int) -> FloatArray:
         """``count`` uniforms on the midpoints of 2**53 cells of (0, 1)."""
@@ -119,9 +126,10 @@ class NoiseStream:
     def normal(self, index: int, count: int) -> FloatArray:
         """``count`` independent standard normals."""
         self._seek(index)
-        if count <= _PIECE:
-            return self._normals(count)
-        return np.concatenate([self._normals(min(_PIECE, count - i)) for i in range(0, count, _PIECE)])
+        drawn = np.empty(count)
+        for start in range(0, count, _PIECE):
+            self._normals(drawn[start : start + _PIECE])
+        return drawn
 
     def laplace(self, index: int, count: int) -> FloatArray:
         """``count`` independent Laplace variables of scale 1."""
@@ -140,24 +148,38 @@ class NoiseStream:
         self._cipher.reset_nonce(index.to_bytes(8, "big") + bytes(8))
 
     def _next(self, count: int) -> npt.NDArray[np.uint64]:
+        """The next words, in a buffer that the next draw overwrites."""
         size = 8 * count
         if len(self._zeros) < size:
             self._zeros = memoryview(bytes(size))
-        return np.frombuffer(self._cipher.update(self._zeros[:size]), dtype="<u8").astype(np.uint64, copy=False)
+            self._room = bytearray(size + 16)  # the cipher asks for a block more than it writes
+            self._latest = np.frombuffer(self._room, dtype=np.uint64, count=count)
+        self._cipher.update_into(self._zeros[:size], self._room)
+        words = self._latest[:count]
+        if _SWAP:
+            words.byteswap(inplace=True)
+        return words
 
-    def _normals(self, count: int) -> FloatArray:
-        words = self._next(count)
-        field = words.view(np.int64) & _FIELD
-        integer = (words >> _FIELD_BITS).view(np.int64)
-        values: FloatArray = integer * _SCALE.take(field)
-        outside = (integer >= _INSIDE.take(field)).nonzero()[0]
-        if outside.size:
-            more = self._one_by_one()
-            for i, its_field, value in zip(
-                outside.tolist(), field[outside].tolist(), values[outside].tolist(), strict=True
-            ):
-                values[i] = _settled(its_field, value, more)
-        return values
+    def _normals(self, values: FloatArray) -> None:
+        words = self._next(values.size)
+        if self._compiled is not None:
+            if self._outside.size < words.size:
+                self._outside = np.empty(words.size, dtype=np.int64)
+            outside = self._outside[: self._compiled.ziggurat(words, _SCALE, _INSIDE, values, self._outside)]
+            if not outside.size:
+                return
+            fields = (words[outside] & np.uint64(_FIELD)).view(np.int64)
+        else:
+            field = words.view(np.int64) & _FIELD
+            integer = (words >> _FIELD_BITS).view(np.int64)
+            np.multiply(integer, _SCALE.take(field), out=values)
+            outside = (integer >= _INSIDE.take(field)).nonzero()[0]
+            if not outside.size:
+                return
+            fields = field[outside]
+        more = self._one_by_one()
+        for i, its_field, value in zip(outside.tolist(), fields.tolist(), values[outside].tolist(), strict=True):
+            values[i] = _settled(its_field, value, more)
 
     def word(self) -> int:
         """The next word after those of the latest draw, as an integer."""

@@ -1,0 +1,99 @@
+"""Compiled forms of the inner loops, by numba (extra ``fast``): the same bits as numpy, in one pass over memory.
+
+Every kernel does the operations of the numpy code beside which it is called,
+in an order that gives the same bits: exact sums, or one rounding an entry at a
+time. Import it through `streampca.linalg.fast` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numba import njit
+
+from streampca.linalg.types import FloatArray, IntArray
+
+F = TypeVar("F", bound=Callable[..., Any])
+_SIDE = 16  # of the tiles in which a triangle is mirrored
+
+
+def _compile(signature: str) -> Callable[[F], F]:
+    """Compile ahead of the first call; keep the result on disk where that is possible."""
+
+    def wrap(function: F) -> F:
+        try:
+            made: F = njit(signature, cache=True)(function)
+        except RuntimeError:  # nowhere to write
+            made = njit(signature)(function)
+        return made
+
+    return wrap
+
+
+@_compile("int64(uint64[::1], float64[::1], int64[::1], float64[::1], int64[::1])")
+def ziggurat(words: IntArray, scale: FloatArray, inside: IntArray, values: FloatArray, outside: IntArray) -> int:
+    """Turn words into normals; list the places of those that left their rectangle, and return how many."""
+    mask = scale.size - 1
+    bits = np.uint64(13)
+    count = 0
+    for i in range(words.size):
+        word = words[i]
+        field = np.int64(word & np.uint64(mask))
+        integer = np.int64(word >> bits)
+        values[i] = np.float64(integer) * scale[field]
+        outside[count] = i
+        count += integer >= inside[field]
+    return count
+
+
+@_compile("void(float64[::1], float64, float64[::1])")
+def add_scaled(step: FloatArray, scale: float, total: FloatArray) -> None:
+    """``total += step * scale``, both roundings kept apart."""
+    for i in range(step.size):
+        total[i] += step[i] * scale
+
+
+@_compile("void(float64[::1], float64[::1], float64[::1], float64[::1], float64, float64[::1])")
+def plus(
+    part: FloatArray, whole: FloatArray, noise: FloatArray, weights: FloatArray, magic: float, out: FloatArray
+) -> None:
+    """Whole units, a part and noise rounded to the lattice, rounded once: `GramAccumulator.plus`."""
+    for i in range(part.size):
+        entry = noise[i] * weights[i]
+        floor = np.floor(entry)
+        entry = (entry - floor) + magic
+        entry -= magic
+        out[i] = (part[i] + entry) + (floor + whole[i])
+
+
+@_compile("void(float64[::1], float64[:,::1])")
+def unpack(packed: FloatArray, out: FloatArray) -> None:
+    """Fill a symmetric matrix from its packed upper triangle, tile by tile."""
+    d = out.shape[0]
+    for top in range(0, d, _SIDE):
+        bottom = min(top + _SIDE, d)
+        for left in range(top, d, _SIDE):
+            right = min(left + _SIDE, d)
+            for i in range(top, bottom):
+                start = i * d - i * (i - 1) // 2 - i
+                for j in range(max(left, i), right):
+                    value = packed[start + j]
+                    out[i, j] = value
+                    out[j, i] = value
+
+
+@_compile("boolean(float64[:,::1])")
+def is_admitted(rows: FloatArray) -> bool:
+    """True if every row is on the lattice and inside the unit ball; sums of lattice squares are exact."""
+    for i in range(rows.shape[0]):
+        square = 0.0
+        for j in range(rows.shape[1]):
+            value = rows[i, j]
+            if np.trunc(value * 1048576.0) * (1.0 / 1048576.0) != value:
+                return False
+            square += value * value
+        if not square <= 1.0:
+            return False
+    return True
