@@ -234,6 +234,10 @@ class Admission:
         """Length of admitted rows, if it is known."""
         return self.n_features if self.n_features is None or not self.center else self.n_features + 1
 
+    def neutral(self, count: int) -> FloatArray:
+        """The raw row of so many features that is admitted as the zero row: the middle of all ranges."""
+        return np.broadcast_to(np.asarray(self._middle, dtype=np.float64), (count,)).copy()
+
     def _onto_ball(self, rows: FloatArray) -> FloatArray:
         admitted = onto_ball(self._scaled(rows))
         if not self.center:

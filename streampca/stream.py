@@ -69,6 +69,8 @@ class Stream(StreamView):
         If a parameter is outside its domain.
     """
 
+    _knows_users = False
+
     def __init__(
         self,
         processor: Processor,
@@ -87,6 +89,8 @@ class Stream(StreamView):
     ) -> None:
         if not isinstance(processor, Processor):
             raise BadParameter(f"processor={processor!r} is not a processor; pass e.g. PrivateFPL(...)")
+        if getattr(processor, "max_rows_per_user", None) is not None and not self._knows_users:
+            raise BadParameter("max_rows_per_user needs to know whose rows they are; use UserStream(processor)")
         if isinstance(regret, str) and regret != "exact":
             raise BadParameter(f"regret={regret!r} must be a RegretLog, 'exact' or None")
         publishes = bool(getattr(processor, "publish_regret", False))

@@ -27,10 +27,12 @@ from streampca.privacy.budget import GRAM_SENSITIVITY
 from streampca.privacy.discrete_gaussian import DiscreteGaussian
 from streampca.privacy.randomness import NoiseStream
 from streampca.processors import base as processors_base
+from streampca.processors import perturbed_leader
 from streampca.processors.perturbed_leader import PrivateFPL
 from streampca.processors.rewards import RewardSum
 from streampca.processors.spectral_histogram import SpectralHistogram
 from streampca.processors.window_histogram import HistogramEngine
+from streampca.users import UserStream
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,18 @@ def _exact_deletion() -> Iterator[None]:
         return view
 
     with swapped(HistogramEngine, "look", telling):
+        yield
+
+
+@bug("users taken for rows", "PrivateFPL-user")
+def _one_row_a_user() -> Iterator[None]:
+    with swapped(perturbed_leader, "user_factor", lambda *given: 1.0):
+        yield
+
+
+@bug("rows past the cap let in", "PrivateFPL-user")
+def _no_cap() -> Iterator[None]:
+    with swapped(UserStream, "_capped", lambda self, rows, over: rows):
         yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
-import streampca.auditing.cases_windows  # noqa: F401  # registers its cases
+import streampca.auditing.more_cases  # noqa: F401  # registers its cases
 from streampca.auditing.audit import Audit, audit
 from streampca.auditing.bugs import BUGS, SLACK_UNDER_HALF_NOISE, Bug, half_noise
 from streampca.auditing.cases import CASES, Case

@@ -136,6 +136,7 @@ def gaussian_guarantee(
     theorem: str,
     citation: str,
     slack: float = 0.0,
+    unit: str = "one row",
 ) -> Guarantee:
     """A guarantee stated at (epsilon, delta) whose exact profile is mu-GDP plus slack."""
-    return Guarantee(epsilon, delta, adjacency, scope, theorem, citation, mu=mu, slack=slack)
+    return Guarantee(epsilon, delta, adjacency, scope, theorem, citation, unit, mu, slack)

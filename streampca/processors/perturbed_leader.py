@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +18,7 @@ from streampca.prefix_sums.base import PrefixSum, RunningNoise
 from streampca.prefix_sums.blt import AnytimeBLT, GeometricBLT
 from streampca.prefix_sums.exact_tree import ExactTree, ExactTreeNoise
 from streampca.prefix_sums.haar import HaarTree
+from streampca.prefix_sums.participation import user_factor
 from streampca.prefix_sums.tree import BinaryTree
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.exact import exact_sum
@@ -74,6 +77,8 @@ class PrivateFPL(Leader):
     exact : integers from end to end, with exact discrete Gaussian noise, so that no
         floating-point arithmetic stands between the proof and the release
         (`privacy.exact`). With ``noise="tree"`` only; same noise level.
+    max_rows_per_user : calibrate for all rows of a user together, of which so many count
+        (`UserStream` sees to that); `prefix_sums.participation` has the proof. None: for one row.
     seed : for tests and scenarios; see `Stream`.
 
     Raises
@@ -120,6 +125,7 @@ class PrivateFPL(Leader):
         publish_regret: bool = False,
         solver: Solver = "exact",
         exact: bool = False,
+        max_rows_per_user: int | None = None,
         seed: int | None = None,
     ) -> None:
         check_components(n_components, n_features)
@@ -144,6 +150,10 @@ class PrivateFPL(Leader):
                 "exact=True needs noise='tree' with regularisation='privacy' and without publish_regret: integer "
                 "noise is drawn node by node"
             )
+        check_count("max_rows_per_user", max_rows_per_user, optional=True)
+        if max_rows_per_user is not None and regularisation == "doubling":
+            raise BadParameter("max_rows_per_user needs regularisation='privacy': a user may have rows in every epoch")
+        self.max_rows_per_user = max_rows_per_user
         self.n_components = n_components
         self.n_features = n_features
         self.epsilon = epsilon
@@ -173,6 +183,7 @@ class PrivateFPL(Leader):
             theorem="Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
             + ("; exact discrete Gaussian noise on integers" if exact else ""),
             citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {_SOURCE[noise]}",
+            unit="one row" if max_rows_per_user is None else f"one user with up to {max_rows_per_user} rows",
         )
 
     @property
@@ -183,13 +194,16 @@ class PrivateFPL(Leader):
         sensitivity = self._budget.gram_sensitivity
         if self.publish_regret:
             sensitivity = joint_sensitivity(sensitivity)
+        kind: Callable[[float], PrefixSum]
         if leaves is None:
-            return AnytimeBLT(mu=mu, sensitivity=sensitivity)
-        if self.exact:
-            return ExactTree(horizon=leaves, mu=mu, sensitivity=sensitivity)
-        kinds: dict[str, type[GeometricBLT] | type[BinaryTree] | type[HaarTree]]
-        kinds = {"blt": GeometricBLT, "tree": BinaryTree, "haar": HaarTree}
-        return kinds[self.noise](horizon=leaves, mu=mu, sensitivity=sensitivity)
+            kind = partial(AnytimeBLT, mu)
+        else:
+            kinds = {"blt": GeometricBLT, "tree": ExactTree if self.exact else BinaryTree, "haar": HaarTree}
+            kind = partial(kinds[self.noise], leaves, mu)
+        made = kind(sensitivity)
+        if self.max_rows_per_user is None:
+            return made
+        return kind(sensitivity * user_factor(made, self.max_rows_per_user, self.release_every))
 
     @property
     def guarantee(self) -> Guarantee:

@@ -1,4 +1,4 @@
-"""Audits of sliding windows, Oja's algorithm, DP-PCA and subspaces found exactly."""
+"""Audits of users, sliding windows, Oja's algorithm, DP-PCA and subspaces found exactly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from streampca.auditing.cases import DELTA, EPSILON, case
-from streampca.auditing.experiment import Experiment, neighbours, of_mechanism, of_processor, run_key
+from streampca.auditing.experiment import Experiment, neighbours, of_mechanism, of_processor, run_key, transcript
 from streampca.auditing.statistic import Transcript
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
@@ -16,8 +16,10 @@ from streampca.mechanisms.approximate_subspace import ApproximateSubspace
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.privacy.randomness import Randomness
 from streampca.processors.dp_pca import DPPCA
+from streampca.processors.perturbed_leader import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
+from streampca.users import UserStream
 
 
 def _window(name: str, method: str, position: int, rows: int = 6, **options: Any) -> None:
@@ -33,6 +35,24 @@ _window("SlidingWindowPCA", "histogram", 3)
 _window("SlidingWindowPCA-ring", "ring", 1)
 _window("SlidingWindowPCA-forgetting", "forgetting", 1)
 _window("SlidingWindowPCA-once", "once", -1, rows=3, horizon=3)
+
+
+@case("PrivateFPL-user", tight=False)
+def _user() -> Experiment:
+    # One user has all four rows, of which two count. At best 95 % of mu: no row of four is in all nodes but the first.
+    processor = PrivateFPL(
+        n_components=1, n_features=1, epsilon=EPSILON, delta=DELTA, horizon=4, noise="tree", max_rows_per_user=2
+    )
+
+    def run(changed: bool, key: bytes) -> Transcript:
+        stream = UserStream(processor.clone(), key=key, regret=None)
+        steps = stream.push_many(np.full((4, 1), float(changed)), users=["she"] * 4)
+        return transcript(steps.releases, np.eye(1))
+
+    def sample(changed: bool, count: int, key: bytes) -> Sequence[Transcript]:
+        return [run(changed, run_key(key, i)) for i in range(count)]
+
+    return Experiment("PrivateFPL-user", processor.guarantee, sample)
 
 
 @case("PrivateOja", tight=False)

@@ -1,0 +1,102 @@
+"""Users with several rows: the cap, and what the guarantee then says."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import streampca as sp
+from streampca.errors import BadParameter, BadRow, HorizonReached
+from streampca.prefix_sums.participation import user_factor
+from streampca.users import UserStream
+
+D, T, CAP = 3, 12, 2
+USERS = ["ann", "bob", "ann", "ann", "cid", "bob", "bob", "ann", "dee", "cid", "cid", "dee"]
+ROWS = np.random.default_rng(0).uniform(0.0, 0.5, size=(T, D))
+LATE = np.array([USERS[:i].count(user) >= CAP for i, user in enumerate(USERS)])
+
+
+def fpl(cap=CAP, **options):
+    return sp.PrivateFPL(
+        n_components=1, epsilon=1.0, delta=1e-6, horizon=T, max_rows_per_user=cap, seed=1, **options
+    )  # fmt: skip
+
+
+def grams(steps):
+    return [release.gram for release in steps.releases]
+
+
+def same(a, b):
+    return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_rows_past_the_cap_become_zero_rows():
+    stream = UserStream(fpl())
+    stream.push_many(ROWS, users=USERS)
+    kept = np.where(LATE[:, None], 0.0, ROWS)
+    assert np.allclose(stream.regret.exact_gram(), kept.T @ kept, atol=1e-4)
+    assert stream.t == T
+
+
+@pytest.mark.parametrize("bounds", [None, (-1.0, 1.0), (0.0, 3.0)])
+def test_all_ways_to_feed_are_one(bounds):
+    whole = grams(UserStream(fpl(), bounds=bounds).push_many(ROWS, users=USERS))
+    one = UserStream(fpl(), bounds=bounds)
+    single = [one.push(row, user=user).release.gram for row, user in zip(ROWS, USERS, strict=True)]
+    assert same(single, whole)
+    split = UserStream(fpl(), bounds=bounds)
+    parts = grams(split.push_many(ROWS[:5], users=USERS[:5])) + grams(split.push_many(ROWS[5:], users=USERS[5:]))
+    assert same(parts, whole)
+    records = [
+        {"who": user, "a": row[0], "b": row[1], "c": row[2]} for row, user in zip(ROWS, USERS, strict=True)
+    ]  # fmt: skip
+    named = UserStream(fpl(), bounds=bounds, user="who")
+    assert same([step.release.gram for step in named.run(records)], whole)
+    assert named.features == ("a", "b", "c")
+    assert same(grams(UserStream(fpl(), bounds=bounds, user="who").push_many(records)), whole)
+    assert same(grams(UserStream(fpl(), bounds=bounds, user="who").push_many(pd.DataFrame(records))), whole)
+
+
+def test_the_guarantee_speaks_of_users_and_the_noise_pays_for_it():
+    users, rows = fpl(), fpl(None)
+    assert users.guarantee.unit == "one user with up to 2 rows"
+    assert users.guarantee.mu == rows.guarantee.mu
+    factor = user_factor(rows._prefix, CAP)
+    assert 1.0 < factor < CAP
+    assert users.noise_std(T) == pytest.approx(factor * rows.noise_std(T))
+    with pytest.raises(BadParameter, match="cannot compose"):
+        users.guarantee.compose(rows.guarantee)
+
+
+@pytest.mark.parametrize("options", [{"noise": "tree"}, {"noise": "haar"}, {"noise": "tree", "exact": True}])
+def test_every_noise_has_its_factor(options):
+    wide, narrow = fpl(5, **options), fpl(None, **options)
+    assert 1.5 < wide.noise_std(T) / narrow.noise_std(T) < 5.0
+    UserStream(wide).push_many(ROWS, users=USERS)
+
+
+def test_refused_rows_are_not_counted():
+    stream = UserStream(fpl())
+    stream.push(ROWS[0], user="ann")
+    with pytest.raises(BadRow):
+        stream.push([np.nan, 0.0, 0.0], user="ann")
+    with pytest.raises(BadRow, match="not said"):
+        stream.push(ROWS[0])
+    with pytest.raises(BadParameter, match="3 users given for 2 rows"):
+        stream.push_many(ROWS[:2], users=["ann"] * 3)
+    with pytest.raises(HorizonReached):
+        stream.push_many(ROWS, users=USERS)
+    stream.push(ROWS[1], user="ann")
+    stream.push(ROWS[2], user="ann")
+    kept = ROWS[:2]
+    assert np.allclose(stream.regret.exact_gram(), kept.T @ kept, atol=1e-4)
+
+
+def test_a_claim_about_users_needs_users():
+    with pytest.raises(BadParameter, match="use UserStream"):
+        sp.Stream(fpl())
+    with pytest.raises(BadParameter, match="max_rows_per_user="):
+        UserStream(fpl(None))
+    with pytest.raises(BadParameter, match="center=True is not available"):
+        UserStream(fpl(), center=True)
+    with pytest.raises(BadParameter, match="every epoch"):
+        fpl(regularisation="doubling")
