@@ -11,6 +11,7 @@ import pandas as pd
 from streampca.errors import BadParameter, BadRow
 from streampca.integrations._scaling import Scaling
 from streampca.linalg.types import FloatArray
+from streampca.stream import Stream
 
 OnUnseen = Literal["ignore", "raise"]
 OnMissing = Literal["fill", "raise"]
@@ -36,8 +37,8 @@ class Features:
         self._on_unseen, self._on_missing = on_unseen, on_missing
         self._fill: list[float] = scaling.middle.tolist()
 
-    def row(self, x: Mapping[Any, Any], number: int) -> list[Any]:
-        """The values of one mapping, in order.
+    def row(self, x: Mapping[Any, Any], stream: Stream | None) -> list[Any]:
+        """The values of one mapping, in order. The stream is asked for the row's number, for messages.
 
         Raises
         ------
@@ -49,10 +50,10 @@ class Features:
                 return [x[name] for name in self.names]
             except KeyError:
                 pass
-        self._check(x, number)
+        self._check(x, stream)
         return [x.get(name, fill) for name, fill in zip(self.names, self._fill, strict=True)]
 
-    def table(self, X: pd.DataFrame, number: int) -> FloatArray:
+    def table(self, X: pd.DataFrame, stream: Stream | None) -> FloatArray:
         """The columns of a table as an (n, d) array, in order.
 
         Raises
@@ -60,30 +61,35 @@ class Features:
         BadRow
             If a column is unseen or missing and that is to be an error, or one is not numeric.
         """
-        self._check(X.columns, number)
-        absent = [name for name in self.names if name not in X.columns]
+        place = {name: j for j, name in enumerate(X.columns.tolist())}
+        if place.keys() != self._known:
+            self._check(place, stream)
         try:
-            if not absent:
-                return X[list(self.names)].to_numpy(dtype=np.float64)
+            if place.keys() == self._known:
+                return X.to_numpy(dtype=np.float64)[:, [place[name] for name in self.names]]
             rows = np.empty((len(X), len(self.names)))
             for j, name in enumerate(self.names):
-                rows[:, j] = self._fill[j] if name in absent else X[name].to_numpy(dtype=np.float64)
+                rows[:, j] = X.iloc[:, place[name]].to_numpy(dtype=np.float64) if name in place else self._fill[j]
         except (TypeError, ValueError) as problem:
-            raise BadRow(f"rows from {number}: a column is not numeric ({problem}); drop or encode it") from None
+            raise BadRow(f"{_place(stream)}: a column is not numeric ({problem}); drop or encode it") from None
         return rows
 
-    def _check(self, given: Iterable[Any], number: int) -> None:
+    def _check(self, given: Iterable[Any], stream: Stream | None) -> None:
         if self._on_unseen == "raise":
             unseen = [name for name in given if name not in self._known]
             if unseen:
-                raise BadRow(f"row {number}: unseen feature {unseen[0]!r}; pass on_unseen='ignore' to leave it out")
+                raise BadRow(f"{_place(stream)}: unseen feature {unseen[0]!r}; pass on_unseen='ignore' to leave it out")
         if self._on_missing == "raise":
             there = set(given)
             missing = [name for name in self.names if name not in there]
             if missing:
                 raise BadRow(
-                    f"row {number}: feature {missing[0]!r} is missing; pass on_missing='fill' to go on without"
+                    f"{_place(stream)}: feature {missing[0]!r} is missing; pass on_missing='fill' to go on without"
                 )
+
+
+def _place(stream: Stream | None) -> str:
+    return "to transform" if stream is None else f"row {stream.t + 1}"
 
 
 def in_order(names: Iterable[Hashable]) -> tuple[Hashable, ...]:

@@ -78,9 +78,10 @@ class RiverAdapter(base.MiniBatchTransformer):
             return {str(name): pair for name, pair in self.bounds.items()}
         return self.bounds
 
-    def _begin(self, given: Sequence[Hashable]) -> Session:
+    def _begun(self, given: Sequence[Hashable]) -> tuple[Session, Features]:
+        """A stream for rows of these features; this model's own once a row was taken."""
         features = self._fixed(self.features if self.features is not None else given)
-        self._session = Session(
+        session = Session(
             self._processor(),
             n_features=len(features.names),
             features=tuple(map(str, features.names)),
@@ -91,8 +92,7 @@ class RiverAdapter(base.MiniBatchTransformer):
             seed=self.seed,
             ledger=account(self.ledger, self.data_set),
         )
-        self._features = features
-        return self._session
+        return session, features
 
     # -- river's interface ----------------------------------------------------------
 
@@ -106,30 +106,30 @@ class RiverAdapter(base.MiniBatchTransformer):
         HorizonReached, BudgetExhausted
             If no more rows may be taken. Nothing has changed.
         """
-        session = self._session
-        if session is None:
-            if not x:
+        session, features = self._session, self._features
+        if session is None or features is None:
+            if not x and self.features is None:
                 return  # a row of no features tells nothing, not even which features there are
-            session = self._begin(list(x))
-        features = self._features
-        assert features is not None
-        session.stream.push(features.row(x, session.stream.t + 1))
+            session, features = self._begun(list(x))
+        session.stream.push(features.row(x, session.stream))
+        self._session, self._features = session, features
 
     def learn_many(self, X: pd.DataFrame) -> None:
         """Feed a table of rows: the same releases as one by one, bit for bit."""
         if not len(X):
             return
-        session = self._session or self._begin(list(X.columns))
-        features = self._features
-        assert features is not None
-        session.stream.push_many(features.table(X, session.stream.t + 1))
+        session, features = self._session, self._features
+        if session is None or features is None:
+            session, features = self._begun(list(X.columns))
+        session.stream.push_many(features.table(X, session.stream))
+        self._session, self._features = session, features
 
     def transform_one(self, x: dict[Any, Any]) -> dict[Any, Any]:
         """Scores of a row on the components, ``{"pc0": ..., "pc1": ...}``. As sensitive as the row."""
         features = self._features
         if features is None:
             return dict(zip(self._labels, self._unlearnt([x])[0].tolist(), strict=True))
-        values = _numbers(features.row(x, self.t + 1))
+        values = _numbers(features.row(x, None))
         return dict(zip(self._labels, (features.scaling.apply(values) @ self._basis()).tolist(), strict=True))
 
     def transform_many(self, X: pd.DataFrame) -> pd.DataFrame:
@@ -138,7 +138,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         if features is None:
             scores = self._unlearnt(X.to_dict("records"))
         else:
-            scores = features.scaling.apply(features.table(X, self.t + 1)) @ self._basis()
+            scores = features.scaling.apply(features.table(X, None)) @ self._basis()
         return pd.DataFrame(scores, index=X.index, columns=self._labels)
 
     def _unlearnt(self, rows: Sequence[Mapping[Any, Any]]) -> FloatArray:
@@ -147,7 +147,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         for i, x in enumerate(rows):
             if len(x) >= self.n_components or self.features is not None:
                 features = self._fixed(self.features if self.features is not None else list(x))
-                scores[i] = features.scaling.apply(_numbers(features.row(x, 1)))[: self.n_components]
+                scores[i] = features.scaling.apply(_numbers(features.row(x, None)))[: self.n_components]
         return scores
 
     def _basis(self) -> FloatArray:

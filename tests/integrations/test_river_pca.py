@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import copy
+import numbers
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from river import compose, datasets, linear_model, stream
+
+import streampca as sp
+from streampca.errors import BadParameter, BadRow, BudgetExhausted, HorizonReached, NoRelease
+from streampca.integrations.river import PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
+from streampca.store.ledger import Ledger
+
+ADAPTERS: list[Any] = [PrivatePCA, PrivateWindowPCA, PrivateOjaPCA]
+NAMES = ["b", "a", "d", "c"]
+
+
+def rows(n: int = 300, seed: int = 0) -> list[dict[str, float]]:
+    values = np.random.default_rng(seed).normal(size=(n, 4)) * [0.6, 0.3, 0.05, 0.05]
+    return [dict(zip(NAMES, row, strict=True)) for row in values.tolist()]
+
+
+def test_the_same_releases_as_a_stream() -> None:
+    model = PrivatePCA(n_components=2, epsilon=2.0, delta=1e-5, release_every=7, seed=3)
+    plain = sp.Stream(
+        sp.PrivateFPL(n_components=2, epsilon=2.0, delta=1e-5, release_every=7), features=sorted(NAMES), seed=3
+    )
+    for x in rows():
+        model.learn_one(x)
+        plain.push(x)
+    assert model.release is not None
+    assert plain.release is not None
+    assert model.release.to_json() == plain.release.to_json()
+    assert model.guarantee == plain.guarantee
+    assert model.t == 300
+    assert list(model.components.columns) == sorted(NAMES)
+    assert np.array_equal(model.components.to_numpy().T, plain.release.subspace.basis)
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_tables_and_rows_give_the_same_bits(adapter: Any) -> None:
+    one, many = adapter(seed=5, row_norm=2.0), adapter(seed=5, row_norm=2.0)
+    given = rows(400)
+    for x in given:
+        one.learn_one(x)
+    table = pd.DataFrame(given)
+    for start, stop in ((0, 1), (1, 50), (50, 350), (350, 350), (350, 400)):
+        part = table[start:stop]
+        many.learn_many(part[part.columns[::-1]])
+    assert one.release.to_json() == many.release.to_json()
+    scores = many.transform_many(table)
+    assert list(scores.index) == list(table.index)
+    assert np.allclose(scores.to_numpy(), [list(one.transform_one(x).values()) for x in given], rtol=1e-12)
+
+
+def test_in_a_pipeline_on_a_dataset() -> None:
+    ranges = {name: (-600.0, 600.0) for name, value in next(iter(datasets.ImageSegments()))[0].items()}
+    pca = PrivatePCA(n_components=3, epsilon=5.0, release_every=50, bounds=ranges)
+    pipeline = compose.Pipeline(compose.SelectType(numbers.Number), pca)
+    for x, _ in datasets.ImageSegments().take(500):
+        pipeline.learn_one(x)
+        scores = pipeline.transform_one(x)
+    assert sorted(scores) == ["pc0", "pc1", "pc2"]
+    assert pca.t == 500
+    regression = PrivatePCA(n_components=2, release_every=20) | linear_model.LinearRegression()
+    for x, y in datasets.TrumpApproval().take(100):
+        regression.predict_one(x)
+        regression.learn_one(x, y)
+
+
+def test_iter_csv_yields_text(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    pd.DataFrame(rows(60)).assign(name="x").to_csv(path, index=False)
+    text = PrivatePCA(seed=1, features=sorted(NAMES))
+    for x, _ in stream.iter_csv(str(path)):
+        text.learn_one(x)
+    numbers_only = compose.SelectType(float) | PrivatePCA(seed=1)
+    for x, _ in stream.iter_csv(str(path), converters=dict.fromkeys(NAMES, float)):
+        numbers_only.learn_one(x)
+    assert text.release is not None
+    assert text.release.to_json() == numbers_only["PrivatePCA"].release.to_json()
+    with pytest.raises(BadRow, match="'name' is not a number"):
+        PrivatePCA().learn_one({"a": 1.0, "b": 2.0, "name": "x"})
+
+
+def test_features_come_and_go() -> None:
+    model = PrivatePCA(seed=1)
+    plain = PrivatePCA(seed=1)
+    for i, x in enumerate(rows(50)):
+        some = {name: value for name, value in x.items() if i == 0 or name != NAMES[i % 4]}
+        model.learn_one(some | ({"new": 1e9} if i % 3 else {}))
+        plain.learn_one({name: some.get(name, 0.0) for name in NAMES})
+    assert model.release is not None
+    assert plain.release is not None
+    assert model.release.to_json() == plain.release.to_json()
+
+
+def test_a_missing_feature_of_a_range_counts_as_its_middle() -> None:
+    ranges = {"a": (0.0, 10.0), "b": (-4.0, 2.0), "c": (5.0, 6.0)}
+    one, two = PrivatePCA(seed=1, bounds=ranges), PrivatePCA(seed=1, bounds=ranges)
+    for model, x in ((one, {"a": 3.0, "c": 5.5}), (two, {"a": 3.0, "b": -1.0, "c": 5.5})):
+        model.learn_one({"a": 1.0, "b": 1.0, "c": 5.0})
+        model.learn_one(x)
+    assert one.release is not None
+    assert two.release is not None
+    assert one.release.to_json() == two.release.to_json()
+    assert one.transform_one({}) == {"pc0": 0.0, "pc1": 0.0}
+
+
+def test_policies() -> None:
+    strict = PrivatePCA(on_unseen="raise", on_missing="raise")
+    strict.learn_one(dict.fromkeys("abc", 0.5))
+    before = strict.release
+    with pytest.raises(BadRow, match=r"row 2: unseen feature 'd'.*on_unseen='ignore'"):
+        strict.learn_one(dict.fromkeys("abcd", 0.5))
+    with pytest.raises(BadRow, match=r"row 2: feature 'c' is missing.*on_missing='fill'"):
+        strict.learn_one(dict.fromkeys("ab", 0.5))
+    with pytest.raises(BadRow, match="row 2: unseen"):
+        strict.learn_many(pd.DataFrame({"a": [0.1], "b": [0.1], "c": [0.2], "z": [3.0]}))
+    with pytest.raises(BadRow, match=r"to transform: feature 'b' is missing"):
+        strict.transform_one({"a": 1.0})
+    assert strict.t == 1
+    assert strict.release is before
+
+
+def test_a_bad_first_row_leaves_no_trace() -> None:
+    model = PrivatePCA()
+    for bad in ({"x": float("nan"), "y": 1.0}, {"x": "one", "y": 1.0}, {"x": None, "y": 0.0}):
+        with pytest.raises(BadRow):
+            model.learn_one(bad)
+    with pytest.raises(BadRow):
+        model.learn_many(pd.DataFrame({"p": [1.0, np.nan], "q": [0.0, 1.0]}))
+    with pytest.raises(BadRow, match="not numeric"):
+        model.learn_many(pd.DataFrame({"p": [1.0, 2.0], "q": ["u", "v"]}))
+    with pytest.raises(BadParameter, match=r"n_components=2 exceeds the 1 features \['z'\]"):
+        model.learn_one({"z": 1.0})
+    assert model.t == 0
+    model.learn_one({"a": 0.1, "b": 0.2})
+    assert list(model.components.columns) == ["a", "b"]
+
+
+def test_bad_rows_as_zeros() -> None:
+    model = PrivatePCA(on_bad_row="zero", seed=1)
+    model.learn_one({"a": float("inf"), "b": 1.0})
+    model.learn_many(pd.DataFrame({"a": [0.5, np.nan], "b": [0.5, 0.5]}))
+    assert model.t == 3
+
+
+def test_before_anything_is_learnt() -> None:
+    model = PrivatePCA(n_components=2)
+    assert model.transform_one({"b": 2.0, "a": 1.0, "c": 3.0}) == {"pc0": 1.0, "pc1": 2.0}
+    assert model.transform_one({}) == {"pc0": 0.0, "pc1": 0.0}
+    assert model.transform_many(pd.DataFrame({"b": [2.0], "a": [1.0]}, index=[9])).to_dict("index") == {
+        9: {"pc0": 1.0, "pc1": 2.0}
+    }
+    model.learn_one({})
+    model.learn_many(pd.DataFrame({"u": []}))
+    assert model.t == 0
+    assert model.release is None
+    assert model.guarantee.epsilon == 1.0
+    with pytest.raises(NoRelease):
+        model.components  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon=0.0"),
+        ({"row_norm": -1.0}, "row_norm=-1.0"),
+        ({"on_unseen": "drop"}, "on_unseen='drop'"),
+        ({"on_missing": "drop"}, "on_missing='drop'"),
+        ({"on_bad_row": "drop"}, "on_bad_row='drop'"),
+        ({"features": ["a"]}, "n_components=2 exceeds the 1 features"),
+        ({"features": ["a", "b", "a"]}, "repeats 'a'"),
+        ({"features": ["a", "b"], "bounds": {"a": (0, 1)}}, "bounds are missing for 'b'"),
+        ({"ledger": "x.db"}, "give the path of a ledger and the name"),
+    ],
+)
+def test_bad_parameters_are_told_at_once(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadParameter, match=message):
+        PrivatePCA(**options)
+
+
+def test_bounds_in_an_order_need_the_order() -> None:
+    with pytest.raises(BadParameter, match="need features="):
+        PrivatePCA(bounds=([0, 0], [1, 2])).learn_one({"a": 1.0, "b": 1.0})
+    model = PrivatePCA(bounds=([0, 0], [1, 2]), features=["b", "a"], n_components=1)
+    model.learn_one({"a": 2.0, "b": 0.5})
+    assert list(model.components.columns) == ["b", "a"]
+    by_number = PrivatePCA(bounds={7: (0, 1), 10: (0, 2)}, n_components=1)
+    by_number.learn_one({10: 1.0, 7: 0.5})
+    assert list(by_number.components.columns) == [10, 7]
+
+
+def test_scores_keep_still() -> None:
+    """Aligned bases differ less from one release to the next, and span the same subspaces."""
+    jumps = {}
+    for align in (True, False):
+        model = PrivatePCA(n_components=2, epsilon=1.0, seed=2, align=align)
+        bases = []
+        for x in rows(200):
+            model.learn_one(x)
+            axes = [model.transform_one({name: float(name == which) for name in NAMES}) for which in sorted(NAMES)]
+            bases.append(np.array([list(axis.values()) for axis in axes]))
+            assert model.release is not None
+            assert np.allclose(bases[-1] @ bases[-1].T, model.release.subspace.projector)
+        jumps[align] = sum(float(np.linalg.norm(b - a)) for a, b in zip(bases[:-1], bases[1:], strict=True))
+    assert jumps[True] < 0.7 * jumps[False]
+
+
+def test_window_follows_and_horizon_ends() -> None:
+    turned = [{name: x[other] for name, other in zip(NAMES, NAMES[::-1], strict=True)} for x in rows(3000, 1)]
+    window = PrivateWindowPCA(n_components=1, epsilon=10.0, window=1000, release_every=100)
+    for x in [*rows(1000), *turned]:
+        window.learn_one(x)
+    assert window.components.abs().idxmax(axis=1)["pc0"] == "c"
+    short = PrivatePCA(horizon=10)
+    for x in rows(10):
+        short.learn_one(x)
+    with pytest.raises(HorizonReached):
+        short.learn_one(rows(1)[0])
+
+
+def test_a_seed_is_told() -> None:
+    assert "seed" in PrivatePCA(seed=1).guarantee.caveat
+    assert PrivatePCA().guarantee.caveat == ""
+    with pytest.raises(BadParameter):
+        PrivatePCA(center=True, seed="x").learn_one({"a": 1.0, "b": 1.0})  # type: ignore[arg-type]
+
+
+def test_the_ledger_pays_before_the_first_row(tmp_path: Path) -> None:
+    path = str(tmp_path / "ledger.db")
+    with Ledger(path) as ledger:
+        ledger.set_budget("people", sp.Budget(1.2, 1e-6))
+    model = PrivatePCA(ledger=path, data_set="people")
+    with pytest.raises(BadRow):
+        model.learn_one({"a": float("nan"), "b": 1.0})
+    with Ledger(path) as ledger:
+        assert not ledger.balance("people").entries
+    for x in rows(5):
+        model.learn_one(x)
+    again = pickle.loads(pickle.dumps(model))
+    again.learn_one(rows(1)[0])
+    with Ledger(path) as ledger:
+        assert len(ledger.balance("people").entries) == 1
+    refused = model.clone()
+    with pytest.raises(BudgetExhausted):
+        refused.learn_one(rows(1)[0])
+    assert refused.t == 0
+    with pytest.raises(BudgetExhausted):
+        copy.deepcopy(refused).learn_many(pd.DataFrame(rows(3)))
+    with pytest.raises(BadParameter, match="no such ledger"):
+        PrivatePCA(ledger=str(tmp_path / "other.db"), data_set="people").learn_one(rows(1)[0])
+
+
+def test_center_takes_the_mean_out() -> None:
+    shifted = [{name: value / 4 + (0.6 if name == "d" else 0.0) for name, value in x.items()} for x in rows(3000)]
+    found = {}
+    for center in (True, False):
+        model = PrivatePCA(n_components=1, epsilon=10.0, release_every=100, center=center)
+        for x in shifted:
+            model.learn_one(x)
+        found[center] = model.components.abs().idxmax(axis=1)["pc0"]
+    assert found == {True: "b", False: "d"}
