@@ -72,22 +72,36 @@ class Lock:
     """One writer: held while a store is open for writing, and let go by the system if the process dies."""
 
     def __init__(self, path: Path) -> None:
-        import fcntl
-
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as problem:
+            hold(self._handle, path)
+        except BaseException:
             os.close(self._handle)
-            if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            raise StoreLocked(
-                f"{path} is held: another process writes to this run; let it finish, or end it, then try again"
-            ) from None
+            raise
 
     def release(self) -> None:
         """Let the next writer in."""
         os.close(self._handle)
+
+
+def hold(handle: int, path: Path) -> None:
+    """Take an open file for this process alone, until it is closed.
+
+    Raises
+    ------
+    StoreLocked
+        If another process has it.
+    """
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise
+        raise StoreLocked(
+            f"{path} is held: another process writes to this run; let it finish, or end it, then try again"
+        ) from None
 
 
 def is_locked(path: Path) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from streampca.errors import StoreForked
-from streampca.store.files import sync_folder
+from streampca.store.files import hold, sync_folder
 
 _SLOT = 512
 _SUM = 16
@@ -68,8 +68,13 @@ class WitnessFile:
                 f"{path} is missing: without it, it is not known whether another copy of this run went on; "
                 "put it back, or pass moved=True (--moved) if no other copy has been resumed"
             ) from None
-        if create:
-            sync_folder(path)
+        try:
+            hold(self._handle, path)
+            if create:
+                sync_folder(path)
+        except BaseException:
+            os.close(self._handle)
+            raise
 
     def recall(self, run: str) -> tuple[int, str] | None:
         """The latest point. Of another run's witness, nothing."""

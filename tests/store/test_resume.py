@@ -156,7 +156,7 @@ def _dump(store: Store) -> list[bytes]:
 def test_a_store_holds_one_run_and_what_cannot_be_kept_is_refused_at_once() -> None:
     store = Store(":memory:")
     sp.Stream(sp.PrivateFPL(**BUDGET), store=store)
-    with pytest.raises(BadParameter, match="Stream.resume"):
+    with pytest.raises(BadParameter, match="continue it"):
         sp.Stream(sp.PrivateFPL(**BUDGET), store=store)
 
     class Own(sp.PrivateFPL):

@@ -1,0 +1,394 @@
+"""Damaged, copied, set back, full, foreign, future: one clear error each, or the same bits. Never anything else."""
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.errors import (
+    BadParameter,
+    StoreCorrupt,
+    StoreForked,
+    StoreLocked,
+    StoreUnwritable,
+    StreamPCAError,
+    WrongKey,
+)
+from streampca.store import database as database_module
+from streampca.store.codec import decode, encode
+from streampca.store.database import SCHEMA, Database
+from streampca.store.reading import backup, status
+from streampca.store.store import Store
+
+ROWS = np.random.default_rng(3).normal(size=(900, 4)) / 3.0
+
+
+def processor() -> sp.PrivateFPL:
+    return sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=50)
+
+
+WHOLE = [release.to_json() for release in sp.Stream(processor(), seed=5).push_many(ROWS).releases]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A run of 700 rows with a snapshot and rows since, left behind as a crash leaves it."""
+    whole, crashed = tmp_path / "whole", tmp_path / "crashed"
+    whole.mkdir()
+    crashed.mkdir()
+    store = Store(whole / "run.db", commit_every=100, snapshot_every="1h")
+    stream = sp.Stream(processor(), seed=5, store=store)
+    stream.push_many(ROWS[:300])
+    assert store._writer is not None
+    store._writer.flush(snapshot=True)
+    for start in range(300, 700, 100):
+        stream.push_many(ROWS[start : start + 100])
+    for file in whole.iterdir():  # the files as they are now, write-ahead log and all
+        shutil.copy2(file, crashed / file.name)
+    database = sqlite3.connect(crashed / "run.db")  # and as if they had been written there
+    with database:
+        text = str(os.stat(crashed / "run.db").st_ino).encode()
+        database.execute("UPDATE meta SET value = ?, sum = ? WHERE name = 'place'", (text, checksum("place", text)))
+    persist = sqlite3.connect(crashed / "run.db")
+    persist.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    persist.close()
+    database.close()
+    store.close()
+    return crashed / "run.db"
+
+
+checksum = database_module.checksum
+
+
+def finish(path: Path, **options: Any) -> list[str]:
+    """Resume, feed what is left, and return all releases."""
+    with Store(path, **options) as store:
+        stream = sp.Stream.resume(store)
+        stream.push_many(ROWS[stream.t :])
+        store.flush()
+        return [release.to_json() for release in store.releases()]
+
+
+def test_an_undamaged_run_goes_on(path: Path) -> None:
+    assert finish(path) == WHOLE
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_flipped_bytes_are_noticed_or_harmless(path: Path, seed: int) -> None:
+    draw, data = np.random.default_rng(seed), path.read_bytes()
+    noticed = 0
+    for place in draw.integers(0, len(data), 12).tolist():
+        damaged = bytearray(data)
+        damaged[place] ^= 1 << int(draw.integers(8))
+        path.write_bytes(damaged)
+        path.with_name("run.db-wal").unlink(missing_ok=True)
+        path.with_name("run.db-shm").unlink(missing_ok=True)
+        witness = path.with_name("run.db.witness").read_bytes()
+        try:
+            with Store(path) as store:
+                stream = sp.Stream.resume(store)
+                assert stream.t == 700
+                assert [release.to_json() for release in store.releases()] == WHOLE[:14]
+                rest = [release.to_json() for release in stream.push_many(ROWS[700:]).releases]
+                assert rest == WHOLE[14:]
+        except (StoreCorrupt, StoreForked):
+            noticed += 1
+        path.with_name("run.db.witness").write_bytes(witness)
+    assert noticed >= 1 or seed  # most of a small file is free space and padding
+
+
+@pytest.mark.parametrize("table", ["rows", "snapshot", "releases", "meta", "points"])
+def test_a_changed_record_is_noticed(path: Path, table: str) -> None:
+    column = {"rows": "sealed", "snapshot": "sealed", "releases": "record", "meta": "value", "points": "digest"}[table]
+    with sqlite3.connect(path) as db:
+        last = " WHERE t = 700" if table == "points" else " LIMIT 1"
+        (value,) = db.execute(f"SELECT {column} FROM {table}{last}").fetchone()
+        changed = "other" if isinstance(value, str) else value[:-1] + bytes([value[-1] ^ 1])
+        db.execute(f"UPDATE {table} SET {column} = ? WHERE {column} = ?", (changed, value))
+    db.close()
+    with pytest.raises((StoreCorrupt, StoreForked)):
+        finish(path)
+
+
+@pytest.mark.parametrize("table", ["rows", "snapshot", "releases"])
+def test_a_missing_record_is_noticed(path: Path, table: str) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute(f"DELETE FROM {table} WHERE rowid = (SELECT rowid FROM {table} LIMIT 1)")
+    db.close()
+    with pytest.raises(StoreCorrupt):
+        finish(path)
+
+
+def test_truncated_files_are_noticed(path: Path) -> None:
+    files = {file: file.read_bytes() for file in path.parent.iterdir()}
+    data, refused = files[path], 0
+    for keep in (0, 1, 100, 5000, len(data) // 2, len(data) - 16384, len(data) - 1, len(data)):
+        for file, whole in files.items():
+            file.write_bytes(whole)
+        path.write_bytes(data[:keep])
+        path.with_name("run.db-wal").unlink(missing_ok=True)
+        path.with_name("run.db-shm").unlink(missing_ok=True)
+        try:
+            assert finish(path) == WHOLE
+        except (StoreCorrupt, StoreForked, BadParameter):
+            refused += 1
+    assert refused >= 5
+    assert finish(path) == WHOLE
+
+
+def test_a_write_ahead_log_cut_anywhere_gives_the_same_bits_or_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    store = Store(path, commit_every=50, snapshot_every="1h")
+    stream = sp.Stream(processor(), seed=5, store=store)
+    for start in range(0, 300, 50):
+        stream.push_many(ROWS[start : start + 50])
+    log = path.with_name("run.db-wal").read_bytes()
+    files = {name: path.with_name(name).read_bytes() for name in ("run.db", "run.db.witness")}
+    store.close()
+    fine = 0
+    for cut in [*np.random.default_rng(0).integers(0, len(log), 12).tolist(), len(log)]:
+        for name, data in files.items():
+            path.with_name(name).write_bytes(data)  # in place: the inode stays
+        path.with_name("run.db-shm").unlink(missing_ok=True)
+        path.with_name("run.db-wal").write_bytes(log[:cut])
+        try:
+            assert finish(path) == WHOLE
+            fine += 1
+        except (StoreForked, StoreCorrupt, BadParameter):
+            pass  # rows that a disk claimed to have written are gone: never continued with others
+    assert fine >= 1
+
+
+def test_a_database_set_back_in_place_is_refused(path: Path) -> None:
+    old = path.read_bytes()
+    assert finish(path) == WHOLE
+    path.write_bytes(old)
+    path.with_name("run.db-wal").unlink(missing_ok=True)
+    with pytest.raises(StoreForked, match="set back to row 700, but releases up to row 900"):
+        finish(path)
+
+
+def test_a_copy_is_refused_and_so_is_a_twin_that_shares_the_witness(path: Path) -> None:
+    twin = path.with_name("twin.db")
+    shutil.copy(path, twin)
+    shutil.copy2(f"{path}.key", f"{twin}.key")
+    with pytest.raises(StoreForked, match="witness is missing"):
+        finish(twin)
+    shutil.copy(f"{path}.witness", f"{twin}.witness")
+    with pytest.raises(StoreForked, match="copied, moved or restored"):
+        finish(twin)
+    shared = path.with_name("run.db.witness")
+    assert finish(path) == WHOLE
+    with Store(twin, witness=shared) as store, pytest.raises(StoreForked, match="set back"):
+        sp.Stream.resume(store, moved=True)  # even said to be the only copy: the witness knows better
+
+
+def test_twins_that_went_on_with_different_rows_are_told_apart(path: Path) -> None:
+    twin, shared = path.with_name("twin.db"), path.with_name("run.db.witness")
+    shutil.copy(path, twin)
+    shutil.copy2(f"{path}.key", f"{twin}.key")
+    before = shared.read_bytes()
+    with Store(path) as store:
+        sp.Stream.resume(store).push_many(ROWS[700:800])
+    after = shared.read_bytes()
+    shared.write_bytes(before)
+    with Store(twin, witness=shared) as store:
+        sp.Stream.resume(store, moved=True).push_many(ROWS[:150])
+    shared.write_bytes(after)
+    with Store(twin, witness=shared) as store, pytest.raises(StoreForked, match="different rows"):
+        sp.Stream.resume(store)
+
+
+def test_twins_at_once_cannot_share_a_witness(path: Path) -> None:
+    twin, shared = path.with_name("twin.db"), path.with_name("run.db.witness")
+    shutil.copy(path, twin)
+    shutil.copy2(f"{path}.key", f"{twin}.key")
+    with Store(path) as store:
+        sp.Stream.resume(store)
+        with Store(twin, witness=shared) as other, pytest.raises(StoreLocked):
+            sp.Stream.resume(other, moved=True)
+
+
+def test_a_second_writer_is_refused_and_the_first_goes_on(path: Path) -> None:
+    with Store(path) as store:
+        stream = sp.Stream.resume(store)
+        with pytest.raises(StoreLocked, match="another process"):
+            finish(path)
+        stream.push_many(ROWS[700:])
+        assert len(list(store.releases())) >= 14
+    assert finish(path) == WHOLE
+
+
+def test_keys(path: Path, tmp_path: Path) -> None:
+    key = Path(f"{path}.key")
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+    key.chmod(0o640)
+    with pytest.raises(WrongKey, match="chmod 600"):
+        finish(path)
+    key.chmod(0o600)
+    text = key.read_text()
+    for damaged in (text.replace("seeded", "seedes"), text[:-5], "", "\x00\xff", text[:40]):
+        key.write_text(damaged)
+        with pytest.raises(WrongKey):
+            finish(path)
+    key.unlink()
+    with pytest.raises(WrongKey, match="missing"):
+        finish(path)
+    other = Store(tmp_path / "other.db")
+    sp.Stream(processor(), store=other)
+    other.close()
+    shutil.copy2(tmp_path / "other.db.key", key)
+    with pytest.raises(WrongKey, match="not that of the run"):
+        finish(path)
+    shutil.copy2(tmp_path / "other.db.key", tmp_path / "new.db.key")
+    with pytest.raises(WrongKey, match="may be the key of a lost run"):
+        sp.Stream(processor(), store=Store(tmp_path / "new.db"))
+    key.write_text(text)
+    assert finish(path) == WHOLE
+
+
+def test_foreign_and_future_databases(path: Path, tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign.db"
+    with sqlite3.connect(foreign) as db:
+        db.execute("CREATE TABLE t (x)")
+    db.close()
+    with pytest.raises(StoreCorrupt, match="another program"):
+        sp.Stream(processor(), store=Store(foreign))
+    text = tmp_path / "text.db"
+    text.write_text("not a database, " * 300)
+    with pytest.raises(StoreCorrupt):
+        sp.Stream(processor(), store=Store(text))
+    with sqlite3.connect(path) as db:
+        db.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    db.close()
+    for read in (lambda: finish(path), lambda: status(path), lambda: backup(path, tmp_path / "b.db")):
+        with pytest.raises(StoreCorrupt, match="use the version that wrote it"):
+            read()
+
+
+def test_migration_brings_an_older_schema_forward_or_leaves_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(db: sqlite3.Connection) -> None:
+        db.execute("CREATE TABLE half (x)")
+        raise sqlite3.OperationalError("power cut")
+
+    monkeypatch.setattr(database_module, "SCHEMA", SCHEMA + 1)
+    monkeypatch.setattr(database_module, "MIGRATIONS", {SCHEMA: fails})
+    with pytest.raises(StoreUnwritable):
+        Database(str(path), write=True)
+    monkeypatch.setattr(database_module, "MIGRATIONS", {SCHEMA: lambda db: db.execute("CREATE TABLE more (x)")})
+    assert finish(path) == WHOLE
+    with sqlite3.connect(path) as db:
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA + 1,)
+    db.close()
+    assert "more" in tables
+    assert "half" not in tables
+
+
+def test_a_full_disk_loses_nothing_releases_nothing_and_spends_nothing(path: Path) -> None:
+    store = Store(path)
+    stream = sp.Stream.resume(store)
+    database = store._open_database().db
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count = {pages}")
+
+    def feed() -> None:
+        for _ in range(200):
+            stream.push_many(ROWS[700:800])
+            assert stream.release is not None
+
+    with pytest.raises(StoreUnwritable, match="disk is full"):
+        feed()
+    taken = store.durable
+    for read in (lambda: stream.push(ROWS[0]), lambda: stream.release, lambda: stream.subspace):
+        with pytest.raises(StoreUnwritable):
+            read()
+    store.close()
+    with Store(path) as again:
+        assert sp.Stream.resume(again).t == taken
+
+
+def test_a_folder_that_cannot_be_written_to(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StoreUnwritable):
+        sp.Stream(processor(), store=Store(tmp_path / "no" / "such" / "folder" / "run.db"))
+    with pytest.raises(StoreUnwritable):
+        sp.Stream(processor(), store=Store(tmp_path))
+    read_only = OSError(30, "Read-only file system", str(path))
+
+    def refuse(*_: object, **__: object) -> int:
+        raise read_only
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        with pytest.raises(StoreUnwritable, match="Read-only file system"):
+            finish(path)
+    assert finish(path) == WHOLE
+
+
+def test_a_witness_that_cannot_be_written_holds_the_releases_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(path)
+    stream = sp.Stream.resume(store)
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    steps = stream.push_many(ROWS[700:800])
+    with pytest.raises(StoreUnwritable, match="disk is full"):
+        _ = steps.releases
+    monkeypatch.undo()
+    store.close()
+    assert finish(path) == WHOLE
+
+
+def test_other_rows_after_a_crash_only_where_no_release_was_read(path: Path) -> None:
+    store = Store(path, commit_every="1h")
+    stream = sp.Stream.resume(store)
+    read = stream.push_many(ROWS[700:760]).releases  # commits 760 rows
+    stream.push_many(ROWS[760:800])  # not durable, nor read
+    with sqlite3.connect(path) as db:
+        (progress,) = db.execute("SELECT value FROM meta WHERE name = 'progress'").fetchone()
+    db.close()
+    assert progress.startswith(b"[760,")
+    assert read[0].to_json() == WHOLE[14]
+    store._let_go()  # as a crash does: nothing more is committed
+    again = Store(path)
+    assert sp.Stream.resume(again).t == 760
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 1, -0.0, "text", [], {}, {"a": [1, {"b": np.arange(6.0).reshape(2, 3)}]}, np.zeros((0, 3)), np.float64(2.5)],
+)
+def test_codec_round_trip(value: Any) -> None:
+    assert encode(decode(encode(value))) == encode(value)
+
+
+def test_codec_keeps_memory_order_and_refuses_what_is_not_data() -> None:
+    array = decode(encode({"x": np.asfortranarray(np.arange(6.0).reshape(2, 3))}))["x"]
+    assert array.flags.f_contiguous
+    assert not array.flags.c_contiguous
+    assert np.array_equal(array, np.arange(6.0).reshape(2, 3))
+    for bad in (object(), {1: 2}, np.array(["a"]), np.array([object()]), b"bytes", 1j):
+        with pytest.raises(BadParameter):
+            encode(bad)
+
+
+def test_codec_never_fails_in_another_way() -> None:
+    whole = encode({"a": np.arange(4), "b": [1.5, "x"]})
+    draw = np.random.default_rng(0)
+    for _ in range(400):
+        damaged = bytearray(whole)
+        for place in draw.integers(0, len(whole), 3).tolist():
+            damaged[place] = int(draw.integers(256))
+        with contextlib.suppress(StreamPCAError):
+            decode(bytes(damaged[: int(draw.integers(len(whole) + 1))]))

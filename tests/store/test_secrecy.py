@@ -1,0 +1,94 @@
+"""What a store shows to somebody without its key: no row, no key, in no file, log or export."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.cli import main
+from streampca.errors import BadRow
+from streampca.linalg.lattice import STEP
+from streampca.store.store import Store
+
+#: Values that nothing else would contain: as text, as floats and as the integers that rows are kept as.
+CANARIES = np.array([0.123456789, -0.314159265, 0.271828183])
+
+
+def traces(values: np.ndarray) -> list[bytes]:
+    """Every form in which the values may be written."""
+    lattice = np.trunc(values / STEP)
+    found = []
+    for value, kept in zip(values.tolist(), lattice.tolist(), strict=True):
+        found += [repr(value)[:9].encode(), str(int(kept)).encode(), repr(kept * STEP)[:9].encode()]
+        for number in (value, kept * STEP):
+            found += [np.float64(number).tobytes(), np.float64(number).astype(">f8").tobytes()]
+        found += [np.int32(kept).tobytes(), np.int64(kept).tobytes()]
+    return found
+
+
+@pytest.mark.parametrize("passphrase", [None, "correct horse"])
+def test_canaries(tmp_path: Path, caplog: pytest.LogCaptureFixture, passphrase: str | None) -> None:
+    caplog.set_level(logging.DEBUG)
+    key, path = bytes(range(7, 39)), tmp_path / "run.db"
+    store = Store(path, commit_every=10, passphrase=passphrase)
+    stream = sp.Stream(
+        sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=20),
+        key=key,
+        store=store,
+        on_bad_row="zero",
+    )
+    rows = np.random.default_rng(0).normal(size=(205, 3)) / 9.0
+    rows[7::20] = CANARIES
+    rows[8] = np.nan
+    for row in rows:
+        stream.push(row)
+    with pytest.raises(BadRow) as problem:
+        stream.push_many([[0.123456789, 0.314159265]])
+    files = {
+        file.name: file.read_bytes() for file in tmp_path.iterdir()
+    }  # with the write-ahead log, as a crash finds it
+    assert set(files) >= {"run.db", "run.db-wal", "run.db.key", "run.db.witness"}
+    store.close()
+    files["closed"] = path.read_bytes()
+    assert main(["export", str(path), "--out", str(tmp_path / "all.jsonl")]) == 0
+    assert main(["backup", str(path), str(tmp_path / "copy.db")]) == 0
+    for name in ("all.jsonl", "copy.db"):
+        files[name] = (tmp_path / name).read_bytes()
+    caplog.messages.append(str(problem.value))
+    files["log"] = "\n".join(record.getMessage() for record in caplog.records).encode()
+    assert b"committed" in files["log"]
+    secret = [key, key.hex().encode()]
+    for name, data in files.items():
+        for trace in traces(CANARIES) + (secret if name != "run.db.key" or passphrase else []):
+            assert trace not in data, (name, trace)
+    assert (key.hex().encode() in files["run.db.key"]) == (passphrase is None)
+
+
+def test_the_search_finds_rows_that_are_written_in_the_open(tmp_path: Path) -> None:
+    row = np.trunc(CANARIES / STEP)
+    for plain in (row.astype(np.int32).tobytes(), CANARIES.tobytes(), repr(CANARIES.tolist()).encode()):
+        assert any(trace in b"x" + plain for trace in traces(CANARIES))
+
+
+def test_rows_are_gone_from_the_sealed_part_once_they_are_folded(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    store = Store(path, commit_every=10, snapshot_every="1h")
+    stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, n_features=3), store=store)
+    stream.push_many(np.full((50, 3), 0.1))
+    database = store._open_database().db
+    (sealed,) = database.execute("SELECT sealed FROM rows LIMIT 1").fetchone()
+    store.close()  # takes a snapshot, and folds the write-ahead log in
+    assert sealed not in path.read_bytes()
+    assert sealed[16:48] not in path.read_bytes()
+    assert not path.with_name("run.db-wal").exists()
+
+
+def test_representations_name_no_secret(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run.db", passphrase="correct horse")
+    sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), key=bytes(range(32)), store=store)
+    shown = repr(store) + repr(store._key) + str(vars(store)["_key"])
+    assert "horse" not in shown
+    assert bytes(range(32)).hex() not in shown
+    store.close()
