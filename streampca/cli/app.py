@@ -53,6 +53,9 @@ def run(
     store: Path | None = None,
     passphrase_file: Path | None = None,
     force: Annotated[bool, Parameter(negative="")] = False,
+    serve: Annotated[bool, Parameter(negative="")] = False,
+    public: Annotated[bool, Parameter(negative="")] = False,
+    port: int = 8765,
 ) -> int:
     """Stream the rows of a CSV or Parquet file; write private releases, one a line.
 
@@ -116,9 +119,25 @@ def run(
         File with a passphrase that protects the key of the store.
     force
         Overwrite existing output files.
+    serve
+        Show the run as a page in the browser, on this machine only, until Ctrl-C. Curator only, behind a token.
+    public
+        With --serve: show what may be published, and nothing else.
+    port
+        Port of the page; 0 takes any.
     """
     from streampca.cli.run import Options, Outputs
     from streampca.cli.run import run as command
+
+    page = None
+    if serve:
+        from streampca.cli.page import Page
+
+        page = Page(public=public, port=port)
+    elif public:
+        from streampca.errors import BadParameter
+
+        raise BadParameter("--public goes with --serve; without it, --out is the file that may be published")
 
     return command(
         file,
@@ -147,6 +166,7 @@ def run(
         ),
         outputs=Outputs(out, gram, keep_every, regret, regret_every, private_regret, force),
         live=live,
+        page=page,
     )
 
 
@@ -253,3 +273,4 @@ app.command(
 )
 for _name in ("resume", "status", "export", "verify", "backup"):
     app.command(f"streampca.cli.{_name}:{_name}")
+app.command("streampca.cli.serve:serve", help="Show a run as a page in the browser, and follow it while it grows.")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from streampca.cli.algorithms import make_processor
 from streampca.cli.bounds import Ranges, read_bounds
@@ -20,6 +20,9 @@ from streampca.private_regret import PrivateRegret
 from streampca.regret import RegretLog
 from streampca.rows import RowSource
 from streampca.stream import Stream
+
+if TYPE_CHECKING:  # its server is an optional part
+    from streampca.cli.page import Page
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Outputs:
     force: bool = False
 
 
-def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None) -> int:
+def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None, page: Page | None = None) -> int:
     """Stream a file into a processor; return the exit code."""
     processor = make_processor(
         options.processor, options.common, release_every=options.release_every, extra=options.extra
@@ -84,15 +87,20 @@ def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None) ->
     title = f"streampca run {file.name} · {type(processor).__name__}, k = {processor.n_components}"
     if window is not None and not options.center:
         title += f" · regret against the best subspace of each {window} rows"
+    if page is not None:
+        page.open(title)
     ending = stream_to_files(
-        stream, source, outputs, title=title, live=live, total=processor.rows_left, center=options.center, store=store
-    )
+        stream, source, outputs, title=title, live=live, total=processor.rows_left, center=options.center, store=store,
+        page=page,
+    )  # fmt: skip
     lines = closing(ending, stream, outputs)
     if store is not None:
         store.close()
         lines.append(f"curator only: {options.store}, {options.store}.key")
     for line in lines:
         print(line, file=sys.stderr)
+    if page is not None:
+        page.close(stay=not ending.signal and ending.problem is None)
     if ending.problem is not None:
         raise ending.problem
     return 128 + ending.signal if ending.signal else 0
@@ -122,6 +130,7 @@ def stream_to_files(
     limit: int | None = None,
     center: bool = False,
     store: Durable | None = None,
+    page: Page | None = None,
 ) -> Ending:
     """Run a stream to the end of its rows with files and a view; the files are complete however it ends."""
     if outputs.regret is not None and outputs.regret == outputs.releases:
@@ -141,20 +150,25 @@ def stream_to_files(
             files.callback(private_regret.close)
 
         def header() -> None:
-            releases.header(stream.guarantee, stream.features, public_parameters(stream, source, center=center))
+            parameters = public_parameters(stream, source, center=center)
+            releases.header(stream.guarantee, stream.features, parameters)
+            if page is not None:
+                page.describe(parameters)
             if regret is not None:
                 regret.header()
 
+        shown = view(live, title, stream.guarantee, stream.processor.n_components, total)
         session = Session(
             stream,
             source,
             releases=releases,
             regret=regret,
             private_regret=private_regret,
-            view=view(live, title, stream.guarantee, stream.processor.n_components, total),
+            view=shown if page is None else page.beside(shown),
             header=header,
             limit=limit,
             store=store,
+            publish=None if page is None else page.publish,
         )
         return session.run()
 

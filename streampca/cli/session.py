@@ -21,6 +21,7 @@ from streampca.errors import BadRow, HorizonReached, StreamPCAError
 from streampca.linalg.types import FloatArray
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
+from streampca.release import Release
 from streampca.rows import RowSource
 from streampca.step import Step, Steps
 from streampca.stream import Stream
@@ -92,6 +93,7 @@ class Session:
     limit : stop after so many rows.
     store : of a durable run. Releases are written when their rows are durable,
         without waiting for each commit.
+    publish : handed every release when it is written, and nothing else.
     """
 
     def __init__(
@@ -106,9 +108,11 @@ class Session:
         header: Callable[[], None] = lambda: None,
         limit: int | None = None,
         store: Durable | None = None,
+        publish: Callable[[list[Release]], None] | None = None,
     ) -> None:
         self._stream, self._source = stream, source
         self._store = store
+        self._publish_to = publish
         self._held: deque[Steps | Step] = deque()
         self._releases, self._regret, self._view = releases, regret, view
         self._private_regret = private_regret
@@ -189,6 +193,8 @@ class Session:
             self._made += len(releases)
             if self._releases is not None:
                 self._releases.write(releases)
+            if self._publish_to is not None:
+                self._publish_to(releases)
 
     def _last_releases(self) -> StreamPCAError | None:
         try:

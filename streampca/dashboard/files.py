@@ -1,0 +1,190 @@
+"""Reading a run that is, or was, written elsewhere: its folder, its files, or its store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from streampca.errors import BadParameter
+from streampca.private_regret import PrivateRegretRecord
+from streampca.regret import RegretRecord
+from streampca.release import Release
+
+_MARK = "# curator only"
+_COLUMNS = "t,reward,opt,regret,bound,captured"
+_STORE = b"SQLite format 3\x00"
+
+
+class Lines:
+    """The complete lines that were appended to a file since the last look.
+
+    Parameters
+    ----------
+    path : the file; it may not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: BinaryIO | None = None
+        self._rest = b""
+
+    def new(self, most: int = 4096) -> Iterator[str]:
+        """At most so many lines that have come; a last one without its end waits."""
+        if self._file is None:
+            if not self.path.exists():
+                return
+            self._file = self.path.open("rb")
+        for _ in range(most):
+            line = self._rest + self._file.readline()
+            if not line.endswith(b"\n"):
+                self._rest = line
+                return
+            self._rest = b""
+            yield line.decode("utf-8")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+@dataclass
+class PublicRun:
+    """What may be published of a run: its releases, read in order. It never opens a file of the curator.
+
+    Parameters
+    ----------
+    path : ``releases.jsonl``, or a store (``run.db``: read without its key), or a folder that holds either.
+    private_regret : file of publishable regret records, for releases without Gram matrices.
+
+    Attributes
+    ----------
+    parameters : public parameters of the run; empty until its header was read.
+    """
+
+    path: Path
+    private_regret: Path | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.path = found(self.path)
+        self._is_store = is_store(self.path)
+        self._lines = Lines(self.path)
+        self._records = None if self.private_regret is None else Lines(self.private_regret)
+        self._at = 0
+        self._number = 0
+
+    def new_releases(self) -> list[Release]:
+        """Releases that have come since the last look, at most some thousands.
+
+        Raises
+        ------
+        BadParameter
+            If the file is not one of releases.
+        """
+        return self._stored() if self._is_store else list(self._read())
+
+    def new_regret(self) -> list[PrivateRegretRecord]:
+        """Records of publishable regret that have come since the last look."""
+        return [] if self._records is None else [PrivateRegretRecord.from_json(line) for line in self._records.new()]
+
+    def _read(self) -> Iterator[Release]:
+        for line in self._lines.new():
+            self._number += 1
+            try:
+                if self._number == 1:
+                    self.parameters = _header(line)
+                elif line.strip():
+                    yield Release.from_json(line)
+            except BadParameter as problem:
+                raise BadParameter(f"{self.path}, line {self._number}: {problem}") from problem
+
+    def _stored(self) -> list[Release]:
+        from streampca.store.config import load
+        from streampca.store.database import Database
+        from streampca.store.reading import features_of
+        from streampca.store.records import release_of
+
+        database = Database(str(self.path), write=False)
+        try:
+            if not self.parameters:
+                config = load(database.get("config") or "{}")
+                processor = config.get("processor")
+                if processor is not None:
+                    shown = {k: v for k, v in processor.parameters().items() if k not in ("seed", "key")}
+                    self.parameters = {"processor": type(processor).__name__} | shown
+            features = features_of(database)
+            out = []
+            for record in database.releases(self._at):
+                out.append(release_of(record, features))
+                if len(out) >= 4096:
+                    break
+            if out:
+                self._at = out[-1].t
+            return out
+        finally:
+            database.close()
+
+
+class CuratorRun:
+    """The exact regret of a run, from its ``regret.csv``. Curator only.
+
+    Raises
+    ------
+    BadParameter
+        If the file is something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lines = Lines(path)
+        self._path = path
+        self._number = 0
+
+    def new_records(self) -> list[RegretRecord]:
+        """Records that have come since the last look."""
+        out = []
+        for line in self._lines.new():
+            self._number += 1
+            text = line.strip()
+            if (self._number == 1 and not text.startswith(_MARK)) or (self._number == 2 and text != _COLUMNS):
+                raise BadParameter(f"{self._path} is not a regret file; give one that streampca run --regret wrote")
+            if self._number > 2:
+                t, *values = text.split(",")
+                try:
+                    out.append(RegretRecord(int(t), *map(float, values)))
+                except (ValueError, TypeError) as problem:
+                    raise BadParameter(f"{self._path}, line {self._number}: not a regret record") from problem
+        return out
+
+
+def found(path: Path) -> Path:
+    """The file of releases, or the store, that a path stands for.
+
+    Raises
+    ------
+    BadParameter
+        If there is none.
+    """
+    for candidate in (path / "releases.jsonl", path / "run.db") if path.is_dir() else (path,):
+        if candidate.is_file():
+            return candidate
+    raise BadParameter(f"{path}: no releases.jsonl and no store there; give what streampca run wrote")
+
+
+def is_store(path: Path) -> bool:
+    """True if a file is a database."""
+    with path.open("rb") as file:
+        return file.read(len(_STORE)) == _STORE
+
+
+def _header(line: str) -> dict[str, Any]:
+    try:
+        header = json.loads(line)
+        if header["kind"] != "header":
+            raise ValueError(f"kind {header['kind']!r}")
+        return dict(header["parameters"])
+    except (ValueError, KeyError, TypeError) as problem:
+        raise BadParameter(f"not the header of a releases file ({problem})") from problem
