@@ -1,7 +1,7 @@
 """Every claim of the registry against an attacker, and every planted bug.
 
 Each honest audit fails with probability at most 0.001 by chance (less for claims that are not
-met exactly), about 3 % over all of them; seeds are fixed. Full size, a quarter of an hour:
+met exactly), about 4 % over all of them; seeds are fixed. Full size, some twenty minutes:
 ``streampca audit --all --runs 50000``.
 """
 
