@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streampca.privacy.budget import Budget
     from streampca.privacy.guarantee import Guarantee
     from streampca.privacy.randomness import Randomness
-    from streampca.private_regret import PrivateRegret
+    from streampca.private_regret import PrivateRegret, PrivateRegretRecord
     from streampca.processors.dp_pca import DPPCA
     from streampca.processors.oja import Oja
     from streampca.processors.perturbed_leader import PerturbedLeader, PrivateFPL
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from streampca.release import Release, Subspace
     from streampca.rows import RowSource
     from streampca.step import Step, Steps
+    from streampca.store import Ledger, Store
     from streampca.stream import Stream
 
 __version__ = "0.1.0"
@@ -45,12 +46,14 @@ _HOME = {
     "GaussianCovariance": "mechanisms.gaussian",
     "Guarantee": "privacy.guarantee",
     "LaplaceCovariance": "mechanisms.laplace",
+    "Ledger": "store",
     "MatrixLaplaceCovariance": "mechanisms.matrix_laplace",
     "Oja": "processors.oja",
     "PerturbedLeader": "processors.perturbed_leader",
     "PrivateFPL": "processors.perturbed_leader",
     "PrivateOja": "processors.private_oja",
     "PrivateRegret": "private_regret",
+    "PrivateRegretRecord": "private_regret",
     "Randomness": "privacy.randomness",
     "RegretLog": "regret",
     "RegretRecord": "regret",
@@ -59,6 +62,7 @@ _HOME = {
     "SlidingWindowPCA": "processors.sliding_window",
     "Step": "step",
     "Steps": "step",
+    "Store": "store",
     "Stream": "stream",
     "Subspace": "release",
     "SubspacePerturbation": "mechanisms.subspace_perturbation",
@@ -77,12 +81,14 @@ __all__ = [
     "GaussianCovariance",
     "Guarantee",
     "LaplaceCovariance",
+    "Ledger",
     "MatrixLaplaceCovariance",
     "Oja",
     "PerturbedLeader",
     "PrivateFPL",
     "PrivateOja",
     "PrivateRegret",
+    "PrivateRegretRecord",
     "Randomness",
     "RegretLog",
     "RegretRecord",
@@ -91,6 +97,7 @@ __all__ = [
     "SlidingWindowPCA",
     "Step",
     "Steps",
+    "Store",
     "Stream",
     "Subspace",
     "SubspacePerturbation",
