@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from streampca.release import Release, Subspace
     from streampca.rows import RowSource
     from streampca.step import Step, Steps
-    from streampca.store import Ledger, Store
+    from streampca.store import Store
+    from streampca.store.ledger import Ledger
     from streampca.stream import Stream
 
 __version__ = "0.1.0"
@@ -46,7 +47,7 @@ _HOME = {
     "GaussianCovariance": "mechanisms.gaussian",
     "Guarantee": "privacy.guarantee",
     "LaplaceCovariance": "mechanisms.laplace",
-    "Ledger": "store",
+    "Ledger": "store.ledger",
     "MatrixLaplaceCovariance": "mechanisms.matrix_laplace",
     "Oja": "processors.oja",
     "PerturbedLeader": "processors.perturbed_leader",
