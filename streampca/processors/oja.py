@@ -49,7 +49,7 @@ class Oja(Processor):
         n_components: int = 1,
         n_features: int | None = None,
         learning_rate: LearningRate = "adaptive",
-        batch_size: int = 16,
+        batch_size: int = 32,
         release_every: int | None = None,
         seed: int | None = None,
     ) -> None:
