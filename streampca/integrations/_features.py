@@ -61,13 +61,14 @@ class Features:
         BadRow
             If a column is unseen or missing and that is to be an error, or one is not numeric.
         """
-        place = {name: j for j, name in enumerate(X.columns.tolist())}
+        place: dict[Hashable, int] = {name: j for j, name in enumerate(X.columns.tolist())}
         if place.keys() != self._known:
             self._check(place, stream)
         try:
             if place.keys() == self._known:
-                return X.to_numpy(dtype=np.float64)[:, [place[name] for name in self.names]]
-            rows = np.empty((len(X), len(self.names)))
+                order = np.array([place[name] for name in self.names])
+                return X.to_numpy(dtype=np.float64)[:, order]
+            rows: FloatArray = np.empty((len(X), len(self.names)))
             for j, name in enumerate(self.names):
                 rows[:, j] = X.iloc[:, place[name]].to_numpy(dtype=np.float64) if name in place else self._fill[j]
         except (TypeError, ValueError) as problem:

@@ -11,7 +11,6 @@ from streampca.integrations._continued import forked, parts_of
 from streampca.privacy.guarantee import Guarantee
 from streampca.processors.base import Processor
 from streampca.processors.private_oja import PrivateOja
-from streampca.store.ledger import Ledger
 from streampca.stream import Stream
 
 
@@ -29,6 +28,8 @@ class LedgerFile:
 
     def debit(self, guarantee: Guarantee) -> None:
         """Book a stream before its first row."""
+        from streampca.store.ledger import Ledger  # for those only who keep one
+
         with Ledger.existing(self.path) as ledger:
             ledger.debit(self.data_set, guarantee)
 

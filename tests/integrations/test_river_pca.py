@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import numbers
 import pickle
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +210,7 @@ def test_scores_keep_still() -> None:
             bases.append(np.array([list(axis.values()) for axis in axes]))
             assert model.release is not None
             assert np.allclose(bases[-1] @ bases[-1].T, model.release.subspace.projector)
-        jumps[align] = sum(float(np.linalg.norm(b - a)) for a, b in zip(bases[:-1], bases[1:], strict=True))
+        jumps[align] = sum(float(np.linalg.norm(b - a)) for a, b in pairwise(bases))
     assert jumps[True] < 0.7 * jumps[False]
 
 

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+
+import streampca as sp
+from streampca.errors import BadParameter, BudgetExhausted
+from streampca.integrations.sklearn import PrivatePCA
+
+SCALES = np.array([0.35, 0.25, 0.1, 0.05, 0.05])
+SHIFT = np.array([0.1, -0.2, 0.0, 0.3, 0.05])
+
+
+def rows(n: int = 20_000, seed: int = 0) -> Any:
+    """Rows of norm at most 1, and so admitted as they are but for the lattice."""
+    made = np.random.default_rng(seed).normal(size=(n, 5)) * SCALES + SHIFT
+    return made / np.maximum(1.0, np.linalg.norm(made, axis=1))[:, None]
+
+
+def test_close_to_the_exact_one() -> None:
+    X = rows()
+    exact = PCA(n_components=2).fit(X)
+    found = PrivatePCA(n_components=2, random_state=0).fit(X)
+    assert np.allclose(np.abs(np.einsum("ij,ij->i", exact.components_, found.components_)), 1.0, atol=1e-3)
+    assert np.allclose(found.mean_, exact.mean_, atol=5e-3)
+    assert np.allclose(found.explained_variance_, exact.explained_variance_, atol=2e-3)
+    assert np.allclose(found.explained_variance_ratio_, exact.explained_variance_ratio_, atol=2e-2)
+    agreeing = np.sign(np.einsum("ij,ij->i", exact.components_, found.components_))
+    assert np.allclose(found.transform(X) * agreeing, exact.transform(X), atol=3e-2)
+    assert np.allclose(
+        found.inverse_transform(found.transform(X)), exact.inverse_transform(exact.transform(X)), atol=0.03
+    )
+    assert (found.n_samples_seen_, found.n_features_in_, found.components_.shape) == (20_000, 5, (2, 5))
+
+
+def test_the_noise_is_that_of_one_release() -> None:
+    for center, factor in ((False, 1.0), (True, 2.0)):
+        found = PrivatePCA(n_components=2, center=center, row_norm=3.0).fit(rows(500))
+        one = factor * 9.0 / sp.Budget(1.0, 1e-6).mu
+        assert found.release_.noise_std is not None
+        assert found.release_.noise_std >= one * (1.0 - 1e-12)
+        if not center:
+            assert found.release_.noise_std == pytest.approx(one, rel=1e-6)
+
+
+def test_batches_have_the_noise_of_as_many_releases() -> None:
+    pca = PrivatePCA(center=False)
+    plain = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6)
+    for i, size in enumerate((1, 7, 100, 30, 1), 1):
+        pca.partial_fit(rows(size, seed=i))
+        assert pca.release_.noise_std == pytest.approx(plain.noise_std(i), rel=1e-12)
+    assert pca.n_samples_seen_ == 139
+    assert pca.guarantee_.epsilon == 1.0
+
+
+def test_batches_add_up() -> None:
+    X = rows(4_000)
+    pca = PrivatePCA(epsilon=1e6, random_state=1, center=False)
+    for start in range(0, 4_000, 500):
+        pca.partial_fit(X[start : start + 500])
+    assert np.allclose(pca.release_.gram, X.T @ X, atol=0.05)
+    # Noise of exactly the stated sd around the exact sum: sums of squares at 4 sd of chi-square.
+    noise = [np.sum((PrivatePCA(center=False).partial_fit(X).partial_fit(X).release_.gram - 2 * X.T @ X) ** 2)
+             for _ in range(60)]  # fmt: skip
+    std = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6).noise_std(2)
+    # A matrix has 15 free entries, each of which adds std**2. False alarms: 6e-5.
+    freedom = 60 * 15
+    assert abs(float(np.sum(noise)) / std**2 - freedom) < 4.0 * np.sqrt(2.0 * freedom)
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_intervals_cover(center: bool) -> None:
+    X = rows(3_000)
+    G = X - X.mean(axis=0) if center else X
+    exact = np.linalg.eigvalsh(G.T @ G)[::-1][:2] / (len(X) - int(center))
+    covered = wide = 0
+    for seed in range(40):
+        pca = PrivatePCA(center=center, random_state=seed).fit(X)
+        low, high = pca.explained_variance_interval(0.9)
+        covered += bool(np.all(low <= exact) and np.all(exact <= high))
+        wide += bool(np.all(high - low > 0.0))
+    # Below 31 of 40 at a coverage of 0.9: one in 200. The intervals are wider than that.
+    assert covered >= 31
+    assert wide == 40
+    std = pca.explained_variance_std_[0]
+    assert 0.0 < std < float((high - low)[0])
+
+
+def test_bounds_scale_and_come_back() -> None:
+    ranges = (np.array([0.0, 10.0, -1.0]), np.array([100.0, 20.0, 1.0]))
+    X = np.random.default_rng(0).uniform(0.3, 0.7, size=(30_000, 3)) * (ranges[1] - ranges[0]) + ranges[0]
+    X[:, 2] = (X[:, 0] - 50.0) / 50.0
+    pca = PrivatePCA(n_components=2, bounds=ranges, row_norm=2.0, random_state=0).fit(X)
+    assert np.allclose(pca.scale_, 2.0 / np.sqrt(3.0) / np.array([50.0, 5.0, 1.0]))
+    assert np.allclose((pca.mean_ - X.mean(axis=0)) * pca.scale_, 0.0, atol=0.02)
+    # The third is a copy of the first, so that two components have all there is.
+    assert np.allclose((pca.inverse_transform(pca.transform(X)) - X) * pca.scale_, 0.0, atol=0.03)
+    table = pd.DataFrame(X, columns=["u", "v", "w"])
+    named = {name: (ranges[0][j], ranges[1][j]) for j, name in enumerate("uvw")}
+    same = PrivatePCA(n_components=2, bounds=named, row_norm=2.0, random_state=0).fit(table)
+    assert np.array_equal(same.components_, pca.components_)
+    assert list(same.feature_names_in_) == ["u", "v", "w"]
+    assert same.release_.features == ("u", "v", "w")
+    with pytest.raises(BadParameter, match="bounds by name need named features"):
+        PrivatePCA(bounds=named).fit(X)
+    with pytest.raises(BadParameter, match="bounds are missing for 'w'"):
+        PrivatePCA(bounds={"u": (0, 1), "v": (0, 1)}).fit(table)
+    with pytest.raises(BadParameter, match="finite lower < upper"):
+        PrivatePCA(bounds=(1.0, 0.0)).fit(X)
+
+
+def test_nothing_is_learnt_about_a_row_from_its_scale() -> None:
+    """The same key, a row outside the ball, and the same row cut to it: the same release, to the bit."""
+    X = rows(50)
+    far, cut = X.copy(), X.copy()
+    far[7] = [3e8, 4e8, 0.0, 0.0, 0.0]
+    cut[7] = [0.6, 0.8, 0.0, 0.0, 0.0]
+    one, two = (PrivatePCA(random_state=3).fit(each).release_.to_json() for each in (far, cut))
+    assert one == two
+
+
+def test_output_names() -> None:
+    table = pd.DataFrame(rows(200), columns=list("abcde"))
+    pca = PrivatePCA(n_components=3)
+    assert pca.set_output(transform="pandas").fit_transform(table).columns.tolist() == [
+        f"privatepca{i}" for i in range(3)
+    ]
+    out = pca.set_output(transform="polars").transform(table)
+    assert isinstance(out, pl.DataFrame)
+    assert list(pca.get_feature_names_out()) == out.columns
+    from_polars = PrivatePCA(n_components=1).fit(pl.DataFrame(table.to_dict("list")))
+    assert list(from_polars.feature_names_in_) == list("abcde")
+
+
+def test_signs_stay() -> None:
+    pca = PrivatePCA(n_components=2, epsilon=1.0, random_state=4)
+    before = pca.partial_fit(rows(2_000)).components_
+    for i in range(30):
+        after = pca.partial_fit(rows(200, seed=i)).components_
+        assert (np.einsum("ij,ij->i", before, after) >= 0.0).all()
+        before = after
+
+
+def test_fit_forgets_what_is_secret() -> None:
+    X = rows(300)
+    pca = PrivatePCA(random_state=0).partial_fit(X)
+    assert any("_session" in name for name in vars(pca))
+    pca.fit(X)
+    kept = vars(pca)
+    assert not any("session" in name for name in kept)
+    # Whatever is left is a parameter, or is read off the release and the public shape.
+    assert {name for name in kept if not name.endswith("_")} == set(pca.get_params())
+    pca.partial_fit(X[:50])
+    assert pca.n_samples_seen_ == 50
+    again = pickle.loads(pickle.dumps(pca))
+    pca.partial_fit(X[50:])
+    again.partial_fit(X[50:])
+    assert again.n_samples_seen_ == pca.n_samples_seen_ == 300
+
+
+def test_a_fresh_key_unless_seeded() -> None:
+    X = rows(100)
+    one, two = (PrivatePCA().fit(X).components_ for _ in range(2))
+    assert not np.array_equal(one, two)
+    np.random.seed(0)  # noqa: NPY002  what must not matter
+    three = PrivatePCA().fit(X).components_
+    np.random.seed(0)  # noqa: NPY002
+    assert not np.array_equal(three, PrivatePCA().fit(X).components_)
+    state = np.random.RandomState(0)
+    assert not np.array_equal(
+        PrivatePCA(random_state=state).fit(X).components_, PrivatePCA(random_state=state).fit(X).components_
+    )
+    seeded = PrivatePCA(random_state=5)
+    assert np.array_equal(seeded.fit(X).components_, clone(seeded).fit(X).components_)
+    assert "seed" in seeded.guarantee_.caveat
+    assert PrivatePCA().fit(X).guarantee_.caveat == ""
+
+
+def test_few_rows_may_not_be_centred() -> None:
+    found = [PrivatePCA(epsilon=0.1, random_state=seed).fit(rows(2)) for seed in range(20)]
+    centered = [pca.release_.details["centered"] for pca in found]
+    assert len(set(centered)) == 2
+    for pca in found:
+        assert np.isfinite(pca.transform(rows(3))).all()
+        assert pca.release_.details["centered"] or not pca.mean_.any()
+
+
+def test_bad_input() -> None:
+    with pytest.raises(BadParameter, match="n_components=6 exceeds n_features=5"):
+        PrivatePCA(n_components=6).fit(rows(10))
+    with pytest.raises(BadParameter, match="give the path of a ledger and the name of the data set"):
+        PrivatePCA(data_set="people").fit(rows(10))
+    with pytest.raises(NotFittedError):
+        PrivatePCA().inverse_transform(rows(2)[:, :2])
+    with pytest.raises(NotFittedError):
+        PrivatePCA().explained_variance_interval()
+    with pytest.raises(ValueError, match="NaN"):
+        PrivatePCA().fit([[np.nan, 1.0], [0.0, 1.0]])
+
+
+def test_every_fit_of_a_grid_search_pays(tmp_path: Path) -> None:
+    from streampca.store.ledger import Ledger
+
+    path = tmp_path / "ledger.db"
+    with Ledger(path) as ledger:
+        ledger.set_budget("people", sp.Budget(2.0, 1e-6))
+        ledger.set_budget("few", sp.Budget(0.1, 1e-6))
+    X = rows(400)
+    pipeline = make_pipeline(PrivatePCA(epsilon=0.25, ledger=str(path), data_set="people"), LinearRegression())
+    search = GridSearchCV(pipeline, {"privatepca__n_components": [1, 2]}, cv=3, error_score="raise")
+    search.fit(X, X[:, 0])
+    with Ledger(path) as ledger:
+        balance = ledger.balance("people")
+    # Two values in three folds, and one more on all rows with the better of them.
+    assert len(balance.entries) == 7
+    assert balance.spent == pytest.approx(
+        sp.Guarantee.epsilon_at(_composed([PrivatePCA(epsilon=0.25).fit(X).guarantee_] * 7), 1e-6), rel=1e-6
+    )
+    refused = PrivatePCA(epsilon=0.25, ledger=path, data_set="few")
+    for fit in (refused.fit, refused.partial_fit):
+        with pytest.raises(BudgetExhausted):
+            fit(X)
+        assert not hasattr(refused, "components_")
+
+
+def _composed(guarantees: list[sp.Guarantee]) -> sp.Guarantee:
+    total = guarantees[0]
+    for one in guarantees[1:]:
+        total = total.compose(one)
+    return total
+
+
+def test_partial_fit_pays_once(tmp_path: Path) -> None:
+    from streampca.store.ledger import Ledger
+
+    path = tmp_path / "ledger.db"
+    with Ledger(path) as ledger:
+        ledger.set_budget("people", sp.Budget(1.0, 1e-6))
+        pca = PrivatePCA(ledger=path, data_set="people")
+        for i in range(5):
+            pca.partial_fit(rows(20, seed=i))
+        assert len(ledger.balance("people").entries) == 1
+        with pytest.raises(BudgetExhausted):
+            pca.fit(rows(20))
