@@ -126,10 +126,15 @@ class DiscreteGaussian:
         self._edges = np.concatenate([one.edges + (j << _V_BITS) for j, one in enumerate(made)])
         self._next_edges = np.append(self._edges[1:], len(made) << _V_BITS)
         self._inside = np.concatenate([one.inside for one in made])
-        self._starts = starts[:-1]
         cells = np.arange(len(made) << _GUIDE_BITS, dtype=np.int64) << (_V_BITS - _GUIDE_BITS)
         self._guide = np.searchsorted(self._edges, cells, side="right") - 1
         self._shift = None if self._kinds is None else self._kinds << _V_BITS
+        self._own_starts = None if self._kinds is None else starts[:-1].take(self._kinds)
+        # Below this place no cell of the guide holds more than one edge, so one step from the guide is enough.
+        crowded = np.append(np.diff(self._guide) > 1, True).reshape(-1)
+        crowded = crowded[: len(made) << _GUIDE_BITS].reshape(len(made), -1)
+        crowded[:, -1] = True
+        self._sparse = np.uint64(int(crowded.argmax(axis=1).min()) << (_V_BITS - _GUIDE_BITS))
 
     def draw(self, noise: NoiseStream, index: int, count: int | None = None) -> IntArray:
         """One draw of each coordinate (or ``count`` of the first kind), as int64."""
@@ -138,17 +143,17 @@ class DiscreteGaussian:
         assert count is not None
         words = noise.words(index, 2 * count)
         first, second = words[:count], words[count:].view(np.int64)
-        place = (first >> np.uint64(64 - _V_BITS)).view(np.int64)
+        raw = first >> np.uint64(64 - _V_BITS)
+        place = raw.view(np.int64)
+        far = (raw >= self._sparse).nonzero()[0]
         if self._shift is not None:
             place += self._shift
         bins = self._guide.take(place >> (_V_BITS - _GUIDE_BITS))
         bins += place >= self._next_edges.take(bins)
-        far = (place >= self._next_edges.take(bins)).nonzero()[0]
-        if far.size:
-            bins[far] = np.searchsorted(self._edges, place[far], side="right") - 1
+        bins[far] = np.searchsorted(self._edges, place[far], side="right") - 1
         height = place - self._edges.take(bins)
         doubtful = height >= self._inside.take(bins)
-        own = bins if self._kinds is None else bins - self._starts.take(self._kinds)
+        own = bins if self._own_starts is None else bins - self._own_starts
         values: IntArray = (own << self._width) + (second & ((1 << self._width) - 1))
         negative = (first & np.uint64(1)).view(np.int64)
         doubtful |= (values == 0) & (negative == 1)
@@ -174,7 +179,7 @@ class DiscreteGaussian:
             elif (
                 own < last
                 and not (negative and value == 0)  # zero has no sign: half of its draws are void
-                and (height < made.inside[own] or self._accepted(made, height, made.scale, value, noise))
+                and self._below(made, own, height, value, noise)
             ):
                 return value, negative
             word, low = noise.word(), noise.word()
@@ -183,6 +188,23 @@ class DiscreteGaussian:
             own = int(np.searchsorted(made.edges, place, side="right")) - 1
             height = place - int(made.edges[own])
             value = (own << self._width) + (low & ((1 << self._width) - 1))
+
+    def _below(self, made: _Envelope, own: int, height: int, value: int, noise: NoiseStream) -> bool:
+        """Whether a draw in a bin is below the curve; mostly clear from the chord between the bin's ends.
+
+        A bin is at most sigma / 2**_FINE wide and the curve's second derivative at
+        most scale / sigma**2, so the curve is within scale / 2**(2 _FINE + 3) of its chord.
+        """
+        top = int(made.edges[own + 1] - made.edges[own])
+        after = int(made.edges[own + 2] - made.edges[own + 1]) if own + 3 < len(made.inside) else made.tail_height
+        offset = value - (own << self._width)
+        chord = top - ((top - after) * offset >> self._width)
+        margin = (made.scale >> (2 * _FINE + 3)) + 8
+        if height + 1 <= chord - margin:
+            return True
+        if height >= chord + margin:
+            return False
+        return self._accepted(made, height, made.scale, value, noise)
 
     def _from_tail(self, made: _Envelope, start: int, noise: NoiseStream) -> int:
         """Block n has height tail_height / 2**n; 0 if the draw is rejected."""
