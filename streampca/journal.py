@@ -22,6 +22,9 @@ class Journal(Protocol):
     def took(self, rows: FloatArray, bad: int, releases: dict[int, Release]) -> None:
         """Note admitted rows that were absorbed, how many of them were bad, and the releases they brought about."""
 
+    def took_block(self, block: Any, release: Release | None) -> None:
+        """Note a `BlockGram` that was absorbed, and the release it brought about."""
+
     def wait_for(self, t: int) -> None:
         """Return once the first t rows and the releases made of them are durable."""
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import NoRelease
+from streampca.errors import BadParameter, NoRelease
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.lattice import GramAccumulator
 from streampca.linalg.svec import unpack_entries
-from streampca.linalg.types import FloatArray
+from streampca.linalg.types import FloatArray, IntArray
 from streampca.processors.base import Processor, check_count
 from streampca.release import Subspace
 
@@ -121,13 +121,39 @@ class RegretLog:
         if self._current is not None:
             self._current.add(rows)
         # Added one by one, so that block sizes cannot change a bit of the sum.
-        self._reward = float(np.add.accumulate(np.concatenate(([self._reward], rewards)))[-1])
-        self._t += rows.shape[0]
-        if self._t % self._step == 0:
+        self._count(rows.shape[0], float(np.add.accumulate(np.concatenate(([self._reward], rewards)))[-1]))
+
+    def check_block(self, count: int) -> None:
+        """Raise `BadParameter` if so many rows would cross the end of a window."""
+        if self.window is not None and count > self.window - self._t % self.window:
+            raise BadParameter(
+                f"a block of {count} rows crosses the end of a regret window of {self.window}; "
+                "let release_every divide the window, or leave it out"
+            )
+
+    def observe_block(self, count: int, high: IntArray, low: IntArray, reward: float) -> None:
+        """Count a block of which the exact packed Gram matrix is known, and the sum of rewards.
+
+        Records that fall due within the block are one record at its end.
+        """
+        if self._own is not None:
+            self._own.add_gram(high, low)
+        assert self._processor is not None
+        assert self._processor.n_features is not None
+        self._begin_window(self._processor.n_features)
+        if self._current is not None:
+            self._current.add_gram(high, low)
+        self._count(count, self._reward + reward)
+
+    def _count(self, count: int, reward: float) -> None:
+        due = self._step - self._t % self._step
+        self._reward = reward
+        self._t += count
+        if count >= due:
             self._history.append(self._record())
             if self.every is None and len(self._history) > KEPT:
                 self._step *= 2
-                self._history = [record for record in self._history if record.t % self._step == 0]
+                self._history = self._history[1::2]
 
     def _begin_window(self, n_features: int) -> None:
         """Settle the window gone by, with its last row in and the next row at the door."""

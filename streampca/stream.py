@@ -22,13 +22,13 @@ from streampca.regret import RegretLog
 from streampca.release import Release
 from streampca.rows import RowSource
 from streampca.step import Step, Steps
-from streampca.stream_view import StreamView
+from streampca.stream_blocks import TakesBlocks
 
 #: Most single rows that wait to be absorbed together.
 _WAITING_ROWS = 256
 
 
-class Stream(StreamView):
+class Stream(TakesBlocks):
     """Feed rows to a processor; get private releases, and live regret for the curator.
 
     Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streampca.linalg.svec import entry_weights
+from streampca.linalg.svec import entry_weights, mirror
 from streampca.linalg.types import FloatArray, IntArray
 
 UNIT_BITS = 40
@@ -36,3 +36,14 @@ def zero(size: int) -> Words:
 def copy(words: Words) -> Words:
     """The same sum in arrays of its own."""
     return words[0].copy(), words[1].copy()
+
+
+def is_plausible(words: Words, count: int, n_features: int) -> bool:
+    """False if a sum cannot be that of so many rows of the unit ball: its trace or a diagonal entry tells.
+
+    True proves nothing: whether each row was admitted cannot be told from their sum.
+    """
+    high, low = words
+    at = mirror(n_features).diagonal()
+    trace = (int(high[at].sum()) << UNIT_BITS) + int(low[at].sum())
+    return bool(trace <= count << UNIT_BITS and high[at].min() >= 0 and low.min() >= 0 and low.max() <= LOW)

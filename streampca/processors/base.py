@@ -10,7 +10,9 @@ import numpy as np
 
 from streampca.errors import BadParameter, BadRow, HorizonReached
 from streampca.linalg.lattice import is_admitted
-from streampca.linalg.types import FloatArray
+from streampca.linalg.svec import svec_size
+from streampca.linalg.types import FloatArray, IntArray
+from streampca.linalg.words import is_plausible
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 from streampca.release import Release
@@ -28,11 +30,13 @@ class Processor(ABC):
     n_features : number of features, or None until `bind`.
     n_components : dimension of the released subspaces.
     t : rows absorbed.
+    absorbs_grams : True if it needs no more of rows than their exact Gram matrix (`absorb_gram`).
     """
 
     n_features: int | None
     n_components: int
     t: int = 0
+    absorbs_grams: bool = False
     _bound: bool = False
 
     # -- what an algorithm provides -------------------------------------------------
@@ -66,6 +70,10 @@ class Processor(ABC):
     @abstractmethod
     def _absorb(self, rows: FloatArray) -> Release | None:
         """Absorb admitted rows (at most `rows_until_release`); ``self.t`` already counts them."""
+
+    def _absorb_gram(self, high: IntArray, low: IntArray) -> Release | None:
+        """Absorb admitted rows of which only the exact packed Gram matrix is known."""
+        raise NotImplementedError
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
@@ -129,14 +137,7 @@ class Processor(ABC):
             raise BadParameter("the processor is not bound to a stream yet; use Stream(processor)")
         if rows.ndim != 2 or rows.shape[1] != self.n_features or rows.shape[0] < 1:
             raise BadParameter(f"rows of shape {rows.shape} given; (n, {self.n_features}) with n >= 1 expected")
-        due = self.rows_until_release
-        if due == 0:
-            raise HorizonReached(
-                f"the horizon of {self.t} rows is reached: noise is calibrated for no more; "
-                "use horizon=None for a stream of unknown length"
-            )
-        if rows.shape[0] > due:
-            raise BadParameter(f"{rows.shape[0]} rows given, but a release is due after {due}; split the block")
+        self._check_room(rows.shape[0])
         if not is_admitted(rows):
             raise BadRow(
                 "a row is outside the unit ball or off the lattice; pass rows through Stream, "
@@ -144,6 +145,52 @@ class Processor(ABC):
             )
         self.t += rows.shape[0]
         return self._absorb(rows)
+
+    def absorb_gram(self, count: int, high: IntArray, low: IntArray) -> Release | None:
+        """Absorb admitted rows by their exact packed Gram matrix; return a release if one is due.
+
+        The same release as `absorb` of the rows, bit for bit.
+
+        Parameters
+        ----------
+        count : how many rows, with 1 <= count <= `rows_until_release`.
+        high, low : the sum of their squares as `linalg.lattice.GramAccumulator.words` gives it.
+
+        Raises
+        ------
+        BadParameter
+            If the algorithm needs the rows themselves, it is not bound, or the
+            block is of the wrong shape or too long.
+        BadRow
+            If the squared norms add up to more than one a row, or one entry's to less than nothing.
+            Whether each row was admitted cannot be told from the sum: who makes blocks is trusted with that.
+        HorizonReached
+            If the processor can take no more rows. Nothing has changed.
+        """
+        if not self.absorbs_grams:
+            raise BadParameter(f"{self!r} needs rows, not Gram matrices of blocks; use PrivateFPL, or push rows")
+        if not self._bound:
+            raise BadParameter("the processor is not bound to a stream yet; use Stream(processor)")
+        size = svec_size(self.n_features or 0)
+        if high.shape != (size,) or low.shape != (size,) or count < 1:
+            raise BadParameter(
+                f"{count} rows in words of shapes {high.shape} and {low.shape} given; rows and shape ({size},) expected"
+            )
+        self._check_room(count)
+        if not is_plausible((high, low), count, self.n_features or 0):
+            raise BadRow(f"this is no Gram matrix of {count} rows of the unit ball; make blocks with BlockGram.of")
+        self.t += count
+        return self._absorb_gram(high, low)
+
+    def _check_room(self, count: int) -> None:
+        due = self.rows_until_release
+        if due == 0:
+            raise HorizonReached(
+                f"the horizon of {self.t} rows is reached: noise is calibrated for no more; "
+                "use horizon=None for a stream of unknown length"
+            )
+        if count > due:
+            raise BadParameter(f"{count} rows given, but a release is due after {due}; split the block")
 
     def parameters(self) -> dict[str, Any]:
         """The keywords this processor was made with."""

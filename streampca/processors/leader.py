@@ -7,8 +7,9 @@ import numpy as np
 from streampca.bounds import perturbed_leader_regret
 from streampca.errors import BadParameter
 from streampca.linalg.lattice import GramAccumulator
-from streampca.linalg.types import FloatArray
+from streampca.linalg.types import FloatArray, IntArray
 from streampca.processors.base import Processor, check_count
+from streampca.release import Release
 
 
 class Leader(Processor):
@@ -51,6 +52,18 @@ class Leader(Processor):
     def _leaves(self, rows: int) -> int:
         """Releases in so many rows, the short one at a horizon included."""
         return -(-rows // self.release_every)
+
+    def _absorb(self, rows: FloatArray) -> Release | None:
+        self._gram.add(rows)
+        return self._leave()
+
+    def _absorb_gram(self, high: IntArray, low: IntArray) -> Release | None:
+        self._gram.add_gram(high, low)
+        return self._leave()
+
+    def _leave(self) -> Release | None:
+        """The release, if one is due."""
+        raise NotImplementedError
 
     def _std(self, leaf: int) -> float:
         raise NotImplementedError

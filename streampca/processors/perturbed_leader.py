@@ -231,10 +231,17 @@ class PrivateFPL(Leader):
         size = svec_size(n_features) + (1 if self.publish_regret else 0)
         return self._prefix.start(size, self._randomness.stream("PrivateFPL", self.noise, epoch))
 
+    @property
+    def absorbs_grams(self) -> bool:  # type: ignore[override]
+        """False where rewards are released: each is rounded by itself."""
+        return not self.publish_regret
+
     def _absorb(self, rows: FloatArray) -> Release | None:
-        self._gram.add(rows)
         if self._rewards is not None:
             self._rewards.add(rows)
+        return super()._absorb(rows)
+
+    def _leave(self) -> Release | None:
         if self.t % self.release_every and self.t != self.horizon:
             return None
         noise: Any = self._running.advance()  # floats in svec coordinates, or lattice integers if exact
@@ -248,7 +255,7 @@ class PrivateFPL(Leader):
         packed = exact_sum(self._gram, noise) if self.exact else self._gram.plus(noise)
         tracking = self.solver == "tracking"
         if tracking:
-            d = rows.shape[1]
+            d = self._gram.n_features
             # The shift is the size of the noise's eigenvalues: it keeps negative ones from leading.
             self._span = power_step(unpack_entries(packed, d), self._span, std * math.sqrt(2.0 * d))
             details["solver"] = self.solver
@@ -355,6 +362,7 @@ class PerturbedLeader(Leader):
     """
 
     horizon = None
+    absorbs_grams = True
 
     def __init__(
         self,
@@ -391,12 +399,11 @@ class PerturbedLeader(Leader):
         self._gram = GramAccumulator(n_features)
         self._noise = randomness.stream("PerturbedLeader")
 
-    def _absorb(self, rows: FloatArray) -> Release | None:
-        self._gram.add(rows)
+    def _leave(self) -> Release | None:
         if self.t % self.release_every:
             return None
         assert self._noise is not None
-        noise = self._noise.normal(self.t // self.release_every, svec_size(rows.shape[1])) * self._sigma
+        noise = self._noise.normal(self.t // self.release_every, svec_size(self._gram.n_features)) * self._sigma
         return Release(
             t=self.t,
             n_components=self.n_components,

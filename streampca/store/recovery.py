@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from streampca.blocks import BlockGram
 from streampca.errors import BadParameter, StoreCorrupt, StoreForked, WrongKey
 from streampca.linalg.lattice import STEP
 from streampca.release import Release
@@ -109,10 +110,15 @@ def _replay(database: Database, seal: Seal, stream: Stream, t: int) -> int:
         kept = database.db.execute("SELECT first, count, sealed FROM rows ORDER BY first").fetchall()
     for first, count, sealed in kept:
         record = decode(seal.open("rows", first, sealed))
-        rows = record["rows"]
-        if first != t + 1 or rows.shape[0] != count:
+        rows = record.get("rows")
+        if first != t + 1 or (rows is not None and rows.shape[0] != count):
             raise StoreCorrupt(f"{database.path}: rows {t + 1} to {first - 1} are missing; restore the newest copy")
-        for release in stream._absorb(rows * STEP, record["bad"])[1].values():
+        if rows is None:
+            step = stream._absorb_block(BlockGram(record["high"], record["low"], count, record["bad"]))
+            releases = [] if step.release is None else [step.release]
+        else:
+            releases = list(stream._absorb(rows * STEP, record["bad"])[1].values())
+        for release in releases:
             compare(release, _stored(database, release.t, stream), database.path)
         t += count
     return t

@@ -50,12 +50,12 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from streampca.errors import BadParameter, WrongKey
 from streampca.release import Release
@@ -150,6 +150,32 @@ class Store:
     def durable(self) -> int:
         """Rows that are durable."""
         return self._writer.durable if self._writer is not None else self._open_database().progress.rows
+
+    @property
+    def epoch(self) -> dict[str, Any] | None:
+        """The note of the latest durable epoch with its number of ``rows``, or None. See `in_one_commit`."""
+        found: dict[str, Any] | None = self._open_database().get("epoch")
+        return found
+
+    @contextmanager
+    def in_one_commit(self, epoch: dict[str, Any]) -> Iterator[None]:
+        """Make all that the stream takes within durable together, and a note with it, or nothing of it.
+
+        For engines that deliver epochs at least once: an epoch whose note is durable is skipped.
+
+        Parameters
+        ----------
+        epoch : the note, plain values only. It is kept in the clear.
+
+        Raises
+        ------
+        BadParameter
+            If no stream writes to this store.
+        """
+        if self._writer is None:
+            raise BadParameter("no stream writes to this store; begin one, or Stream.resume(store)")
+        with self._writer.one_commit(epoch):
+            yield
 
     def flush(self) -> None:
         """Commit all rows pushed so far, and return when they are durable."""

@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
+from itertools import groupby
 from sqlite3 import Error as SQLiteError
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streampca.errors import StoreLocked
+from streampca.blocks import BlockGram
+from streampca.errors import BadParameter, StoreLocked
 from streampca.linalg.lattice import STEP
 from streampca.linalg.types import FloatArray
 from streampca.release import Release
@@ -46,13 +49,14 @@ _LEAST_SNAPSHOT = 2**16
 class _Batch:
     """What one commit will write."""
 
-    rows: list[npt.NDArray[np.int32]] = field(default_factory=list)
+    pieces: list[npt.NDArray[np.int32] | BlockGram] = field(default_factory=list)  # in the order of rows
     count: int = 0
     bad: int = 0
     bytes: int = 0
     releases: list[Release] = field(default_factory=list)
     state: dict[str, Any] | None = None
     config: str | None = None
+    epoch: dict[str, Any] | None = None
 
 
 class Writer:
@@ -74,6 +78,7 @@ class Writer:
         self._points = deque(t for (t,) in database.db.execute("SELECT t FROM points ORDER BY t"))
         self._logged, self._snapshot_bytes = 0, 0
         self._batch = _Batch()
+        self._held = False
         self._running: Future[None] | None = None
         self._failed: Exception | None = None
         self._pool = ThreadPoolExecutor(1, "streampca-store")
@@ -98,12 +103,18 @@ class Writer:
         """Note what was absorbed, and commit if it is time."""
         batch, count = self._batch, rows.shape[0]
         if count:
-            batch.rows.append((rows * (1.0 / STEP)).astype(np.int32))
+            batch.pieces.append((rows * (1.0 / STEP)).astype(np.int32))
         batch.count += count
         batch.bad += bad
         batch.releases += releases.values()
         batch.bytes += 4 * rows.size + sum(_size(release) for release in releases.values())
         self._handed += count
+        self._commit_if_due()
+
+    def _commit_if_due(self) -> None:
+        batch = self._batch
+        if self._held:
+            return
         if self._schedule.rows is not None:
             if batch.count >= self._schedule.rows:
                 self.flush()
@@ -112,10 +123,44 @@ class Writer:
                 return  # the batch grows until the disk is ready for it
             self._submit()
 
+    def took_block(self, block: BlockGram, release: Release | None) -> None:
+        """Note a block that was absorbed, and commit if it is time: it is durable as a whole."""
+        batch = self._batch
+        batch.pieces.append(block)
+        batch.count += block.count
+        batch.releases += [] if release is None else [release]
+        batch.bytes += 2 * block.high.nbytes + (0 if release is None else _size(release))
+        self._handed += block.count
+        self._commit_if_due()
+
+    @contextmanager
+    def one_commit(self, epoch: dict[str, Any]) -> Iterator[None]:
+        """All that is taken within becomes durable together and with this note, or not at all.
+
+        If it breaks off, the stream holds what is not durable and may come again: it takes no more rows.
+        """
+        self.settle()
+        self._held = True
+        try:
+            yield
+            self._stream._settle()
+        except BaseException:
+            if self._handed > self._durable and self._failed is None:
+                self._failed = StoreLocked(
+                    "an epoch broke off in the middle and is not durable; continue with Stream.resume(store)"
+                )
+            raise
+        finally:
+            self._held = False
+        self._batch.epoch = epoch
+        self.flush()
+
     def wait_for(self, t: int) -> None:
         """Return once the first t rows, and the releases made of them, are durable."""
         if t <= self._durable:
             return
+        if self._held:
+            raise BadParameter("releases of an epoch can be read once all of it is durable; read them after it")
         self._wait()
         if t > self._durable:
             self._submit()
@@ -141,7 +186,7 @@ class Writer:
     def flush(self, *, snapshot: bool = False) -> None:
         """Commit all that was taken, and wait for it."""
         self._wait()
-        if self._batch.count or snapshot or not self._described:
+        if self._batch.count or self._batch.epoch or snapshot or not self._described:
             self._submit(snapshot=snapshot)
             self._wait()
 
@@ -166,7 +211,7 @@ class Writer:
         batch, self._batch = self._batch, _Batch()
         now = self._last = time.monotonic()
         # A snapshot is due as soon as it is no larger than the rows that it saves from being kept.
-        kept = self._logged + sum(rows.nbytes for rows in batch.rows)
+        kept = self._logged + sum(_kept(piece) for piece in batch.pieces)
         old = kept and now - self._last_snapshot >= self._schedule.snapshot_seconds
         if (snapshot and self._handed) or old or kept >= max(self._snapshot_bytes, _LEAST_SNAPSHOT):
             batch.state = state_of(self._stream)
@@ -198,8 +243,8 @@ class Writer:
         before, db = self._progress, self._database.db
         t = before.rows + batch.count
         digest = before.digest
-        if batch.rows:
-            digest = chained(self._chain, digest, before.rows + 1, batch.rows)
+        if batch.pieces:
+            digest = chained(self._chain, digest, before.rows + 1, [_words(piece) for piece in batch.pieces])
         folded = before.snapshot if batch.state is None else t
         progress = Progress(t, before.releases + len(batch.releases), folded, digest)
         statements: list[Callable[[], Any]] = []
@@ -212,14 +257,14 @@ class Writer:
                 lambda: db.execute("DELETE FROM rows"),
                 lambda: db.execute("INSERT INTO snapshot VALUES (?, ?)", (t, sealed)),
             ]
-        elif batch.rows:
-            first, rows = before.rows + 1, np.concatenate(batch.rows)
-            self._logged += rows.nbytes
-            kept = self._seal.close("rows", first, encode({"rows": rows, "bad": batch.bad}))
-            statements.append(lambda: db.execute("INSERT INTO rows VALUES (?, ?, ?)", (first, batch.count, kept)))
+        else:
+            self._logged += sum(_kept(piece) for piece in batch.pieces)
+            for first, count, piece in _records(batch, before.rows + 1):
+                kept = first, count, self._seal.close("rows", first, encode(piece))
+                statements.append(partial(db.execute, "INSERT INTO rows VALUES (?, ?, ?)", kept))
         features, promises = self._stream.features, Promises()
         records = [(release.t, release_record(release, features, promises)) for release in batch.releases]
-        if batch.rows:
+        if batch.pieces:
             self._points.append(t)
             statements.append(lambda: db.execute("INSERT INTO points VALUES (?, ?)", (t, digest)))
         db.execute("BEGIN IMMEDIATE")
@@ -232,6 +277,8 @@ class Writer:
                 db.execute("DELETE FROM points WHERE t = ?", (self._points.popleft(),))
             if batch.config is not None:
                 self._database.put("config", batch.config)
+            if batch.epoch is not None:
+                self._database.put("epoch", {**batch.epoch, "rows": t})
             self._database.put("progress", progress)
             db.execute("COMMIT")
         except BaseException:
@@ -241,7 +288,32 @@ class Writer:
         self._progress = progress
 
 
-def chained(key: bytes, digest: str, first: int, rows: list[npt.NDArray[np.int32]]) -> str:
+def _words(piece: npt.NDArray[np.int32] | BlockGram) -> npt.NDArray[Any]:
+    """What a piece is made of, in one array."""
+    return np.stack([piece.high, piece.low]) if isinstance(piece, BlockGram) else piece
+
+
+def _kept(piece: npt.NDArray[np.int32] | BlockGram) -> int:
+    """Bytes that a piece takes in the log."""
+    return 2 * piece.high.nbytes if isinstance(piece, BlockGram) else piece.nbytes
+
+
+def _records(batch: _Batch, first: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """The pieces of a batch as records, each with its first row and its number of rows: runs of rows as one."""
+    bad = batch.bad
+    for is_block, pieces in groupby(batch.pieces, lambda piece: isinstance(piece, BlockGram)):
+        if is_block:
+            for block in pieces:
+                assert isinstance(block, BlockGram)
+                yield first, block.count, {"high": block.high, "low": block.low, "bad": block.bad}
+                first += block.count
+        else:
+            rows = np.concatenate(list(pieces))
+            yield first, len(rows), {"rows": rows, "bad": bad}
+            first, bad = first + len(rows), 0
+
+
+def chained(key: bytes, digest: str, first: int, rows: list[npt.NDArray[Any]]) -> str:
     """The digest of all rows up to the last of these. Keyed: it tells nothing to whoever lacks the key."""
     total = blake2b(f"{digest}|{first}|{rows[0].shape[1]}|".encode(), key=key, digest_size=16)
     for piece in rows:

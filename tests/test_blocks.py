@@ -1,0 +1,306 @@
+"""Blocks of rows as exact Gram matrices: merging them in any way gives the same bits, and so do releases."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streampca.blocks import BlockGram, Leaves, gate_mark
+from streampca.errors import BadParameter, BadRow, HorizonReached
+from streampca.linalg.lattice import onto_ball
+from streampca.processors.oja import Oja
+from streampca.processors.perturbed_leader import PerturbedLeader, PrivateFPL
+from streampca.regret import RegretLog
+from streampca.store.store import Store
+from streampca.stream import Stream
+
+D = 4
+
+
+def rows_of(seed: int, count: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(count, D))
+
+
+def fpl(every: int = 50, **options: object) -> PrivateFPL:
+    return PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=D, release_every=every, **options)
+
+
+def same(one: list, other: list) -> bool:
+    return [r.to_json() for r in one] == [r.to_json() for r in other]
+
+
+def feed(stream: Stream, rows: np.ndarray, cuts: list[int]) -> list:
+    """Make blocks of the rows between cuts, each by itself, and push them in order."""
+    leaves = pickle.loads(pickle.dumps(stream.leaves()))
+    edges = [0, *sorted(set(cuts)), len(rows)]
+    releases = []
+    for a, b in pairwise(edges):
+        for block in leaves.blocks([rows[a:b]] if b > a else [], a):
+            release = stream.push_block(pickle.loads(pickle.dumps(block))).release
+            releases += [] if release is None else [release]
+    return releases
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 300), st.data())
+@settings(deadline=None, max_examples=40)
+def test_any_partition_sums_to_the_same_block(seed: int, count: int, data: st.DataObject) -> None:
+    rows = onto_ball(rows_of(seed, count) * 10.0 ** data.draw(st.integers(-6, 3)))
+    whole = BlockGram.of(rows, first=1)
+    cuts = [0, *sorted(data.draw(st.sets(st.integers(1, count - 1), max_size=6))), count]
+    parts = [BlockGram.of(rows[a:b], first=a + 1) for a, b in pairwise(cuts)]
+    while len(parts) > 1:  # join neighbours in any order: associativity
+        i = data.draw(st.integers(0, len(parts) - 2))
+        parts[i : i + 2] = [parts[i].then(parts[i + 1])]
+    assert np.array_equal(parts[0].high, whole.high)
+    assert np.array_equal(parts[0].low, whole.low)
+    assert parts[0].block_id == whole.block_id
+    assert parts[0].count == count
+
+
+def test_the_sum_is_that_of_exact_integers() -> None:
+    """Against integers of any size, over more rows than are exact in one float."""
+    rows = onto_ball(rows_of(1, 9000))
+    block = BlockGram.of(rows)
+    exact = (rows * 2.0**20).astype(np.int64).astype(object)
+    total = (exact.T @ exact)[np.triu_indices(D)]
+    assert [(int(h) << 40) + int(low) for h, low in zip(block.high, block.low, strict=True)] == list(total)
+
+
+def test_a_block_id_tells_one_row_from_another() -> None:
+    rows = onto_ball(rows_of(2, 20))
+    other = rows.copy()
+    other[3, 0] += 2.0**-20
+    ids = {BlockGram.of(rows).block_id, BlockGram.of(rows, first=1).block_id, BlockGram.of(other).block_id}
+    assert len(ids) == 3
+
+
+@given(st.lists(st.integers(1, 499), max_size=6))
+@settings(deadline=None, max_examples=15)
+def test_releases_of_blocks_are_those_of_rows(cuts: list[int]) -> None:
+    rows = rows_of(3, 500)
+    single = Stream(fpl(70, horizon=500), seed=7, row_norm=2.0).push_many(rows).releases
+    assert same(feed(Stream(fpl(70, horizon=500), seed=7, row_norm=2.0), rows, cuts), single)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"noise": "tree", "horizon": 200},
+        {"noise": "tree", "horizon": 200, "exact": True},
+        {"regularisation": "doubling", "horizon": 200},
+        {"solver": "tracking"},
+        {},
+    ],
+)
+def test_every_variant_that_takes_blocks(options: dict) -> None:
+    rows = rows_of(4, 200)
+    single = Stream(fpl(20, **options), seed=1, center=True).push_many(rows).releases
+    assert same(feed(Stream(fpl(20, **options), seed=1, center=True), rows, [33, 90]), single)
+
+
+def test_rows_and_blocks_may_take_turns() -> None:
+    rows = rows_of(5, 200)
+    single = Stream(fpl(40), seed=1).push_many(rows).releases
+    stream = Stream(fpl(40), seed=1)
+    releases = stream.push_many(rows[:50]).releases
+    for row in rows[50:55]:
+        stream.push(row)
+    steps = [stream.push_block(block) for block in stream.leaves().blocks([rows[55:130]], 55)]
+    releases += [step.release for step in steps if step.release] + stream.push_many(rows[130:]).releases
+    assert same(releases, single)
+
+
+def test_rewards_and_regret_are_those_of_rows_up_to_rounding() -> None:
+    rows = rows_of(6, 400)
+    logs = [RegretLog(every=50), RegretLog(every=50)]
+    single = Stream(fpl(), seed=1, row_norm=2.0, regret=logs[0])
+    rewards = single.push_many(rows).rewards
+    blocks = Stream(fpl(), seed=1, row_norm=2.0, regret=logs[1])
+    steps = [blocks.push_block(block) for block in blocks.leaves().blocks([rows], 0)]
+    assert np.allclose([s.reward for s in steps], rewards.reshape(8, 50).sum(axis=1), rtol=1e-12)
+    assert len(logs[0].history) == len(logs[1].history) == 8
+    for one, other in zip(logs[0].history, logs[1].history, strict=True):
+        assert one.t == other.t
+        assert one.opt == other.opt
+        assert one.regret == pytest.approx(other.regret, rel=1e-9)
+
+
+def test_dynamic_regret_of_blocks() -> None:
+    rows = rows_of(7, 400)
+    one, other = RegretLog(window=100), RegretLog(window=100)
+    Stream(fpl(), seed=1, regret=one).push_many(rows)
+    feed(Stream(fpl(), seed=1, regret=other), rows, [])
+    assert one.now().opt == other.now().opt
+    assert one.now().regret == pytest.approx(other.now().regret, rel=1e-9)
+    odd = Stream(fpl(), seed=1, regret=RegretLog(window=70))
+    with pytest.raises(BadParameter, match="crosses the end of a regret window of 70"):
+        feed(odd, rows, [])
+    assert odd.t == 50
+
+
+def test_many_blocks_keep_a_history_of_bounded_length() -> None:
+    stream = Stream(fpl(2), seed=1)
+    feed(stream, rows_of(8, 2400), [])
+    times = [record.t for record in stream.regret.history]
+    assert len(times) <= 512
+    assert times == sorted(set(times))
+
+
+def test_bad_rows_are_zero_rows_and_counted() -> None:
+    rows = rows_of(9, 100)
+    rows[[3, 49, 50]] = np.nan
+    single = Stream(fpl(), seed=1, on_bad_row="zero")
+    expected = single.push_many(rows).releases
+    stream = Stream(fpl(), seed=1, on_bad_row="zero")
+    assert same(feed(stream, rows, [50]), expected)
+    assert stream.bad_rows == single.bad_rows == 3
+    with pytest.raises(BadRow, match="row 4: feature 0 is not finite"):
+        list(Stream(fpl()).leaves().blocks([rows], 0))
+
+
+def test_processors_that_need_rows_refuse_blocks() -> None:
+    block = BlockGram.of(onto_ball(rows_of(1, 10)))
+    for processor in (Oja(n_components=2, n_features=D), fpl(publish_regret=True)):
+        stream = Stream(processor)
+        with pytest.raises(BadParameter, match="needs rows, not Gram matrices"):
+            stream.push_block(block)
+        assert stream.t == 0
+    leader = Stream(PerturbedLeader(n_components=2, epsilon=1.0, delta=1e-6, release_every=10), seed=3)
+    other = Stream(PerturbedLeader(n_components=2, epsilon=1.0, delta=1e-6, release_every=10), seed=3)
+    step = leader.push_block(block)
+    assert same([step.release], other.push_many(rows_of(1, 10)).releases)
+
+
+class Booked:
+    """An account that notes debits."""
+
+    debits = 0
+
+    def debit(self, guarantee: object) -> None:
+        self.debits += 1
+
+
+def test_blocks_that_do_not_fit_change_nothing() -> None:
+    rows = onto_ball(rows_of(1, 60))
+    account = Booked()
+    stream = Stream(fpl(horizon=100), seed=1, ledger=account)
+    good = next(stream.leaves().blocks([rows], 0))
+    other = Stream(fpl(), row_norm=2.0).leaves()
+    wrong = [
+        (BlockGram.of(rows), "a release is due after 50"),
+        (BlockGram.of(rows[:10], first=2), "block from row 2 given, row 1 is next"),
+        (BlockGram.of(rows[:10, :3]), "3 features given, 4 expected"),
+        (next(other.blocks([rows], 0)), "admitted with other settings"),
+        (rows, "takes a BlockGram"),
+    ]
+    for block, message in wrong:
+        with pytest.raises(BadParameter, match=message):
+            stream.push_block(block)
+    assert stream.t == 0
+    assert account.debits == 0
+    stream.push_block(good)
+    assert account.debits == 1
+    with pytest.raises(BadParameter, match="row 51 is next"):  # delivered twice
+        stream.push_block(good)
+    leaves = stream.leaves()
+    stream.push_block(next(leaves.blocks([rows[:50]], 50)))
+    with pytest.raises(HorizonReached):
+        stream.push_block(BlockGram.of(rows[:1]))
+    with pytest.raises(HorizonReached):
+        list(leaves.blocks([rows[:1]], 100))
+
+
+def test_what_cannot_be_a_gram_matrix_is_refused() -> None:
+    block = BlockGram.of(onto_ball(rows_of(1, 10)))
+    with pytest.raises(BadRow, match="no Gram matrix of 4 rows"):
+        BlockGram(block.high, block.low, 4)
+    with pytest.raises(BadRow, match="no Gram matrix"):
+        BlockGram(-block.high - 1, block.low, 10)
+    with pytest.raises(BadParameter, match="no packed Gram matrix"):
+        BlockGram(block.high[:-1], block.low[:-1], 10)
+    with pytest.raises(BadParameter, match="cannot follow"):
+        BlockGram.of(onto_ball(rows_of(1, 3)), first=1).then(BlockGram.of(onto_ball(rows_of(1, 3)), first=5))
+    processor = fpl()
+    stream = Stream(processor)
+    with pytest.raises(BadRow, match="no Gram matrix of 4 rows"):
+        processor.absorb_gram(4, block.high, block.low)
+    assert stream.t == 0
+
+
+def test_gates_that_admit_alike_have_one_mark() -> None:
+    marks = [
+        gate_mark(Stream(fpl(), **options).leaves().gate)
+        for options in ({}, {"on_bad_row": "zero"}, {"row_norm": 2.0}, {"bounds": (-1, 1)}, {"center": True})
+    ]
+    assert marks[0] == marks[1]
+    assert len(set(marks)) == 4
+    with pytest.raises(BadParameter, match="features must be known"):
+        Stream(PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)).leaves()
+
+
+def test_a_leaf_of_many_rows_is_cut_where_releases_are_due() -> None:
+    leaves = Leaves(Stream(fpl()).leaves().gate, every=10_000, horizon=25_000)
+    rows = rows_of(1, 25_000)
+    counts = [block.count for block in leaves.blocks([rows[3:9000], rows[9000:]], 3)]
+    assert counts == [9997, 10_000, 5000]
+
+
+def test_a_durable_run_of_blocks_resumes_with_the_same_releases(tmp_path) -> None:
+    rows = rows_of(11, 600)
+    single = Stream(fpl(), seed=1).push_many(rows).releases
+    store = Store(tmp_path / "run.db", commit_every=1)
+    stream = Stream(fpl(), seed=1, store=store)
+    releases = feed(stream, rows[:275], [])
+    releases += stream.push_many(rows[275:310]).releases
+    store._let_go()  # as if killed: nothing is committed that was not
+    store = Store(tmp_path / "run.db", commit_every="200ms")
+    stream = Stream.resume(store)
+    assert stream.t == 310
+    for block in stream.leaves().blocks([rows[310:]], 310):
+        step = stream.push_block(block)
+        releases += [step.release] if step.release else []
+    store.close()
+    assert same(releases, single)
+    with Store(tmp_path / "run.db") as again:
+        Stream.resume(again)
+        assert same(list(again.releases()), single)
+
+
+def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path) -> None:
+    rows = rows_of(12, 300)
+    single = Stream(fpl(), seed=1).push_many(rows).releases
+    store = Store(tmp_path / "run.db", commit_every=1)
+    stream = Stream(fpl(), seed=1, store=store)
+    with store.in_one_commit({"epoch": 0}):
+        steps = [stream.push_block(block) for block in stream.leaves().blocks([rows[:100]], 0)]
+        assert store.durable == 0
+        with pytest.raises(BadParameter, match="once all of it is durable"):
+            _ = steps[0].release
+    assert steps[0].release is not None
+    assert store.epoch == {"epoch": 0, "rows": 100}
+    broken = (1 / 0 if i else block for i, block in enumerate(stream.leaves().blocks([rows[100:200]], 100)))
+    with pytest.raises(ZeroDivisionError):
+        _push_as_one(store, stream, broken)
+    with pytest.raises(Exception, match="epoch broke off"):
+        stream.push(rows[0])
+    stream = Stream.resume(store)
+    assert (stream.t, store.epoch) == (100, {"epoch": 0, "rows": 100})
+    with store.in_one_commit({"epoch": 1}):
+        for block in stream.leaves().blocks([rows[100:]], 100):
+            stream.push_block(block)
+    with store.in_one_commit({"epoch": 2}):
+        pass  # an empty epoch is noted too
+    assert store.epoch == {"epoch": 2, "rows": 300}
+    assert same(list(store.releases()), single)
+    store.close()
+
+
+def _push_as_one(store: Store, stream: Stream, blocks) -> None:
+    with store.in_one_commit({"epoch": 1}):
+        for block in blocks:
+            stream.push_block(block)
