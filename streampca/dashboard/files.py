@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from streampca.errors import BadParameter
 from streampca.private_regret import PrivateRegretRecord
@@ -28,27 +28,19 @@ class Lines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: BinaryIO | None = None
-        self._rest = b""
+        self._at = 0
 
-    def new(self, most: int = 4096) -> Iterator[str]:
+    def new(self, most: int = 4096) -> list[str]:
         """At most so many lines that have come; a last one without its end waits."""
-        if self._file is None:
-            if not self.path.exists():
-                return
-            self._file = self.path.open("rb")
-        for _ in range(most):
-            line = self._rest + self._file.readline()
-            if not line.endswith(b"\n"):
-                self._rest = line
-                return
-            self._rest = b""
-            yield line.decode("utf-8")
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
+        out: list[str] = []
+        if not self.path.exists():
+            return out
+        with self.path.open("rb") as file:
+            file.seek(self._at)
+            while len(out) < most and (line := file.readline()).endswith(b"\n"):
+                self._at += len(line)
+                out.append(line.decode("utf-8", "replace"))
+        return out
 
 
 @dataclass

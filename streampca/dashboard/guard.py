@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_LONGEST_PATH = 128
+_LONGEST_PATH, _LONGEST_HEADERS = 128, 16384
 _CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -69,6 +69,8 @@ class Guard:
         headers: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.lower(), []).append(value)
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > _LONGEST_HEADERS:
+            return PlainTextResponse("too much is asked\n", 431)
         if len(scope.get("raw_path") or scope["path"].encode()) > _LONGEST_PATH or scope["query_string"]:
             return PlainTextResponse("there is no such page\n", 404)
         if scope["method"] not in ("GET", "HEAD"):

@@ -99,6 +99,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, port))
+        made.listen(64)
     except (OSError, OverflowError) as problem:
         made.close()
         raise BadParameter(f"cannot listen on {host}, port {port} ({problem}); choose another --port") from problem

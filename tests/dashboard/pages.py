@@ -1,0 +1,69 @@
+"""What the tests of the page share: a short run, and a client that says what it likes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+
+import numpy as np
+
+import streampca as sp
+from streampca.dashboard import CuratorBoard, PublicBoard
+from streampca.regret import RegretLog
+
+FEATURES = ("age", "income", "height", "pulse", "<b>spend</b>")
+
+
+class Run:
+    """A stream that fills both boards, some rows at a time."""
+
+    def __init__(self, *, seed: int = 1, processor: sp.PrivateFPL | None = None) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.log = RegretLog(every=50)
+        self.public = PublicBoard("a run", {"epsilon": 1.0})
+        self.curator = CuratorBoard(self.public)
+        chosen = processor or sp.PrivateFPL(
+            n_components=2, epsilon=1.0, delta=1e-6, horizon=100_000, release_every=50, publish_regret=True
+        )
+        self.stream = sp.Stream(chosen, features=FEATURES, regret=self.log, seed=seed)
+
+    def push(self, rows: int) -> list[sp.Release]:
+        block = self.rng.normal(size=(rows, len(FEATURES))) * np.array([0.5, 0.3, 0.1, 0.05, 0.05])
+        releases = self.stream.push_many(block).releases
+        self.public.add(releases)
+        self.curator.add(self.log.history)
+        self.log.history.clear()
+        self.curator.count(rows=self.stream.t, rows_per_second=1234.5, bad_rows=3)
+        return releases
+
+
+def ask(port, path="/", method="GET", headers=(), body=None):
+    """One request, as given; status, headers, body."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        given = [("Host", f"127.0.0.1:{port}"), *headers]
+        if any(name.lower() == "host" for name, _ in headers):
+            given = list(headers)
+        for name, value in given:
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+    finally:
+        connection.close()
+
+
+def event(port, headers=()):
+    """The first event of the feed: kind, id, data."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/api/events", headers=dict(headers))
+        answer = connection.getresponse()
+        found = {}
+        while "data" not in found:
+            name, _, value = answer.readline().decode().rstrip("\n").partition(": ")
+            found[name] = value
+        return found["event"], found["id"], json.loads(found["data"])
+    finally:
+        connection.close()
