@@ -230,6 +230,9 @@ def test_memory_has_no_d_by_d_array(method: str, k: int) -> None:
     processor = DPPCA(n_components=k, epsilon=8.0, delta=1e-5, horizon=60_000, method=method)  # type: ignore[arg-type]
     rows = np.zeros((64, d))
     rows[:, 0] = 0.5
+    oja = PrivateOja(epsilon=1.0, delta=1e-5, batch_size=64)
+    oja.bind(d, Randomness.from_seed(1))
+    feed(oja, rows, 64)  # imports on first use are not its memory
     tracemalloc.start()
     processor.bind(d, Randomness.from_seed(1))
     while not feed(processor, rows, 64):

@@ -164,6 +164,7 @@ def test_memory_is_dk() -> None:
     d = 5000
     rows = np.zeros((600, d))
     rows[np.arange(600), np.arange(600)] = 0.5
+    feed(make(d, batch_size=300), rows, 600)  # imports on first use are not its memory
     processor = PrivateOja(n_components=5, epsilon=1.0, delta=1e-6)
     tracemalloc.start()
     processor.bind(d, Randomness.from_seed(1))
