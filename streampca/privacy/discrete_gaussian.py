@@ -131,10 +131,9 @@ class DiscreteGaussian:
         self._shift = None if self._kinds is None else self._kinds << _V_BITS
         self._own_starts = None if self._kinds is None else starts[:-1].take(self._kinds)
         # Below this place no cell of the guide holds more than one edge, so one step from the guide is enough.
-        crowded = np.append(np.diff(self._guide) > 1, True).reshape(-1)
-        crowded = crowded[: len(made) << _GUIDE_BITS].reshape(len(made), -1)
-        crowded[:, -1] = True
-        self._sparse = np.uint64(int(crowded.argmax(axis=1).min()) << (_V_BITS - _GUIDE_BITS))
+        several = np.append(np.diff(self._guide) > 1, True).reshape(len(made), -1)
+        several[:, -1] = True
+        self._sparse = np.uint64(int(several.argmax(axis=1).min()) << (_V_BITS - _GUIDE_BITS))
 
     def draw(self, noise: NoiseStream, index: int, count: int | None = None) -> IntArray:
         """One draw of each coordinate (or ``count`` of the first kind), as int64."""
