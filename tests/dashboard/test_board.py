@@ -14,7 +14,7 @@ from streampca.dashboard.public import captured_share, rows_in
 from streampca.dashboard.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pages import FEATURES, Run  # noqa: E402
+from pages import FEATURES, Run
 
 
 def applied(messages):

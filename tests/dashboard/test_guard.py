@@ -8,11 +8,11 @@ import pytest
 from streampca.errors import BadParameter
 
 pytest.importorskip("uvicorn")
-from streampca.dashboard.app import STATIC, curator_app, public_app  # noqa: E402
-from streampca.dashboard.server import Server  # noqa: E402
+from streampca.dashboard.app import STATIC, curator_app, public_app
+from streampca.dashboard.server import Server
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pages import Run, ask, event  # noqa: E402
+from pages import Run, ask, event
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,9 @@ def test_the_page_itself_and_links_to_it_may(public):
 
 @pytest.mark.parametrize(
     "path",
-    ["/../pyproject.toml", "/..%2f..%2fpyproject.toml", "/static/page.js", "//etc/passwd", "/%2e%2e/page.py", "/page.html",
-     "/__init__.py", "/api", "/api/", "/api/state/x", "/page.css?x=1", "/" + "a" * 200, "/page.js%00.css"],
+    ["/../pyproject.toml", "/..%2f..%2fpyproject.toml", "/static/page.js", "//etc/passwd", "/%2e%2e/page.py",
+     "/page.html", "/__init__.py", "/api", "/api/", "/api/state/x", "/page.css?x=1", "/" + "a" * 200,
+     "/page.js%00.css"],
 )  # fmt: skip
 def test_nothing_else_is_read(public, path):
     assert ask(public.port, path)[0] in (400, 404)
@@ -110,7 +111,7 @@ def test_the_curators_face_stays_on_this_machine(run):
         with pytest.raises(BadParameter, match=r"127\.0\.0\.1 only"):
             Server(run.curator, host=host, port=0)
     with pytest.raises(BadParameter, match="too short"):
-        curator_app(run.curator, token="", hosts=["x"])  # noqa: S106
+        curator_app(run.curator, token="", hosts=["x"])
 
 
 def test_a_port_that_is_taken_is_told(run):

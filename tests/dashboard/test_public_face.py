@@ -20,14 +20,14 @@ from streampca.errors import BadParameter
 from streampca.regret import RegretLog
 
 pytest.importorskip("uvicorn")
-from streampca.cli.live import PlainView, Progress  # noqa: E402
-from streampca.cli.page import Page  # noqa: E402
-from streampca.dashboard.app import STATIC, public_app  # noqa: E402
-from streampca.dashboard.files import PublicRun  # noqa: E402
-from streampca.dashboard.follow import publish  # noqa: E402
+from streampca.cli.live import PlainView, Progress
+from streampca.cli.page import Page
+from streampca.dashboard.app import STATIC, public_app
+from streampca.dashboard.files import PublicRun
+from streampca.dashboard.follow import publish
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pages import Run, ask, event  # noqa: E402
+from pages import Run, ask, event
 
 #: Every curator value of the test has these digits, at sizes that nothing publishable has.
 DIGITS = "7318264"
@@ -93,8 +93,8 @@ def test_no_route_shows_a_canary(public, caplog, capfd):
 
 
 PIECES = st.sampled_from(
-    ["api", "state", "events", "..", "%2e%2e", "regret", "regret.csv", "curator", "releases", "private", "token", "admin",
-     "debug", "metrics", "openapi.json", "docs", "", "static", "page.js", "bad_rows", "%00", "\\", ";", "@"]
+    ["api", "state", "events", "..", "%2e%2e", "regret", "regret.csv", "curator", "releases", "private", "token",
+     "admin", "debug", "metrics", "openapi.json", "docs", "", "static", "page.js", "bad_rows", "%00", "\\", ";", "@"]
 )  # fmt: skip
 HEADERS = st.lists(st.tuples(
     st.sampled_from(["Last-Event-ID", "Authorization", "Accept", "X-Forwarded-Host", "Cookie", "Range", "Origin"]),

@@ -17,6 +17,7 @@ const Charts = (() => {
   function number(value) {
     if (value === null || value === undefined) return "–";
     if (Number.isInteger(value)) return String(value).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+    if (value > 0.999 && value < 1) return (Math.floor(1e5 * value) / 1e5).toFixed(5); // never reads as all
     const size = Math.abs(value);
     return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
   }
