@@ -220,7 +220,7 @@ class Admission:
         for name in wanted:
             try:
                 arrays.append(np.asarray(table[columns[name]], dtype=np.float64))
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise BadRow(f"feature {name!r} of the table is not numeric; drop or encode it") from None
         return np.stack(arrays, axis=1)
 
@@ -282,14 +282,14 @@ class Admission:
         else:
             try:
                 lower, upper = bounds
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise BadParameter(
                     f"bounds={reprlib.repr(bounds)} must be (lower, upper) or a mapping by feature name"
                 ) from None
         try:
             low = np.broadcast_to(np.asarray(lower, dtype=np.float64), (count,))
             high = np.broadcast_to(np.asarray(upper, dtype=np.float64), (count,))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise BadParameter(
                 f"bounds={reprlib.repr(bounds)} do not fit {count} features; give scalars or {count} numbers each"
             ) from None
@@ -308,7 +308,7 @@ class Admission:
             raise BadRow(f"row {number}: values of type {row.dtype} are not real numbers")
         try:
             values = np.asarray(row, dtype=np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             values = self._one_by_one(row, number)
         if values.ndim != 1:
             raise BadRow(f"row {number}: shape {values.shape} given; one row is 1-D (use push_many for a block)")
@@ -327,7 +327,10 @@ class Admission:
             extra = [name for name in row if name not in self.features]
             what = f"lacks feature {missing[0]!r}" if missing else f"has unknown feature {extra[0]!r}"
             raise BadRow(f"row {number}: {what}; the features are those of the first row; {_REMEDY}")
-        return [row[name] for name in self.features]
+        try:
+            return [row[name] for name in self.features]
+        except (LookupError, TypeError, ValueError) as problem:
+            raise BadRow(f"row {number}: the mapping does not give its values ({problem!r})") from None
 
     def _one_by_one(self, row: Any, number: int) -> FloatArray:
         """Find the value that is not a number, for the message."""
@@ -339,18 +342,20 @@ class Admission:
         for j, value in enumerate(values):
             try:
                 float(value)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise BadRow(
                     f"row {number}: {self._name(j)} is not a number ({reprlib.repr(value)}); {_REMEDY}"
                 ) from None
         return np.array([float(value) for value in values])
 
     def _name(self, j: int) -> str:
-        return f"feature {self.features[j]!r}" if self.features else f"feature {j}"
+        if self.features is None or j >= len(self.features):  # a row that is too long, too
+            return f"feature {j}"
+        return f"feature {self.features[j]!r}"
 
 
 def _as_floats(rows: Any) -> FloatArray:
     try:
         return np.asarray(rows, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise BadRow("a block must be a 2-D array of numbers; push rows one at a time to find the bad one") from None

@@ -134,7 +134,7 @@ def as_bounds(bounds: BoundsLike, features: Sequence[str], known: Iterable[str] 
     try:
         lower, upper = (np.asarray(side, dtype=np.float64) for side in pairs)
         lower, upper = (np.broadcast_to(side, (len(features),)).copy() for side in (lower, upper))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise BadParameter(
             f"bounds={bounds!r} must be (lower, upper), numbers or one entry for each of {len(features)} features, "
             "or a mapping from feature to (lower, upper)"

@@ -9,6 +9,7 @@ it where pandas is not installed.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,7 +74,7 @@ class FastParser:
             return None
         try:
             rows = self._cells(piece)
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError, Warning):
             return None
         if rows.shape[0] != count or self._may_be_words(piece, rows):
             return None
@@ -143,7 +144,9 @@ class FastParser:
         return bool((marks[:, -1] < ends).all() and (marks[1:, 0] > ends[:-1]).all())
 
     def _cells(self, piece: bytes) -> FloatArray:
-        values: FloatArray = self._read_csv(_Feed(piece), **self._options).to_numpy(dtype=np.float64)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # what pandas wonders about is read with care
+            values: FloatArray = self._read_csv(_Feed(piece), **self._options).to_numpy(dtype=np.float64)
         if self._order is not None:
             values = values[:, self._order]
         return np.ascontiguousarray(values)

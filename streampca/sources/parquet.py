@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from streampca.sources.base import (
     choose,
     feature_names,
 )
+
+#: What pyarrow also raises on damaged files.
+_DAMAGE = (ValueError, TypeError, KeyError, OverflowError, MemoryError)
 
 
 class ParquetRows(BlockSource):
@@ -47,7 +51,7 @@ class ParquetRows(BlockSource):
         self.path = path
         self._nan = check_missing(missing)
         self._chunk_rows = chunk_rows
-        with self._open() as file:
+        with self._open() as file, self._told("cannot be read as Parquet"):
             schema = file.schema_arrow
             self.n_rows: int = file.metadata.num_rows
         names = list(schema.names)
@@ -64,26 +68,26 @@ class ParquetRows(BlockSource):
 
     def blocks(self) -> Iterator[FloatArray]:
         """The rows from the start of the file, at most ``chunk_rows`` in a block."""
-        import pyarrow as pa
-
         start = 0
-        with self._open() as file:
+        file = self._open()
+        with self._told("damaged"):
             batches = file.iter_batches(batch_size=self._chunk_rows, columns=self._wanted, use_threads=False)
+        with file:
             while True:
-                try:
+                with self._told(f"damaged after row {start}"):
                     batch = next(batches, None)
-                except (OSError, pa.ArrowException) as error:
-                    raise SourceError(
-                        f"{self.path}: damaged after row {start}: {error}; make the file again"
-                    ) from error
-                if batch is None:
+                    rows = None if batch is None else self._rows(batch)
+                if rows is None:
                     return
-                rows = np.empty((batch.num_rows, len(self._wanted)))
-                for at, name in enumerate(self._wanted):
-                    rows[:, at] = _floats(batch.column(name))
                 if rows.shape[0]:
                     yield from self._checked(rows, start)
                 start += rows.shape[0]
+
+    def _rows(self, batch: Any) -> FloatArray:
+        rows = np.empty((batch.num_rows, len(self._wanted)))
+        for at, name in enumerate(self._wanted):
+            rows[:, at] = _floats(batch.column(name))
+        return rows
 
     def __len__(self) -> int:
         return self.n_rows
@@ -93,12 +97,17 @@ class ParquetRows(BlockSource):
 
     def _open(self) -> Any:
         pq = _pyarrow_parquet()
+        with self._told("cannot be read as Parquet"):
+            return pq.ParquetFile(self.path, pre_buffer=False)
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
         import pyarrow as pa
 
         try:
-            return pq.ParquetFile(self.path, pre_buffer=False)
-        except (OSError, pa.ArrowException) as error:
-            raise SourceError(f"{self.path}: cannot be read as Parquet: {error}; check the path") from error
+            yield
+        except (OSError, pa.ArrowException, *_DAMAGE) as error:
+            raise SourceError(f"{self.path}: {what}: {error}; check the path, or make the file again") from error
 
     def _check_types(self, chosen: list[tuple[str, Any]], every: bool, schema: Any) -> None:
         bad = [(name, kind) for name, kind in chosen if not _is_number(kind)]

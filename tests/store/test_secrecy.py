@@ -45,7 +45,7 @@ def test_canaries(tmp_path: Path, caplog: pytest.LogCaptureFixture, passphrase: 
     for row in rows:
         stream.push(row)
     with pytest.raises(BadRow) as problem:
-        stream.push_many([[0.123456789, 0.314159265]])
+        stream.push_many(np.array([[0.123456789, 0.314159265]]))
     files = {
         file.name: file.read_bytes() for file in tmp_path.iterdir()
     }  # with the write-ahead log, as a crash finds it

@@ -1,0 +1,88 @@
+"""Fuzz what takes rows: any input gives rows or an error of streampca, and no row is lost or doubled.
+
+    pip install 'streampca[fuzz]'
+    python tests/fuzz/fuzz.py csv -runs=1000000          # guided by coverage (atheris, libFuzzer options)
+    python tests/fuzz/fuzz.py csv --blind 1000000        # mutations only, no atheris needed
+
+Formats: csv, parquet, mappings, arrays.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+def blind(name: str, count: int, seed: int = 0, seconds: float = float("inf")) -> int:
+    """Mutate the seeds at random, so many times or so long; return how many inputs were tried."""
+    from targets import SEEDS, TARGETS, prepare
+
+    prepare()
+    draw, target, pool = random.Random(seed), TARGETS[name], list(SEEDS[name])
+    for data in pool:
+        target(data)
+    end = time.monotonic() + seconds
+    for done in range(count):
+        if time.monotonic() > end:
+            return done
+        data = mutated(draw, pool)
+        try:
+            target(data)
+        except BaseException:
+            print(f"{name}: input {data!r}", file=sys.stderr)
+            raise
+    return count
+
+
+_PIECES = (b"nan", b"inf", b"1e999", b"\0", b'"', b",", b"\n", b"\r", b"\xff\xfe", b"-", b"0" * 40, b"\xed\xa0\x80")
+
+
+def mutated(draw: random.Random, pool: list[bytes]) -> bytes:
+    """One of the pool with a few random changes."""
+    data = bytearray(draw.choice(pool)[: draw.choice((50, 200, 2000))])
+    for _ in range(draw.choice((1, 1, 2, 4, 8))):
+        at = draw.randrange(len(data) + 1)
+        act = draw.randrange(5)
+        if act == 0:
+            data[at:at] = draw.randbytes(draw.randrange(1, 9))
+        elif act == 1:
+            del data[at : at + draw.randrange(1, 9)]
+        elif act == 2 and data:
+            data[at % len(data)] = draw.randrange(256)
+        elif act == 3:
+            data[at:at] = draw.choice(_PIECES)
+        else:
+            other = draw.choice(pool)[:200]
+            data[at:at] = other[draw.randrange(len(other) + 1) :]
+    return bytes(data)
+
+
+def guided(name: str, options: list[str]) -> None:
+    """Let atheris look for inputs that reach new lines."""
+    import tempfile
+
+    import atheris
+
+    with atheris.instrument_imports(include=["streampca", "targets"]):
+        from targets import SEEDS, TARGETS, prepare
+    prepare()
+    corpus = tempfile.mkdtemp()
+    for i, data in enumerate(SEEDS[name]):
+        Path(corpus, str(i)).write_bytes(data)
+    atheris.Setup([sys.argv[0], corpus, *options], TARGETS[name])
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] not in ("csv", "parquet", "mappings", "arrays"):
+        sys.exit(__doc__)
+    if sys.argv[2:3] == ["--blind"]:
+        began = time.perf_counter()
+        tried = blind(sys.argv[1], int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 0)
+        print(f"{sys.argv[1]}: {tried} inputs, {time.perf_counter() - began:.0f} s, nothing unexpected")
+    else:
+        guided(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,213 @@
+"""Admission under fire: a few seconds of fuzzing per format, and inputs that random changes do not find.
+
+The long form is ``tests/fuzz/fuzz.py``.
+"""
+
+import gzip
+import importlib.util
+import os
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import streampca as sp
+from streampca.errors import BadParameter, BadRow, SourceError, StreamPCAError
+from streampca.store.store import Store
+
+sys.path.insert(0, str(Path(__file__).parent))
+_SPEC = importlib.util.spec_from_file_location("fuzz_script", Path(__file__).with_name("fuzz.py"))
+assert _SPEC is not None
+assert _SPEC.loader is not None
+fuzz = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(fuzz)
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet", "mappings", "arrays"])
+def test_random_changes(name: str) -> None:
+    assert fuzz.blind(name, 10**6, seed=int.from_bytes(name.encode()[:4], "big"), seconds=2.5) > 200
+
+
+def test_the_fuzzer_finds_what_is_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gate that lets an overflow escape, and a source that loses a row, are both found."""
+    from streampca.admission import Admission
+
+    def naive(self: Admission, row: Any, number: int) -> np.ndarray:
+        return np.asarray(row, dtype=np.float64)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Admission, "_vector", naive)
+        with pytest.raises((TypeError, ValueError, OverflowError, AssertionError)):
+            fuzz.blind("mappings", 5000, seconds=20)
+    from streampca.sources.csv_rows import CsvRows
+
+    whole = CsvRows.blocks
+    reads = [0]
+
+    def loses(self: CsvRows) -> Any:
+        reads[0] += 1
+        blocks = whole(self)
+        if reads[0] % 2 == 0:
+            next(blocks, None)
+        yield from blocks
+
+    monkeypatch.setattr(CsvRows, "blocks", loses)
+    with pytest.raises(AssertionError, match="arrived"):
+        fuzz.blind("csv", 500, seconds=20)
+
+
+def fresh(**options: Any) -> sp.Stream:
+    return sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=2), **options)
+
+
+anything = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.binary(max_size=5),
+    st.complex_numbers(), st.dates(), st.lists(st.floats(), max_size=3),
+    st.sampled_from([5e-324, -5e-324, 1.7976931348623157e308, 10**400, "1e999", "\ud800", "\0"]),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            anything,
+            st.lists(anything, max_size=3),
+            st.dictionaries(st.one_of(st.text(max_size=2), st.integers(0, 1)), anything, max_size=3),
+            arrays(np.float64, st.tuples(st.integers(0, 3))),
+            arrays(np.float32, st.tuples(st.integers(0, 2), st.integers(0, 2))),
+        ),
+        max_size=8,
+    ),
+    st.sampled_from(["raise", "zero"]),
+)
+def test_anything_is_a_row_or_an_error_and_counted_once_in_the_store_too(rows: list[Any], on_bad_row: Any) -> None:
+    store = Store(":memory:", commit_every=2)
+    stream = fresh(on_bad_row=on_bad_row, store=store)
+    taken = 0
+    for row in rows:
+        try:
+            stream.push(row)
+        except StreamPCAError:
+            pass
+        else:
+            taken += 1
+        assert stream.t == taken
+    assert sp.Stream.resume(store).t == taken
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**52 - 1), st.booleans(), st.booleans())
+def test_nan_payloads_are_bad_rows_and_never_reach_a_release(payload: int, negative: bool, block: bool) -> None:
+    bits = (0x7FF << 52) | payload | (negative << 63)
+    value = np.array([bits], dtype=np.uint64).view(np.float64)[0]
+    stream = fresh(on_bad_row="zero")
+    rows = np.array([[0.5, 0.5], [value, 0.5]])
+    if block:
+        stream.push_many(rows)
+    else:
+        for row in rows:
+            stream.push(row)
+    assert stream.bad_rows == 1
+    assert stream.release is not None
+    assert np.isfinite(stream.release.gram).all()
+
+
+def test_a_header_of_a_million_columns(tmp_path: Path) -> None:
+    text = (",".join(f"c{i}" for i in range(10**6)) + "\n" + ",".join(["1"] * 10**6) + "\n").encode()
+    path = written(tmp_path, text, "gz")
+    source = sp.sources.from_csv(path, columns=["c7", "c999999"])
+    assert [block.tolist() for block in source.blocks()] == [[[1.0, 1.0]]]
+
+
+def written(folder: Path, text: bytes, pack: str) -> Path:
+    path = folder / f"rows.{pack}"
+    if pack == "gz":
+        path.write_bytes(gzip.compress(text, 1))
+    elif pack == "zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            archive.writestr("rows.csv", text)
+    else:
+        path.write_bytes(text)
+    return path
+
+
+@pytest.mark.parametrize("pack", ["gz", "zip"])
+def test_a_bomb_stops_at_the_limit_and_its_rows_before_are_taken_once(tmp_path: Path, pack: str) -> None:
+    path = written(tmp_path, b"a,b\n" + b"1,2\n" * 2_000_000, pack)
+    assert path.stat().st_size < 200_000
+    source = sp.sources.from_csv(path, max_bytes=3 * 2**20)
+    stream = sp.Stream(sp.Oja(n_components=1, release_every=10**6), regret=None)
+    with pytest.raises(SourceError, match="expands to more than"):
+        for _step in stream.run(source):
+            pass
+    assert 0 < stream.t <= 3 * 2**20 // 4
+
+
+def test_a_line_that_never_ends_in_a_small_archive(tmp_path: Path) -> None:
+    path = written(tmp_path, b"a" * (2**26 + 2**21), "gz")
+    with pytest.raises(SourceError, match="no line end"):
+        sp.sources.from_csv(path)
+
+
+def _dangling(path: Path) -> None:
+    path.symlink_to(path.with_name("nothing"))
+
+
+def _loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def _folder(path: Path) -> None:
+    path.symlink_to(path.parent, target_is_directory=True)
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/null")
+
+
+@pytest.mark.parametrize("make", [_dangling, _loop, _folder, _device])
+@pytest.mark.parametrize("read", [sp.sources.from_csv, sp.sources.from_parquet])
+def test_links_to_nowhere(tmp_path: Path, make: Callable[[Path], None], read: Callable[[Path], Any]) -> None:
+    path = tmp_path / "rows"
+    make(path)
+    with pytest.raises(SourceError):
+        read(path)
+
+
+def test_a_link_to_a_file_is_that_file(tmp_path: Path) -> None:
+    path = written(tmp_path, b"a,b\n1,2\n", "csv")
+    link = tmp_path / "link.csv"
+    link.symlink_to(path)
+    assert next(sp.sources.from_csv(link).blocks()).tolist() == [[1.0, 2.0]]
+
+
+def test_an_archive_with_a_name_that_climbs_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "evil.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("../../climbed.csv", "a,b\n1,2\n")
+    before = sorted(os.listdir(tmp_path.parent))
+    assert next(sp.sources.from_csv(path).blocks()).tolist() == [[1.0, 2.0]]
+    assert sorted(os.listdir(tmp_path.parent)) == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"a,a\n1,2\n", b"a,\n1,2\n", b"\0,b\n1,2\n", b"\xff\xfe,b\n1,2\n", "a,b\n1,2\n".encode("utf-16"),
+        b"a,b\n1,\xed\xa0\x80\n", b"a,b\n1,2\0\n", b"a,b\n\xc0\xaf,2\n", b'a,b\n"1,2\n', b"", b"\n\n\n",
+        b"\xef\xbb\xbf",
+        "a,b\n1,２x\n".encode(),
+    ],
+)  # fmt: skip
+def test_duplicate_names_nul_bytes_and_mixed_encodings(tmp_path: Path, text: bytes) -> None:
+    path = written(tmp_path, text, "csv")
+    with pytest.raises((SourceError, BadParameter, BadRow)):
+        list(fresh().run(sp.sources.from_csv(path)))
