@@ -1,0 +1,159 @@
+"""Rows summed by a pool of processes: the releases of one process, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streampca.errors import BadParameter, BadRow, HorizonReached
+from streampca.integrations.pool import absorb_parquet
+from streampca.processors.oja import Oja
+from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.sources.parquet import from_parquet
+from streampca.store.store import Store
+from streampca.stream import Stream
+
+pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'streampca[parquet]'")
+pq = pytest.importorskip("pyarrow.parquet")
+
+D, N = 5, 3210
+NAMES = [f"x{j}" for j in range(D)]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Two files whose row groups end nowhere near a release."""
+    rows = np.random.default_rng(1).normal(size=(N, D))
+    paths = []
+    for at, (a, b) in enumerate([(0, 1234), (1234, N)]):
+        table = pa.table({name: rows[a:b, j] for j, name in enumerate(NAMES)})
+        paths.append(tmp_path / f"part{at}.parquet")
+        pq.write_table(table, paths[-1], row_group_size=217)
+    return paths
+
+
+def stream(**options) -> Stream:
+    processor = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=100, horizon=N)
+    return Stream(processor, features=NAMES, row_norm=2.0, **{"seed": 5, **options})
+
+
+def single(files: list[Path]) -> list[str]:
+    one = stream()
+    releases = []
+    for path in files:
+        for block in from_parquet(path).blocks():
+            releases += one.push_many(block).releases
+    return [release.to_json() for release in releases]
+
+
+def releases(steps) -> list[str]:
+    return [step.release.to_json() for step in steps if step.release is not None]
+
+
+@pytest.mark.parametrize(("processes", "rows_per_task"), [(2, 500), (1, 1), (1, 10**6)])
+def test_a_pool_gives_the_releases_of_one_process(files: list[Path], processes: int, rows_per_task: int) -> None:
+    expected = single(files)
+    assert len(expected) == 33
+    assert releases(absorb_parquet(stream(), files, processes=processes, rows_per_task=rows_per_task)) == expected
+
+
+def test_it_continues_after_any_block(files: list[Path]) -> None:
+    expected = single(files)
+    store = Store(":memory:", commit_every=1)
+    out = stream(store=store)
+    for stop in (7, 19, 10**6):
+        for i, _ in enumerate(absorb_parquet(out, files, processes=1, rows_per_task=300)):
+            if i == stop:
+                break
+        out = Stream.resume(store)
+    assert [release.to_json() for release in store.releases()] == expected
+
+
+def test_rows_from_elsewhere_may_come_first(files: list[Path]) -> None:
+    out = stream()
+    first = next(from_parquet(files[0]).blocks())
+    got = [release.to_json() for release in out.push_many(first).releases]
+    assert got + releases(absorb_parquet(out, files[1], processes=1, before=1234)) == single(files)
+    with pytest.raises(BadParameter, match="stands at row 3210"):
+        next(absorb_parquet(out, files[1], processes=1))
+
+
+def test_columns_are_read_by_name(files: list[Path]) -> None:
+    processor = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100)
+    out, other = (Stream(processor.clone(), features=["x3", "x1"], seed=5) for _ in range(2))
+    assert [step.t for step in absorb_parquet(out, files[0], processes=1)][-1] == 1234
+    other.push_many(next(from_parquet(files[0], columns=["x3", "x1"]).blocks()))
+    assert out.release.to_json() == other.release.to_json()
+
+
+def test_what_does_not_fit_is_told_before_any_row(files: list[Path]) -> None:
+    short = Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=D, horizon=3000))
+    with pytest.raises(HorizonReached, match="hold 3210 rows"):
+        next(absorb_parquet(short, files))
+    with pytest.raises(BadParameter, match="needs rows"):
+        next(absorb_parquet(Stream(Oja(n_components=2, n_features=D)), files))
+    with pytest.raises(BadParameter, match="processes=0"):
+        next(absorb_parquet(stream(), files, processes=0))
+    with pytest.raises(BadParameter, match="no file"):
+        next(absorb_parquet(stream(), []))
+    with pytest.raises(BadParameter, match="Spark's own reader"):
+        next(absorb_parquet(stream(), "s3://bucket/a.parquet"))
+
+
+def test_a_bad_row_is_named_by_its_place_in_the_stream(files: list[Path]) -> None:
+    table = pq.read_table(files[1]).to_pydict()
+    table["x2"][100] = None
+    pq.write_table(pa.table(table), files[1], row_group_size=50)
+    out = stream()
+    with pytest.raises(BadRow, match="row 1335: feature 'x2' is not finite"):
+        list(absorb_parquet(out, files, processes=2, rows_per_task=50))
+    assert out.t == 1334  # where the task before the bad row's ended
+    lenient = stream(on_bad_row="zero")
+    list(absorb_parquet(lenient, files, processes=1))
+    assert (lenient.t, lenient.bad_rows) == (N, 1)
+
+
+_ORPHAN = """
+import sys
+from streampca.integrations import pool
+from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.stream import Stream
+if __name__ == "__main__":
+    stream = Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=5, release_every=100))
+    steps = pool.absorb_parquet(stream, sys.argv[1:], processes=2, rows_per_task=200)
+    next(steps)
+    import multiprocessing
+    print(*[child.pid for child in multiprocessing.active_children()], flush=True)
+    import time
+    time.sleep(60)
+"""
+
+
+def test_processes_do_not_outlive_a_killed_parent(files: list[Path], tmp_path: Path) -> None:
+    script = tmp_path / "orphan.py"
+    script.write_text(_ORPHAN)
+    parent = subprocess.Popen([sys.executable, str(script), *map(str, files)], stdout=-1, stderr=-3, text=True)
+    children = [int(pid) for pid in parent.stdout.readline().split()]
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    assert len(children) == 2
+    end = time.monotonic() + 15.0
+    while any(map(_lives, children)) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not any(map(_lives, children))
+
+
+def _lives(pid: int) -> bool:
+    """True if the process runs; an unclaimed dead one does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
