@@ -1,0 +1,111 @@
+"""What durability costs: rows a second with and without a store, and how long a snapshot holds a stream up.
+
+    python tests/store/overhead.py
+
+Features 100, a release every 100 rows, the default commit setting, blocks of
+1000 rows; releases are read as soon as they are durable, as the command line does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.regret import RegretLog
+from streampca.step import Step, Steps
+from streampca.store.store import Store
+from streampca.stream import Stream
+
+BLOCK = 1000
+
+
+def stream(features: int, live_regret: bool, store: Store | None) -> Stream:
+    processor = PrivateFPL(n_components=5, epsilon=1.0, delta=1e-6, n_features=features, release_every=100)
+    return Stream(processor, regret=RegretLog() if live_regret else None, store=store)
+
+
+def feed(fed: Stream, store: Store | None, rows: np.ndarray, single: bool) -> None:
+    held: deque[tuple[int, Sequence[Step]]] = deque()
+    for start in range(0, len(rows), BLOCK):
+        block = rows[start : start + BLOCK]
+        steps = [fed.push(row) for row in block] if single else fed.push_many(block)
+        held.append((start + len(block), steps))
+        while held and (store is None or store.durable >= held[0][0]):
+            read(held.popleft()[1])
+    if store is not None:
+        store.flush()
+    for _, steps in held:
+        read(steps)
+
+
+def read(steps: Sequence[Step]) -> None:
+    releases = steps.releases if isinstance(steps, Steps) else [step.release for step in steps if step.release]
+    assert len(releases) == BLOCK // 100
+
+
+def overhead(rounds: int, rows: np.ndarray, *, live_regret: bool, single: bool) -> None:
+    wall, cpu, rates = [], [], []
+    for _ in range(rounds):
+        times = []
+        for durable in (False, True):
+            with tempfile.TemporaryDirectory(dir=".") as folder:
+                store = Store(Path(folder, "run.db")) if durable else None
+                fed = stream(rows.shape[1], live_regret, store)
+                began, spent = time.perf_counter(), time.process_time()
+                feed(fed, store, rows, single)
+                times.append((time.perf_counter() - began, time.process_time() - spent))
+                if store is not None:
+                    store.close()
+        wall.append(times[1][0] / times[0][0] - 1.0)
+        cpu.append(times[1][1] / times[0][1] - 1.0)
+        rates.append(len(rows) / times[0][0])
+    what = f"{'push' if single else 'push_many'}, {'live regret' if live_regret else 'no regret'}"
+    print(
+        f"{what:<24} {statistics.median(rates):9.0f} rows/s plain; store costs {statistics.median(wall):+.1%} wall, "
+        f"{statistics.median(cpu):+.1%} CPU (medians of {rounds})"
+    )
+
+
+def stalls(features: int) -> None:
+    """How long blocks take while large snapshots are written, and how long a commit takes."""
+    rows = np.random.default_rng(0).normal(size=(30 * BLOCK, features)) / features**0.5
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        store = Store(Path(folder, "run.db"), snapshot_every="200ms")
+        fed = stream(features, False, store)
+        times, commits = [], []
+        for start in range(0, len(rows), BLOCK):
+            began = time.perf_counter()
+            fed.push_many(rows[start : start + BLOCK])
+            times.append(time.perf_counter() - began)
+        for _ in range(5):
+            fed.push_many(rows[:100])
+            began = time.perf_counter()
+            assert store._writer is not None
+            store._writer.flush(snapshot=True)
+            commits.append(time.perf_counter() - began)
+        size = store._writer._snapshot_bytes
+        store.close()
+    print(
+        f"snapshots of {size / 2**20:.1f} MiB: a block of {BLOCK} rows takes {statistics.median(times) * 1e3:.0f} ms, "
+        f"at most {max(times[1:]) * 1e3:.0f} ms; "
+        f"a commit with a snapshot, waited for, {statistics.median(commits) * 1e3:.0f} ms"
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=7)
+    given = parser.parse_args()
+    data = np.random.default_rng(0).normal(size=(20 * BLOCK, 100)) / 10.0
+    overhead(given.rounds, data, live_regret=True, single=False)
+    overhead(given.rounds, data, live_regret=True, single=True)
+    overhead(given.rounds, data, live_regret=False, single=False)
+    stalls(420)
