@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint bench audit clean
+.PHONY: demo test lint bench profile audit clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,12 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/streampca bench
+
+# Where the time of a row goes, at d = FEATURES: by function, and with FAST=1 by the compiled kernels.
+FEATURES ?= 20
+FAST ?= 0
+profile: $(STAMP)
+	$(BIN)/python -m streampca.bench.profile $(FEATURES) $(FAST)
 
 audit: $(STAMP)
 	$(BIN)/streampca audit --all

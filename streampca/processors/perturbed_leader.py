@@ -12,7 +12,7 @@ import numpy as np
 from streampca.errors import BadParameter
 from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import GramAccumulator
-from streampca.linalg.svec import svec_size, unpack_entries
+from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.prefix_sums.base import PrefixSum, RunningNoise
 from streampca.prefix_sums.blt import AnytimeBLT, GeometricBLT
@@ -257,7 +257,7 @@ class PrivateFPL(Leader):
         if tracking:
             d = self._gram.n_features
             # The shift is the size of the noise's eigenvalues: it keeps negative ones from leading.
-            self._span = power_step(unpack_entries(packed, d), self._span, std * math.sqrt(2.0 * d))
+            self._span = power_step(packed, self._span, std * math.sqrt(2.0 * d))
             details["solver"] = self.solver
         release = Release(
             t=self.t,

@@ -1,0 +1,57 @@
+"""What others do with the same rows: none of it is private."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from scipy.linalg.blas import dsyrk
+
+from streampca.linalg.types import FloatArray
+
+
+def incremental_pca(rows: FloatArray, k: int, step: int, *, checks: bool) -> None:
+    """scikit-learn's IncrementalPCA, fed ``step`` rows at a time after a first batch of k."""
+    from sklearn.decomposition import IncrementalPCA
+
+    model = IncrementalPCA(n_components=k)
+    first = max(k, step)
+    model.partial_fit(rows[:first])
+    for start in range(first, len(rows), step):
+        piece = rows[start : start + step]
+        if checks:
+            model.partial_fit(piece)
+        else:
+            model.partial_fit(piece.copy(), check_input=False)  # it centres its argument in place
+
+
+def bare_dsyrk(rows: FloatArray, step: int) -> FloatArray:
+    """The Gram matrix of each block of rows added up by BLAS, and nothing else."""
+    gram = np.zeros((rows.shape[1], rows.shape[1]), order="F")
+    for start in range(0, len(rows), step):
+        gram = dsyrk(1.0, rows[start : start + step].T, beta=1.0, c=gram, overwrite_c=1, lower=1)
+    return gram
+
+
+def rolling_covariance(rows: FloatArray, window: int, every: int) -> None:
+    """River's Rolling(EmpiricalCovariance) with an eigendecomposition every so many rows, row by row."""
+    from river.covariance import EmpiricalCovariance
+    from river.utils import Rolling
+
+    names = list(range(rows.shape[1]))
+    rolling = Rolling(EmpiricalCovariance, window_size=window)
+    for i, row in enumerate(rows.tolist(), start=1):
+        rolling.update(dict(zip(names, row, strict=True)))
+        if i % every == 0:
+            matrix = np.array([[rolling[a, b].get() if a != b else rolling[a, a].get() for b in names] for a in names])
+            np.linalg.eigh(matrix)
+
+
+def pandas_chunks(file: Path, size: int) -> int:
+    """Parse a CSV file with pandas, chunk by chunk, to arrays."""
+    import pandas as pd
+
+    count = 0
+    for chunk in pd.read_csv(file, chunksize=size):
+        count += chunk.to_numpy(dtype=np.float64).shape[0]
+    return count

@@ -1,0 +1,69 @@
+import json
+from importlib.util import find_spec
+
+import pytest
+
+from streampca.bench.scale_suite import exponent
+from streampca.bench.timing import Bar, Contender, Result, Timed, take_turns
+from streampca.cli import main
+
+
+def test_small_suites_run_and_describe_the_machine(capsys, tmp_path):
+    file = tmp_path / "out" / "bench.json"
+    suites = ["row", "wide", "block", "window", "oja", "csv"]
+    assert main(["bench", *suites, "--rounds", "1", "--small", "--explain", "--json", str(file)]) == 0
+    out = capsys.readouterr().out
+    for words in ("cores", "Python", "openblas", "PrivateFPL", "1.00x", "river", "pandas", "asked for", *suites):
+        assert words in out, words
+    found = json.loads(file.read_text())
+    assert found["machine"]["cores"]
+    assert {result["suite"] for result in found["results"]} == set(suites)
+    bars = [bar for result in found["results"] for bar in result["bars"]]
+    assert all(bar["value"] > 0 for bar in bars if bar["value"] is not None)
+    if find_spec("sklearn") is None:
+        assert "pip install 'streampca[bench]'" in out
+
+
+def test_exponents_and_memory(capsys):
+    assert main(["bench", "--suite", "scale", "--rounds", "1", "--small"]) == 0
+    out = capsys.readouterr().out
+    for words in ("time ~ n^", "memory ~ d^", "time ~ W^", "time ~ k^", "MB over the imports"):
+        assert words in out, words
+
+
+def test_a_picture_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra 'report' is not installed")
+    file = tmp_path / "bench.png"
+    assert main(["bench", "oja", "--rounds", "1", "--small", "--picture", str(file)]) == 0
+    assert file.read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize("options", [["--rounds", "0"], ["--small", "--full"]])
+def test_bad_options_are_one_line(capsys, options):
+    assert main(["bench", "oja", *options]) != 0
+    assert "--" in capsys.readouterr().err
+
+
+def test_all_take_their_turn_in_every_round():
+    seen = []
+    timed = take_turns([Contender(name, 10, lambda name=name: seen.append(name)) for name in "ab"], 2)
+    assert seen == ["a", "b"] * 3
+    assert [(t.name, len(t.seconds)) for t in timed] == [("a", 2), ("b", 2)]
+
+
+def test_ratios_are_of_times_a_row_within_a_round():
+    base, fast = Timed("base", 10, (1.0, 4.0, 1.0)), Timed("fast", 20, (1.0, 2.0, 0.1))
+    assert fast.faster_than(base) == 4.0  # 2, 4 and 20
+    assert fast.per_row == 50_000.0
+    assert Result("x", "", [base, fast])["fast"] is fast
+
+
+def test_a_bar_can_be_missed():
+    assert Bar("x", 2.0, ">=", 2.0).met is True
+    assert Bar("x", 2.0, ">=", 1.9).met is False
+    assert Bar("x", 2.0, "<=", 2.1).met is False
+    assert Bar("x", 2.0, "<=", None).met is None
+
+
+def test_exponents_are_slopes():
+    assert exponent([1, 2, 4, 8], [3, 12, 48, 192]) == pytest.approx(2.0)
