@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from streampca.linalg.eigen import principal_angles, ritz, top_eigh
 from streampca.linalg.svec import pack_entries, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMAT = 1
 
@@ -232,6 +235,23 @@ class Release:
     def of_gram(cls, gram: FloatArray, **fields: Any) -> Release:
         """A release from a full symmetric matrix instead of a packed one."""
         return cls(packed_gram=pack_entries(gram), **fields)
+
+    def plot(self, kind: Literal["loadings", "biplot", "scree"] = "loadings", *, dark: bool = False) -> Figure:
+        """A picture of the release, as a matplotlib Figure; publishable like the release. Needs the extra ``report``.
+
+        Parameters
+        ----------
+        kind : ``"loadings"`` (heat map), ``"biplot"``, or ``"scree"`` with the error that the noise makes.
+        dark : for a dark page.
+
+        Raises
+        ------
+        NoRelease
+            If the release does not hold what is to be drawn.
+        """
+        from streampca.reports.release import plot_release
+
+        return plot_release(self, kind, dark=dark)
 
     def __repr__(self) -> str:
         return f"Release(t={self.t}, n_features={self.n_features}, n_components={self.n_components})"
