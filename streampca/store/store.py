@@ -137,6 +137,7 @@ class Store:
         self._database: Database | None = None
         self._witness: WitnessFile | MemoryWitness = MemoryWitness()
         self._key: RunKey | None = None
+        self._payer: Account | None = None
         self._writer: Writer | None = None
 
     # -- what users read and do -----------------------------------------------------
@@ -268,7 +269,7 @@ class Store:
             check_lineage(database, self._witness, moved=moved)
             stream = rebuild(database, key, kind)
             if not database.progress.rows:
-                stream._ledger = _payer(database)
+                stream._ledger = self._payer = _payer(database)
             with told_plainly(self.path):
                 database.db.execute("BEGIN IMMEDIATE")
                 database.put("place", place_of(self.path))
@@ -323,6 +324,9 @@ class Store:
         self._writer = None
         self._witness.close()
         self._witness = MemoryWitness()
+        if self._payer is not None:
+            self._payer.ledger.close()
+            self._payer = None
         if self._database is not None and not self._in_memory:
             database, self._database = self._database, None
             with suppress(Exception):  # leaves one tidy file; the write-ahead log serves as well

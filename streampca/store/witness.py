@@ -22,6 +22,7 @@ from streampca.errors import StoreForked
 from streampca.store.files import hold, sync_folder
 
 _SLOT = 512
+_sync = getattr(os, "fdatasync", os.fsync)  # the former is not everywhere
 _SUM = 16
 
 
@@ -106,7 +107,7 @@ class WitnessFile:
         slot = text.ljust(_SLOT - _SUM) + _digest(text)
         if os.pwrite(self._handle, slot, (number % 2) * _SLOT) != _SLOT:
             raise OSError(28, "the disk is full", str(self._path))
-        os.fdatasync(self._handle)
+        _sync(self._handle)
         self._turn = number
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """A resumed run is the run: same releases, same regret, whatever the algorithm and wherever it stopped."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca as sp
-from streampca.errors import BadParameter, BadRow, StoreLocked
+from streampca.errors import BadParameter, BadRow, BudgetExhausted, StoreLocked
+from streampca.privacy.budget import Budget
 from streampca.processors.base import Processor
 from streampca.release import Release
 from streampca.store.config import REGISTRY
+from streampca.store.ledger import Ledger
+from streampca.store.reading import status
 from streampca.store.store import Store
 
 D, K, N = 5, 2, 330
@@ -174,3 +178,28 @@ def test_a_store_holds_one_run_and_what_cannot_be_kept_is_refused_at_once() -> N
 def test_schedules_outside_their_domain(wrong: Any) -> None:
     with pytest.raises(BadParameter, match="commit_every"):
         Store(":memory:", commit_every=wrong)
+
+
+def test_the_ledger_is_debited_once_even_if_the_run_stops_before_its_first_row(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budget("rows", Budget(1.0, 1e-6))
+        with Store(tmp_path / "run.db") as store:
+            sp.Stream(sp.PrivateFPL(**BUDGET), store=store, ledger=ledger.account("rows"))
+        assert not ledger.balance("rows").entries
+        for _ in range(3):
+            with Store(tmp_path / "run.db") as store:
+                sp.Stream.resume(store).push_many(ROWS[:10])
+            assert [entry.run for entry in ledger.balance("rows").entries] == [_run_of(tmp_path / "run.db")]
+        with Store(tmp_path / "other.db") as store:
+            stream = sp.Stream(sp.PrivateFPL(**BUDGET), store=store, ledger=ledger.account("rows"))
+            with pytest.raises(BudgetExhausted):
+                stream.push(ROWS[0])
+        with Store(tmp_path / "other.db") as store:
+            resumed = sp.Stream.resume(store)
+            with pytest.raises(BudgetExhausted):
+                resumed.push(ROWS[0])
+            assert store.durable == resumed.t == 0
+
+
+def _run_of(path: Path) -> str:
+    return str(status(path)["run"])
