@@ -1,0 +1,74 @@
+"""For users of river: private PCA in a pipeline, one row at a time.
+
+Run it with ``python -m streampca.tutorials.river_user``; it takes a few seconds.
+"""
+
+# %% Rows come as mappings, as everywhere in river. The dataset is 2310 image segments with 18 measurements.
+import numbers
+
+from river import compose, datasets, stream
+
+from streampca.integrations.river import PrivatePCA, PrivateWindowPCA
+
+example, _ = next(iter(datasets.ImageSegments()))
+print(f"{len(example)} features, such as hue-mean = {example['hue-mean']:.3f}")
+
+# %% Two public numbers are needed, and neither may be read off the rows: what each feature can be at most, and the
+# budget. Here: positions and colours of up to 255, excess colours that may be negative, an angle of up to pi, a share.
+bounds = dict.fromkeys(example, (0.0, 255.0))
+bounds |= dict.fromkeys(("exred-mean", "exgreen-mean", "exblue-mean"), (-255.0, 255.0))
+bounds |= {"hue-mean": (-3.1416, 3.1416), "saturation-mean": (0.0, 1.0)}
+
+pca = PrivatePCA(n_components=3, epsilon=1.0, delta=1e-6, horizon=2_500, release_every=50, bounds=bounds)
+model = compose.SelectType(numbers.Number) | pca
+print(f"before the first row: {pca.guarantee}")
+
+# %% learn_one and transform_one, as ever. Features may be missing, new or in another order.
+for x, _ in datasets.ImageSegments():
+    model.learn_one(x)
+    scores = model.transform_one(x)
+print(f"scores of the last row: {scores}")
+
+# %% What may be published: the components, and everything else in the release. Not the scores of a row, which
+# are as sensitive as the row itself, and not a model that was trained on them.
+release = pca.release
+assert release is not None
+print(f"components after {release.t} rows:")
+print(pca.components.T.round(2))
+print(release.to_json(gram=False)[:200], "...")
+
+# %% Blocks of rows give the same releases, to the bit, and are several times faster.
+import pandas as pd  # noqa: E402
+
+table = pd.DataFrame([x for x, _ in datasets.ImageSegments()])
+blocks = PrivatePCA(n_components=3, epsilon=1.0, delta=1e-6, horizon=2_500, release_every=50, bounds=bounds)
+for start in range(0, len(table), 500):
+    blocks.learn_many(table[start : start + 500])
+print(f"{blocks.t} rows in blocks; noise sd {blocks.release.noise_std if blocks.release else None:.3g}")
+
+# %% A step that learns from rows must not come before: with StandardScaler() in front, one row would change
+# all scaled rows after it. Scale by bounds, as above, or by a function of one row:
+roots = compose.FuncTransformer(lambda x: {name: max(0.0, value) ** 0.5 for name, value in x.items()})
+also_private = roots | PrivatePCA(row_norm=40.0, release_every=100)
+for x, _ in datasets.ImageSegments().take(300):
+    also_private.learn_one(x)
+
+# %% Where the world changes, follow the last rows only. The segments come in shuffled order, so nothing
+# turns here; `streampca scenario run window_drift` shows one that does.
+window = PrivateWindowPCA(n_components=2, epsilon=1.0, delta=1e-6, window=1_000, release_every=100, bounds=bounds)
+for x, _ in datasets.ImageSegments():
+    window.learn_one(x)
+assert window.release is not None
+print(f"the window's release covers rows {window.release.details['window']}")
+
+# %% Files work through river's own reader. It yields text where no converters are given, which is understood.
+path = datasets.ImageSegments().path
+columns = ["hue-mean", "saturation-mean", "value-mean"]
+from_file = PrivatePCA(n_components=1, features=columns, bounds={name: bounds[name] for name in columns})
+for x, _ in stream.iter_csv(str(path)):
+    from_file.learn_one(x)
+print(f"{from_file.t} rows from a file; weights {from_file.components.loc['pc0'].round(2).to_dict()}")
+
+# %% clone() starts anew and spends again on the same rows. A pickle of a model that has learnt is as secret as
+# the rows: it holds their exact sums.
+print(f"a clone knows nothing: {pca.clone().t} rows")
