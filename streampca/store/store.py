@@ -35,9 +35,12 @@ history (a database set back in place, or a twin that went on); the witness is
 locked by the twin, or changes under the pen, where both share one
 (``witness=``, the shared ledger of a team).
 
-What remains: a snapshot of the whole machine, witness included, set back and
-fed *other* rows than before. Nothing on that machine can tell. Keep
-``witness=`` on storage that is not set back with it. Digests of rows mixed
+What remains: database and witness set back together in place (a snapshot of
+the whole machine, a restored volume, copies written over both files), or a
+copy resumed with ``moved=True`` although another went on, and then fed *other*
+rows than before. Nothing on that machine can tell. Keep ``witness=`` on storage
+that is not set back with it; with the same rows as before, the same releases
+are made and nothing is lost. Digests of rows mixed
 into noise labels would turn such a case from exact leaks into a second,
 independent run (sqrt(2) mu for the common rows, by composition); they are not
 used, since noise is made ahead of rows (`prefix_sums.buffered_noise`) and
@@ -90,7 +93,9 @@ class Store:
         less than the interval after a commit wait for the next row, the next release
         that is read, or `close`. Or a number of rows: `push` returns after the
         commit, and a crash loses fewer rows than that; 1 loses none. With either, no
-        row is lost of which a release was read.
+        row is lost of which a release was read. Reading a release waits for the commit of
+        its rows, some 5 to 10 ms each if every release is read at once; `durable` tells which can
+        be read without waiting.
     snapshot_every : a snapshot is taken at least so often while rows arrive, and
         whenever it is smaller than the rows since the last. Rows in a snapshot are
         deleted and overwritten in the database.

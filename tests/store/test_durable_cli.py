@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from streampca.cli import main
+from streampca.processors.perturbed_leader import PrivateFPL
 from streampca.store.store import Store
 from streampca.stream import Stream
 
@@ -132,3 +133,37 @@ def test_sigterm_finishes_the_commit(table):
     assert releases == list(range(100, taken + 1, 100))
     written = [json.loads(line)["t"] for line in out.read_text().splitlines()[1:]]
     assert written == releases  # and the file of the run has every one of them
+
+
+def test_status_export_and_backup_while_the_run_goes_on(table, tmp_path, capsys):
+    rows = np.random.default_rng(5).normal(size=(900, 3)) / 3.0
+    path = tmp_path / "going.db"
+    with Store(path, commit_every=10) as store:
+        stream = Stream(PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100), store=store)
+        stream.push_many(rows[:500])
+        assert main(["status", str(path)]) == 0
+        assert "running:           True" in capsys.readouterr().out
+        assert main(["export", str(path), "--out", str(tmp_path / "early.jsonl")]) == 0
+        assert main(["backup", str(path), str(tmp_path / "copy.db")]) == 0
+        assert main(["verify", str(path)]) == 0
+        assert main(["resume", str(path), str(table)]) == 2  # one writer
+        assert len(stream.push_many(rows[500:]).releases) == 4
+    assert len((tmp_path / "early.jsonl").read_text().splitlines()) == 6
+    os.link(f"{path}.key", tmp_path / "copy.db.key")
+    with Store(tmp_path / "copy.db") as copy:
+        again = Stream.resume(copy, moved=True)  # the same rows: the same releases as the original made
+        remade = [release.to_json() for release in again.push_many(rows[500:]).releases]
+    with Store(path) as store:
+        Stream.resume(store)
+        assert [release.to_json() for release in store.releases()][5:] == remade
+
+
+def test_a_disk_that_cannot_be_written_to_can_be_read(table, monkeypatch):
+    store = begin(table)
+    for ending in ("-wal", "-shm"):
+        table.with_name(f"run.db{ending}").unlink(missing_ok=True)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    before = sorted(os.listdir(table.parent))
+    assert main(["status", str(store)]) == 0
+    assert main(["export", str(store), "--out", "-"]) == 0
+    assert sorted(os.listdir(table.parent)) == before
