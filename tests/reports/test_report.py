@@ -177,8 +177,8 @@ def test_error_bars_are_as_long_as_the_noise():
     low, high = segments.get_segments()[0][:, 1]
     half = (high - low) / 2.0 / 1.959963984540054
     assert float(np.std(found)) == pytest.approx(half, rel=0.13)
-    assert not float(np.std(found)) == pytest.approx(1.5 * half, rel=0.13)
-    assert not float(np.std(found)) == pytest.approx(2.0 / 3.0 * half, rel=0.13)
+    assert float(np.std(found)) != pytest.approx(1.5 * half, rel=0.13)
+    assert float(np.std(found)) != pytest.approx(2.0 / 3.0 * half, rel=0.13)
 
 
 def test_the_command_reads_files_and_stores(tmp_path, capsys, monkeypatch):
