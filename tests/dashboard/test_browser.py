@@ -208,3 +208,32 @@ def test_it_fits_any_screen_in_light_and_dark(chrome, tmp_path):
                     assert chrome.save_screenshot(str(folder / name))
     print("screenshots:", folder)
     assert quiet(chrome) == []
+
+
+def test_a_report_draws_from_its_own_file(chrome, tmp_path):
+    pytest.importorskip("matplotlib")
+    from streampca.reports import Run as Story
+    from streampca.reports.html import report
+
+    folder = Path(os.environ.get("STREAMPCA_SHOTS") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    run = Run()
+    releases = run.push(3000)
+    path = tmp_path / "report.html"
+    path.write_text(report(Story.of(releases, [run.log.now()], title="a report")), encoding="utf-8")
+    for width, dark in ((1280, False), (390, True)):
+        size(chrome, width, dark=dark)
+        chrome.get(path.as_uri())
+        until(chrome, reaches(3000))
+        assert all(n > 100 for n in chrome.execute_script(f"return {INK}"))
+        drawn = chrome.execute_script("return [...document.images].map(i => i.complete && i.naturalWidth)")
+        assert len(drawn) == 4
+        assert all(drawn)
+        wide, high = chrome.execute_script(
+            "return [document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
+        )
+        assert wide == width
+        size(chrome, width, dark=dark, height=high)
+        time.sleep(0.3)
+        assert chrome.save_screenshot(str(folder / f"report-{width}.png"))
+    assert chrome.get_log("browser") == []
