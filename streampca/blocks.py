@@ -19,6 +19,7 @@ from hashlib import blake2b
 
 import numpy as np
 
+from streampca import __version__
 from streampca.admission import Admission
 from streampca.errors import BadParameter, BadRow, HorizonReached
 from streampca.linalg.lattice import GramAccumulator
@@ -129,8 +130,12 @@ class BlockGram:
 
 
 def gate_mark(gate: Admission) -> str:
-    """A name for the map from rows to the unit ball: equal for gates that admit every good row alike. Public."""
+    """A name for the map from rows to the unit ball: equal for gates that admit every good row alike. Public.
+
+    It names the version too: executors with another one than the driver's might round otherwise.
+    """
     settings = {
+        "version": __version__,
         "row_norm": gate.row_norm,
         "features": gate.features,
         "n_features": gate.n_features,

@@ -109,7 +109,9 @@ class TakesBlocks(StreamView):
                     f"a block of {block.n_features} features given, {self._gate.admitted_features} expected"
                 )
             if block.gate and block.gate != gate_mark(self._gate):
-                raise BadParameter("the block was admitted with other settings than this stream's; use stream.leaves()")
+                raise BadParameter(
+                    "the block was admitted with other settings or by another version; use stream.leaves()"
+                )
             self._pay(block.count)
             self._start()
         return self._absorb_block(block)

@@ -1,0 +1,317 @@
+"""Spark: executors admit rows and sum them, the driver makes the releases.
+
+A file, or many (the fast way; the paths are the same on every machine):
+
+    for step in absorb_parquet(stream, spark, paths):
+        step.release
+
+Any DataFrame, in the order of its partitions:
+
+    steps = absorb_frame(stream, frame)
+
+A stream, exactly once, also after the driver was killed:
+
+    store = Store("run.db")
+    stream = Stream.resume(store) if started else Stream(processor, features=names, store=store)
+    query = (frames.writeStream.foreachBatch(EpochSink(stream, store))
+             .option("checkpointLocation", folder).start())
+
+where ``frames`` is any streaming DataFrame, or `parquet_paths` of a folder
+(then executors read the files without Spark's row format, several times faster).
+
+streampca must be installed on the executors, in the version of the driver's
+and in the Python that ``PYSPARK_PYTHON`` names. What travels to the driver are exact Gram matrices of
+blocks, a raw-data secret: turn on ``spark.network.crypto.enabled`` and
+``spark.io.encryption.enabled``. Executors are trusted as the curator is.
+
+The releases are those of a `Stream` fed the same rows in the same order by
+one process, bit for bit: sums of blocks are exact, and noise is drawn on the
+driver, by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streampca.blocks import BlockGram, Leaves
+from streampca.errors import BadParameter, HorizonReached, StoreForked
+from streampca.integrations._file_ranges import TASK_ROWS, FileRange, Paths, columns_as_rows, file_ranges
+from streampca.release import Release
+from streampca.store.store import Store
+from streampca.stream import Stream
+from streampca.stream_blocks import BlockStep
+
+# Tasks of a Spark job for each of its slots: enough to hide the start of a job behind the one before.
+_WAVE = 4
+_SCHEMA = "partition int, first long, count_ long, bad long, gate string, words binary"
+_FILES = "path string, modificationTime timestamp, length long, content binary"
+
+
+def absorb_parquet(
+    stream: Stream,
+    spark: Any,
+    paths: Paths,
+    *,
+    columns: Sequence[str] | None = None,
+    rows_per_task: int = TASK_ROWS,
+    before: int = 0,
+) -> Iterator[BlockStep]:
+    """Feed the rows of Parquet files, in order, read and summed by executors.
+
+    Rows that the stream has seen are left out, so a durable stream continues
+    with ``absorb_parquet(Stream.resume(store), spark, the same paths)``.
+
+    Parameters
+    ----------
+    stream : with a processor that takes blocks (`Stream.push_block`) and known features.
+    spark : the Spark session.
+    paths : one file, or several in the order of rows, under paths that hold on every machine.
+    columns : names of the columns, in the order of features; those of the stream if left out, or all.
+    rows_per_task : rows of one Spark task, rounded up to whole row groups of
+        the file. Carries no meaning: releases do not depend on it.
+    before : rows that the stream got from elsewhere, before these files.
+
+    Yields
+    ------
+    BlockStep : one a block; a release ends a block.
+
+    Raises
+    ------
+    BadParameter, HorizonReached, SourceError
+        Before any row, if a parameter, the rows or a file do not fit.
+    """
+    leaves = stream.leaves()
+    tasks = file_ranges(stream, paths, columns, rows_per_task, before)
+    size = _WAVE * spark.sparkContext.defaultParallelism
+    waves = [tasks[i : i + size] for i in range(0, len(tasks), size)]
+    # The next wave is computed while this one is absorbed.
+    with ThreadPoolExecutor(1) as ahead:
+        coming = ahead.submit(_run, spark, leaves, waves[0]) if waves else None
+        for following in [*waves[1:], None]:
+            if coming is None:
+                return
+            blocks = coming.result()
+            coming = None if following is None else ahead.submit(_run, spark, leaves, following)
+            yield from map(stream.push_block, blocks)
+
+
+def absorb_frame(stream: Stream, frame: Any, *, columns: Sequence[str] | None = None) -> list[BlockStep]:
+    """Feed the rows of a DataFrame, in the order of its partitions, summed by executors.
+
+    The plan runs twice, once to count the rows of each partition, and must
+    give the same partitions again (cache it where it does not).
+
+    Parameters
+    ----------
+    stream : with a processor that takes blocks (`Stream.push_block`) and known features.
+    frame : a Spark DataFrame that is not streaming.
+    columns : names of the columns, in the order of features; those of the stream if left out, or all.
+
+    Returns
+    -------
+    list of BlockStep : one a block; a release ends a block.
+
+    Raises
+    ------
+    BadParameter, HorizonReached
+        If the frame does not fit. No row was absorbed.
+    """
+    return [stream.push_block(block) for block in _frame_blocks(stream, frame, columns)]
+
+
+class EpochSink:
+    """What ``foreachBatch`` calls: absorbs each epoch of a query once. Curator only.
+
+    Parameters
+    ----------
+    stream : with a processor that takes blocks (`Stream.push_block`) and known features.
+    store : the `Store` of the stream. Reading its `releases` misses none, also after a crash.
+    columns : names of the columns, in the order of features; those of the stream if left out, or all.
+    files : the frames hold paths of Parquet files, from `parquet_paths`, not rows.
+    on_release : called with each release once its epoch is durable; at most once each.
+    new_query : go on with a query that starts over with a checkpoint of its
+        own, where the store knows another. Its rows are new rows.
+
+    Raises
+    ------
+    BadParameter
+        If the stream takes no blocks, or its features are not known.
+
+    Notes
+    -----
+    Spark delivers an epoch at least once: after a crash, the last one comes
+    again under the same number. All of an epoch and its number become durable
+    in one commit of the store (`Store.in_one_commit`), so one that comes again
+    is skipped, and one that broke off has left no trace; its rows were part of
+    no release that was handed out. So nobody ever sees two releases with
+    the same noise for different rows, even if the engine orders the rows of an
+    epoch differently when it comes again.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        store: Store,
+        *,
+        columns: Sequence[str] | None = None,
+        files: bool = False,
+        on_release: Callable[[Release], object] | None = None,
+        new_query: bool = False,
+    ) -> None:
+        stream.leaves()
+        self._stream = stream
+        self._store = store
+        self._columns = columns
+        self._files = files
+        self._on_release = on_release
+        self._new_query = new_query
+
+    def __call__(self, frame: Any, epoch: int) -> None:
+        """Absorb an epoch, unless it is durable already.
+
+        Raises
+        ------
+        StoreForked
+            If the epoch is of another query than the store's, or does not follow its last.
+        """
+        query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if self._is_done(query, epoch):
+            return
+        blocks = self._file_blocks(frame) if self._files else _frame_blocks(self._stream, frame, self._columns)
+        with self._store.in_one_commit({"query": query, "epoch": epoch}):
+            steps = [self._stream.push_block(block) for block in blocks]
+        self._new_query = False
+        if self._on_release is not None:
+            for step in steps:
+                if step.release is not None:
+                    self._on_release(step.release)
+
+    def _is_done(self, query: str | None, epoch: int) -> bool:
+        last = self._store.epoch
+        if last is not None and last["query"] != query and not self._new_query:
+            raise StoreForked(
+                f"the store has absorbed epochs of query {last['query']}, this is query {query}: keep its "
+                "checkpointLocation; or, if all rows of this query are new, pass new_query=True"
+            )
+        due = 0 if last is None or last["query"] != query else last["epoch"] + 1
+        if epoch > due:
+            raise StoreForked(
+                f"epoch {epoch} given, epoch {due} is next for this store: epochs in between were absorbed elsewhere; "
+                "go on with that store, or give the query a checkpointLocation of its own"
+            )
+        return epoch < due
+
+    def _file_blocks(self, frame: Any) -> list[BlockGram]:
+        paths = [row.path for row in frame.orderBy("modificationTime", "path").select("path").collect()]
+        if not paths:
+            return []
+        stream = self._stream
+        tasks = file_ranges(stream, paths, self._columns, TASK_ROWS, stream.t)
+        return _run(frame.sparkSession, stream.leaves(), tasks)
+
+
+def parquet_paths(spark: Any, folder: str, *, files_per_epoch: int | None = None) -> Any:
+    """Stream the paths of Parquet files as they appear in a folder, for ``EpochSink(files=True)``.
+
+    The rows of an epoch come in the order of the files' times, then names. A file must
+    appear whole (write it elsewhere, then move it), as for Spark's own reader.
+    """
+    reader = spark.readStream.format("binaryFile").schema(_FILES).option("pathGlobFilter", "*.parquet")
+    if files_per_epoch is not None:
+        reader = reader.option("maxFilesPerTrigger", files_per_epoch)
+    return reader.load(folder).select("path", "modificationTime")
+
+
+def _run(spark: Any, leaves: Leaves, tasks: list[FileRange]) -> list[BlockGram]:
+    """One Spark job: the blocks of these tasks, in order."""
+    if not tasks:
+        return []
+    made = spark.sparkContext.parallelize(tasks, len(tasks)).map(partial(_range_blocks, leaves)).collect()
+    return [block for blocks in made for block in blocks]
+
+
+def _range_blocks(leaves: Leaves, task: FileRange) -> list[BlockGram]:
+    _one_thread()
+    return task.blocks(leaves)
+
+
+def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> list[BlockGram]:
+    """The blocks of a frame that comes next, in order, checked to be of as many rows as were counted."""
+    from pyspark.sql.functions import spark_partition_id
+    from pyspark.sql.types import BooleanType, NumericType
+
+    leaves = stream.leaves()
+    names = list(columns if columns is not None else stream.features or frame.columns)
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    for name in names:
+        if not isinstance(kinds.get(name), (BooleanType, NumericType)):
+            what = "is not there" if name not in kinds else "does not hold numbers"
+            raise BadParameter(f"column {name!r} of the frame {what}; choose with columns=")
+    frame = frame.select(*(f"`{name}`" for name in names))
+    counts = {row[0]: row[1] for row in frame.groupBy(spark_partition_id()).count().collect()}
+    left = stream.processor.rows_left
+    if left is not None and sum(counts.values()) > left:
+        raise HorizonReached(f"{sum(counts.values())} rows given, but the horizon leaves room for {left}")
+    starts, at = {}, stream.t
+    for partition in sorted(counts):
+        starts[partition] = at
+        at += counts[partition]
+    found = frame.mapInArrow(_PartitionBlocks(leaves, tuple(names), starts), _SCHEMA).collect()
+    seen = dict.fromkeys(starts, 0)
+    for row in found:
+        seen[row.partition] = seen.get(row.partition, 0) + row.count_
+    if seen != counts:
+        raise BadParameter("the frame gave other partitions when it was read again; cache it first (frame.cache())")
+    return sorted(map(_unpacked, found), key=_place)
+
+
+@dataclass(frozen=True)
+class _PartitionBlocks:
+    """What an executor does with a partition: Arrow batches in, blocks out."""
+
+    leaves: Leaves
+    names: tuple[str, ...]
+    starts: dict[int, int]
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        _one_thread()
+        context = TaskContext.get()
+        assert context is not None
+        partition = context.partitionId()
+        rows = (columns_as_rows(batch, self.names) for batch in batches if batch.num_rows)
+        # A partition that held no row when it was counted makes no block; if it does now, the driver tells.
+        for block in self.leaves.blocks(rows, self.starts.get(partition, 0)):
+            words = block.high.tobytes() + block.low.tobytes()
+            yield pa.RecordBatch.from_pydict({
+                "partition": pa.array([partition], pa.int32()),
+                "first": [block.first],
+                "count_": [block.count],
+                "bad": [block.bad],
+                "gate": [block.gate],
+                "words": pa.array([words], pa.binary()),
+            })  # fmt: skip
+
+
+def _unpacked(row: Any) -> BlockGram:
+    high, low = np.frombuffer(row.words, dtype=np.int64).reshape(2, -1)
+    return BlockGram(high, low, row.count_, row.bad, row.first, row.gate)
+
+
+def _place(block: BlockGram) -> int:
+    return block.first or 0
+
+
+def _one_thread() -> None:
+    """One BLAS thread in this process: Spark runs one process a core."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)

@@ -1,0 +1,223 @@
+"""Spark in local mode: the releases of one process, bit for bit, each epoch once.
+
+Runs where pyspark and Java 17 are: ``pip install 'streampca[spark]'``. A session takes some 15 s to start.
+The large test, killed twice: ``pytest -m long tests/integrations/test_spark_sink.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+if importlib.util.find_spec("pyspark") is None:
+    pytest.skip("needs pyspark: pip install 'streampca[spark]'", allow_module_level=True)
+if shutil.which("java") is None:
+    pytest.skip("Spark needs Java 17 on the path", allow_module_level=True)
+
+from streampca.blocks import gate_mark
+from streampca.errors import BadParameter, HorizonReached, StoreForked
+from streampca.integrations.spark import EpochSink, absorb_frame, absorb_parquet, parquet_paths
+from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.sources.parquet import from_parquet
+from streampca.store.store import Store
+from streampca.stream import Stream
+
+DRIVER = Path(__file__).with_name("spark_driver.py")
+_spec = importlib.util.spec_from_file_location("spark_driver", DRIVER)
+driver = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(driver)
+
+# Of Spark's own: it warns of pandas 3, and leaves sockets to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore")
+N, D = 3300, 6
+
+
+@pytest.fixture(scope="module")
+def spark():
+    session = driver.new_session()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    driver.write_files(tmp_path / "data", N, D, files=3, group=400)
+    return tmp_path / "data"
+
+
+def stream(store: Store | None = None, **options) -> Stream:
+    processor = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=250, horizon=N)
+    names = [f"x{j}" for j in range(D)]
+    return Stream(processor, features=names, row_norm=2.0, seed=3, store=store, **options)
+
+
+def single(rows: list[np.ndarray]) -> list[str]:
+    one = stream()
+    return [release.to_json() for block in rows for release in one.push_many(block).releases]
+
+
+def in_order(folder: Path) -> list[np.ndarray]:
+    return [block for path in sorted(folder.iterdir()) for block in from_parquet(path).blocks()]
+
+
+def releases(steps) -> list[str]:
+    return [step.release.to_json() for step in steps if step.release is not None]
+
+
+def run(frames, sink: EpochSink, checkpoint: Path) -> None:
+    writer = frames.writeStream.foreachBatch(sink).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    query.awaitTermination()
+
+
+def test_files_read_by_executors(spark, folder: Path) -> None:
+    expected = single(in_order(folder))
+    assert len(expected) == 14
+    assert releases(absorb_parquet(stream(), spark, sorted(folder.iterdir()), rows_per_task=900)) == expected
+
+
+def test_any_frame_in_the_order_of_its_partitions(spark, folder: Path) -> None:
+    frame = spark.read.parquet(str(folder)).where("x0 > -0.2").withColumn("name", _text())
+    rows = np.array([row[:D] for row in frame.toLocalIterator()])
+    out = stream()
+    assert releases(absorb_frame(out, frame)) == single([rows])
+    assert out.t == len(rows) < N
+    with pytest.raises(BadParameter, match="'name' of the frame does not hold numbers"):
+        absorb_frame(stream(), frame, columns=[*(f"x{j}" for j in range(D - 1)), "name"])
+    with pytest.raises(HorizonReached, match="horizon leaves room for"):
+        absorb_frame(out, frame)
+    assert out.t == len(rows)
+
+
+def _text():
+    from pyspark.sql.functions import lit
+
+    return lit("a")
+
+
+class Stop(Exception):
+    """The driver dies."""
+
+
+def test_epochs_that_come_again_are_absorbed_once(spark, folder: Path, tmp_path: Path) -> None:
+    """The driver fails twice: before an epoch is durable, and after, before Spark knows."""
+    expected = single(in_order(folder))
+    frames = (
+        spark.readStream.schema(spark.read.parquet(str(folder)).schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(folder))
+    )
+    store = Store(tmp_path / "run.db")
+    first = stream(store)
+    push, world = first.push_block, []
+
+    def failing(block):
+        if first.t >= 2000:
+            raise Stop("before the commit of the second epoch")
+        return push(block)
+
+    first.push_block = failing
+    with pytest.raises(Exception, match="before the commit"):
+        run(frames, EpochSink(first, store, on_release=world.append), tmp_path / "checkpoint")
+    assert store.durable == 1100
+    store.close()
+
+    def after(release):
+        world.append(release)
+        if release.t == 2000:
+            raise Stop("after the commit")
+
+    with Store(tmp_path / "run.db") as store:
+        resumed = Stream.resume(store)
+        with pytest.raises(Exception, match="after the commit"):
+            run(frames, EpochSink(resumed, store, on_release=after), tmp_path / "checkpoint")
+        assert (store.durable, store.epoch["epoch"]) == (2200, 1)
+    with Store(tmp_path / "run.db") as store:
+        resumed = Stream.resume(store)
+        run(frames, EpochSink(resumed, store, on_release=world.append), tmp_path / "checkpoint")
+        assert (store.durable, store.epoch["epoch"]) == (N, 2)
+        assert [release.to_json() for release in store.releases()] == expected
+        assert {release.t: release.to_json() for release in world}.items() <= dict(
+            zip(_times(), expected, strict=True)
+        ).items()
+        # A query with a new checkpoint would bring the same rows again.
+        with pytest.raises(Exception, match="keep its checkpointLocation"):
+            run(frames, EpochSink(resumed, store), tmp_path / "another")
+        assert resumed.t == N
+
+
+def _times() -> list[int]:
+    return [*range(250, N, 250), N]
+
+
+def test_paths_in_epochs(spark, folder: Path, tmp_path: Path) -> None:
+    store = Store(":memory:")
+    out = stream(store)
+    sink = EpochSink(out, store, files=True)
+    run(parquet_paths(spark, str(folder), files_per_epoch=2), sink, tmp_path / "checkpoint")
+    assert store.epoch["epoch"] == 1
+    assert [release.to_json() for release in store.releases()] == single(in_order(folder))
+    with pytest.raises(StoreForked, match="epoch 7 given, epoch 0 is next"):
+        EpochSink(out, store, files=True, new_query=True)(spark.range(1), 7)
+
+
+def test_a_block_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = stream()
+    made = list(out.leaves().blocks([np.ones((10, D))], 0))
+    monkeypatch.setattr("streampca.blocks.__version__", "0.0.0")
+    assert gate_mark(out.leaves().gate) != made[0].gate
+    with pytest.raises(BadParameter, match="by another version"):
+        out.push_block(made[0])
+
+
+def _start(how: str, data: Path, folder: Path) -> subprocess.Popen:
+    command = [sys.executable, str(DRIVER), "--how", how, "--data", str(data), "--world", str(folder / f"{how}.txt")]
+    if how != "single":
+        command += ["--run", str(folder / f"{how}.db")]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def _seen(folder: Path, how: str) -> list[str]:
+    path = folder / f"{how}.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["files", "epochs"])
+def test_a_million_rows_killed_twice(tmp_path: Path, how: str) -> None:
+    """10**6 x 64: some 3 minutes each on two cores."""
+    data = tmp_path / "data"
+    driver.write_files(data, 10**6, 64, files=16, group=2**14)
+    alone = _start("single", data, tmp_path)
+    print("\nsingle", alone.communicate()[0].strip())
+    expected = _seen(tmp_path, "single")
+    assert len(expected) == 1000
+    for share in (150, 600):
+        child = _start(how, data, tmp_path)
+        while len(_seen(tmp_path, how)) < share:
+            assert child.poll() is None, "the driver ended before it was killed"
+            time.sleep(0.05)
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+        at = len(_seen(tmp_path, how))
+        print(f"killed after {at} releases")
+        assert at < 1000
+    child = _start(how, data, tmp_path)
+    print(how, child.communicate()[0].strip())
+    assert child.returncode == 0
+    # A release may be read again, or not at all by a driver that was killed; never another in its place.
+    times = dict(line.split() for line in expected)
+    for line in _seen(tmp_path, how):
+        t, _, found = line.partition(" ")
+        assert len(found) < 32 or times[t] == found
+    with Store(tmp_path / f"{how}.db") as store:
+        assert Stream.resume(store).t == 10**6
+        assert [f"{release.t} {driver.digest(release)}" for release in store.releases()] == expected
