@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.release import Release
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 class Journal(Protocol):
     """Keeps the rows of one stream, and holds its releases back until their rows are durable."""
+
+    @property
+    def turn(self) -> AbstractContextManager[Any]:
+        """Held while rows are absorbed, so that a release read in another thread commits no half of them."""
 
     def check(self) -> bool:
         """Raise if the journal has failed; tell if a commit is overdue. Called before a row is taken."""
@@ -27,6 +37,20 @@ class Journal(Protocol):
 
     def wait_for(self, t: int) -> None:
         """Return once the first t rows and the releases made of them are durable."""
+
+
+def journaled(absorb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Absorb nothing if the journal has failed, and let nothing be committed in the middle."""
+
+    @wraps(absorb)
+    def absorbed(stream: Any, /, *args: P.args, **options: P.kwargs) -> R:
+        if stream._journal is None:
+            return absorb(stream, *args, **options)
+        with stream._journal.turn:
+            stream._journal.check()
+            return absorb(stream, *args, **options)
+
+    return absorbed
 
 
 class RunStore(Protocol):

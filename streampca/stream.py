@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.admission import Admission, Bounds, OnBadRow
 from streampca.errors import BadParameter, BadRow, HorizonReached, StreamPCAError
-from streampca.journal import Account, Journal, RunStore
+from streampca.journal import Account, Journal, RunStore, journaled
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
@@ -353,10 +353,9 @@ class Stream(TakesBlocks):
         steps.fill(*self._absorb(admitted, bad))
         return steps
 
+    @journaled
     def _absorb(self, admitted: FloatArray, bad: int) -> tuple[FloatArray, dict[int, Release]]:
         """Play, score, absorb, release and log a block; return its rewards, and its releases by t."""
-        if self._journal is not None:
-            self._journal.check()
         count = admitted.shape[0]
         self._gate.bad_rows += bad
         rewards = np.full(count, np.nan)

@@ -9,7 +9,7 @@ from typing import Any
 
 from streampca.blocks import BlockGram, Leaves, gate_mark
 from streampca.errors import BadParameter
-from streampca.journal import Journal
+from streampca.journal import Journal, journaled
 from streampca.linalg.types import FloatArray
 from streampca.processors.rewards import scoring_basis
 from streampca.release import Release
@@ -123,10 +123,9 @@ class TakesBlocks(StreamView):
                 "use PrivateFPL without publish_regret= and max_rows_per_user=, or push rows"
             )
 
+    @journaled
     def _absorb_block(self, block: BlockGram) -> BlockStep:
         """Play, score, absorb, release and log."""
-        if self._journal is not None:
-            self._journal.check()
         reward = float("nan")
         if self._log is not None:
             if self._scoring is None:

@@ -13,6 +13,7 @@ from functools import partial
 from hashlib import blake2b
 from itertools import groupby
 from sqlite3 import Error as SQLiteError
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,8 @@ class Writer:
         self._held = False
         self._running: Future[None] | None = None
         self._failed: Exception | None = None
+        #: See `Journal.turn`. The writing thread never takes it.
+        self.turn = RLock()
         self._pool = ThreadPoolExecutor(1, "streampca-store")
         self._last = self._last_snapshot = time.monotonic()
 
@@ -161,10 +164,11 @@ class Writer:
             return
         if self._held:
             raise BadParameter("releases of an epoch can be read once all of it is durable; read them after it")
-        self._wait()
-        if t > self._durable:
-            self._submit()
+        with self.turn:
             self._wait()
+            if t > self._durable:
+                self._submit()
+                self._wait()
 
     # -- what the store calls ---------------------------------------------------------
 
@@ -185,10 +189,11 @@ class Writer:
 
     def flush(self, *, snapshot: bool = False) -> None:
         """Commit all that was taken, and wait for it."""
-        self._wait()
-        if self._batch.count or self._batch.epoch or snapshot or not self._described:
-            self._submit(snapshot=snapshot)
+        with self.turn:
             self._wait()
+            if self._batch.count or self._batch.epoch or snapshot or not self._described:
+                self._submit(snapshot=snapshot)
+                self._wait()
 
     def detach(self) -> None:
         """Take no more rows: the run has passed to another stream."""

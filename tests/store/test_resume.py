@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -203,3 +204,32 @@ def test_the_ledger_is_debited_once_even_if_the_run_stops_before_its_first_row(t
 
 def _run_of(path: Path) -> str:
     return str(status(path)["run"])
+
+
+def test_releases_read_in_another_thread_commit_no_half_of_a_block() -> None:
+    rows = np.tile(ROWS, (12, 1))
+    expected = [bits(r) for r in sp.Stream(sp.PrivateFPL(**BUDGET, release_every=3), seed=3).push_many(rows).releases]
+    for _ in range(2):
+        store = Store(":memory:", commit_every="1h", snapshot_every="1ms")
+        stream = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=3), seed=3, store=store)
+        reads, problems = [0], []
+
+        def reader(watched: sp.Stream, reads: list[int] = reads, problems: list[Exception] = problems) -> None:
+            try:
+                while watched.t < len(rows):
+                    if watched.release is not None:
+                        reads[0] += 1
+            except Exception as problem:
+                problems.append(problem)
+
+        thread = Thread(target=reader, args=(stream,))
+        thread.start()
+        for start in range(0, len(rows), 40):
+            stream.push_many(rows[start : start + 40])
+        thread.join()
+        assert not problems
+        assert reads[0]
+        resumed = sp.Stream.resume(store)
+        assert resumed.t == len(rows)
+        assert [bits(release) for release in store.releases()] == expected
+        assert resumed.regret.now().t == len(rows)
