@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streampca import errors, queries, sources
-    from streampca.auditing import audit
+    from streampca.auditing import Audit, audit
     from streampca.mechanisms.approximate_subspace import ApproximateSubspace
     from streampca.mechanisms.exact_subspace import ExactSubspace
     from streampca.mechanisms.gaussian import GaussianCovariance
@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     from streampca.store import Store
     from streampca.store.ledger import Ledger
     from streampca.stream import Stream
+    from streampca.users import UserStream
 
 __version__ = "0.1.0"
 
 # Where each public name lives. They are imported when first used: the command line starts fast.
 _HOME = {
+    "Audit": "auditing",
     "ApproximateSubspace": "mechanisms.approximate_subspace",
     "Budget": "privacy.budget",
     "DPPCA": "processors.dp_pca",
@@ -68,6 +70,7 @@ _HOME = {
     "Subspace": "release",
     "SubspacePerturbation": "mechanisms.subspace_perturbation",
     "Tumbling": "processors.tumbling",
+    "UserStream": "users",
     "WishartCovariance": "mechanisms.wishart",
     "audit": "auditing",
     "plan": "planning",
@@ -77,6 +80,7 @@ _MODULES = ("errors", "queries", "sources")
 __all__ = [
     "DPPCA",
     "ApproximateSubspace",
+    "Audit",
     "Budget",
     "ExactSubspace",
     "GaussianCovariance",
@@ -103,6 +107,7 @@ __all__ = [
     "Subspace",
     "SubspacePerturbation",
     "Tumbling",
+    "UserStream",
     "WishartCovariance",
     "audit",
     "errors",

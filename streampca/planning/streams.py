@@ -151,11 +151,11 @@ def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
         return  # a trial would take long, and a shorter one would say little
     stream = Stream(DPPCA(**settings), regret=None, seed=_SEED)
     normals = Randomness.from_seed(_SEED).stream("rows").normal(0, n * d).reshape(n, d)
-    stream.push_many(normals * np.sqrt(question.spectrum))
+    releases = len(stream.push_many(normals * np.sqrt(question.spectrum)).releases)
     basis = stream.subspace.basis
     share = float(question.spectrum @ (basis**2).sum(axis=1)) / question.best
     yield Prediction(
-        "DPPCA", settings, "stream", share, None, None, None, k,
+        "DPPCA", settings, "stream", share, None, None, None, releases,
         costs.oja_bytes(d, k), 3.0 * costs.oja_seconds(n, d),
         "one trial on Gaussian rows in no particular order; better on rows that are alike",
         lambda: DPPCA(**settings),

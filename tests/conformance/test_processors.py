@@ -32,6 +32,7 @@ CASES: dict[str, Callable[[], Processor]] = {
     "oja": lambda: sp.Oja(n_components=K, release_every=9),
     "private-oja": lambda: sp.PrivateOja(**BUDGET, batch_size=16),
     "dp-pca": lambda: sp.DPPCA(n_components=K, epsilon=50.0, delta=0.1, horizon=340),
+    "dp-pca-deflation": lambda: sp.DPPCA(n_components=K, epsilon=200.0, delta=0.1, horizon=1016, method="deflation"),
     "tumbling": lambda: sp.Tumbling(sp.GaussianCovariance(**BUDGET), every=40),
     "tumbling-wishart": lambda: sp.Tumbling(sp.WishartCovariance(**BUDGET), every=25, horizon=340),
 }
