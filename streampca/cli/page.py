@@ -13,6 +13,8 @@ from streampca.cli.live import PERIOD, Progress, View
 from streampca.dashboard.curator import CuratorBoard
 from streampca.dashboard.public import PublicBoard
 from streampca.dashboard.server import Server
+from streampca.errors import BadParameter
+from streampca.privacy.guarantee import Guarantee
 from streampca.regret import RegretRecord
 from streampca.release import Release
 
@@ -31,6 +33,11 @@ class Page:
         self._curator = None if public else CuratorBoard(self._board)
         # It listens before the run begins: a port that is taken costs no privacy.
         self._server = Server(self._curator or self._board, port=port)
+
+    def check(self, guarantee: Guarantee) -> None:
+        """Refuse to publish what has no guarantee, before anything begins."""
+        if self._curator is None and not guarantee.is_private:
+            raise BadParameter(f"--public: there is no privacy guarantee ({guarantee.theorem}); leave it out")
 
     def open(self, title: str) -> None:
         """Begin to serve. The public title does not tell the name of the file."""

@@ -49,7 +49,7 @@ def report(
     run = read_run(path, regret)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(html(run), encoding="utf-8")
-    whose = "publishable:" if run.curator is None else "curator only:"
+    whose = "publishable:" if run.is_publishable else "curator only:"
     print(f"{whose} {out}", file=sys.stderr)
     if pictures is not None:
         count = len(write_pictures(run, pictures, kind))

@@ -61,6 +61,8 @@ def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None, pa
     processor = make_processor(
         options.processor, options.common, release_every=options.release_every, extra=options.extra
     )
+    if page is not None:
+        page.check(processor.guarantee)
     if options.center and outputs.regret is not None:
         raise BadParameter("--regret: with --center no regret is kept; leave one of them out")
     bounds = None if options.bounds is None else read_bounds(options.bounds)

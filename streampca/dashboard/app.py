@@ -44,10 +44,12 @@ def public_app(board: PublicBoard, *, hosts: Iterable[str], closing: Callable[[]
     Raises
     ------
     BadParameter
-        If the board is any other than a `PublicBoard`, which is made of releases alone.
+        If the board is any other than a `PublicBoard`, which is made of releases
+        alone, or if its releases promise nothing. From now on it refuses such releases.
     """
     if type(board) is not PublicBoard:
         raise BadParameter(f"{type(board).__name__} may not be published; pass a PublicBoard")
+    board.only_private()
     return Guard(_app(board, closing), hosts)
 
 

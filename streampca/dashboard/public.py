@@ -49,6 +49,20 @@ class PublicBoard(Board):
         self._shown = 0
         self._own_records = False
         self._drawn: FloatArray | None = None
+        self._only_private = False
+        self.is_private = True  #: False once a release came that promises nothing, as those of `Oja` do
+
+    def only_private(self) -> None:
+        """Refuse releases that promise nothing from now on: the page is published.
+
+        Raises
+        ------
+        BadParameter
+            If there are any already.
+        """
+        if not self.is_private:
+            raise BadParameter("these releases have no privacy guarantee and may not be published")
+        self._only_private = True
 
     @property
     def face(self) -> str:
@@ -74,6 +88,9 @@ class PublicBoard(Board):
             for release in releases:
                 if type(release) is not Release:
                     raise BadParameter(f"{type(release).__name__} is not a Release; only releases may be published")
+                self.is_private = self.is_private and release.guarantee.is_private
+                if self._only_private:
+                    self.only_private()
                 self._before, self._latest = self._latest, release
                 self._count += 1
                 self._shown = max(self._shown, min(SHOWN, release.subspace.n_components if self._due else 0))

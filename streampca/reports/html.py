@@ -17,6 +17,7 @@ from streampca.reports.run import Run
 from streampca.reports.style import DARK, LIGHT, written
 
 _PUBLIC = "Publishable. Everything in this report is computed from private releases alone, under their guarantee."
+_NOTHING = "Not private. What ran promises nothing: treat this report like the rows themselves."
 _CURATOR = (
     "Curator only. Figures marked so are exact functions of raw rows and have no privacy at all: do not publish this "
     "report. Without --regret, a report holds none of them."
@@ -27,7 +28,7 @@ def report(run: Run) -> str:
     """The report of a run as HTML. With exact regret in the run it is the curator's, and says so."""
     board = run.curator or run.board
     state = board.state()
-    public = run.curator is None
+    note = _CURATOR if run.curator is not None else _PUBLIC if run.is_publishable else _NOTHING
     scripts = [_static("uplot.js"), _static("charts.js"), _own("report.js")]
     data = json.dumps({"panels": state["panels"], "tables": _rounded(state["tables"])}, separators=(",", ":"))
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
@@ -41,7 +42,7 @@ def report(run: Run) -> str:
         f"<style>{_static('uplot.css')}\n{_static('page.css')}\n{_own('report.css')}</style>",
         "</head>\n<body>",
         f"<header><h1>{escape(run.board.title)}: report</h1></header>",
-        f'<p class="face {"public" if public else "curator"}">{_PUBLIC if public else _CURATOR}</p>',
+        f'<p class="face {"public" if run.is_publishable else "curator"}">{note}</p>',
         "<main>",
         _what_ran(run),
         _facts(state["facts"]),

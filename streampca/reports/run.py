@@ -40,6 +40,11 @@ class Run:
         """The last release."""
         return self.releases[-1]
 
+    @property
+    def is_publishable(self) -> bool:
+        """True if there is no exact regret in it, and every release is private."""
+        return self.curator is None and self.board.is_private
+
     @classmethod
     def of(cls, releases: Sequence[Release], records: Sequence[RegretRecord] = (), *, title: str = "streampca") -> Run:
         """A run from objects instead of files. ``records`` of the exact regret are curator only."""

@@ -131,6 +131,22 @@ def test_only_releases_get_in():
     assert board.state()["tables"]["releases"]["rows"] == []
 
 
+def test_releases_that_promise_nothing_are_not_published():
+    nothing = sp.Release(t=1, n_components=1, guarantee=sp.Guarantee.none("it leaks"), basis=np.eye(3, 1))
+    before, after = PublicBoard(), PublicBoard()
+    before.add([nothing])
+    with pytest.raises(BadParameter, match="no privacy guarantee"):
+        public_app(before, hosts=["x"])
+    public_app(after, hosts=["x"])
+    with pytest.raises(BadParameter, match="no privacy guarantee"):
+        after.add([nothing])
+    assert after.state()["tables"]["releases"]["rows"] == []
+    page = Page(public=True, port=0)
+    with pytest.raises(BadParameter, match="--public: there is no privacy guarantee"):
+        page.check(sp.Oja(n_components=1).guarantee)
+    page.close(stay=False)
+
+
 def reachable(start):
     """Every object that can be reached from one, but for modules, classes and the globals of functions."""
     seen, todo = {id(start): start}, [start]

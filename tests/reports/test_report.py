@@ -142,6 +142,8 @@ def test_every_kind_of_release_has_its_report():
     for release in (bare, empty):
         text = report(Run.of([release]))
         assert "Nothing: it is a test" in text
+        assert "Not private." in text
+        assert "Publishable" not in text
     assert {p.name for p in subspace_pictures(Run.of([empty]))} == set()
     assert {p.name for p in subspace_pictures(Run.of([many]))} == {"scree", "loadings", "biplot"}
     with pytest.raises(NoRelease, match="no release to report on"):

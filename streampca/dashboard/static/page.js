@@ -92,7 +92,7 @@
       make("thead", {}, make("tr", {}, ...["feature", ...names].map((name) => make("th", { scope: "col" }, name)))),
       make("tbody", {}, ...given.rows.map((row) => make("tr", {}, make("th", { scope: "row" }, row.feature), ...row.values.map((value) => {
         const cell = make("td", {}, value.toFixed(3).replace("-", "\u2212"));
-        cell.style.backgroundColor = `rgba(var(${value < 0 ? "--neg" : "--pos"}), ${Math.min(0.6, 0.6 * Math.abs(value)).toFixed(3)})`;
+        cell.style.backgroundColor = `rgba(var(${value < 0 ? "--neg" : "--pos"}), calc(${Math.min(1, Math.abs(value)).toFixed(3)} * var(--heat)))`;
         return cell;
       })))));
   }
