@@ -171,10 +171,10 @@ class PublicBoard(Board):
                 "intervals", (), ("low", "high", "interval"), unit="squared row norm",
             ))  # fmt: skip
         names = [f"component {i}" for i in range(1, self._shown + 1)]
-        if self._has("value_1"):
+        if self._has("value_1") and self._latest is not None:
             noise = (("noise", "noise level"),) if self._has("noise") else ()
             panels.append(Panel(
-                "values", "Eigenvalues per row",
+                "values", eigenvalues_of(self._latest),
                 "Of the released matrix. What lies under the noise level cannot be told from noise."
                 if noise else "As released.",
                 "releases", (*zip(_VALUES, names, strict=False), *noise), log=True, unit="squared row norm",
@@ -252,8 +252,15 @@ def carries_regret(release: Release) -> bool:
     return has_rewards and release.has_gram and release.noise_std is not None and release.n_features <= LARGE
 
 
+def eigenvalues_of(release: Release) -> str:
+    """What the eigenvalues are divided by, in words."""
+    return "Eigenvalues of the decayed sum" if "decay_per_release" in release.details else "Eigenvalues per row"
+
+
 def rows_in(release: Release) -> int:
-    """How many rows the released matrix is of: those of its window or block, or all."""
+    """How many rows the released matrix is of: those of its window or block, or all; 1 if older rows count for less."""
+    if "decay_per_release" in release.details:
+        return 1
     window, block = release.details.get("window"), release.details.get("rows")
     if isinstance(window, list) and len(window) == 2:
         return max(1, int(window[1]) - int(window[0]) + 1)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from matplotlib.figure import Figure
 
-from streampca.dashboard.public import rows_in
+from streampca.dashboard.public import eigenvalues_of, rows_in
 from streampca.reports import loadings
 from streampca.reports.curves import curve
 from streampca.reports.run import Run
@@ -41,7 +41,7 @@ def subspace_pictures(run: Run) -> Iterator[Picture]:
     values = spectrum(last)
     if values is not None and len(values):
         shown = ", ".join(f"{v / rows_in(last):.4g}" for v in values[:6])
-        yield Picture("scree", "Scree", f"Eigenvalues per row, leading ones: {shown}.",
+        yield Picture("scree", "Scree", f"{eigenvalues_of(last)}, leading ones: {shown}.",
                       lambda style: _made(scree(last, style)))  # fmt: skip
     if not last.subspace.n_components:
         return

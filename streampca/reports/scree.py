@@ -7,7 +7,7 @@ import math
 import numpy as np
 from matplotlib.figure import Figure
 
-from streampca.dashboard.public import LARGE, rows_in
+from streampca.dashboard.public import LARGE, eigenvalues_of, rows_in
 from streampca.linalg.types import FloatArray
 from streampca.release import Release
 from streampca.reports.style import Style, figure, label, legend
@@ -53,6 +53,6 @@ def scree(release: Release, style: Style) -> Figure | None:
     if len(values) <= 15:
         axes.set_xticks(at)
     bars = "; bars: 95 % of the noise, to first order" if std is not None else ""
-    label(axes, style, title="Eigenvalues per row" + bars, x=f"component (the first {k} span the subspace)",
+    label(axes, style, title=eigenvalues_of(release) + bars, x=f"component (the first {k} span the subspace)",
           y="squared row norm")  # fmt: skip
     return made

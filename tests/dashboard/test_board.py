@@ -99,6 +99,7 @@ def test_windows_and_blocks_divide_by_their_own_rows():
     assert [rows_in(release()), rows_in(release(window=[401, 900])), rows_in(release(rows=100))] == [900, 500, 100]
     board = PublicBoard()
     board.add([release(window=[401, 900], checkpoints=12)])
+    assert rows_in(release(window=[1, 900], decay_per_release=0.9)) == 1
     assert "checkpoints" in {panel.name for panel in board.panels()}
 
 
