@@ -19,7 +19,6 @@ from hashlib import blake2b
 
 import numpy as np
 
-from streampca import __version__
 from streampca.admission import Admission
 from streampca.errors import BadParameter, BadRow, HorizonReached
 from streampca.linalg.lattice import GramAccumulator
@@ -27,6 +26,8 @@ from streampca.linalg.svec import svec_size, unpack_entries
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.linalg.words import LOW, UNIT_BITS, is_plausible
 
+#: Changes whenever the same row would be admitted otherwise, by a bit.
+ADMISSION = 1
 #: Rows that are admitted at a time, so that a leaf of any size takes little memory.
 _PIECE = 4096
 
@@ -132,10 +133,10 @@ class BlockGram:
 def gate_mark(gate: Admission) -> str:
     """A name for the map from rows to the unit ball: equal for gates that admit every good row alike. Public.
 
-    It names the version too: executors with another one than the driver's might round otherwise.
+    It names the version of admission too: executors with another one than the driver's might round otherwise.
     """
     settings = {
-        "version": __version__,
+        "version": ADMISSION,
         "row_norm": gate.row_norm,
         "features": gate.features,
         "n_features": gate.n_features,
