@@ -22,6 +22,7 @@ from streampca.linalg.types import FloatArray
 OnBadRow = Literal["raise", "zero"]
 Bounds = tuple[Any, Any] | Mapping[str, tuple[float, float]]
 
+_PIECE = 2**15  # numbers in pieces that fit the cache
 _LARGE = float(np.finfo(np.float64).max)
 _REMEDY = "pass on_bad_row='zero' to absorb it as a zero row"
 
@@ -185,6 +186,9 @@ class Admission:
             self.fix(None, rows.shape[1])
         if rows.shape[1] != self.n_features:
             raise BadRow(f"row {number}: {rows.shape[1]} values given, {self.n_features} expected")
+        quick = self._quick(rows)
+        if quick is not None:
+            return quick, 0
         finite = np.isfinite(rows)
         bad = 0
         if not finite.all():
@@ -237,6 +241,19 @@ class Admission:
     def neutral(self, count: int) -> FloatArray:
         """The raw row of so many features that is admitted as the zero row: the middle of all ranges."""
         return np.broadcast_to(np.asarray(self._middle, dtype=np.float64), (count,)).copy()
+
+    def _quick(self, rows: FloatArray) -> FloatArray | None:
+        """Admit rows whose squares have a finite sum, a piece that fits the cache at a time; None for others."""
+        step = max(1, _PIECE // max(1, rows.shape[1]))
+        if rows.shape[0] <= step:
+            return self._onto_ball(rows) if np.vdot(rows, rows) < math.inf else None
+        out = np.empty((rows.shape[0], self.admitted_features or 0))
+        for start in range(0, rows.shape[0], step):
+            piece = rows[start : start + step]
+            if not np.vdot(piece, piece) < math.inf:
+                return None
+            out[start : start + step] = self._onto_ball(piece)
+        return out
 
     def _onto_ball(self, rows: FloatArray) -> FloatArray:
         admitted = onto_ball(self._scaled(rows))

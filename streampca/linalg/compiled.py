@@ -11,22 +11,28 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from numba import njit
+from numba import boolean, float64, int64, njit, types, void
 
 from streampca.linalg.types import FloatArray, IntArray
 
 F = TypeVar("F", bound=Callable[..., Any])
+# Read-only arrays are welcome as inputs.
+_IN, _IN2 = (types.Array(float64, n, "C", readonly=True) for n in (1, 2))
 _SIDE = 16  # of the tiles in which a triangle is mirrored
 
 
-def _compile(signature: str) -> Callable[[F], F]:
-    """Compile ahead of the first call; keep the result on disk where that is possible."""
+def _compile(signature: Any, *, any_order: bool = False) -> Callable[[F], F]:
+    """Compile ahead of the first call; keep the result on disk where that is possible.
+
+    ``any_order`` lets sums be taken in any order: for those that are exact.
+    """
+    how: dict[str, Any] = {"fastmath": {"reassoc"}} if any_order else {}
 
     def wrap(function: F) -> F:
         try:
-            made: F = njit(signature, cache=True)(function)
+            made: F = njit(signature, cache=True, **how)(function)
         except RuntimeError:  # nowhere to write
-            made = njit(signature)(function)
+            made = njit(signature, **how)(function)
         return made
 
     return wrap
@@ -48,14 +54,14 @@ def ziggurat(words: IntArray, scale: FloatArray, inside: IntArray, values: Float
     return count
 
 
-@_compile("void(float64[::1], float64, float64[::1])")
+@_compile(void(_IN, float64, float64[::1]))
 def add_scaled(step: FloatArray, scale: float, total: FloatArray) -> None:
     """``total += step * scale``, both roundings kept apart."""
     for i in range(step.size):
         total[i] += step[i] * scale
 
 
-@_compile("void(float64[::1], float64[::1], float64[::1], float64[::1], float64, float64[::1])")
+@_compile(void(_IN, _IN, _IN, _IN, float64, float64[::1]))
 def plus(
     part: FloatArray, whole: FloatArray, noise: FloatArray, weights: FloatArray, magic: float, out: FloatArray
 ) -> None:
@@ -68,7 +74,7 @@ def plus(
         out[i] = (part[i] + entry) + (floor + whole[i])
 
 
-@_compile("void(float64[::1], float64[:,::1])")
+@_compile(void(_IN, float64[:, ::1]))
 def unpack(packed: FloatArray, out: FloatArray) -> None:
     """Fill a symmetric matrix from its packed upper triangle, tile by tile."""
     d = out.shape[0]
@@ -84,16 +90,30 @@ def unpack(packed: FloatArray, out: FloatArray) -> None:
                     out[j, i] = value
 
 
-@_compile("boolean(float64[:,::1])")
+@_compile(boolean(_IN2), any_order=True)
 def is_admitted(rows: FloatArray) -> bool:
     """True if every row is on the lattice and inside the unit ball; sums of lattice squares are exact."""
     for i in range(rows.shape[0]):
-        square = 0.0
+        square, off = 0.0, 0
         for j in range(rows.shape[1]):
             value = rows[i, j]
-            if np.trunc(value * 1048576.0) * (1.0 / 1048576.0) != value:
-                return False
+            off += np.trunc(value * 1048576.0) * (1.0 / 1048576.0) != value
             square += value * value
-        if not square <= 1.0:
+        if off or not square <= 1.0:
             return False
     return True
+
+
+@_compile(int64(_IN2, float64[:, ::1], int64[::1]), any_order=True)
+def snap(rows: FloatArray, out: FloatArray, long: IntArray) -> int:
+    """Truncate rows to the lattice; list those that are outside the ball even then, and return how many."""
+    count = 0
+    for i in range(rows.shape[0]):
+        square = 0.0
+        for j in range(rows.shape[1]):
+            value = np.trunc(rows[i, j] * 1048576.0) * (1.0 / 1048576.0) + 0.0
+            out[i, j] = value
+            square += value * value  # exact up to 2**13, and beyond it more than 1 all the same
+        long[count] = i
+        count += square > 1.0
+    return count

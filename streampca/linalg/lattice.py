@@ -11,7 +11,6 @@ exactly, not up to rounding.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg.blas import dspr, dsyrk
 
 from streampca.linalg.fast import compiled
@@ -25,6 +24,9 @@ EXACT_ROWS = 2**13 - 2
 _UNIT = 2.0 ** (-2 * BITS)
 # Features up to which a computed norm is surely off by less than 2**-41.
 _SURE = 1024
+# Squared norm beyond which truncation surely leaves a row outside the ball.
+_NEAR = 1.01
+_PIECE = 2**15  # numbers in pieces that fit the cache
 # Adding and subtracting this rounds numbers of [0, 1] to multiples of 2**-40.
 _TO_LATTICE = 1.5 * 2.0 ** (52 - 2 * BITS)
 # The same for numbers of [-1, 1] and multiples of 2**-20.
@@ -32,7 +34,7 @@ _TO_ROWS = 1.5 * 2.0 ** (52 - BITS)
 
 
 def onto_ball(rows: FloatArray) -> FloatArray:
-    """Scale rows longer than 1 onto the unit ball and truncate all to the lattice.
+    """Truncate rows to the lattice, and scale those that are longer than 1 even then onto the unit ball first.
 
     Parameters
     ----------
@@ -45,23 +47,52 @@ def onto_ball(rows: FloatArray) -> FloatArray:
     admitted come back unchanged.
     """
     rows = np.ascontiguousarray(rows, dtype=np.float64)
-    squares = np.einsum("ij,ij->i", rows, rows)  # inf for rows beyond 1e154, without a warning
-    if not (squares[0] if squares.size == 1 else squares.max(initial=0.0)) <= 1.0:
-        rows = _shortened(rows, squares > 1.0)
-    snapped: FloatArray = np.trunc(rows * 2.0**BITS)
-    snapped *= STEP
-    snapped += 0.0  # -0.0 becomes 0.0, so equal rows have equal bits
+    out = np.empty_like(rows)
+    kernels = compiled()
+    if kernels is not None and rows.shape[1] <= _SURE:
+        long = np.empty(rows.shape[0], dtype=np.int64)
+        count = kernels.snap(rows, out, long)
+        if count:
+            out[long[:count]] = _snapped(rows[long[:count]], np.empty((count, rows.shape[1])))
+        return out
+    step = max(1, _PIECE // max(1, rows.shape[1]))
+    for start in range(0, rows.shape[0], step):
+        _snapped(rows[start : start + step], out[start : start + step])
+    return out
+
+
+def _snapped(rows: FloatArray, out: FloatArray) -> FloatArray:
+    # Infinite for rows beyond 1e154, without a warning.
+    if rows.shape[0] == 1:
+        square = np.vdot(rows, rows)
+        if not square <= 1.0:
+            rows = _shortened(rows, np.array([square]))
+    else:
+        squares = np.einsum("ij,ij->i", rows, rows)
+        if not squares.max(initial=0.0) <= 1.0:
+            rows = _shortened(rows, squares)
+    np.multiply(rows, 2.0**BITS, out=out)
+    np.trunc(out, out=out)
+    out *= STEP
+    out += 0.0  # -0.0 becomes 0.0, so equal rows have equal bits
     # Squared norms are multiples of 2**-40 now, and truncation only shrinks: what rounding left
     # above 1 is gone, unless a row is so long that its norm was off by that much.
     if rows.shape[1] > _SURE:
-        _trim(snapped)
-    return snapped
+        _trim(out)
+    return out
 
 
-def _shortened(rows: FloatArray, long: npt.NDArray[np.bool_]) -> FloatArray:
-    """Scale the long rows to norm 1, up to rounding."""
+def _shortened(rows: FloatArray, squares: FloatArray) -> FloatArray:
+    """Scale the long rows to norm 1, up to rounding: those outside the ball after truncation, too."""
+    long = squares > 1.0
+    near = np.flatnonzero(long & (squares <= _NEAR))
+    if near.size:  # sums of squares on the lattice are exact: the same verdict in whatever order
+        cut = np.trunc(rows[near] * 2.0**BITS) * STEP
+        long[near] = np.einsum("ij,ij->i", cut, cut) > 1.0
     out = rows.copy()
     chosen = rows[long]
+    if not chosen.size:
+        return out
     # An exact power of two brings each near 1 first, so that no square overflows.
     chosen *= np.exp2(-np.frexp(np.abs(chosen).max(axis=1))[1].astype(np.float64))[:, None]
     chosen /= np.sqrt(np.einsum("ij,ij->i", chosen, chosen))[:, None]
@@ -80,13 +111,13 @@ def _trim(rows: FloatArray) -> None:
 def is_admitted(rows: FloatArray) -> bool:
     """True if every row is on the lattice and inside the unit ball."""
     kernels = compiled()
-    if kernels is not None and rows.flags.c_contiguous and rows.flags.writeable:
+    if kernels is not None and rows.flags.c_contiguous:
         return bool(kernels.is_admitted(rows))
     if rows.shape[0] == 1:
         row = rows[0]
         return float(row @ row) <= 1.0 and bool(((row + _TO_ROWS) - _TO_ROWS == row).all())
     norms = np.einsum("ij,ij->i", rows, rows)
-    return bool((norms <= 1.0).all()) and bool((np.trunc(rows * 2.0**BITS) * STEP == rows).all())
+    return bool((norms <= 1.0).all()) and bool(((rows + _TO_ROWS) - _TO_ROWS == rows).all())
 
 
 class GramAccumulator:
@@ -154,7 +185,7 @@ class GramAccumulator:
         """
         if noise is None:
             return self._total() + self._whole
-        if self._compiled is not None and noise.flags.c_contiguous and noise.flags.writeable:
+        if self._compiled is not None and noise.flags.c_contiguous:
             out = np.empty_like(self._part)
             self._compiled.plus(self._total(), self._whole, noise, self._weights, _TO_LATTICE, out)
             return out

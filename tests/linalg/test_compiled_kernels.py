@@ -101,3 +101,22 @@ def test_without_numba_numpy_does_it(monkeypatch):
         assert Randomness.from_seed(0).stream("x").normal(0, 3).shape == (3,)
     finally:
         fast._load.cache_clear()
+
+
+@pytest.mark.parametrize("d", [1, 3, 20, 1024, 1030])
+def test_rows_land_on_the_same_point_of_the_lattice(d):
+    """Also at the edge of the ball, far outside it, one by one, and for zeros of either sign."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((90, d))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    rows[:20] *= 1.0 + rng.uniform(-3e-6, 3e-6, (20, 1))
+    rows[20:30] *= 1e200
+    rows[30:40] *= -1e-7
+    rows[40:50] *= 1.004
+    rows[50:60] *= 3.0
+    same(lambda: onto_ball(rows))
+    compiled, plain = both(lambda: np.concatenate([onto_ball(row[None]) for row in rows]))
+    np.testing.assert_array_equal(compiled.view(np.int64), plain.view(np.int64))
+    np.testing.assert_array_equal(onto_ball(rows).view(np.int64), plain.view(np.int64))
+    assert both(lambda: is_admitted(plain)) == (True, True)
+    np.testing.assert_array_equal(onto_ball(plain), plain)
