@@ -47,7 +47,6 @@ class Page:
 
     def describe(self, parameters: Mapping[str, Any]) -> None:
         """Take the public parameters of the run."""
-        self._board.title = f"streampca · {parameters['processor']}, k = {parameters['n_components']}"
         self._board.describe(parameters)
 
     def publish(self, releases: list[Release]) -> None:
@@ -61,9 +60,9 @@ class Page:
     def close(self, *, stay: bool) -> None:
         """Say that the run is over; stay until Ctrl-C if asked to."""
         (self._curator or self._board).end()
-        if stay:
-            print("The page stays until Ctrl-C.", file=sys.stderr, flush=True)
-            with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt):
+            if stay:
+                print("The page stays until Ctrl-C.", file=sys.stderr, flush=True)
                 threading.Event().wait()
         self._server.stop()
 

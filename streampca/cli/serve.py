@@ -35,7 +35,7 @@ def serve(
     path
         releases.jsonl, or a store (run.db), or a folder with one of them.
     public
-        Show what may be published, and nothing else. No file of the curator is opened.
+        Show what may be published, and nothing else: no exact figure and no key is read.
     regret
         File of the exact regret. Curator only. regret.csv beside the releases, if left out.
     private_regret
@@ -60,7 +60,7 @@ def serve(
     if public and regret is not None:
         raise BadParameter("--regret: the exact regret is the curator's; leave it out with --public")
     run = PublicRun(path, private_regret)
-    faced = PublicBoard(f"streampca · {run.path.name}")
+    faced = PublicBoard()
     looks: list[Callable[[], bool]] = [lambda: publish(faced, run)]
     board: PublicBoard | CuratorBoard = faced
     if not public:
@@ -71,9 +71,10 @@ def serve(
         if beside.exists():
             looks.append(_teller(board, CuratorRun(beside)))
     publish(faced, run)  # a file that is no run is told at once
+    board.title = f"{faced.title} · {run.path.name}" if board is not faced else faced.title
     with Server(board, host=host, port=port, names=name or ()) as server:
-        say(server.url, public=public)
         with suppress(KeyboardInterrupt):
+            say(server.url, public=public)
             follow(looks, threading.Event(), settled=lambda: board.end("No news for a while"))
     return 0
 

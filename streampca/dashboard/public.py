@@ -70,10 +70,13 @@ class PublicBoard(Board):
         return "public"
 
     def describe(self, parameters: Mapping[str, Any]) -> None:
-        """Take the public parameters of the run."""
+        """Take the public parameters of the run, and a title from them."""
         with self.lock:
             if self._parameters != dict(parameters):
                 self._parameters = dict(parameters)
+                if "processor" in parameters:  # not the name of a file, which may tell too much
+                    k = parameters.get("n_components")
+                    self.title = f"streampca · {parameters['processor']}" + (f", k = {k}" if k else "")
                 self.changed()
 
     def add(self, releases: Sequence[Release]) -> None:

@@ -95,7 +95,7 @@ def read_run(path: Path, regret: Path | None = None) -> Run:
         If a file is something else, or there is no release yet.
     """
     source = PublicRun(path)
-    run = Run(PublicBoard(f"streampca · {source.path.name}"))
+    run = Run(PublicBoard())
     while releases := source.new_releases():
         run.take(releases)
     run.parameters = source.parameters

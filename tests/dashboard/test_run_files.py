@@ -26,6 +26,7 @@ def test_a_growing_file_is_followed_line_by_line(tmp_path):
     path.write_text(HEADER, encoding="utf-8")
     board, run = PublicBoard(), PublicRun(tmp_path)
     assert not publish(board, run)
+    assert board.state()["title"] == "streampca · PrivateFPL"
     assert board.state()["parameters"][0] == {"label": "processor", "value": "PrivateFPL"}
     made = releases()[1]
     text = "".join(release.to_json() + "\n" for release in made)
