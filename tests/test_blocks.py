@@ -11,13 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampca.blocks import BlockGram, Leaves, gate_mark
-from streampca.errors import BadParameter, BadRow, HorizonReached
+from streampca.errors import BadParameter, BadRow, HorizonReached, StoreCorrupt
 from streampca.linalg.lattice import onto_ball
 from streampca.processors.oja import Oja
 from streampca.processors.perturbed_leader import PerturbedLeader, PrivateFPL
 from streampca.regret import RegretLog
+from streampca.sources.csv_rows import from_csv
 from streampca.store.store import Store
+from streampca.store.verify import Verification
 from streampca.stream import Stream
+from streampca.users import UserStream
 
 D = 4
 
@@ -269,6 +272,32 @@ def test_a_durable_run_of_blocks_resumes_with_the_same_releases(tmp_path) -> Non
     with Store(tmp_path / "run.db") as again:
         Stream.resume(again)
         assert same(list(again.releases()), single)
+
+
+def test_a_durable_run_of_blocks_is_verified_by_its_rows(tmp_path) -> None:
+    rows = rows_of(13, 330)
+    path, file = tmp_path / "run.db", tmp_path / "rows.csv"
+    np.savetxt(file, rows, delimiter=",", header=",".join("abcd"), comments="", fmt="%.17g")
+    with Store(path, commit_every=100) as store:
+        feed(Stream(fpl(), key=bytes(range(32)), store=store), rows, [70])
+        store.flush()
+        checks = Verification(path)
+        assert checks.replay() == 330
+        checks.close()
+    checks = Verification(path)
+    assert checks.replay_all(from_csv(file)) == 6
+    other = rows.copy()
+    other[320, 2] += 0.01
+    np.savetxt(file, other, delimiter=",", header=",".join("abcd"), comments="", fmt="%.17g")
+    with pytest.raises(StoreCorrupt, match="another state"):
+        checks.replay_all(from_csv(file))
+    checks.close()
+
+
+def test_blocks_have_no_users() -> None:
+    stream = UserStream(fpl(max_rows_per_user=2, horizon=100), user="who")
+    with pytest.raises(BadParameter, match="needs rows, not Gram matrices"):
+        stream.push_block(BlockGram.of(onto_ball(rows_of(1, 10))))
 
 
 def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path) -> None:

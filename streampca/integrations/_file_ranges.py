@@ -128,6 +128,17 @@ def _tasks(source: ParquetRows, names: tuple[str, ...] | None, size: int, at: in
             groups = []
 
 
+def has_rows(path: str) -> bool:
+    """False for a Parquet file without rows, such as engines write for partitions in which there is nothing."""
+    from pyarrow import ArrowException
+    from pyarrow.parquet import read_metadata
+
+    try:
+        return bool(read_metadata(local_path(path)).num_rows)
+    except (OSError, ArrowException):
+        return True  # whoever reads it says what is wrong with it
+
+
 def local_path(path: str | os.PathLike[str]) -> Path:
     """A path as every process on this machine or shared file system sees it.
 

@@ -24,6 +24,9 @@ and in the Python that ``PYSPARK_PYTHON`` names. What travels to the driver are 
 blocks, a raw-data secret: turn on ``spark.network.crypto.enabled`` and
 ``spark.io.encryption.enabled``. Executors are trusted as the curator is.
 
+A block is ``8 d (d + 1)`` bytes for d features and there is one a release, so
+this pays once ``release_every`` is some times d: else the blocks are larger than the rows.
+
 The releases are those of a `Stream` fed the same rows in the same order by
 one process, bit for bit: sums of blocks are exact, and noise is drawn on the
 driver, by position.
@@ -41,7 +44,7 @@ import numpy as np
 
 from streampca.blocks import BlockGram, Leaves
 from streampca.errors import BadParameter, HorizonReached, StoreForked
-from streampca.integrations._file_ranges import TASK_ROWS, FileRange, Paths, columns_as_rows, file_ranges
+from streampca.integrations._file_ranges import TASK_ROWS, FileRange, Paths, columns_as_rows, file_ranges, has_rows
 from streampca.release import Release
 from streampca.store.store import Store
 from streampca.stream import Stream
@@ -209,10 +212,8 @@ class EpochSink:
 
     def _file_blocks(self, frame: Any) -> list[BlockGram]:
         paths = [row.path for row in frame.orderBy("modificationTime", "path").select("path").collect()]
-        if not paths:
-            return []
-        stream = self._stream
-        tasks = file_ranges(stream, paths, self._columns, TASK_ROWS, stream.t)
+        stream, filled = self._stream, [path for path in paths if has_rows(path)]
+        tasks = file_ranges(stream, filled, self._columns, TASK_ROWS, stream.t) if filled else []
         return _run(frame.sparkSession, stream.leaves(), tasks)
 
 
