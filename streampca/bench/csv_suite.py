@@ -15,8 +15,9 @@ from streampca.sources.synthetic import spiked
 
 PEER = "pandas.read_csv in chunks of 10 000 rows"
 _NOTE = (
-    "the parse itself is pandas': beside it, the layout of the text is checked, rows are admitted, scored and added "
-    "up, and releases are written as JSON"
+    "our parse alone takes some 1.5 times what pandas takes by itself: the same parser, after the layout of the text "
+    "is checked, with cells that mean a missing value; then rows are admitted, scored and added up, two eigenproblems are solved "
+    "a release (it, and the best subspace of its regret record), and releases are written as JSON"
 )
 
 
@@ -38,6 +39,6 @@ def run_csv(
         size = file.stat().st_size / 1e6
         timed = take_turns(found, rounds)
     result = Result("csv", f"{count} rows x {features} columns, {size:.0f} MB", timed)
-    value = 1.0 / timed[1].faster_than(timed[0])
-    result.require(f"{timed[1].name}, against {PEER}", "<=", 1.6, value, _NOTE)
+    value = 1.0 / timed[-1].faster_than(timed[0])
+    result.require(f"{timed[-1].name}, against {PEER}", "<=", 1.6, value, _NOTE)
     return [result]
