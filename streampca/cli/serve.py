@@ -72,10 +72,9 @@ def serve(
             looks.append(_teller(board, CuratorRun(beside)))
     publish(faced, run)  # a file that is no run is told at once
     board.title = f"{faced.title} · {run.path.name}" if board is not faced else faced.title
-    with Server(board, host=host, port=port, names=name or ()) as server:
-        with suppress(KeyboardInterrupt):
-            say(server.url, public=public)
-            follow(looks, threading.Event(), settled=lambda: board.end("No news for a while"))
+    with Server(board, host=host, port=port, names=name or ()) as server, suppress(KeyboardInterrupt):
+        say(server.url, public=public)
+        follow(looks, threading.Event(), settled=lambda: board.end("No news for a while"))
     return 0
 
 
