@@ -16,8 +16,8 @@ from streampca.sources.synthetic import spiked
 PEER = "pandas.read_csv in chunks of 10 000 rows"
 _NOTE = (
     "our parse alone takes some 1.5 times what pandas takes by itself: the same parser, after the layout of the text "
-    "is checked, with cells that mean a missing value; then rows are admitted, scored and added up, two eigenproblems are solved "
-    "a release (it, and the best subspace of its regret record), and releases are written as JSON"
+    "is checked, with cells that mean a missing value; then rows are admitted, scored and added up, two eigenproblems "
+    "are solved a release (it, and the best subspace of its regret record), and releases are written as JSON"
 )
 
 
