@@ -172,7 +172,7 @@ def test_paths_in_epochs(spark, folder: Path, tmp_path: Path) -> None:
 def test_a_block_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     out = stream()
     made = list(out.leaves().blocks([np.ones((10, D))], 0))
-    monkeypatch.setattr("streampca.blocks.__version__", "0.0.0")
+    monkeypatch.setattr("streampca.blocks.ADMISSION", 0)
     assert gate_mark(out.leaves().gate) != made[0].gate
     with pytest.raises(BadParameter, match="by another version"):
         out.push_block(made[0])
