@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streampca import errors, queries, sources
     from streampca.auditing import Audit, audit
+    from streampca.blocks import BlockGram
     from streampca.mechanisms.approximate_subspace import ApproximateSubspace
     from streampca.mechanisms.exact_subspace import ExactSubspace
     from streampca.mechanisms.gaussian import GaussianCovariance
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from streampca.private_regret import PrivateRegret, PrivateRegretRecord
     from streampca.processors.dp_pca import DPPCA
     from streampca.processors.oja import Oja
-    from streampca.processors.perturbed_leader import PerturbedLeader, PrivateFPL
+    from streampca.processors.perturbed_leader import PerturbedLeader
+    from streampca.processors.private_fpl import PrivateFPL
     from streampca.processors.private_oja import PrivateOja
     from streampca.processors.sliding_window import SlidingWindowPCA
     from streampca.processors.tumbling import Tumbling
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from streampca.store import Store
     from streampca.store.ledger import Ledger
     from streampca.stream import Stream
+    from streampca.stream_blocks import BlockStep
     from streampca.users import UserStream
 
 __version__ = "0.1.0"
@@ -43,6 +46,8 @@ __version__ = "0.1.0"
 _HOME = {
     "Audit": "auditing",
     "ApproximateSubspace": "mechanisms.approximate_subspace",
+    "BlockGram": "blocks",
+    "BlockStep": "stream_blocks",
     "Budget": "privacy.budget",
     "DPPCA": "processors.dp_pca",
     "ExactSubspace": "mechanisms.exact_subspace",
@@ -53,7 +58,7 @@ _HOME = {
     "MatrixLaplaceCovariance": "mechanisms.matrix_laplace",
     "Oja": "processors.oja",
     "PerturbedLeader": "processors.perturbed_leader",
-    "PrivateFPL": "processors.perturbed_leader",
+    "PrivateFPL": "processors.private_fpl",
     "PrivateOja": "processors.private_oja",
     "PrivateRegret": "private_regret",
     "PrivateRegretRecord": "private_regret",
@@ -81,6 +86,8 @@ __all__ = [
     "DPPCA",
     "ApproximateSubspace",
     "Audit",
+    "BlockGram",
+    "BlockStep",
     "Budget",
     "ExactSubspace",
     "GaussianCovariance",

@@ -14,7 +14,8 @@ from streampca.blocks import BlockGram, Leaves, gate_mark
 from streampca.errors import BadParameter, BadRow, HorizonReached, StoreCorrupt
 from streampca.linalg.lattice import onto_ball
 from streampca.processors.oja import Oja
-from streampca.processors.perturbed_leader import PerturbedLeader, PrivateFPL
+from streampca.processors.perturbed_leader import PerturbedLeader
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
 from streampca.sources.csv_rows import from_csv
 from streampca.store.store import Store

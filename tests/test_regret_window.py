@@ -7,7 +7,7 @@ import pytest
 
 from streampca.errors import BadParameter
 from streampca.linalg.lattice import onto_ball
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.regret import RegretLog
 from streampca.store.store import Store

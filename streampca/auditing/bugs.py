@@ -27,8 +27,8 @@ from streampca.privacy.budget import GRAM_SENSITIVITY
 from streampca.privacy.discrete_gaussian import DiscreteGaussian
 from streampca.privacy.randomness import NoiseStream
 from streampca.processors import base as processors_base
-from streampca.processors import perturbed_leader
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors import private_fpl
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.rewards import RewardSum
 from streampca.processors.spectral_histogram import SpectralHistogram
 from streampca.processors.window_histogram import HistogramEngine
@@ -236,7 +236,7 @@ def _exact_deletion() -> Iterator[None]:
 
 @bug("users taken for rows", "PrivateFPL-user")
 def _one_row_a_user() -> Iterator[None]:
-    with swapped(perturbed_leader, "user_factor", lambda *given: 1.0):
+    with swapped(private_fpl, "user_factor", lambda *given: 1.0):
         yield
 
 

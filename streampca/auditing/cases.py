@@ -29,7 +29,7 @@ from streampca.prefix_sums.tree import BinaryTree
 from streampca.privacy.budget import Budget
 from streampca.privacy.guarantee import gaussian_guarantee
 from streampca.privacy.randomness import Randomness
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.tumbling import Tumbling
 
 EPSILON, DELTA = 8.0, 1e-2

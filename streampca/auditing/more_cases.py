@@ -16,7 +16,7 @@ from streampca.mechanisms.approximate_subspace import ApproximateSubspace
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.privacy.randomness import Randomness
 from streampca.processors.dp_pca import DPPCA
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.users import UserStream

@@ -10,7 +10,7 @@ from streampca.bench.row_suite import COMPONENTS, unit_rows
 from streampca.bench.timing import Contender, Result, take_turns
 from streampca.linalg import fast
 from streampca.linalg.types import FloatArray
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
 from streampca.stream import Stream
 

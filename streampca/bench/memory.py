@@ -29,7 +29,7 @@ def _main(rows: int, n_features: int) -> None:
     import numpy as np
     from threadpoolctl import threadpool_limits
 
-    from streampca.processors.perturbed_leader import PrivateFPL
+    from streampca.processors.private_fpl import PrivateFPL
     from streampca.regret import RegretLog
     from streampca.stream import Stream
 

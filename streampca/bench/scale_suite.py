@@ -13,7 +13,7 @@ from streampca.bench.memory import peak_memory
 from streampca.bench.row_suite import unit_rows
 from streampca.bench.timing import Result
 from streampca.processors.base import Processor
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.stream import Stream
 

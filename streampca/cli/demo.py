@@ -12,7 +12,7 @@ from streampca.cli.run import Outputs, closing, stream_to_files
 from streampca.cli.session import Ending
 from streampca.cli.summary import Facts, draw, milestones, write_summary
 from streampca.errors import BadParameter
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog, RegretRecord
 from streampca.stream import Stream
 

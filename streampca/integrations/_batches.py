@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 
 
 class BatchFPL(PrivateFPL):

@@ -27,7 +27,7 @@ from streampca.integrations._features import OnMissing, OnUnseen
 from streampca.integrations._river_base import RiverAdapter
 from streampca.privacy.budget import Adjacency
 from streampca.processors.base import Processor
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
 

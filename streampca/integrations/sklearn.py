@@ -40,7 +40,7 @@ from streampca.integrations._session import Session, account
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency
 from streampca.processors.base import Processor
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.queries.principal import pca
 from streampca.release import Release
 

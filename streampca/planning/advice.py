@@ -9,7 +9,7 @@ from streampca.errors import BadParameter
 from streampca.planning.curve import Curve
 from streampca.planning.predictions import Prediction
 from streampca.planning.question import Question
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
 
 #: A subspace that captures less than this share of the best one's reward is mostly noise.

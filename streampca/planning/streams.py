@@ -17,7 +17,7 @@ from streampca.planning.question import Question
 from streampca.privacy.randomness import Randomness
 from streampca.processors.dp_pca import DPPCA
 from streampca.processors.oja_steps import PrivateStepSizes, orthonormalise, random_basis
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
 from streampca.stream import Stream
 

@@ -11,6 +11,8 @@ from streampca.linalg.types import FloatArray, IntArray
 from streampca.processors.base import Processor, check_count
 from streampca.release import Release
 
+DTTZ14 = "Dwork, Talwar, Thakurta, Zhang, 'Analyze Gauss', STOC 2014"
+
 
 class Leader(Processor):
     """A processor that releases its whole Gram matrix, noised, after every ``release_every`` rows."""

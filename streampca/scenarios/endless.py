@@ -6,7 +6,7 @@ import resource
 import sys
 from pathlib import Path
 
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
 from streampca.scenarios.runner import Context
 from streampca.sources.synthetic import spiked

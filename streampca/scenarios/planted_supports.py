@@ -6,7 +6,7 @@ import numpy as np
 
 from streampca import queries
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.scenarios.runner import Context
 from streampca.stream import Stream
 

@@ -12,7 +12,8 @@ from streampca.attacks.pirates import Oracle
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.privacy.guarantee import gaussian_guarantee
 from streampca.privacy.randomness import Randomness
-from streampca.processors.perturbed_leader import PerturbedLeader, PrivateFPL
+from streampca.processors.perturbed_leader import PerturbedLeader
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.tumbling import Tumbling
 from streampca.scenarios.runner import Context
 

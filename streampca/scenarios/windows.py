@@ -13,7 +13,7 @@ from streampca.linalg.eigen import top_eigh
 from streampca.linalg.psd import spectral_norm
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Processor
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.scenarios.runner import Context
 from streampca.sources import flights

@@ -16,7 +16,7 @@ from streampca.processors.base import Processor
 
 #: Every class that a stored run may name. Nothing else is ever built from a store.
 REGISTRY = {
-    "PrivateFPL": "streampca.processors.perturbed_leader",
+    "PrivateFPL": "streampca.processors.private_fpl",
     "PerturbedLeader": "streampca.processors.perturbed_leader",
     "SlidingWindowPCA": "streampca.processors.sliding_window",
     "Oja": "streampca.processors.oja",

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from streampca.integrations import pool
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.release import Release
 from streampca.sources.parquet import from_parquet
 from streampca.store.store import Store

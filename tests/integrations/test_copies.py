@@ -18,7 +18,7 @@ from streampca.prefix_sums.blt import AnytimeBLT, GeometricBLT
 from streampca.prefix_sums.window import StationaryBLT
 from streampca.privacy.budget import Budget
 from streampca.privacy.randomness import Randomness
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
 

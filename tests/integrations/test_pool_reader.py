@@ -15,7 +15,7 @@ import pytest
 from streampca.errors import BadParameter, BadRow, HorizonReached
 from streampca.integrations.pool import absorb_parquet
 from streampca.processors.oja import Oja
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.parquet import from_parquet
 from streampca.store.store import Store
 from streampca.stream import Stream
@@ -123,7 +123,7 @@ def test_a_bad_row_is_named_by_its_place_in_the_stream(files: list[Path]) -> Non
 _ORPHAN = """
 import sys
 from streampca.integrations import pool
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.stream import Stream
 if __name__ == "__main__":
     stream = Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=5, release_every=100))

@@ -25,7 +25,7 @@ if shutil.which("java") is None:
 from streampca.blocks import gate_mark
 from streampca.errors import BadParameter, HorizonReached, StoreForked
 from streampca.integrations.spark import EpochSink, absorb_frame, absorb_parquet, parquet_paths
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.parquet import from_parquet
 from streampca.store.store import Store
 from streampca.stream import Stream

@@ -10,7 +10,7 @@ from streampca.linalg.lattice import STEP, GramAccumulator, is_admitted, onto_ba
 from streampca.linalg.svec import svec_size
 from streampca.prefix_sums.blt import AnytimeBLT, GeometricBLT
 from streampca.privacy.randomness import Randomness
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
 from streampca.stream import Stream
 

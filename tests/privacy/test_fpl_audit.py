@@ -15,7 +15,7 @@ import pytest
 import streampca as sp
 from streampca.linalg import lattice
 from streampca.linalg.svec import svec
-from streampca.processors import base, perturbed_leader
+from streampca.processors import base, private_fpl
 
 RUNS, T, AT, D = 400, 6, 2, 2
 MU = 1.5
@@ -128,4 +128,4 @@ def test_unclipped_rows_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_audited_names_exist() -> None:
     assert lattice.onto_ball is sp.admission.onto_ball
     assert base.is_admitted is lattice.is_admitted
-    assert perturbed_leader.PrivateFPL is sp.PrivateFPL
+    assert private_fpl.PrivateFPL is sp.PrivateFPL

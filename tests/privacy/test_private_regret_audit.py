@@ -22,7 +22,7 @@ from streampca.linalg.lattice import onto_ball
 from streampca.linalg.svec import svec
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness
-from streampca.processors import perturbed_leader
+from streampca.processors import private_fpl
 from streampca.processors.rewards import REWARD_WEIGHT, RewardSum, score, scoring_basis
 
 RUNS, T, D = 1000, 4, 2
@@ -104,7 +104,7 @@ def test_rewards_with_too_little_noise_are_caught(monkeypatch: pytest.MonkeyPatc
 def test_the_sensitivity_of_the_matrix_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     # The first row touches all levels of the tree, so nothing is spared.
     assert MU / SLACK < measured(noise="tree", at=0) < MU * SLACK
-    monkeypatch.setattr(perturbed_leader, "joint_sensitivity", lambda gram: gram)
+    monkeypatch.setattr(private_fpl, "joint_sensitivity", lambda gram: gram)
     assert measured(noise="tree", at=0) > MU * SLACK
 
 

@@ -7,7 +7,7 @@ from scipy import stats
 import streampca as sp
 from streampca.errors import BadParameter
 from streampca.privacy.gaussian import epsilon_at, mu_of
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 
 MU = mu_of(1.0, 1e-6)
 

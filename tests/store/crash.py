@@ -28,7 +28,7 @@ import numpy as np
 from streampca.errors import StoreCorrupt, StoreUnwritable
 from streampca.privacy.budget import Budget
 from streampca.processors.base import Processor
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.release import Release
 from streampca.store.ledger import Ledger
 from streampca.store.store import Store

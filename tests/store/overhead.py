@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
 from streampca.step import Step, Steps
 from streampca.store.store import Store

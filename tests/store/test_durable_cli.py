@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streampca.cli import main
-from streampca.processors.perturbed_leader import PrivateFPL
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.store.store import Store
 from streampca.stream import Stream
 
