@@ -13,11 +13,11 @@ from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from streampca.cli.live import Progress, View
 from streampca.cli.outputs import PrivateRegretFile, RegretFile, ReleaseFile
 from streampca.errors import BadRow, HorizonReached, StreamPCAError
+from streampca.linalg.threads import one_blas_thread
 from streampca.linalg.types import FloatArray
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
@@ -125,7 +125,7 @@ class Session:
 
     def run(self) -> Ending:
         """Run to the end of the rows, or until interrupted."""
-        threadpool_limits(1)
+        one_blas_thread()
         self._stream.adopt(self._source)
         self._view.start()
         problem: StreamPCAError | None = None

@@ -94,9 +94,9 @@ def _blocks(leaves: Leaves, task: FileRange) -> list[BlockGram]:
 
 def _begin(parent: int) -> None:
     """Set a process up: one BLAS thread, and no life after its parent's, however that ends."""
-    from threadpoolctl import threadpool_limits
+    from streampca.linalg.threads import one_blas_thread
 
-    threadpool_limits(1)
+    one_blas_thread()
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
 

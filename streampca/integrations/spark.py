@@ -313,6 +313,6 @@ def _place(block: BlockGram) -> int:
 
 def _one_thread() -> None:
     """One BLAS thread in this process: Spark runs one process a core."""
-    from threadpoolctl import threadpool_limits
+    from streampca.linalg.threads import one_blas_thread
 
-    threadpool_limits(1)
+    one_blas_thread()

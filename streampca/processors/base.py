@@ -11,6 +11,7 @@ import numpy as np
 from streampca.errors import BadParameter, BadRow, HorizonReached
 from streampca.linalg.lattice import is_admitted
 from streampca.linalg.svec import svec_size
+from streampca.linalg.threads import one_blas_thread
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.linalg.words import is_plausible
 from streampca.privacy.guarantee import Guarantee
@@ -111,6 +112,7 @@ class Processor(ABC):
         if self.n_features is not None and given != self.n_features:
             raise BadParameter(f"the processor was made for n_features={self.n_features}, the rows have {given}")
         check_components(self.n_components, given)
+        one_blas_thread()
         self._start(n_features, randomness)
         self._given_n_features = self.n_features
         self.n_features = n_features
