@@ -10,6 +10,8 @@ exactly, not up to rounding.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy.linalg.blas import dspr, dsyrk
 
@@ -118,6 +120,27 @@ def is_admitted(rows: FloatArray) -> bool:
         return float(row @ row) <= 1.0 and bool(((row + _TO_ROWS) - _TO_ROWS == row).all())
     norms = np.einsum("ij,ij->i", rows, rows)
     return bool((norms <= 1.0).all()) and bool(((rows + _TO_ROWS) - _TO_ROWS == rows).all())
+
+
+def grid_bits(scale: float) -> int:
+    """The whole number b for which 2**b is the finest grid on which noise of this sd should be released."""
+    return max(math.ceil(math.log2(scale)) - BITS, -2 * BITS)
+
+
+def coarsen(values: FloatArray, scale: float) -> FloatArray:
+    """Round released numbers, in place, to a power of two near ``2**-20 * scale``, and no finer than the Gram lattice.
+
+    Noise in float64 has holes in its low bits that move with the number it is
+    added to (Mironov 2012). A cell of this grid holds about 2**33 of the
+    values that the samplers can produce, so what is left of them is below
+    2**-30. Post-processing.
+    """
+    step = 2.0 ** grid_bits(scale)
+    values *= 1.0 / step
+    np.rint(values, out=values)
+    values *= step
+    values += 0.0
+    return values
 
 
 class GramAccumulator:

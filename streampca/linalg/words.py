@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from streampca.linalg.lattice import grid_bits
 from streampca.linalg.svec import entry_weights, mirror
 from streampca.linalg.types import FloatArray, IntArray
 
@@ -14,12 +15,17 @@ LOW = (1 << UNIT_BITS) - 1
 Words = tuple[IntArray, IntArray]
 
 
-def noisy(words: Words, noise: FloatArray, n_features: int) -> Words:
-    """An exact sum plus svec noise rounded to its lattice: integers, so post-processing of the sum plus noise."""
+def noisy(words: Words, noise: FloatArray, n_features: int, std: float) -> Words:
+    """An exact sum plus svec noise of the sd ``std``, in integers, rounded to the grid of `lattice.coarsen`.
+
+    Post-processing of the sum plus noise.
+    """
     high, low = words
     entries = noise * entry_weights(n_features)
     whole = np.floor(entries)
     low = low + np.rint((entries - whole) * UNIT).astype(np.int64)
+    dropped = min(grid_bits(std) + UNIT_BITS, UNIT_BITS)
+    low = (low + (1 << dropped >> 1)) >> dropped << dropped
     return high + whole.astype(np.int64) + (low >> UNIT_BITS), low & LOW
 
 

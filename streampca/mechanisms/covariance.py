@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from typing import Any, Literal
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from streampca.errors import BadParameter
 from streampca.linalg.eigen import fix_signs
-from streampca.linalg.lattice import STEP, GramAccumulator
+from streampca.linalg.lattice import GramAccumulator, coarsen
 from streampca.linalg.svec import pack_entries, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Draws, Mechanism
@@ -91,18 +90,6 @@ def check_projection(project: object) -> None:
     """Raise `BadParameter` unless ``project`` is None, "psd" or "auto"."""
     if project not in (None, "psd", "auto"):
         raise BadParameter(f"project={project!r} is not known; use None, 'psd' or 'auto'")
-
-
-def coarsen(values: FloatArray, scale: float) -> FloatArray:
-    """Round released numbers to a power of two near ``2**-20 * scale``, and no finer than the Gram lattice.
-
-    Noise in float64 has holes in its low bits that move with the number it is
-    added to (Mironov 2012). A cell of this grid holds about 2**33 of the
-    values that the samplers can produce, so what is left of them is below
-    2**-30. Post-processing.
-    """
-    step = max(2.0 ** math.ceil(math.log2(scale) - 20.0), STEP * STEP)
-    return np.rint(values / step) * step + 0.0
 
 
 def nearest_gram(matrix: FloatArray, trace: float) -> tuple[FloatArray, FloatArray]:

@@ -10,11 +10,10 @@ from scipy.special import ndtri
 
 from streampca.errors import BadParameter
 from streampca.linalg.eigen import top_eigh
-from streampca.linalg.lattice import GramAccumulator
+from streampca.linalg.lattice import GramAccumulator, coarsen
 from streampca.linalg.svec import svec, svec_size, unpack_entries, unsvec
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import SCOPE, Draws, Mechanism, check_components
-from streampca.mechanisms.covariance import coarsen
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
 from streampca.release import Release

@@ -10,6 +10,7 @@ from scipy.linalg.blas import dgemm
 
 from streampca.errors import BadParameter
 from streampca.linalg.eigen import fix_signs
+from streampca.linalg.lattice import coarsen
 from streampca.linalg.types import FloatArray
 from streampca.privacy import shuffling
 from streampca.privacy.budget import Adjacency, Budget
@@ -262,7 +263,7 @@ class PrivateOja(Processor):
     def _step(self, t: int) -> None:
         shape = self._sum.shape
         noise = self._std * self._noise.normal(self._steps, self._sum.size).reshape(shape)
-        released = self._sum + np.rint(noise * (1.0 / GRID)) * GRID
+        released = coarsen(self._sum + np.rint(noise * (1.0 / GRID)) * GRID, self._std)
         step = self._rates.scale(released, self._basis, t, self._std)
         self._basis = orthonormalise(np.asfortranarray(self._basis + step))
         self._sum[...] = 0.0

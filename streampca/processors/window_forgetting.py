@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.linalg.lattice import GramAccumulator
+from streampca.linalg.lattice import GramAccumulator, coarsen
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.linalg.words import LOW, UNIT, UNIT_BITS
@@ -64,7 +64,8 @@ class ForgettingEngine(WindowEngine):
         n = self._noise.n
         decay = self._mechanism.decay
         details = {"window": [1, t], "decay_per_release": decay}
-        return WindowView(packed, self._mechanism.std(n), 1, details)
+        std = self._mechanism.std(n)
+        return WindowView(coarsen(packed, std), std, 1, details)
 
     def _fade(self) -> None:
         """Subtract a memory-th of the sum, rounded down to a unit of 2**-80."""

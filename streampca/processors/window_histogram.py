@@ -55,7 +55,9 @@ class HistogramEngine(WindowEngine):
         return WindowView(packed, std, first, details)
 
     def _private_sum(self) -> Words:
-        return noisy(self.gram.words(), self._noise.advance(), self.histogram.n_features)
+        # A prefix has at least the noise of a difference over a single leaf.
+        std = self._mechanism.difference_std(1, 1)
+        return noisy(self.gram.words(), self._noise.advance(), self.histogram.n_features, std)
 
     @property
     def nbytes(self) -> int:

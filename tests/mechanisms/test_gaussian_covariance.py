@@ -5,8 +5,9 @@ import pytest
 from scipy.stats import kstest
 
 from streampca.errors import BadParameter
+from streampca.linalg.lattice import coarsen
 from streampca.linalg.svec import svec
-from streampca.mechanisms.covariance import coarsen, nearest_gram
+from streampca.mechanisms.covariance import nearest_gram
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness

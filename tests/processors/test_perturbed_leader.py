@@ -84,6 +84,14 @@ def fits(draws: np.ndarray, sd: float) -> bool:
     return 2 * min(stats.chi2.cdf(total, draws.size), stats.chi2.sf(total, draws.size)) > 1e-5
 
 
+@pytest.mark.parametrize("noise", ["blt", "tree", "haar"])
+def test_releases_are_on_a_grid_that_hides_the_low_bits_of_noise(noise: str) -> None:
+    rows = np.random.default_rng(0).standard_normal((20, 3)) * 0.4
+    for release in sp.Stream(fpl(horizon=20, noise=noise), seed=0).push_many(rows).releases:
+        steps = release.gram / 2.0 ** (math.ceil(math.log2(release.noise_std)) - 20)
+        np.testing.assert_array_equal(steps, np.rint(steps))
+
+
 def test_learns_a_subspace() -> None:
     rng = np.random.default_rng(1)
     truth = np.linalg.qr(rng.standard_normal((10, 2)))[0]
