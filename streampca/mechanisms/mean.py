@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from streampca.errors import BadParameter
+from streampca.linalg.lattice import coarsen
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency, check_adjacency
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
@@ -83,7 +84,7 @@ class ClippedMean:
         if self.count == 0:
             raise BadParameter("count=0: there is no mean of no vectors")
         drawn = np.rint(self.std * noise.normal(index, self._sum.size) / self._grid) * self._grid
-        mean: FloatArray = self.centre + (self._sum + drawn) / self.count
+        mean: FloatArray = self.centre + coarsen(self._sum + drawn, self.std) / self.count
         return mean
 
     @property
@@ -139,5 +140,5 @@ class ClippedProducts:
         if self.count == 0:
             raise BadParameter("count=0: there is no mean of no products")
         drawn = np.rint(self.std * noise.normal(index, self.sum.size) / self._grid) * self._grid
-        mean: FloatArray = (self.sum + drawn.reshape(self.sum.shape)) / self.count
+        mean: FloatArray = coarsen(self.sum + drawn.reshape(self.sum.shape), self.std) / self.count
         return mean

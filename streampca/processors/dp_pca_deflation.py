@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from streampca.linalg.eigen import orthonormal
+from streampca.linalg.lattice import coarsen
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.centre import CentreVotes
 from streampca.mechanisms.mean import ClippedMean
@@ -141,7 +142,7 @@ class Deflation(Engine):
         """
         count = len(self._finalists)
         std = math.sqrt(count) * (1.0 + 1e-9) / self._budget.mu
-        scores = self._scores + np.rint(std * normals / _GRID) * _GRID
+        scores = coarsen(self._scores + np.rint(std * normals / _GRID) * _GRID, std)
         best = int(np.argmax(scores))
         self._values[segment.component] = float(scores[best]) / segment.rows
         self._keep(self._finalists[best])

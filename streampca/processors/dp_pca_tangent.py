@@ -30,6 +30,7 @@ import numpy as np
 
 from streampca.errors import BadParameter
 from streampca.linalg.eigen import orthonormal
+from streampca.linalg.lattice import coarsen
 from streampca.linalg.svec import svec, svec_size, unsvec
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.eigenvalue import PrivateEigenvalue
@@ -112,7 +113,8 @@ class Tangent(Engine):
         elif segment.purpose == "inside":
             k = self._basis.shape[1]
             drawn = self._inside_std * noise.normal(at, self._sum.size)
-            self._inside = unsvec((self._sum + np.rint(drawn / _GRID) * _GRID) / segment.rows, k)
+            noisy = coarsen(self._sum + np.rint(drawn / _GRID) * _GRID, self._inside_std)
+            self._inside = unsvec(noisy / segment.rows, k)
             self._floor = self._inside_std / segment.rows
         else:
             self._move(segment, self._mean.release(noise, at))
