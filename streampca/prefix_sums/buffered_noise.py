@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -141,9 +142,9 @@ class BufferedNoise(RunningNoise):
     def _add(self, n: int) -> None:
         self._generator.add_to(self._total, n, self._scale(n))
 
+    @abstractmethod
     def _scale(self, n: int) -> float:
         """What multiplies step n."""
-        raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
         """Arrays and scalars from which `restore` continues. As secret as the sums."""

@@ -187,10 +187,6 @@ class DPPCA(Processor):
             details={"fallbacks": dict(self._engine.fallbacks)},
         )
 
-    def regret_bound(self, t: int, opt: float) -> float:
-        """The trivial bound, ``opt``: nothing is proved on arbitrary rows."""
-        return opt
-
     def state(self) -> dict[str, Any]:
         """Arrays and scalars from which `restore` continues. As secret as the rows."""
         segment = self._segment

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 
 from streampca.bounds import perturbed_leader_regret
@@ -63,12 +65,13 @@ class Leader(Processor):
         self._gram.add_gram(high, low)
         return self._leave()
 
+    @abstractmethod
     def _leave(self) -> Release | None:
         """The release, if one is due."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _std(self, leaf: int) -> float:
-        raise NotImplementedError
+        """Sd of the noise in release number ``leaf``."""
 
     def curator_gram(self) -> FloatArray:
         """The exact Gram matrix of all rows absorbed, packed. Curator only."""

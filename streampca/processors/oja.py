@@ -113,10 +113,6 @@ class Oja(Processor):
             eigenvalues=self._energy[order],
         )
 
-    def regret_bound(self, t: int, opt: float) -> float:
-        """The trivial bound, ``opt``: nothing is proved on arbitrary rows."""
-        return opt
-
     def state(self) -> dict[str, Any]:
         """Basis, step sizes and the rows that wait."""
         return {

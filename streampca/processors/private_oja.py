@@ -281,10 +281,6 @@ class PrivateOja(Processor):
             details={"steps": self._steps},
         )
 
-    def regret_bound(self, t: int, opt: float) -> float:
-        """The trivial bound, ``opt``: nothing is proved on arbitrary rows."""
-        return opt
-
     def state(self) -> dict[str, Any]:
         """Arrays and scalars from which `restore` continues. As secret as the rows."""
         return {
