@@ -10,6 +10,8 @@ from scipy.special import log_ndtr, ndtr
 from streampca.linalg.types import FloatArray
 
 _GROWTH = np.concatenate(([0.0], np.geomspace(1e-4, 3.0, 60)))
+_KEPT = np.exp(-_GROWTH)
+_LOST = 1.0 - _KEPT
 
 
 def perturbed_leader_regret(
@@ -21,6 +23,7 @@ def perturbed_leader_regret(
     n_features: int,
     n_components: int,
     rows_per_release: int,
+    settled: FloatArray | float = 0.0,
 ) -> float:
     """Bound on the expected regret of following the perturbed leader with Gaussian noise.
 
@@ -36,6 +39,7 @@ def perturbed_leader_regret(
     variation : V below, the total variation of the sd over the releases, from 0 on.
     n_features, n_components : d and k.
     rows_per_release : b, rows of norm at most 1 between releases.
+    settled : `instability` of releases before those of ``stds``, where it is at hand.
 
     Returns
     -------
@@ -68,9 +72,17 @@ def perturbed_leader_regret(
     if stds.size == 0:
         return opt
     leader = variation * n_components * math.sqrt(2.0 * n_features)
+    unstable = rows_per_release * (1.0 + (settled + instability(stds, counts, rows_per_release)))
+    return float(min(opt, (opt * _LOST + _KEPT * (leader + unstable)).min()))
+
+
+def instability(stds: FloatArray, counts: FloatArray, rows_per_release: int) -> FloatArray:
+    """The sum of delta_n(e) over groups of releases, for every e of the grid: see `perturbed_leader_regret`.
+
+    Groups are added one by one, so parts of the sum add up to the same bits.
+    """
     mu = rows_per_release / stds
     e = _GROWTH[:, None]
     deltas = ndtr(-e / mu + mu / 2.0) - np.exp(e + log_ndtr(-e / mu - mu / 2.0))
-    unstable = rows_per_release * (1.0 + deltas @ counts)
-    growth = np.exp(-_GROWTH)
-    return float(min(opt, (opt * (1.0 - growth) + growth * (leader + unstable)).min()))
+    total: FloatArray = np.add.accumulate(deltas * counts, axis=1)[:, -1]
+    return total

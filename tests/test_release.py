@@ -73,3 +73,32 @@ def test_subspaces_know_angles_and_capture() -> None:
     b = Subspace(np.array([[np.cos(0.3)], [np.sin(0.3)], [0.0]]))
     assert a.angles(b) == pytest.approx([0.3])
     assert a.captured(np.diag([5.0, 2.0, 1.0])) == 5.0
+
+
+def test_json_keeps_every_float_and_has_no_words_for_what_is_not_finite() -> None:
+    odd = np.array([0.1, -0.0, 5e-324, 1e16, 1e22, 2.0**60 + 2.0**8, -1.7976931348623157e308, 1 / 3, 1e-7, 2.5])
+    release = Release(
+        t=1, n_components=1, guarantee=PROMISE, packed_gram=odd, basis=np.eye(4)[:, :1], details={"é": [1, None, 0.1]},
+        features=["a", 'b"', "é", "\u2028"],
+    )  # fmt: skip
+    text = release.to_json()
+    assert "\n" not in text
+    assert text.isascii()
+    read = json.loads(text)
+    assert np.array(read["gram"]).tobytes() == odd.tobytes()
+    assert read == release.to_dict()
+    good = {"packed_gram": odd, "basis": np.eye(4)[:, :1]}
+    for changes in (
+        {"packed_gram": np.append(odd[:9], np.nan)},
+        {"eigenvalues": np.array([np.inf])},
+        {"noise_std": np.nan},
+        {"details": {"sum": -np.inf}},
+    ):
+        with pytest.raises(ValueError, match=r"finite|JSON compliant"):
+            Release(t=1, n_components=1, guarantee=PROMISE, **(good | changes)).to_json()
+
+
+def test_every_release_carries_its_own_guarantee() -> None:
+    one, two = a_release(), a_release(guarantee=PROMISE.seeded())
+    for release in (one, two, one, a_release(guarantee=Guarantee.none("why"))):
+        assert json.loads(release.to_json())["guarantee"] == release.guarantee.to_dict()

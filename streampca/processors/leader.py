@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_left
+from functools import lru_cache
 
 import numpy as np
 
-from streampca.bounds import perturbed_leader_regret
+from streampca.bounds import instability, perturbed_leader_regret
 from streampca.errors import BadParameter
 from streampca.linalg.lattice import GramAccumulator
 from streampca.linalg.types import FloatArray, IntArray
@@ -14,6 +16,16 @@ from streampca.processors.base import Processor, check_count
 from streampca.release import Release
 
 DTTZ14 = "Dwork, Talwar, Thakurta, Zhang, 'Analyze Gauss', STOC 2014"
+
+
+def _panel_ends() -> tuple[int, ...]:
+    ends = [1]
+    while ends[-1] < 2**63:
+        ends.append(max(ends[-1] + 1, int(1.1 * ends[-1])))
+    return tuple(ends)
+
+
+_ENDS = _panel_ends()
 
 
 class Leader(Processor):
@@ -82,26 +94,39 @@ def leader_regret_bound(leader: Leader, t: int, opt: float, known: dict[int, flo
     """Evaluate the bound on panels of releases whose ends grow by a tenth.
 
     The sd of the noise rises to one peak and falls after it, so its least
-    value on a panel is at one of the ends.
+    value on a panel is at one of the ends. All panels but the last are the
+    same as for the rows before, and their share of the sum is kept.
     """
     played = (t - 1) // leader.release_every  # releases that were in play for some row
     if played < 1:
         return opt
-    ends = [1]
-    while ends[-1] < played:
-        ends.append(min(played, max(ends[-1] + 1, int(1.1 * ends[-1]))))
-    for n in ends:
-        if n not in known:
-            known[n] = leader._std(n)
-    stds = np.array([known[n] for n in ends])
-    least = np.minimum(stds, np.concatenate((stds[:1], stds[:-1])))
+    past = bisect_left(_ENDS, played)
+    for n in _ENDS[len(known) : past]:
+        known[n] = leader._std(n)
+    stds, last = tuple(map(known.__getitem__, _ENDS[:past])), leader._std(played)
+    settled, variation = _settled(stds, leader.release_every)
+    before = stds[-1] if past else 0.0
     assert leader.n_features is not None
     return perturbed_leader_regret(
         opt,
-        stds=least,
-        counts=np.diff(ends, prepend=0).astype(np.float64),
-        variation=float(np.abs(np.diff(stds, prepend=0.0)).sum()),
+        stds=np.array([min(before, last) if past else last]),
+        counts=np.array([float(played - (_ENDS[past - 1] if past else 0))]),
+        variation=variation + abs(last - before),
         n_features=leader.n_features,
         n_components=leader.n_components,
         rows_per_release=leader.release_every,
+        settled=settled,
     )
+
+
+@lru_cache(maxsize=64)
+def _settled(stds: tuple[float, ...], rows_per_release: int) -> tuple[FloatArray | float, float]:
+    """`instability` of the first panels, and the variation of the sd over them."""
+    if not stds:
+        return 0.0, 0.0
+    ends = np.array(stds)
+    least = np.minimum(ends, np.concatenate((ends[:1], ends[:-1])))
+    counts = np.diff(_ENDS[: len(stds)], prepend=0).astype(np.float64)
+    sums = instability(least, counts, rows_per_release)
+    sums.flags.writeable = False
+    return sums, float(np.abs(np.diff(ends, prepend=0.0)).sum())
