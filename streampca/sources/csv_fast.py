@@ -4,23 +4,26 @@ pandas reads a short row as missing values, drops the end of a long one when
 columns are chosen, and has its own views on NUL and byte order marks. So the
 layout is checked here first, row by row, and pandas only turns cells into
 numbers; anything unusual is left to the exact reader (`csv_rows`), and all of
-it where pandas is not installed.
+it where pandas is not installed. Where numba is (extra ``fast``), decimals
+short enough to be rounded correctly without effort do not even get as far
+(`csv_compiled`).
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from streampca.linalg.fast import compiled
 from streampca.linalg.types import FloatArray
 from streampca.sources.csv_cells import MISSING
 
 _NEWLINE, _RETURN, _SPACE, _QUOTE, _PLUS = 10, 13, 32, 34, 43
 _BOM = b"\xef\xbb\xbf"
+_LONGEST_PAUSE = 31  # pieces
 
 
 class FastParser:
@@ -36,9 +39,14 @@ class FastParser:
     def __init__(self, width: int, places: Sequence[int], delimiter: str) -> None:
         self.width = width
         self._read_csv, rounding = _pandas()
+        self._kernel = _kernel()
+        self._rest = self._pause = 0
         self._delimiter = ord(delimiter)
         inside = sorted(places)
         self._reads_last = width - 1 in places
+        self._slots = np.full(width, -1)
+        self._slots[list(places)] = np.arange(len(places))
+        self._count = len(places)
         self._order = None if inside == list(places) else np.searchsorted(inside, places)
         # Missing values are matched before spaces are stripped, so the common padded forms are listed.
         missing = [padded for cell in sorted(MISSING) for padded in (cell, f" {cell}", f"{cell} ")]
@@ -46,7 +54,7 @@ class FastParser:
             "sep": delimiter,
             "header": None,
             "names": range(width),
-            "usecols": inside if len(inside) < width else None,
+            "usecols": inside,  # even if it is all: otherwise pandas warns of long rows, for all threads to hear
             "index_col": False,
             "dtype": np.float64,
             "keep_default_na": False,
@@ -63,13 +71,16 @@ class FastParser:
         piece : UTF-8 text that ends where a row ends.
         nan : whether values that are missing or infinite are let through.
         """
-        if self._read_csv is None:
-            return None
         piece = self._plain(piece)
         if not piece:
             return None
         text = np.frombuffer(piece, dtype=np.uint8)
         count = int(np.count_nonzero(text == _NEWLINE))
+        made = self._compiled(text, count)
+        if made is not None:
+            return made
+        if self._read_csv is None:
+            return None
         if np.count_nonzero(text == self._delimiter) != count * (self.width - 1):
             return None
         try:
@@ -85,6 +96,22 @@ class FastParser:
         # cell is missing: if the last column was read and is whole, no row can be either.
         if (finite and self._reads_last) or self._even(text, count):
             return rows
+        return None
+
+    def _compiled(self, text: npt.NDArray[np.uint8], count: int) -> FloatArray | None:
+        """The rows of the plainest text; after a piece that was not so plain, some pieces are not tried."""
+        if self._kernel is None:
+            return None
+        if self._rest:
+            self._rest -= 1
+            return None
+        if text.size >= 2 * count * self.width:  # each cell has a character and an end, or there are no numbers
+            rows = np.empty((count, self._count))
+            if self._kernel(text, self._delimiter, self._slots, rows) == count:
+                self._pause = 0
+                return rows
+        self._pause = min(2 * self._pause + 1, _LONGEST_PAUSE)
+        self._rest = self._pause
         return None
 
     def _plain(self, piece: bytes) -> bytes:
@@ -144,9 +171,7 @@ class FastParser:
         return bool((marks[:, -1] < ends).all() and (marks[1:, 0] > ends[:-1]).all())
 
     def _cells(self, piece: bytes) -> FloatArray:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # what pandas wonders about is read with care
-            values: FloatArray = self._read_csv(_Feed(piece), **self._options).to_numpy(dtype=np.float64)
+        values: FloatArray = self._read_csv(_Feed(piece), **self._options).to_numpy(dtype=np.float64)
         if self._order is not None:
             values = values[:, self._order]
         return np.ascontiguousarray(values)
@@ -170,6 +195,14 @@ class _Feed:
 
     def __next__(self) -> bytes:
         raise StopIteration
+
+
+def _kernel() -> Callable[..., int] | None:
+    if compiled() is None:
+        return None
+    from streampca.sources.csv_compiled import parse
+
+    return cast("Callable[..., int]", parse)
 
 
 def _pandas() -> tuple[Any, dict[str, str]]:

@@ -288,6 +288,6 @@ def test_pandas_only_makes_it_faster(write: Write, monkeypatch: pytest.MonkeyPat
     path = write("a,b\n" + "".join(f"{i / 7!r},{i}\n" for i in range(1000)))
     expected = np.concatenate(list(from_csv(path).blocks()))
     monkeypatch.setitem(sys.modules, "pandas", None)
-    assert FastParser(2, [0, 1], ",").parse(b"1,2\n", nan=False) is None
+    assert FastParser(2, [0, 1], ",").parse(b"1,NA\n", nan=True) is None
     rows = np.concatenate(list(from_csv(path).blocks()))
     assert rows.tobytes() == expected.tobytes()
