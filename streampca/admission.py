@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -127,48 +127,49 @@ class Admission:
             If the row is bad and ``on_bad_row="raise"``, or it is the first
             row and does not tell how many features there are.
         """
-        try:
-            values = self._vector(row, number)
-            return self.block(values[None, :], number)
-        except BadRow:
-            if self.on_bad_row == "zero" and self.admitted_features is not None:
-                return np.zeros((1, self.admitted_features)), 1
-            raise
+        return self.block(self.values(row, number)[None, :], number)
 
     def values(self, row: Any, number: int) -> FloatArray:
-        """Check one row and return its numbers, (d,); all nan if it is bad and may be zeroed.
+        """Check one row and return its numbers, (d,), not admitted yet; all nan if it is bad and may be zeroed.
 
         Raises
         ------
         BadRow
-            If the row is bad and ``on_bad_row="raise"``.
+            If the row is bad and ``on_bad_row="raise"``, or it does not tell how many features there are.
         """
         try:
             values = self._vector(row, number)
-            if not np.vdot(values, values) < math.inf and not np.isfinite(values).all():
-                self.block(values[None, :], number)  # says which value it is
+            if not np.vdot(values, values) < math.inf:
+                self._refuse_infinite(values[None, :], number)
         except BadRow:
-            if self.on_bad_row == "raise":
+            if self.on_bad_row == "raise" or self.n_features is None:
                 raise
-            return np.full(self.n_features or 0, np.nan)
+            return np.full(self.n_features, np.nan)
         return values
 
-    def rows(self, rows: Iterable[Any], number: int) -> tuple[FloatArray, int]:
-        """Admit rows of any kind, all or none; return them as one block, with the number of bad rows in it.
+    def all_values(self, rows: Any, number: int) -> FloatArray:
+        """Check rows of any kind, all or none, and return their numbers, (n, d), not admitted yet.
+
+        Parameters
+        ----------
+        rows : (n, d) array, or an iterable of rows; bad ones become nan if they may be zeroed.
 
         Raises
         ------
         BadRow
-            If a row is bad and ``on_bad_row="raise"``. No row is admitted then.
+            If a row is bad and ``on_bad_row="raise"``, or a block has the wrong shape.
         """
-        admitted, bad = [], 0
-        for i, row in enumerate(rows):
-            one, is_bad = self.row(row, number + i)
-            admitted.append(one)
-            bad += is_bad
-        if not admitted:
-            return np.empty((0, self.admitted_features or 0)), 0
-        return np.concatenate(admitted), bad
+        if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub":
+            values = self._shaped(rows, number)
+            if self.on_bad_row == "raise":
+                step = max(1, _PIECE // values.shape[1])
+                for start in range(0, len(values), step):
+                    piece = values[start : start + step]
+                    if not np.vdot(piece, piece) < math.inf:
+                        self._refuse_infinite(piece, number + start)
+            return values
+        listed = [self.values(row, number + i) for i, row in enumerate(rows)]
+        return np.array(listed) if listed else np.empty((0, self.n_features or 0))
 
     def block(self, rows: FloatArray, number: int) -> tuple[FloatArray, int]:
         """Admit a block of rows, (n, d); return it with the number of bad rows in it.
@@ -179,6 +180,17 @@ class Admission:
             If the block has the wrong shape, or a row is not finite and
             ``on_bad_row="raise"``. No row of the block is admitted then.
         """
+        rows = self._shaped(rows, number)
+        if np.vdot(rows, rows) < math.inf:
+            return self._onto_ball(rows), 0
+        if self.on_bad_row == "raise":
+            self._refuse_infinite(rows, number)
+        whole: npt.NDArray[np.bool_] = np.asarray(np.isfinite(rows).all(axis=1))
+        admitted = self._onto_ball(np.where(whole[:, None], rows, 0.0))
+        admitted[~whole] = 0.0
+        return admitted, int(rows.shape[0] - whole.sum())
+
+    def _shaped(self, rows: FloatArray, number: int) -> FloatArray:
         rows = _as_floats(rows)
         if rows.ndim != 2:
             raise BadRow(f"a block of shape {rows.shape} given; (n, n_features) expected")
@@ -186,21 +198,14 @@ class Admission:
             self.fix(None, rows.shape[1])
         if rows.shape[1] != self.n_features:
             raise BadRow(f"row {number}: {rows.shape[1]} values given, {self.n_features} expected")
-        quick = self._quick(rows)
-        if quick is not None:
-            return quick, 0
+        return rows
+
+    def _refuse_infinite(self, rows: FloatArray, number: int) -> None:
+        """Raise if a number is not finite; squares alone may overflow."""
         finite = np.isfinite(rows)
-        bad = 0
         if not finite.all():
-            if self.on_bad_row == "raise":
-                i, j = map(int, np.argwhere(~finite)[0])
-                raise BadRow(f"row {number + i}: {self._name(j)} is not finite ({rows[i, j]}); {_REMEDY}")
-            whole: npt.NDArray[np.bool_] = np.asarray(finite.all(axis=1))
-            bad = int(rows.shape[0] - whole.sum())
-            admitted = self._onto_ball(np.where(whole[:, None], rows, 0.0))
-            admitted[~whole] = 0.0
-            return admitted, bad
-        return self._onto_ball(rows), bad
+            i, j = map(int, np.argwhere(~finite)[0])
+            raise BadRow(f"row {number + i}: {self._name(j)} is not finite ({rows[i, j]}); {_REMEDY}")
 
     def table(self, table: Any) -> FloatArray:
         """The columns of a pandas or polars table as an (n, d) array, by name in this stream's order.
@@ -241,19 +246,6 @@ class Admission:
     def neutral(self, count: int) -> FloatArray:
         """The raw row of so many features that is admitted as the zero row: the middle of all ranges."""
         return np.broadcast_to(np.asarray(self._middle, dtype=np.float64), (count,)).copy()
-
-    def _quick(self, rows: FloatArray) -> FloatArray | None:
-        """Admit rows whose squares have a finite sum, a piece that fits the cache at a time; None for others."""
-        step = max(1, _PIECE // max(1, rows.shape[1]))
-        if rows.shape[0] <= step:
-            return self._onto_ball(rows) if np.vdot(rows, rows) < math.inf else None
-        out = np.empty((rows.shape[0], self.admitted_features or 0))
-        for start in range(0, rows.shape[0], step):
-            piece = rows[start : start + step]
-            if not np.vdot(piece, piece) < math.inf:
-                return None
-            out[start : start + step] = self._onto_ball(piece)
-        return out
 
     def _onto_ball(self, rows: FloatArray) -> FloatArray:
         admitted = onto_ball(self._scaled(rows))

@@ -59,12 +59,16 @@ class Steps(Sequence[Step]):
 
     Notes
     -----
-    Rewards of rows that still wait in the stream are computed when asked for.
+    Rewards and releases of rows that still wait in the stream are computed when asked for.
     Reading a release of a durable stream waits until its rows are durable.
+    ``due`` is the first row that may have a release.
     """
 
-    def __init__(self, first: int, settle: Callable[[], None] | None = None, journal: Journal | None = None) -> None:
+    def __init__(
+        self, first: int, settle: Callable[[], None] | None = None, journal: Journal | None = None, *, due: int = 0
+    ) -> None:
         self.first = first
+        self._due = due
         self._settle = settle
         self._journal = journal
         self._rewards: FloatArray = np.empty(0)
@@ -84,12 +88,16 @@ class Steps(Sequence[Step]):
     @property
     def releases(self) -> list[Release]:
         """The releases made within the block, in order. Publishable."""
+        if self._settle is not None:
+            self._settle()
         if self._journal is not None and self._releases:
             self._journal.wait_for(max(self._releases))
         return list(self._releases.values())
 
     def release_at(self, t: int) -> Release | None:
         """The release made after row t of the stream, or None."""
+        if self._settle is not None and t >= self._due:
+            self._settle()
         release = self._releases.get(t)
         if self._journal is not None and release is not None:
             self._journal.wait_for(t)

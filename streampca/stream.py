@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from threading import RLock
 from typing import Any, Literal, Self
 
 import numpy as np
 
 from streampca.admission import Admission, Bounds, OnBadRow
-from streampca.errors import BadParameter, BadRow, HorizonReached, StreamPCAError
-from streampca.journal import Account, Journal, RunStore, journaled
+from streampca.errors import BadParameter, BadRow
+from streampca.journal import Account, RunStore, journaled
+from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 from streampca.private_regret import PrivateRegret
 from streampca.processors.base import Processor
-from streampca.processors.rewards import score, scoring_basis
+from streampca.processors.rewards import score_in_turn, scoring_basis
 from streampca.queries.centering import centered_if_possible
 from streampca.regret import RegretLog
 from streampca.release import Release
@@ -24,8 +25,11 @@ from streampca.rows import RowSource
 from streampca.step import Step, Steps
 from streampca.stream_blocks import TakesBlocks
 
-#: Most single rows that wait to be absorbed together.
+#: Most single rows that wait to be absorbed together, and most numbers in the releases that they make.
 _WAITING_ROWS = 256
+_WAITING_NUMBERS = 2**18
+#: Most numbers of a block that are admitted at a time.
+_PIECE_NUMBERS = 2**17
 
 
 class Stream(TakesBlocks):
@@ -117,16 +121,20 @@ class Stream(TakesBlocks):
         )
         self._log = None if center else RegretLog() if isinstance(regret, str) else regret
         self._private_log = (private_regret or PrivateRegret()) if publishes else None
+        if self._private_log is not None:
+            self._private_log.hold = self._hold
         self._ledger = ledger
         self._started = False
         self._release: Release | None = None
         self._scoring: FloatArray | None = None
         self._promise: tuple[Guarantee, Guarantee] | None = None
-        # Single rows wait here, checked but not absorbed, until a release or a record is due.
+        # Single rows wait here, checked but not absorbed, until a release is read or a record is due.
+        # Whoever reads a release makes them absorbed, in whatever thread.
+        self._turn = RLock()
         self._room = np.empty((0, 0))
         self._waiting = 0
         self._pending = Steps(1)
-        self._journal: Journal | None = None
+        self._journal = None
         if store is not None:
             if not hasattr(store, "begin"):
                 raise BadParameter(f"store={store!r} is not a store; pass Store(path)")
@@ -173,22 +181,23 @@ class Stream(TakesBlocks):
         HorizonReached
             If the processor takes no more rows. Nothing has changed.
         """
-        if not self._started:
+        if self._started:
+            values = self._gate.values(row, self.t + 1)
+        else:
             with self._first_row():
-                admitted, bad = self._gate.row(row, 1)
+                values = self._gate.values(row, 1)
                 self._pay(1)
                 self._start()
-            return self._push(admitted, bad)[0]
-        values = self._gate.values(row, self.t + 1)
         overdue = self._journal is not None and self._journal.check()
-        waiting = self._waiting
-        if not waiting:
-            self._open()
-        self._room[waiting] = values
-        self._waiting = waiting + 1
-        step = Step(self._pending, waiting)
-        if overdue or self._waiting == len(self._room):
-            self._settle()
+        with self._turn:
+            waiting = self._waiting
+            if not waiting:
+                self._open()
+            self._room[waiting] = values
+            self._waiting = waiting + 1
+            step = Step(self._pending, waiting)
+            if overdue or self._waiting == len(self._room):
+                self._settle()
         return step
 
     def push_many(self, rows: Any) -> Steps:
@@ -213,14 +222,17 @@ class Stream(TakesBlocks):
         with self._first_row():
             if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
                 rows = self._gate.table(rows)
-            if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub":
-                admitted, bad = self._gate.block(rows, self.t + 1)
-            else:
-                admitted, bad = self._gate.rows(rows, self.t + 1)
-            if admitted.shape[0]:
-                self._pay(admitted.shape[0])
+            values = self._gate.all_values(rows, self.t + 1)
+            count, left = len(values), self._processor.rows_left
+            if count:
+                self._pay(count)
                 self._start()
-        return self._push(admitted, bad)
+        if left is not None and count > left:
+            raise self._past_horizon(count, left)
+        steps, parts = Steps(self.t + 1, journal=self._journal), list(self._in_pieces(values))
+        rewards = np.concatenate([rewards for rewards, _ in parts]) if parts else np.empty(0)
+        steps.fill(rewards, {t: release for _, releases in parts for t, release in releases.items()})
+        return steps
 
     def run(self, rows: Iterable[Any]) -> Iterator[Step]:
         """Feed rows from any iterable, lazily; yield a `Step` a row.
@@ -263,7 +275,7 @@ class Stream(TakesBlocks):
         for block in source.blocks():
             try:
                 with self._first_row():
-                    admitted, bad = self._gate.block(block, self.t + 1)
+                    values = self._gate.all_values(block, self.t + 1)
                     self._pay(1)
                     self._start()
             except BadRow:
@@ -271,87 +283,51 @@ class Stream(TakesBlocks):
                     yield self.push(row)
                 self._settle()
                 continue
-            start = 0
-            while start < len(admitted):
-                # One release at a time, so that memory does not grow with the block; past the
-                # horizon one row is offered, which raises.
-                take = max(1, min(len(admitted) - start, self._processor.rows_until_release))
-                yield from self._push(admitted[start : start + take], bad if start == 0 else 0)
-                start += take
-
-    def adopt(self, source: RowSource) -> None:
-        """Take feature names and public bounds over from a source, where the stream has none."""
-        if source.bounds is not None:
-            self._gate.give_bounds(source.bounds)
-        if source.features and self._gate.features is None:
-            self._gate.fix(source.features)
-
-    def _attach(self, journal: Journal) -> None:
-        """Keep a journal from here on."""
-        self._journal = journal
-        if self._private_log is not None:
-            self._private_log.hold = self._hold
-
-    @contextmanager
-    def _first_row(self) -> Iterator[None]:
-        """Let a bad first row leave no trace: the features it would have fixed are forgotten."""
-        before = self._gate.n_features, self._gate.features
-        try:
-            yield
-        except StreamPCAError:
-            if not self._started:
-                self._gate.n_features, self._gate.features = before
-            raise
-
-    def _pay(self, count: int) -> None:
-        """Have the whole stream booked before its first row, unless that row will be refused."""
-        left = self._processor.rows_left
-        if self._ledger is not None and (left is None or count <= left):
-            self._ledger.debit(self.guarantee)
-            self._ledger = None
-
-    def _start(self) -> None:
-        if not self._started:
-            assert self._gate.admitted_features is not None
-            self._processor.bind(self._gate.admitted_features, self._randomness, constants=int(self._gate.center))
-            if self._log is not None:
-                self._log.start(self._processor, self._playing, self.row_norm, self._settle)
-            self._started = True
+            for rewards, releases in self._in_pieces(values):  # memory does not grow with the block
+                steps = Steps(self._processor.t - len(rewards) + 1, journal=self._journal)
+                steps.fill(rewards, releases)
+                yield from steps
 
     def _open(self) -> None:
         """Make room for the rows up to the next release or record."""
-        due = self._processor.rows_until_release
-        if due == 0:
+        room = self._together()
+        if room == 0:
             raise self._past_horizon(1, 0)
         self._pay(1)
         if self._log is not None:
-            due = min(due, self._log.rows_until_record)
-        due = min(due, _WAITING_ROWS if self._journal is None else self._journal.room)
-        if len(self._room) != due:
+            room = min(room, self._log.rows_until_record)
+        room = min(room, _WAITING_ROWS if self._journal is None else self._journal.room)
+        if len(self._room) != room:
             assert self._gate.n_features is not None
-            self._room = np.empty((due, self._gate.n_features))
-        self._pending = Steps(self._processor.t + 1, self._settle, self._journal)
+            self._room = np.empty((room, self._gate.n_features))
+        t = self._processor.t
+        self._pending = Steps(t + 1, self._settle, self._journal, due=t + self._processor.rows_until_release)
+
+    def _together(self) -> int:
+        """How many rows may be absorbed at once: those up to the next release, or some few releases; 0 at the end."""
+        due, left = self._processor.rows_until_release, self._processor.rows_left
+        assert self._processor.n_features is not None
+        few = min(_WAITING_ROWS, _WAITING_NUMBERS // svec_size(self._processor.n_features))
+        return due if due == 0 or due >= few else few if left is None else min(few, left)
 
     def _settle(self) -> None:
         """Absorb the rows that wait. What a stream does never depends on when."""
-        if self._waiting:
-            rows, self._waiting = self._room[: self._waiting], 0
-            admitted, bad = self._gate.block(rows, self._processor.t + 1)
-            self._pending.fill(*self._absorb(admitted, bad))
+        with self._turn:
+            if self._waiting:
+                rows, self._waiting = self._room[: self._waiting], 0
+                admitted, bad = self._gate.block(rows, self._processor.t + 1)
+                self._pending.fill(*self._absorb(admitted, bad))
 
-    def _past_horizon(self, count: int, left: int) -> HorizonReached:
-        return HorizonReached(
-            f"{count} rows given, but the horizon of {self._processor.t + left} rows leaves room for {left}: noise is "
-            "calibrated for no more; use horizon=None for a stream of unknown length"
-        )
-
-    def _push(self, admitted: FloatArray, bad: int) -> Steps:
-        count, steps = admitted.shape[0], Steps(self._processor.t + 1, journal=self._journal)
-        left = self._processor.rows_left
-        if left is not None and count > left:
-            raise self._past_horizon(count, left)
-        steps.fill(*self._absorb(admitted, bad))
-        return steps
+    def _in_pieces(self, values: FloatArray) -> Iterator[tuple[FloatArray, dict[int, Release]]]:
+        """Admit and absorb checked rows so many at a time that a piece stays in the cache in between."""
+        start = 0
+        while start < len(values):
+            take = min(self._together(), max(1, _PIECE_NUMBERS // values.shape[1]))
+            if take == 0:
+                raise self._past_horizon(1, 0)
+            piece = values[start : start + take]
+            yield self._absorb(*self._gate.block(piece, self._processor.t + 1))
+            start += len(piece)
 
     @journaled
     def _absorb(self, admitted: FloatArray, bad: int) -> tuple[FloatArray, dict[int, Release]]:
@@ -362,15 +338,13 @@ class Stream(TakesBlocks):
         releases: dict[int, Release] = {}
         start = 0
         while start < count:
-            take = min(count - start, self._processor.rows_until_release)
-            if self._log is not None:
-                take = min(take, self._log.rows_until_record)
+            take = count - start if self._log is None else min(count - start, self._log.rows_until_record)
             rows = admitted[start : start + take]
-            scores = None if self._log is None else self._score(rows)
-            release = self._processor.absorb(rows)
-            if release is not None:
-                releases[release.t] = self._publish(release)
-            if self._log is not None and scores is not None:
+            before = None if self._log is None else self._basis()
+            made = [self._publish(release) for release in self._processor.absorb_many(rows)]
+            releases |= {release.t: release for release in made}
+            if self._log is not None and before is not None:
+                scores = score_in_turn(rows, before, made, self._processor.t)
                 self._log.observe(rows, scores)
                 rewards[start : start + take] = scores * self.row_norm**2
             start += take
@@ -392,8 +366,8 @@ class Stream(TakesBlocks):
             self._private_log.observe(release)
         return release
 
-    def _score(self, rows: FloatArray) -> FloatArray:
-        """Rewards of rows on the subspace in play."""
+    def _basis(self) -> FloatArray:
+        """The basis on which the next row is scored."""
         if self._scoring is None:
             self._scoring = scoring_basis(self._playing().basis if self._release is None else self._release.span)
-        return score(rows, self._scoring)
+        return self._scoring

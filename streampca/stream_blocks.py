@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from contextlib import AbstractContextManager
 from copy import deepcopy
-from typing import Any
 
 from streampca.blocks import BlockGram, Leaves, gate_mark
 from streampca.errors import BadParameter
 from streampca.journal import Journal, journaled
 from streampca.linalg.types import FloatArray
-from streampca.processors.rewards import scoring_basis
 from streampca.release import Release
-from streampca.stream_view import StreamView
+from streampca.stream_start import StreamStart
 
 
 class BlockStep:
@@ -45,10 +42,8 @@ class BlockStep:
         return f"BlockStep(t={self.t}, count={self.count})"
 
 
-class TakesBlocks(StreamView):
+class TakesBlocks(StreamStart):
     """The side of a `streampca.Stream` that takes blocks."""
-
-    _scoring: FloatArray | None
 
     def leaves(self) -> Leaves:
         """What other processes need to cut rows into blocks for this stream. Public settings only.
@@ -128,9 +123,7 @@ class TakesBlocks(StreamView):
         """Play, score, absorb, release and log."""
         reward = float("nan")
         if self._log is not None:
-            if self._scoring is None:
-                self._scoring = scoring_basis(self._playing().basis if self._release is None else self._release.span)
-            reward = block.rewards(self._scoring)
+            reward = block.rewards(self._basis())
         release = self._processor.absorb_gram(block.count, block.high, block.low)
         self._gate.bad_rows += block.bad
         if release is not None:
@@ -142,17 +135,9 @@ class TakesBlocks(StreamView):
         return BlockStep(self._processor.t, block.count, reward * self.row_norm**2, release, self._journal)
 
     @abstractmethod
-    def _first_row(self) -> AbstractContextManager[Any]:
-        """Let a bad first row leave no trace."""
-
-    @abstractmethod
-    def _pay(self, count: int) -> None:
-        """Have the whole stream booked before its first row."""
-
-    @abstractmethod
-    def _start(self) -> None:
-        """Bind the processor."""
-
-    @abstractmethod
     def _publish(self, release: Release) -> Release:
         """Make a release ready to leave."""
+
+    @abstractmethod
+    def _basis(self) -> FloatArray:
+        """The basis on which the next row is scored."""

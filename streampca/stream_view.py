@@ -71,7 +71,8 @@ class StreamView(ABC):
         return self._playing()
 
     def _hold(self) -> None:
-        """Hand nothing out before the rows that it depends on are durable."""
+        """Absorb the rows that wait; hand nothing out before those it depends on are durable."""
+        self._settle()
         if self._journal is not None and self._release is not None:
             self._journal.wait_for(self._release.t)
 

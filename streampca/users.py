@@ -142,7 +142,7 @@ class UserStream(Stream):
         rows, late = list(rows), set(over)
         if self._gate.n_features is None:  # the first row fixes the features, and is never over
             with self._first_row():
-                self._gate.row(rows[0], 1)
+                self._gate.values(rows[0], 1)
         return [self._zero_row() if i in late else row for i, row in enumerate(rows)]
 
     def _zero_row(self) -> FloatArray:

@@ -149,7 +149,7 @@ def _unclipped_mechanism() -> Iterator[None]:
 @bug("the same noise at every step", "PrivateFPL", "PrivateFPL-tree", "PrivateFPL-haar", "PrivateFPL-exact")
 def _reused() -> Iterator[None]:
     seek = NoiseStream._seek
-    with swapped(NoiseStream, "_seek", lambda self, index: seek(self, 0)):
+    with swapped(NoiseStream, "_seek", lambda self, index, place=0: seek(self, 0, place)):
         yield
 
 

@@ -7,6 +7,7 @@ time. Import it through `streampca.linalg.fast` only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from streampca.linalg.types import FloatArray, IntArray
 F = TypeVar("F", bound=Callable[..., Any])
 # Read-only arrays are welcome as inputs.
 _IN, _IN2 = (types.Array(float64, n, "C", readonly=True) for n in (1, 2))
-_SIDE = 16  # of the tiles in which a triangle is mirrored
+_SIDE = 32  # of the tiles in which a triangle is mirrored
 
 
 def _compile(signature: Any, *, any_order: bool = False) -> Callable[[F], F]:
@@ -54,6 +55,56 @@ def ziggurat(words: IntArray, scale: FloatArray, inside: IntArray, values: Float
     return count
 
 
+@_compile("int64(uint64[::1], int64[::1], uint64[::1], float64[::1], float64[::1], int64[::1], float64, float64[::1])")
+def settle(
+    words: IntArray,
+    outside: IntArray,
+    more: IntArray,
+    density: FloatArray,
+    scale: FloatArray,
+    inside: IntArray,
+    tail: float,
+    values: FloatArray,
+) -> int:
+    """Finish the draws that left their rectangle, as `randomness._settled` does one; return how many of ``more`` went.
+
+    -1 if there were too few; ``values`` are to be made again then.
+    """
+    mask = scale.size - 1
+    layers = scale.size // 2 - 1
+    bits, low = np.uint64(13), np.uint64(11)
+    used = 0
+    for at in outside:
+        field = np.int64(words[at] & np.uint64(mask))
+        value = values[at]
+        while True:
+            layer = field & layers
+            if used + 2 > more.size:
+                return -1
+            unit = (np.float64(more[used] >> low) + 0.5) * 2.0**-53
+            used += 1
+            if layer == 0:
+                beyond = -math.log(unit) / tail
+                unit = (np.float64(more[used] >> low) + 0.5) * 2.0**-53
+                used += 1
+                if -2.0 * math.log(unit) > beyond * beyond:
+                    value = math.copysign(tail + beyond, value)
+                    break
+                continue
+            bar = density[layer] + unit * (density[layer + 1] - density[layer])
+            if bar < math.exp(-0.5 * value * value):
+                break
+            word = more[used]
+            used += 1
+            field = np.int64(word & np.uint64(mask))
+            integer = np.int64(word >> bits)
+            value = np.float64(integer) * scale[field]
+            if integer < inside[field]:
+                break
+        values[at] = value
+    return used
+
+
 @_compile(void(_IN, float64, float64[::1]))
 def add_scaled(step: FloatArray, scale: float, total: FloatArray) -> None:
     """``total += step * scale``, both roundings kept apart."""
@@ -61,17 +112,30 @@ def add_scaled(step: FloatArray, scale: float, total: FloatArray) -> None:
         total[i] += step[i] * scale
 
 
-@_compile(void(_IN, _IN, _IN, _IN, float64, float64[::1]))
+@_compile(void(_IN, _IN, _IN, _IN, float64, float64, float64[::1]))
 def plus(
-    part: FloatArray, whole: FloatArray, noise: FloatArray, weights: FloatArray, magic: float, out: FloatArray
+    part: FloatArray,
+    whole: FloatArray,
+    noise: FloatArray,
+    weights: FloatArray,
+    magic: float,
+    step: float,
+    out: FloatArray,
 ) -> None:
-    """Whole units, a part and noise rounded to the lattice, rounded once: `GramAccumulator.plus`."""
+    """Whole units, a part and noise rounded to the lattice, rounded once: `GramAccumulator.plus`.
+
+    With a ``step``, a power of two, then rounded to its multiples: `lattice.coarsen`.
+    """
     for i in range(part.size):
         entry = noise[i] * weights[i]
         floor = np.floor(entry)
         entry = (entry - floor) + magic
         entry -= magic
         out[i] = (part[i] + entry) + (floor + whole[i])
+    if step > 0.0:
+        steps = 1.0 / step
+        for i in range(part.size):
+            out[i] = np.rint(out[i] * steps) * step + 0.0
 
 
 @_compile(void(_IN, float64[:, ::1]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.linalg import lapack
-from scipy.linalg.blas import dspmv
+from scipy.linalg.blas import dgemm, dspmv
 
 from streampca.linalg.fast import compiled
 from streampca.linalg.svec import pack_entries, unpack_entries
@@ -70,20 +70,21 @@ def power_step(packed: FloatArray, span: FloatArray, shift: float) -> FloatArray
     span : (d, k) array in column-major order.
     shift : added to the diagonal.
     """
-    product = _times(packed if packed.ndim == 1 else pack_entries(packed), span)
-    product += shift * span
+    if packed.ndim == 2:
+        packed = pack_entries(packed)
+    product = _times_plus(packed, span, shift)
     factors, tau, _, _ = lapack.dgeqrf(product, overwrite_a=1)
     basis: FloatArray = lapack.dorgqr(factors, tau, overwrite_a=1)[0]
     return basis
 
 
-def _times(packed: FloatArray, span: FloatArray) -> FloatArray:
-    """A packed symmetric matrix times a few columns, in column-major order."""
+def _times_plus(packed: FloatArray, span: FloatArray, shift: float) -> FloatArray:
+    """A packed symmetric matrix times a few columns, plus ``shift`` times those, in column-major order."""
     d, k = span.shape
     if d >= _PACKED_FROM * k:  # reading the triangle k times costs less than filling the square
-        columns = np.empty((k, d))
+        columns = (shift * span).T
         for column, into in zip(span.T, columns, strict=True):
-            dspmv(d, 1.0, packed, column, y=into, lower=1, overwrite_y=1)
+            dspmv(d, 1.0, packed, column, beta=1.0, y=into, lower=1, overwrite_y=1)
         return columns.T
     kernels = compiled()
     if kernels is None:
@@ -91,7 +92,8 @@ def _times(packed: FloatArray, span: FloatArray) -> FloatArray:
     else:
         square = np.empty((d, d))
         kernels.unpack(packed, square)
-    return np.asfortranarray(square @ span)
+    product: FloatArray = dgemm(1.0, square.T, span, beta=shift, c=span)
+    return product
 
 
 def fix_signs(basis: FloatArray) -> FloatArray:

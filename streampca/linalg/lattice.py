@@ -26,8 +26,6 @@ EXACT_ROWS = 2**13 - 2
 _UNIT = 2.0 ** (-2 * BITS)
 # Features up to which a computed norm is surely off by less than 2**-41.
 _SURE = 1024
-# Squared norm beyond which truncation surely leaves a row outside the ball.
-_NEAR = 1.01
 _PIECE = 2**15  # numbers in pieces that fit the cache
 # Adding and subtracting this rounds numbers of [0, 1] to multiples of 2**-40.
 _TO_LATTICE = 1.5 * 2.0 ** (52 - 2 * BITS)
@@ -55,7 +53,7 @@ def onto_ball(rows: FloatArray) -> FloatArray:
         long = np.empty(rows.shape[0], dtype=np.int64)
         count = kernels.snap(rows, out, long)
         if count:
-            out[long[:count]] = _snapped(rows[long[:count]], np.empty((count, rows.shape[1])))
+            out[long[:count]] = _shortened(rows[long[:count]])
         return out
     step = max(1, _PIECE // max(1, rows.shape[1]))
     for start in range(0, rows.shape[0], step):
@@ -64,42 +62,33 @@ def onto_ball(rows: FloatArray) -> FloatArray:
 
 
 def _snapped(rows: FloatArray, out: FloatArray) -> FloatArray:
-    # Infinite for rows beyond 1e154, without a warning.
-    if rows.shape[0] == 1:
-        square = np.vdot(rows, rows)
-        if not square <= 1.0:
-            rows = _shortened(rows, np.array([square]))
-    else:
-        squares = np.einsum("ij,ij->i", rows, rows)
-        if not squares.max(initial=0.0) <= 1.0:
-            rows = _shortened(rows, squares)
+    with np.errstate(over="ignore"):  # rows beyond 1e302 become infinite, and are shortened
+        _truncate(rows, out)
+        squares = np.vecdot(out, out)  # exact up to 2**13, and beyond it more than 1 all the same
+    if not squares.max(initial=0.0) <= 1.0:
+        long = squares > 1.0
+        out[long] = _shortened(rows[long])
+    return out
+
+
+def _truncate(rows: FloatArray, out: FloatArray) -> None:
     np.multiply(rows, 2.0**BITS, out=out)
     np.trunc(out, out=out)
     out *= STEP
     out += 0.0  # -0.0 becomes 0.0, so equal rows have equal bits
+
+
+def _shortened(rows: FloatArray) -> FloatArray:
+    """Scale a copy of some rows to norm 1, up to rounding, and truncate it."""
+    # An exact power of two brings each near 1 first, so that no square overflows.
+    rows *= np.exp2(-np.frexp(np.abs(rows).max(axis=1))[1].astype(np.float64))[:, None]
+    rows /= np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+    _truncate(rows, rows)
     # Squared norms are multiples of 2**-40 now, and truncation only shrinks: what rounding left
     # above 1 is gone, unless a row is so long that its norm was off by that much.
     if rows.shape[1] > _SURE:
-        _trim(out)
-    return out
-
-
-def _shortened(rows: FloatArray, squares: FloatArray) -> FloatArray:
-    """Scale the long rows to norm 1, up to rounding: those outside the ball after truncation, too."""
-    long = squares > 1.0
-    near = np.flatnonzero(long & (squares <= _NEAR))
-    if near.size:  # sums of squares on the lattice are exact: the same verdict in whatever order
-        cut = np.trunc(rows[near] * 2.0**BITS) * STEP
-        long[near] = np.einsum("ij,ij->i", cut, cut) > 1.0
-    out = rows.copy()
-    chosen = rows[long]
-    if not chosen.size:
-        return out
-    # An exact power of two brings each near 1 first, so that no square overflows.
-    chosen *= np.exp2(-np.frexp(np.abs(chosen).max(axis=1))[1].astype(np.float64))[:, None]
-    chosen /= np.sqrt(np.einsum("ij,ij->i", chosen, chosen))[:, None]
-    out[long] = chosen
-    return out
+        _trim(rows)
+    return rows
 
 
 def _trim(rows: FloatArray) -> None:
@@ -124,7 +113,8 @@ def is_admitted(rows: FloatArray) -> bool:
 
 def grid_bits(scale: float) -> int:
     """The whole number b for which 2**b is the finest grid on which noise of this sd should be released."""
-    return max(math.ceil(math.log2(scale)) - BITS, -2 * BITS)
+    mantissa, exponent = math.frexp(scale)
+    return max(exponent - (mantissa == 0.5) - BITS, -2 * BITS)
 
 
 def coarsen(values: FloatArray, scale: float) -> FloatArray:
@@ -209,9 +199,7 @@ class GramAccumulator:
         if noise is None:
             return self._total() + self._whole
         if self._compiled is not None and noise.flags.c_contiguous:
-            out = np.empty_like(self._part)
-            self._compiled.plus(self._total(), self._whole, noise, self._weights, _TO_LATTICE, out)
-            return out
+            return self._plus_compiled(noise, 0.0)
         entries = noise * self._weights
         whole = np.floor(entries)
         entries -= whole
@@ -221,6 +209,18 @@ class GramAccumulator:
         whole += self._whole  # exact: whole numbers
         entries += whole  # the one rounding
         return entries
+
+    def noisy(self, noise: FloatArray, scale: float) -> FloatArray:
+        """`plus` of noise of this sd, made coarse as `coarsen` does: what may be released."""
+        if self._compiled is not None and noise.flags.c_contiguous:
+            return self._plus_compiled(noise, 2.0 ** grid_bits(scale))
+        return coarsen(self.plus(noise), scale)
+
+    def _plus_compiled(self, noise: FloatArray, step: float) -> FloatArray:
+        assert self._compiled is not None
+        out = np.empty_like(self._part)
+        self._compiled.plus(self._total(), self._whole, noise, self._weights, _TO_LATTICE, step, out)
+        return out
 
     def state(self) -> dict[str, IntArray]:
         """Arrays from which `restore` rebuilds the accumulator."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from streampca.errors import BadParameter
 from streampca.linalg.eigen import fix_signs
-from streampca.linalg.lattice import GramAccumulator, coarsen
+from streampca.linalg.lattice import GramAccumulator
 from streampca.linalg.svec import pack_entries, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Draws, Mechanism
@@ -54,7 +54,7 @@ class CovarianceMechanism(Mechanism):
     def _noisy(self, gram: GramAccumulator, draws: Draws) -> FloatArray:
         """Packed entries of the noisy Gram matrix."""
         d = gram.n_features
-        return coarsen(gram.plus(self.noise(d, draws)), self.noise_scale(d))
+        return gram.noisy(self.noise(d, draws), self.noise_scale(d))
 
     def _projects(self, n_rows: int, n_features: int) -> bool:
         # A public rule. On rows with spectra from flat to steep, projecting cut the Frobenius error by a

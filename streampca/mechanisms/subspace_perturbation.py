@@ -149,7 +149,7 @@ class SubspacePerturbation(Mechanism):
                 t=t,
                 n_components=k,
                 guarantee=guarantee,
-                packed_gram=coarsen(gram.plus(sigma * goe), sigma),
+                packed_gram=gram.noisy(sigma * goe, sigma),
                 noise_std=sigma,
                 details={**details, "released": "gram"},
             )

@@ -7,6 +7,7 @@ remembered at the ends of chunks.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -48,7 +49,7 @@ class Spread:
     def std(self, n: int) -> float:
         """Sd of the noise of sum n."""
         index, place = divmod(n - 1, _CHUNK)
-        return float(np.sqrt(self._variances(index)[place]))
+        return math.sqrt(self._variances(index)[place])
 
     def stds(self, n: int) -> FloatArray:
         """Sd of the noise of sums 1..n."""

@@ -54,12 +54,14 @@ def _ziggurat() -> tuple[list[float], list[float]]:
     return edges, [math.exp(-0.5 * x * x) for x in edges]
 
 
-_EDGES, _DENSITY = _ziggurat()
+_EDGES, _HEIGHTS = _ziggurat()
 # By field, sign included: what multiplies the integer, and the integers inside the layer's rectangle.
 _SCALE = np.array([sign * x * _TO_UNIT for sign in (1.0, -1.0) for x in _EDGES[:-1]])
 _INSIDE = np.array([int(b / a * 2**_UNIT_BITS) for a, b in pairwise(_EDGES)] * 2)
+_DENSITY = np.array(_HEIGHTS)
 _FIELD = 2**_FIELD_BITS - 1
-_FEW = struct.Struct("<16Q")
+_FEW_WORDS = 16
+_FEW = struct.Struct(f"<{_FEW_WORDS}Q")
 _FEW_ZEROS = bytes(_FEW.size)
 _EIGHT = bytes(8)
 _SWAP = sys.byteorder == "big"
@@ -113,6 +115,7 @@ class NoiseStream:
         self._latest = np.empty(0, dtype=np.uint64)  # a view of it
         self._outside = np.empty(0, dtype=np.int64)
         self._compiled = compiled()
+        self._index = self._place = 0  # of the draw under way, and of its next word
 
     def words(self, index: int, count: int) -> npt.NDArray[np.uint64]:
         """``count`` independent uniform 64-bit words."""
@@ -142,10 +145,14 @@ class NoiseStream:
         """A uniform permutation of ``range(count)`` (ties have probability below count**2 / 2**65)."""
         return np.argsort(self.words(index, count), kind="stable").astype(np.int64)
 
-    def _seek(self, index: int) -> None:
+    def _seek(self, index: int, place: int = 0) -> None:
+        """Go to a draw, and to the word of this number in it."""
         if not 0 <= index < 2**63:
             raise BadParameter(f"index={index!r} of a draw must be in [0, 2**63)")
-        self._cipher.reset_nonce(index.to_bytes(8, "big") + bytes(8))
+        self._cipher.reset_nonce(index.to_bytes(8, "big") + (place // 2).to_bytes(8, "big"))
+        if place % 2:  # two words a block
+            self._cipher.update(_EIGHT)
+        self._index, self._place = index, place
 
     def _next(self, count: int) -> npt.NDArray[np.uint64]:
         """The next words, in a buffer that the next draw overwrites."""
@@ -155,6 +162,7 @@ class NoiseStream:
             self._room = bytearray(size + 16)  # the cipher asks for a block more than it writes
             self._latest = np.frombuffer(self._room, dtype=np.uint64, count=count)
         self._cipher.update_into(self._zeros[:size], self._room)
+        self._place += count
         words = self._latest[:count]
         if _SWAP:
             words.byteswap(inplace=True)
@@ -166,7 +174,7 @@ class NoiseStream:
             if self._outside.size < words.size:
                 self._outside = np.empty(words.size, dtype=np.int64)
             outside = self._outside[: self._compiled.ziggurat(words, _SCALE, _INSIDE, values, self._outside)]
-            if not outside.size:
+            if not outside.size or self._settled_together(words, outside, values):
                 return
             fields = (words[outside] & np.uint64(_FIELD)).view(np.int64)
         else:
@@ -181,6 +189,22 @@ class NoiseStream:
         for i, its_field, value in zip(outside.tolist(), fields.tolist(), values[outside].tolist(), strict=True):
             values[i] = _settled(its_field, value, more)
 
+    def _settled_together(
+        self, words: npt.NDArray[np.uint64], outside: npt.NDArray[np.int64], values: FloatArray
+    ) -> bool:
+        """Finish draws by the compiled kernel; False, with nothing changed, if it takes more words than usual."""
+        assert self._compiled is not None
+        count = _FEW_WORDS * (1 + outside.size // 4)
+        drawn = bytearray(self._cipher.update(bytes(8 * count)))
+        more = np.frombuffer(drawn, dtype="<u8").astype(np.uint64, copy=False)
+        used = self._compiled.settle(words, outside, more, _DENSITY, _SCALE, _INSIDE, _R, values)
+        if used < 0:
+            self._compiled.ziggurat(words, _SCALE, _INSIDE, values, self._outside)
+            self._seek(self._index, self._place)
+        elif values.size == _PIECE:  # the next piece begins where `_one_by_one` would have left off
+            self._seek(self._index, self._place - -used // _FEW_WORDS * _FEW_WORDS)
+        return bool(used >= 0)
+
     def word(self) -> int:
         """The next word after those of the latest draw, as an integer."""
         return int.from_bytes(self._cipher.update(_EIGHT), "little")
@@ -188,6 +212,7 @@ class NoiseStream:
     def _one_by_one(self) -> Iterator[int]:
         """The next words, drawn a few at a time."""
         while True:
+            self._place += _FEW_WORDS
             yield from _FEW.unpack(self._cipher.update(_FEW_ZEROS))
 
 
@@ -197,7 +222,7 @@ def _settled(field: int, value: float, more: Iterator[int]) -> float:
         layer = field & (_LAYERS - 1)
         if layer == 0:
             return math.copysign(_tail(more), value)
-        bar = _DENSITY[layer] + _unit(next(more)) * (_DENSITY[layer + 1] - _DENSITY[layer])
+        bar = _HEIGHTS[layer] + _unit(next(more)) * (_HEIGHTS[layer + 1] - _HEIGHTS[layer])
         if bar < math.exp(-0.5 * value * value):
             return value
         word = next(more)

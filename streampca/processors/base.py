@@ -148,6 +148,26 @@ class Processor(ABC):
         self.t += rows.shape[0]
         return self._absorb(rows)
 
+    def absorb_many(self, rows: FloatArray) -> list[Release]:
+        """Absorb admitted rows past any number of releases; return those that were due, in order.
+
+        For the stream, which has just admitted them: rows from elsewhere go through `absorb`, which checks.
+
+        Parameters
+        ----------
+        rows : (n, n_features) array as for `absorb`, with 1 <= n <= `rows_left`.
+        """
+        count, start = rows.shape[0], 0
+        releases = []
+        while start < count:
+            take = min(count - start, self.rows_until_release)
+            self.t += take
+            release = self._absorb(rows[start : start + take])
+            if release is not None:
+                releases.append(release)
+            start += take
+        return releases
+
     def absorb_gram(self, count: int, high: IntArray, low: IntArray) -> Release | None:
         """Absorb admitted rows by their exact packed Gram matrix; return a release if one is due.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca.errors import BadParameter
 from streampca.linalg.eigen import power_step
-from streampca.linalg.lattice import GramAccumulator, coarsen
+from streampca.linalg.lattice import GramAccumulator
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.prefix_sums.base import PrefixSum, RunningNoise
@@ -250,7 +250,7 @@ class PrivateFPL(Leader):
             noise = noise[:-1]
         if self._doubling is not None:
             details |= {"epoch": self._doubling.epoch, "epoch_start": self._doubling.start_row}
-        packed = exact_sum(self._gram, noise) if self.exact else coarsen(self._gram.plus(noise), std)
+        packed = exact_sum(self._gram, noise) if self.exact else self._gram.noisy(noise, std)
         tracking = self.solver == "tracking"
         if tracking:
             d = self._gram.n_features

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,15 +22,36 @@ _SUM_GRID = 2.0**30
 
 def scoring_basis(basis: FloatArray) -> FloatArray:
     """Round a basis to multiples of 2**-30: products with lattice rows are then exact, whatever the block size."""
-    return np.rint(basis * _SCORE_GRID) / _SCORE_GRID
+    return np.rint(np.ascontiguousarray(basis) * _SCORE_GRID) / _SCORE_GRID
 
 
 def score(rows: FloatArray, scoring: FloatArray) -> FloatArray:
     """Rewards ||V^T a||**2 of admitted rows, (n,), on a basis from `scoring_basis`. Curator only."""
     products = rows @ scoring
-    products *= products
-    scores: FloatArray = products.sum(axis=1)
+    scores: FloatArray = np.vecdot(products, products)
     return scores
+
+
+def score_in_turn(rows: FloatArray, before: FloatArray, made: list[Release], last: int) -> FloatArray:
+    """Rewards of rows, each on the subspace in play when it came. Curator only.
+
+    Parameters
+    ----------
+    rows : admitted rows up to number ``last`` of the stream, (n, d).
+    before : scoring basis in play before them.
+    made : the releases made from them, in order.
+    """
+    playing = [release for release in made if release.t < last]
+    if not playing:
+        return score(rows, before)
+    if len(playing) == len(rows) - 1:  # a release every row: all products at once
+        each = scoring_basis(np.stack([before.T, *(release.span.T for release in playing)]))
+        products: FloatArray = np.matmul(each, rows[:, :, None])[:, :, 0]
+        scores: FloatArray = np.vecdot(products, products)
+        return scores
+    ends = [0, *(release.t - last + len(rows) for release in playing), len(rows)]
+    bases = [before, *(scoring_basis(release.span) for release in playing)]
+    return np.concatenate([score(rows[a:b], basis) for (a, b), basis in zip(pairwise(ends), bases, strict=True)])
 
 
 def joint_sensitivity(gram_sensitivity: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streampca.linalg.lattice import GramAccumulator, coarsen
+from streampca.linalg.lattice import GramAccumulator
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.privacy.randomness import NoiseStream
@@ -38,8 +38,8 @@ class OnceEngine(WindowEngine):
 
     def look(self, t: int) -> WindowView:
         """The private Gram matrix of the window, at its end."""
-        packed = self._gram.plus(self._sigma * self._noise.normal(0, svec_size(self._gram.n_features)))
-        return WindowView(coarsen(packed, self._sigma), self._sigma, self._first, {"window": [self._first, t]})
+        noise = self._sigma * self._noise.normal(0, svec_size(self._gram.n_features))
+        return WindowView(self._gram.noisy(noise, self._sigma), self._sigma, self._first, {"window": [self._first, t]})
 
     @property
     def nbytes(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streampca.linalg.lattice import STEP, GramAccumulator, coarsen
+from streampca.linalg.lattice import STEP, GramAccumulator
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.prefix_sums.window import LaggedTwin
@@ -52,7 +52,7 @@ class RingEngine(WindowEngine):
         noise = self._noise.advance()
         std = self._mechanism.std(self._noise.n)
         first = max(1, t - self._leaves * self._leaf + 1)
-        return WindowView(coarsen(self._window.plus(noise), std), std, first, {"window": [first, t]})
+        return WindowView(self._window.noisy(noise, std), std, first, {"window": [first, t]})
 
     @property
     def nbytes(self) -> int:

@@ -40,6 +40,29 @@ def test_normals(count):
     same(lambda: Randomness.from_seed(5).stream("x").normal(3, count))
 
 
+@pytest.mark.parametrize("count", [210, 5050, 8193, 20_001])
+def test_normals_that_left_their_rectangle(count):
+    fast.use(True)
+    compiled = Randomness.from_seed(5).stream("x")
+    kernels, short = compiled._compiled, []
+
+    class TooFewWords:
+        ziggurat = staticmethod(kernels.ziggurat)
+
+        @staticmethod
+        def settle(words, outside, more, *rest):
+            short.append(kernels.settle(words, outside, more[: outside.size], *rest))
+            return short[-1]
+
+    plain = Randomness.from_seed(5).stream("x")
+    plain._compiled = None
+    for few in (False, True):
+        compiled._compiled = TooFewWords if few else kernels
+        for index in range(60):
+            np.testing.assert_array_equal(compiled.normal(index, count), plain.normal(index, count))
+    assert min(short) < 0  # the words did not suffice, and the draws were finished one by one
+
+
 @pytest.mark.parametrize("mechanism", [GeometricBLT(40, 0.7), AnytimeBLT(0.7)], ids=["horizon", "endless"])
 def test_running_noise(mechanism):
     def make():
