@@ -256,5 +256,10 @@ class PlainView:
 def view(live: bool | None, title: str, guarantee: Guarantee, n_components: int, total: int | None) -> View:
     """The view that fits standard error, or the one asked for."""
     console = Console(stderr=True)
-    wanted = console.is_terminal if live is None else live and console.is_terminal
-    return (LiveView if wanted else PlainView)(console, title, guarantee, n_components, total)
+    return (LiveView if is_live(live, console) else PlainView)(console, title, guarantee, n_components, total)
+
+
+def is_live(live: bool | None, console: Console | None = None) -> bool:
+    """Whether the view is the live one."""
+    terminal = (console or Console(stderr=True)).is_terminal
+    return terminal if live is None else live and terminal

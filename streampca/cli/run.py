@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streampca.cli.algorithms import make_processor
 from streampca.cli.bounds import Ranges, read_bounds
-from streampca.cli.live import facts, view
+from streampca.cli.live import facts, is_live, view
 from streampca.cli.outputs import PrivateRegretFile, RegretFile, ReleaseFile
 from streampca.cli.session import Durable, Ending, Session
 from streampca.errors import BadParameter
 from streampca.linalg.types import FloatArray
 from streampca.private_regret import PrivateRegret
+from streampca.processors.base import check_count
 from streampca.regret import RegretLog
 from streampca.rows import RowSource
 from streampca.stream import Stream
 
 if TYPE_CHECKING:  # its server is an optional part
     from streampca.cli.page import Page
+
+_NEVER = 2**62  # rows
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,16 @@ def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None, pa
 
         ReleaseFile(outputs.releases, force=outputs.force)  # refuses before the store begins a run
         store = open_store(options.store, options.passphrase_file)
+    # A record costs an eigenproblem: where nobody follows the curve, only those are made that are looked at.
+    followed = outputs.regret is not None or page is not None or store is not None or is_live(live)
+    check_count("every", outputs.regret_every)
+    regret_every = outputs.regret_every if followed else _NEVER
     stream = Stream(
         processor,
         row_norm=options.row_norm,
         on_bad_row=options.on_bad_row,
         center=options.center,
-        regret=None if options.center else RegretLog(every=outputs.regret_every, window=window),
+        regret=None if options.center else RegretLog(every=regret_every, window=window),
         private_regret=PrivateRegret(every=outputs.regret_every)
         if getattr(processor, "publish_regret", False)
         else None,

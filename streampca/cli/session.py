@@ -26,8 +26,10 @@ from streampca.rows import RowSource
 from streampca.step import Step, Steps
 from streampca.stream import Stream
 
-#: Rows pushed at a time: short enough for a smooth view and a prompt Ctrl-C. Changes no bit of any release.
-PIECE = 1024
+#: Rows pushed at a time: more of them while that takes no time to speak of, so that the view is smooth and Ctrl-C
+#: prompt. Changes no bit of any release.
+PIECE, LARGEST_PIECE = 1024, 8192
+_QUICK, _SLOW = 0.005, 0.02  # seconds
 
 
 class Interrupts:
@@ -142,8 +144,8 @@ class Session:
                 self._take_records(last=True)
                 self._take_private_records(last=True)
                 self._flush()
-                self._view.end(self._progress())
-        return Ending(self._progress(), interrupts.asked, problem)
+                self._view.end(self._progress(self._record))
+        return Ending(self._progress(self._record), interrupts.asked, problem)
 
     def _loop(self, interrupts: Interrupts) -> None:
         blocks = self._pieces()
@@ -157,16 +159,24 @@ class Session:
             self._take_private_records()
             if self._view.due:
                 self._flush()
-                self._view.show(self._progress())
+                self._view.show(self._progress(self._latest()))
 
     def _pieces(self) -> Iterator[FloatArray]:
-        left = self._limit
+        left, size = self._limit, PIECE
         for block in self._source.blocks():
             if left is not None:
                 block = block[:left]
                 left -= len(block)
-            for start in range(0, len(block), PIECE):
-                yield block[start : start + PIECE]
+            start = 0
+            while start < len(block):
+                given = time.perf_counter()
+                yield block[start : start + size]
+                start += size
+                spent = time.perf_counter() - given
+                if spent < _QUICK:
+                    size = min(2 * size, LARGEST_PIECE)
+                elif spent > _SLOW:
+                    size = max(size // 2, PIECE)
             if left == 0:
                 return
 
@@ -240,8 +250,16 @@ class Session:
             if file is not None:
                 file.flush()
 
-    def _progress(self) -> Progress:
+    def _latest(self) -> RegretRecord | None:
+        """The record of this moment, kept or not."""
+        if not self._stream.keeps_regret or not self._stream.t:
+            return None
+        if self._record is not None and self._record.t == self._stream.t:
+            return self._record
+        return self._stream.regret.now()
+
+    def _progress(self, record: RegretRecord | None) -> Progress:
         return Progress(
-            self._stream.t, time.perf_counter() - self._started, self._made, self._stream.bad_rows, self._record,
+            self._stream.t, time.perf_counter() - self._started, self._made, self._stream.bad_rows, record,
             self._private_record,
         )  # fmt: skip
