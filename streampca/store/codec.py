@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +21,8 @@ _HEAD = struct.Struct("<4sI")
 _TYPES = {"f8": "<f8", "i8": "<i8", "u8": "<u8", "i4": "<i4", "b1": "|b1"}
 _ARRAY = "\x00array"
 
+Part = bytes | memoryview
+
 
 def encode(value: Any) -> bytes:
     """Bytes of nested dictionaries and lists of scalars, strings and arrays.
@@ -29,9 +32,29 @@ def encode(value: Any) -> bytes:
     BadParameter
         If something else is in it.
     """
-    arrays: list[bytes] = []
+    return b"".join(parts_of(value))
+
+
+def parts_of(value: Any) -> list[Part]:
+    """What `encode` joins. Arrays are not copied: nothing may change them before the parts are written."""
+    arrays: list[Part] = []
     head = json.dumps(_plain(value, arrays), separators=(",", ":")).encode()
-    return b"".join((_HEAD.pack(_MAGIC, len(head)), head, *arrays))
+    return [_HEAD.pack(_MAGIC, len(head)), head, *arrays]
+
+
+def in_pieces(parts: Iterable[Part], size: int) -> Iterator[bytes]:
+    """The same bytes in pieces of one size; the last may be shorter. Never more than a piece is copied at once."""
+    piece: list[memoryview] = []
+    room = size
+    for part in parts:
+        rest = memoryview(part)
+        while len(rest) >= room:
+            yield b"".join((*piece, rest[:room]))
+            piece, rest, room = [], rest[room:], size
+        piece.append(rest)
+        room -= len(rest)
+    if room < size:
+        yield b"".join(piece)
 
 
 def decode(data: bytes) -> Any:
@@ -55,7 +78,7 @@ def decode(data: bytes) -> Any:
     return value
 
 
-def _plain(value: Any, arrays: list[bytes]) -> Any:
+def _plain(value: Any, arrays: list[Part]) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.generic):
@@ -65,7 +88,8 @@ def _plain(value: Any, arrays: list[bytes]) -> Any:
         if name not in _TYPES:
             raise BadParameter(f"an array of type {value.dtype} cannot be stored")
         order: Literal["C", "F"] = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
-        arrays.append(value.astype(_TYPES[name], copy=False).tobytes(order=order))
+        whole = value.astype(_TYPES[name], copy=False)
+        arrays.append(np.ascontiguousarray(whole.T if order == "F" else whole).reshape(-1).view(np.uint8).data)
         return {_ARRAY: [name, list(value.shape), order]}
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):

@@ -6,26 +6,42 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from hashlib import blake2b
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import RLock
 from typing import Any, NamedTuple
 
 from streampca.errors import BadParameter, StoreCorrupt
+from streampca.store.checksums import checksum, matches
 from streampca.store.files import told_plainly
+from streampca.store.records import Fields, fields_of
 
 APPLICATION = 0x53504341
-SCHEMA = 1
-#: How a store of an older schema becomes one of the next: ``{from: statements}``.
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
+SCHEMA = 2
 
 _PAGE = 16384
+_SNAPSHOT = """
+CREATE TABLE snapshot (
+  t INTEGER NOT NULL, piece INTEGER NOT NULL, pieces INTEGER NOT NULL, sealed BLOB NOT NULL, PRIMARY KEY (t, piece)
+)"""
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL, sum BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE rows (first INTEGER PRIMARY KEY, count INTEGER NOT NULL, sealed BLOB NOT NULL);
-CREATE TABLE snapshot (t INTEGER PRIMARY KEY, sealed BLOB NOT NULL);
 CREATE TABLE points (t INTEGER PRIMARY KEY, digest TEXT NOT NULL);
 CREATE TABLE releases (t INTEGER PRIMARY KEY, record BLOB NOT NULL, sum BLOB NOT NULL);
 """
+
+
+def _snapshots_in_pieces(db: sqlite3.Connection) -> None:
+    """Schema 1 had snapshots of one piece, and one record a release, which is read as before."""
+    db.execute("ALTER TABLE snapshot RENAME TO snapshot_1")
+    db.execute(_SNAPSHOT)
+    db.execute("INSERT INTO snapshot SELECT t, 1, 1, sealed FROM snapshot_1")
+    db.execute("DROP TABLE snapshot_1")
+
+
+#: How a store of an older schema becomes one of the next: ``{from: statements}``.
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _snapshots_in_pieces}
 
 
 class Progress(NamedTuple):
@@ -63,7 +79,8 @@ class Database:
 
     def __init__(self, path: str, *, write: bool) -> None:
         self.path = path
-        self.fresh = False
+        self.version = SCHEMA
+        self._pen = RLock()
         with told_plainly(path):
             if path != ":memory:" and write:
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # curator only, whatever the umask
@@ -93,6 +110,7 @@ class Database:
         if not write:
             if version < SCHEMA and not tables:
                 raise StoreCorrupt(f"{self.path} holds no run")
+            self.version = version
             return
         if not tables:
             self.db.execute(f"PRAGMA page_size = {_PAGE}")
@@ -102,7 +120,7 @@ class Database:
         self.db.execute("PRAGMA trusted_schema = OFF")
         if not tables:
             self.db.execute("BEGIN IMMEDIATE")
-            for statement in _TABLES.strip().split(";\n"):
+            for statement in (*_TABLES.strip().split(";\n"), _SNAPSHOT):
                 self.db.execute(statement)
             self.db.execute(f"PRAGMA application_id = {APPLICATION}")
             self.db.execute(f"PRAGMA user_version = {SCHEMA}")
@@ -113,14 +131,27 @@ class Database:
     def _migrate(self, version: int) -> None:
         if version not in MIGRATIONS:
             raise StoreCorrupt(f"{self.path} is of schema {version}, which no version ever wrote")
-        self.db.execute("BEGIN IMMEDIATE")
-        try:
+        with self.transaction():
             MIGRATIONS[version](self.db)
             self.db.execute(f"PRAGMA user_version = {version + 1}")
-            self.db.execute("COMMIT")
-        except BaseException:
-            self.db.execute("ROLLBACK")
-            raise
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All that is written within, or nothing of it. Facts read in other threads wait until it has ended."""
+        with self._pen:
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.db
+                self.db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self.db.execute("ROLLBACK")
+                raise
+
+    def fold_log(self) -> None:
+        """Bring the write-ahead log into the file, as far as readers let it. What is committed is safe without, too."""
+        with self._pen, suppress(sqlite3.Error):
+            self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     # -- small facts ----------------------------------------------------------------
 
@@ -131,11 +162,11 @@ class Database:
 
     def get(self, name: str) -> Any:
         """A small fact, or None."""
-        with told_plainly(self.path):
+        with told_plainly(self.path), self._pen:
             found = self.db.execute("SELECT value, sum FROM meta WHERE name = ?", (name,)).fetchone()
         if found is None:
             return None
-        if not isinstance(found[0], bytes) or checksum(name, found[0]) != found[1]:
+        if not isinstance(found[0], bytes) or not matches(name, found[0], found[1]):
             raise StoreCorrupt(
                 f"{self.path}: {name!r} fails its checksum: the file is damaged; restore the newest copy"
             )
@@ -160,10 +191,18 @@ class Database:
             raise BadParameter(f"{self.path} holds no run yet; begin one with Stream(..., store=store)")
         return dict(found)
 
-    # -- releases -------------------------------------------------------------------
+    # -- snapshots and releases -----------------------------------------------------
 
-    def releases(self, after: int = 0) -> Iterator[bytes]:
-        """Records of the releases, in order, each checked.
+    def snapshot(self, t: int) -> list[tuple[int, int, bytes]]:
+        """The snapshot of row t as (piece, pieces, sealed), in order; nothing if there is none."""
+        query = "SELECT piece, pieces, sealed FROM snapshot WHERE t = ? ORDER BY piece"
+        if self.version == 1:
+            query = "SELECT 1, 1, sealed FROM snapshot WHERE t = ?"
+        with told_plainly(self.path):
+            return self.db.execute(query, (t,)).fetchall()
+
+    def releases(self, after: int = 0) -> Iterator[Fields]:
+        """The releases after row ``after``, in order, each checked; `records.release_of` reads them.
 
         Raises
         ------
@@ -175,25 +214,27 @@ class Database:
             found = self.db.execute(
                 "SELECT t, record, sum FROM releases WHERE t > ? AND t <= ? ORDER BY t", (after, promised.rows)
             )
-            for t, record, total in found:
-                if not isinstance(record, bytes) or checksum(str(t), record) != total:
-                    raise StoreCorrupt(
-                        f"{self.path}: the release at row {t} fails its checksum; restore the newest copy"
-                    )
-                seen += 1
-                yield record
+            for last, record, total in found:
+                for fields in self._checked(last, record, total):
+                    if fields["t"] > after:
+                        seen += 1
+                        yield fields
         if not after and seen != promised.releases:
             raise StoreCorrupt(f"{self.path}: {seen} of {promised.releases} releases found; restore the newest copy")
 
-    def release(self, t: int) -> bytes | None:
-        """The record of the release at row t, or None."""
+    def release(self, t: int) -> Fields | None:
+        """The release at row t, or None."""
         with told_plainly(self.path):
-            found = self.db.execute("SELECT record, sum FROM releases WHERE t = ?", (t,)).fetchone()
-        if found is None:
-            return None
-        if not isinstance(found[0], bytes) or checksum(str(t), found[0]) != found[1]:
-            raise StoreCorrupt(f"{self.path}: the release at row {t} fails its checksum; restore the newest copy")
-        return bytes(found[0])
+            found = self.db.execute(
+                "SELECT t, record, sum FROM releases WHERE t >= ? ORDER BY t LIMIT 1", (t,)
+            ).fetchone()
+        return None if found is None else next((one for one in self._checked(*found) if one["t"] == t), None)
+
+    def _checked(self, last: int, record: Any, total: bytes) -> list[Fields]:
+        """The releases of one record, which is kept under the last of them."""
+        if not isinstance(record, bytes) or not matches(str(last), record, total):
+            raise StoreCorrupt(f"{self.path}: the release at row {last} fails its checksum; restore the newest copy")
+        return fields_of(record)
 
     def close(self) -> None:
         """Close the file."""
@@ -208,8 +249,3 @@ def _reader(path: Path) -> sqlite3.Connection:
     if not os.access(path.absolute().parent, os.W_OK) and not (log.exists() and log.stat().st_size):
         uri += "&immutable=1"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
-
-
-def checksum(name: str, data: bytes) -> bytes:
-    """Of a record under its name."""
-    return blake2b(data, digest_size=16, person=b"streampca record", salt=name.encode()[:16]).digest()

@@ -21,8 +21,8 @@ from streampca.store.records import release_of
 def stored_releases(database: Database) -> Iterator[Release]:
     """The releases of a run, in order. Publishable."""
     features = features_of(database)
-    for record in database.releases():
-        yield release_of(record, features)
+    for fields in database.releases():
+        yield release_of(fields, features)
 
 
 def features_of(database: Database) -> tuple[str, ...] | None:

@@ -1,71 +1,143 @@
-"""Releases as records: every bit of them, in a fraction of the time and space of JSON."""
+"""Releases as records: every bit of them, in a fraction of the time and space of JSON.
+
+The releases of a commit go into few records, for they have much in common.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from streampca.errors import StoreCorrupt
+from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.release import Release
 from streampca.store.codec import decode, encode
 
+#: One stored release: plain values and arrays.
+Fields = Mapping[str, Any]
 
-class Promises:
-    """Guarantees as plain values: many releases share one."""
+_AT_ONCE = 2**19  # bytes of working memory, which fit a cache
+_FARTHEST = 900  # no subnormal numbers on the way
+
+
+class ReleaseRecords:
+    """Makes records of releases, in working memory of its own: fresh memory costs more than what is done in it."""
 
     def __init__(self) -> None:
-        self._latest: tuple[Guarantee, dict[str, Any]] | None = None
+        self._work = np.empty(0)
 
-    def of(self, guarantee: Guarantee) -> dict[str, Any]:
-        """Plain values of a guarantee."""
-        if self._latest is None or self._latest[0] is not guarantee:
-            self._latest = guarantee, guarantee.to_dict()
-        return self._latest[1]
+    def group(self, releases: Sequence[Release], features: tuple[str, ...] | None) -> bytes:
+        """Releases as bytes. ``features``, the stream's own, are left out."""
+        groups = []
+        for _, alike in groupby(releases, key=_kind):
+            group = list(alike)
+            first = group[0]
+            named = first.features == features
+            groups.append({
+                "guarantee": first.guarantee.to_dict(),
+                "n_components": first.n_components,
+                "row_norm": first.row_norm,
+                "named": named,
+                "own_features": None if named or first.features is None else list(first.features),
+                "grams": self._grams([release._packed for release in group if release._packed is not None]),
+                "each": [_own(release) for release in group],
+            })  # fmt: skip
+        return encode(groups)
+
+    def _grams(self, grams: list[FloatArray]) -> FloatArray | dict[str, Any] | None:
+        """One a line. On a grid of a power of two: whole numbers of 32 bits, if every bit comes back from them."""
+        if not grams:
+            return None
+        cells = np.empty((len(grams), grams[0].size), dtype=np.int32)
+        bits = np.empty(len(grams), dtype=np.int64)
+        step = max(1, _AT_ONCE // (16 * max(1, grams[0].size)))
+        for start in range(0, len(grams), step):
+            some = grams[start : start + step]
+            if not self._round(some, cells[start : start + step], bits[start : start + step]):
+                return np.stack(grams)
+        return {"cells": cells, "bits": bits}
+
+    def _round(self, grams: list[FloatArray], cells: npt.NDArray[np.int32], bits: npt.NDArray[np.int64]) -> bool:
+        if self._work.size < 2 * cells.size:
+            self._work = np.empty(2 * cells.size)
+        values, back = self._work[: 2 * cells.size].reshape(2, *cells.shape)
+        np.stack(grams, out=values)
+        top = np.maximum(values.max(axis=1, initial=0.0), -values.min(axis=1, initial=0.0))
+        np.subtract(np.frexp(top)[1], 31, out=bits)
+        if not np.isfinite(top).all() or np.abs(bits).max() > _FARTHEST:
+            return False
+        np.multiply(values, np.ldexp(1.0, -bits)[:, None], out=back)
+        np.copyto(cells, back, casting="unsafe")
+        np.multiply(cells, np.ldexp(1.0, bits)[:, None], out=back)
+        return np.array_equal(back.view(np.int64), values.view(np.int64))
 
 
-def release_record(release: Release, features: tuple[str, ...] | None, promises: Promises) -> bytes:
-    """A release as bytes. ``features``, the stream's own, are left out."""
-    same = release.features == features
-    return encode(
-        {
-            "t": release.t,
-            "n_components": release.n_components,
-            "guarantee": promises.of(release.guarantee),
-            "row_norm": release.row_norm,
-            "own_features": None if same or release.features is None else list(release.features),
-            "named": same,
-            "details": release.details,
-            "gram": release._packed,
-            "basis": release._basis,
-            "span": release._span,
-            "values": release._values,
-            "noise_std": release._noise_std,
-        }
-    )
+def _kind(release: Release) -> tuple[Any, ...]:
+    size = None if release._packed is None else release._packed.size
+    return id(release.guarantee), release.n_components, release.row_norm, release.features, size
 
 
-def release_of(record: bytes, features: tuple[str, ...] | None) -> Release:
-    """Inverse of `release_record`, bit for bit."""
-    fields = decode(record)
+def _own(release: Release) -> dict[str, Any]:
+    own = {
+        "t": release.t,
+        "basis": release._basis,
+        "span": release._span,
+        "values": release._values,
+        "noise_std": release._noise_std,
+        "details": release.details or None,
+    }
+    return {name: value for name, value in own.items() if value is not None}
+
+
+def fields_of(record: bytes) -> list[Fields]:
+    """The releases of a record, in order."""
+    groups = decode(record)
+    try:
+        if isinstance(groups, dict):  # schema 1: one release a record
+            return [groups]
+        return [fields for group in groups for fields in _fields(group)]
+    except (KeyError, TypeError, ValueError) as problem:
+        raise _unreadable(problem) from problem
+
+
+def _fields(group: dict[str, Any]) -> Iterator[Fields]:
+    each, grams = group["each"], group["grams"]
+    if grams is None:
+        grams = [None] * len(each)
+    elif isinstance(grams, dict):
+        grams = grams["cells"] * np.ldexp(1.0, grams["bits"])[:, None]
+    for own, gram in zip(each, grams, strict=True):
+        yield {**group, **own, "gram": gram}
+
+
+def release_of(fields: Fields, features: tuple[str, ...] | None) -> Release:
+    """The release, bit for bit."""
     try:
         return Release(
             t=fields["t"],
             n_components=fields["n_components"],
             guarantee=Guarantee.from_dict(fields["guarantee"]),
-            packed_gram=_array(fields["gram"]),
-            basis=_array(fields["basis"]),
-            span=_array(fields["span"]),
-            eigenvalues=_array(fields["values"]),
-            noise_std=fields["noise_std"],
+            packed_gram=_array(fields.get("gram")),
+            basis=_array(fields.get("basis")),
+            span=_array(fields.get("span")),
+            eigenvalues=_array(fields.get("values")),
+            noise_std=fields.get("noise_std"),
             row_norm=fields["row_norm"],
             features=features if fields["named"] else fields["own_features"],
-            details=fields["details"],
+            details=fields.get("details"),
         )
-    except (KeyError, TypeError, ValueError) as problem:
-        raise StoreCorrupt(f"a release in the store cannot be read ({problem}); restore the newest copy") from problem
+    except (KeyError, TypeError, ValueError, OverflowError) as problem:
+        raise _unreadable(problem) from problem
 
 
-def _array(value: Any) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+def _array(value: Any) -> FloatArray | None:
     return None if value is None else np.asarray(value, dtype=np.float64)
+
+
+def _unreadable(problem: Exception) -> StoreCorrupt:
+    return StoreCorrupt(f"a release in the store cannot be read ({problem}); restore the newest copy")

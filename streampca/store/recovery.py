@@ -17,6 +17,7 @@ from streampca.store.checkpoint import restore, stream_of
 from streampca.store.codec import decode
 from streampca.store.database import Database
 from streampca.store.files import told_plainly
+from streampca.store.fold import label
 from streampca.store.keys import RunKey, Seal
 from streampca.store.records import release_of
 from streampca.store.witness import Witness
@@ -89,11 +90,7 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     if not progress.rows:
         return stream
     if progress.snapshot:
-        with told_plainly(database.path):
-            found = database.db.execute("SELECT sealed FROM snapshot WHERE t = ?", (progress.snapshot,)).fetchone()
-        if found is None:
-            raise StoreCorrupt(f"{database.path}: the snapshot of row {progress.snapshot} is missing; restore a copy")
-        state = decode(seal.open("snapshot", progress.snapshot, found[0]))
+        state = decode(_snapshot(database, seal, progress.snapshot))
         latest = None if state["release"] is None else _stored(database, state["release"], stream)
         restore(stream, state, latest)
     else:
@@ -105,30 +102,46 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     return stream
 
 
+def _snapshot(database: Database, seal: Seal, t: int) -> bytes:
+    found = database.snapshot(t)
+    if not found or [(piece, pieces) for piece, pieces, _ in found] != [(i + 1, len(found)) for i in range(len(found))]:
+        raise StoreCorrupt(f"{database.path}: the snapshot of row {t} is missing; restore the newest copy")
+    return b"".join(seal.open(label(piece, pieces), t, sealed) for piece, pieces, sealed in found)
+
+
 def _replay(database: Database, seal: Seal, stream: Stream, t: int) -> int:
-    with told_plainly(database.path):
-        kept = database.db.execute("SELECT first, count, sealed FROM rows ORDER BY first").fetchall()
-    for first, count, sealed in kept:
-        record = decode(seal.open("rows", first, sealed))
-        rows = record.get("rows")
-        if first != t + 1 or (rows is not None and rows.shape[0] != count):
-            raise StoreCorrupt(f"{database.path}: rows {t + 1} to {first - 1} are missing; restore the newest copy")
-        if rows is None:
-            step = stream._absorb_block(BlockGram(record["high"], record["low"], count, record["bad"]))
-            releases = [] if step.release is None else [step.release]
-        else:
-            releases = list(stream._absorb(rows * STEP, record["bad"])[1].values())
-        for release in releases:
-            compare(release, _stored(database, release.t, stream), database.path)
-        t += count
+    with told_plainly(database.path):  # rows up to t may be left over from before the snapshot
+        kept = database.db.execute("SELECT first, count, sealed FROM rows WHERE first > ? ORDER BY first", (t,))
+        due = database.releases(t)
+        for first, count, sealed in kept:
+            record = decode(seal.open("rows", first, sealed))
+            rows = record.get("rows")
+            if first != t + 1 or (rows is not None and rows.shape[0] != count):
+                raise StoreCorrupt(f"{database.path}: rows {t + 1} to {first - 1} are missing; restore the newest copy")
+            if rows is None:
+                step = stream._absorb_block(BlockGram(record["high"], record["low"], count, record["bad"]))
+                releases = [] if step.release is None else [step.release]
+            else:
+                releases = list(stream._absorb(rows * STEP, record["bad"])[1].values())
+            for release in releases:
+                # What `Stream.finish` released is not made again.
+                fields = next((one for one in due if one["t"] >= release.t), None)
+                if fields is None or fields["t"] != release.t:
+                    raise _missing(database, release.t)
+                compare(release, release_of(fields, stream.features), database.path)
+            t += count
     return t
 
 
 def _stored(database: Database, t: int, stream: Stream) -> Release:
-    record = database.release(t)
-    if record is None:
-        raise StoreCorrupt(f"{database.path}: the release at row {t} is missing; restore the newest copy")
-    return release_of(record, stream.features)
+    fields = database.release(t)
+    if fields is None:
+        raise _missing(database, t)
+    return release_of(fields, stream.features)
+
+
+def _missing(database: Database, t: int) -> StoreCorrupt:
+    return StoreCorrupt(f"{database.path}: the release at row {t} is missing; restore the newest copy")
 
 
 def compare(made: Release, stored: Release, path: str) -> None:

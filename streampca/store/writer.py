@@ -5,32 +5,26 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import partial
-from hashlib import blake2b
-from itertools import groupby
-from sqlite3 import Error as SQLiteError
 from threading import RLock
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from streampca.blocks import BlockGram
 from streampca.errors import BadParameter, StoreLocked
-from streampca.linalg.lattice import STEP
 from streampca.linalg.types import FloatArray
 from streampca.release import Release
 from streampca.store import config
+from streampca.store.batch import PIECE, Batch
 from streampca.store.checkpoint import config_of, state_of
-from streampca.store.codec import encode
-from streampca.store.database import Database, Progress, checksum
+from streampca.store.checksums import Chain, checksum
+from streampca.store.codec import Part, encode, parts_of
+from streampca.store.database import Database, Progress
 from streampca.store.files import told_plainly
+from streampca.store.fold import sealed_pieces, sweep, write_pieces
 from streampca.store.keys import RunKey, Seal
-from streampca.store.records import Promises, release_record
+from streampca.store.records import ReleaseRecords
 from streampca.store.schedule import Schedule
 from streampca.store.witness import Witness
 from streampca.stream import Stream
@@ -39,25 +33,13 @@ log = logging.getLogger("streampca.store")
 
 #: Points of the chain of rows that are kept, to recognise the one that the witness remembers.
 POINTS = 64
-_CHAIN = b"streampca chain"
 _WAITING_ROWS = 256
 # A batch of so many bytes is committed whatever the schedule says, so that memory stays flat.
 _MOST_BYTES = 2**24
 _LEAST_SNAPSHOT = 2**16
-
-
-@dataclass
-class _Batch:
-    """What one commit will write."""
-
-    pieces: list[npt.NDArray[np.int32] | BlockGram] = field(default_factory=list)  # in the order of rows
-    count: int = 0
-    bad: int = 0
-    bytes: int = 0
-    releases: list[Release] = field(default_factory=list)
-    state: dict[str, Any] | None = None
-    config: str | None = None
-    epoch: dict[str, Any] | None = None
+# The write-ahead log is folded into the file whenever so much was written.
+_LOG_BYTES = 2**20
+_HEAD_BYTES = 2**14
 
 
 class Writer:
@@ -72,13 +54,17 @@ class Writer:
 
     def __init__(self, database: Database, key: RunKey, witness: Witness, stream: Stream, schedule: Schedule) -> None:
         self._database, self._witness, self._stream, self._schedule = database, witness, stream, schedule
-        self._run, self._seal, self._chain = key.run, Seal(key), key.derive(_CHAIN)
+        self._run, self._seal, self._chain = key.run, Seal(key), Chain(key)
         self._progress = database.progress
         self._durable = self._handed = self._progress.rows
         self._described = False
         self._points = deque(t for (t,) in database.db.execute("SELECT t FROM points ORDER BY t"))
         self._logged, self._snapshot_bytes = 0, 0
-        self._batch = _Batch()
+        # What the writing thread does between commits: a step of `fold`, or folding the log in.
+        self._fold = sweep(database, self._progress.snapshot)
+        self._in_log, self._logs_turn, self._tending = 0, True, False
+        self._records = ReleaseRecords()
+        self._batch = Batch()
         self._held = False
         self._running: Future[None] | None = None
         self._failed: Exception | None = None
@@ -104,14 +90,10 @@ class Writer:
 
     def took(self, rows: FloatArray, bad: int, releases: dict[int, Release]) -> None:
         """Note what was absorbed, and commit if it is time."""
-        batch, count = self._batch, rows.shape[0]
-        if count:
-            batch.pieces.append((rows * (1.0 / STEP)).astype(np.int32))
-        batch.count += count
-        batch.bad += bad
-        batch.releases += releases.values()
-        batch.bytes += 4 * rows.size + sum(_size(release) for release in releases.values())
-        self._handed += count
+        self._batch.add_rows(rows, bad, list(releases.values()))
+        self._handed += rows.shape[0]
+        if not rows.shape[0] and not self._held:  # the end of the stream, whose release is handed out at once
+            self.flush()
         self._commit_if_due()
 
     def _commit_if_due(self) -> None:
@@ -121,18 +103,14 @@ class Writer:
         if self._schedule.rows is not None:
             if batch.count >= self._schedule.rows:
                 self.flush()
-        elif self.check() or batch.bytes > _MOST_BYTES:
-            if self._running is not None and not self._running.done() and batch.bytes <= _MOST_BYTES:
+        elif self.check() or batch.size > _MOST_BYTES:
+            if self._running is not None and not self._running.done() and batch.size <= _MOST_BYTES:
                 return  # the batch grows until the disk is ready for it
             self._submit()
 
     def took_block(self, block: BlockGram, release: Release | None) -> None:
         """Note a block that was absorbed, and commit if it is time: it is durable as a whole."""
-        batch = self._batch
-        batch.pieces.append(block)
-        batch.count += block.count
-        batch.releases += [] if release is None else [release]
-        batch.bytes += 2 * block.high.nbytes + (0 if release is None else _size(release))
+        self._batch.add_block(block, release)
         self._handed += block.count
         self._commit_if_due()
 
@@ -191,9 +169,14 @@ class Writer:
         """Commit all that was taken, and wait for it."""
         with self.turn:
             self._wait()
-            if self._batch.count or self._batch.epoch or snapshot or not self._described:
+            if snapshot:
+                self._finish_fold()
+            batch = self._batch
+            if batch.count or batch.releases or batch.epoch or snapshot or not self._described:
                 self._submit(snapshot=snapshot)
                 self._wait()
+            if snapshot:
+                self._finish_fold()
 
     def detach(self) -> None:
         """Take no more rows: the run has passed to another stream."""
@@ -210,15 +193,23 @@ class Writer:
         if self._failed is not None:
             raise self._failed
 
+    def _finish_fold(self) -> None:
+        """Wait for the last step of the fold; commits that come meanwhile have their turns."""
+        while self._fold is not None and self._failed is None:
+            self._pool.submit(self._tend_on).result()
+        self._wait()
+
     def _submit(self, *, snapshot: bool = False) -> None:
         """Hand the batch to the writing thread."""
         self._wait()
-        batch, self._batch = self._batch, _Batch()
+        batch, self._batch = self._batch, Batch()
         now = self._last = time.monotonic()
         # A snapshot is due as soon as it is no larger than the rows that it saves from being kept.
-        kept = self._logged + sum(_kept(piece) for piece in batch.pieces)
+        kept = self._logged + batch.kept
         old = kept and now - self._last_snapshot >= self._schedule.snapshot_seconds
-        if (snapshot and self._handed) or old or kept >= max(self._snapshot_bytes, _LEAST_SNAPSHOT):
+        due = old or kept >= max(self._snapshot_bytes, _LEAST_SNAPSHOT)
+        free = self._fold is None or batch.kept >= self._snapshot_bytes > 0
+        if self._handed and (snapshot or (due and free)):
             batch.state = state_of(self._stream)
             self._last_snapshot = now
         if not self._described:  # features and bounds are settled by the first row
@@ -226,15 +217,16 @@ class Writer:
             self._described = self._handed > 0
         self._running = self._pool.submit(self._write, batch)
 
-    def _write(self, batch: _Batch) -> None:
+    # -- what the writing thread does -------------------------------------------------
+
+    def _write(self, batch: Batch) -> None:
         began = time.monotonic()
         try:
             with told_plainly(self._database.path):
                 self._commit(batch)
                 self._witness.remember(self._run, self._progress.rows, self._progress.digest)
         except Exception as problem:
-            self._failed = problem
-            log.error("commit failed: run=%s rows=%d problem=%s", self._run, self._durable, type(problem).__name__)
+            self._fail("commit", problem)
             raise
         self._durable = self._progress.rows
         log.debug(
@@ -242,42 +234,41 @@ class Writer:
             self._run, self._durable, batch.count, self._progress.releases, batch.state is not None,
             time.monotonic() - began,
         )  # fmt: skip
+        self._tend_on()
 
-    def _commit(self, batch: _Batch) -> None:
-        """One transaction: rows or a snapshot, releases, and the new progress."""
-        before, db = self._progress, self._database.db
-        t = before.rows + batch.count
-        digest = before.digest
+    def _commit(self, batch: Batch) -> None:
+        """One transaction: rows or a small snapshot, releases, and the new progress. Large snapshots come after it."""
+        before = self._progress
+        t, digest = before.rows + batch.count, before.digest
         if batch.pieces:
-            digest = chained(self._chain, digest, before.rows + 1, [_words(piece) for piece in batch.pieces])
-        folded = before.snapshot if batch.state is None else t
-        progress = Progress(t, before.releases + len(batch.releases), folded, digest)
-        statements: list[Callable[[], Any]] = []
-        if batch.state is not None:
-            state = encode(batch.state)
-            self._snapshot_bytes, self._logged = len(state), 0
-            sealed = self._seal.close("snapshot", t, state)
-            statements += [
-                lambda: db.execute("DELETE FROM snapshot"),
-                lambda: db.execute("DELETE FROM rows"),
-                lambda: db.execute("INSERT INTO snapshot VALUES (?, ?)", (t, sealed)),
-            ]
+            digest = self._chain.after(digest, before.rows + 1, batch.words())
+        parts = [] if batch.state is None else parts_of(batch.state)
+        size = sum(map(len, parts))
+        # In this commit go snapshots that are small, or no larger than the rows that need not be written
+        # then, or in place of one of the same row, which `Stream.finish` may have changed.
+        at_once = size > 0 and (size <= max(PIECE, batch.kept) or t == before.snapshot)
+        progress = Progress(t, before.releases + len(batch.releases), t if at_once else before.snapshot, digest)
+        if at_once:
+            rows = []
+            folded = sealed_pieces(self._seal, t, parts)
         else:
-            self._logged += sum(_kept(piece) for piece in batch.pieces)
-            for first, count, piece in _records(batch, before.rows + 1):
-                kept = first, count, self._seal.close("rows", first, encode(piece))
-                statements.append(partial(db.execute, "INSERT INTO rows VALUES (?, ?, ?)", kept))
-        features, promises = self._stream.features, Promises()
-        records = [(release.t, release_record(release, features, promises)) for release in batch.releases]
-        if batch.pieces:
-            self._points.append(t)
-            statements.append(lambda: db.execute("INSERT INTO points VALUES (?, ?)", (t, digest)))
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            for statement in statements:
-                statement()
-            for at, record in records:
-                db.execute("INSERT INTO releases VALUES (?, ?, ?)", (at, record, checksum(str(at), record)))
+            rows = [
+                (first, count, self._seal.close("rows", first, encode(piece)))
+                for first, count, piece in batch.records(before.rows + 1)
+            ]
+        written = size if at_once else batch.kept
+        with self._database.transaction() as db:
+            if at_once:
+                db.execute("DELETE FROM snapshot")
+                db.execute("DELETE FROM rows")
+                db.executemany("INSERT INTO snapshot VALUES (?, ?, ?, ?)", folded)
+            db.executemany("INSERT INTO rows VALUES (?, ?, ?)", rows)
+            for last, record in batch.release_records(self._records, self._stream.features):
+                db.execute("INSERT INTO releases VALUES (?, ?, ?)", (last, record, checksum(str(last), record)))
+                written += len(record)
+            if batch.pieces:
+                self._points.append(t)
+                db.execute("INSERT INTO points VALUES (?, ?)", (t, digest))
             while len(self._points) > POINTS:
                 db.execute("DELETE FROM points WHERE t = ?", (self._points.popleft(),))
             if batch.config is not None:
@@ -285,46 +276,52 @@ class Writer:
             if batch.epoch is not None:
                 self._database.put("epoch", {**batch.epoch, "rows": t})
             self._database.put("progress", progress)
-            db.execute("COMMIT")
-        except BaseException:
-            with suppress(SQLiteError):
-                db.execute("ROLLBACK")
-            raise
         self._progress = progress
-
-
-def _words(piece: npt.NDArray[np.int32] | BlockGram) -> npt.NDArray[Any]:
-    """What a piece is made of, in one array."""
-    return np.stack([piece.high, piece.low]) if isinstance(piece, BlockGram) else piece
-
-
-def _kept(piece: npt.NDArray[np.int32] | BlockGram) -> int:
-    """Bytes that a piece takes in the log."""
-    return 2 * piece.high.nbytes if isinstance(piece, BlockGram) else piece.nbytes
-
-
-def _records(batch: _Batch, first: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """The pieces of a batch as records, each with its first row and its number of rows: runs of rows as one."""
-    bad = batch.bad
-    for is_block, pieces in groupby(batch.pieces, lambda piece: isinstance(piece, BlockGram)):
-        if is_block:
-            for block in pieces:
-                assert isinstance(block, BlockGram)
-                yield first, block.count, {"high": block.high, "low": block.low, "bad": block.bad}
-                first += block.count
+        self._in_log += written + _HEAD_BYTES
+        if at_once or (parts and self._fold is None):
+            self._snapshot_bytes, self._logged = size, 0
+            self._fold = None if at_once else self._folding(t, parts)
         else:
-            rows = np.concatenate(list(pieces))
-            yield first, len(rows), {"rows": rows, "bad": bad}
-            first, bad = first + len(rows), 0
+            self._logged += batch.kept
 
+    def _folding(self, t: int, parts: list[Part]) -> Iterator[int]:
+        """Write the snapshot of row t, make it the one that counts, and delete what it supersedes."""
+        yield from write_pieces(self._database, self._seal, t, parts)
+        progress = self._progress._replace(snapshot=t)
+        with self._database.transaction():
+            self._database.put("progress", progress)
+        self._progress = progress
+        yield 0
+        yield from sweep(self._database, t) or ()
 
-def chained(key: bytes, digest: str, first: int, rows: list[npt.NDArray[Any]]) -> str:
-    """The digest of all rows up to the last of these. Keyed: it tells nothing to whoever lacks the key."""
-    total = blake2b(f"{digest}|{first}|{rows[0].shape[1]}|".encode(), key=key, digest_size=16)
-    for piece in rows:
-        total.update(np.ascontiguousarray(piece).data)
-    return total.hexdigest()
+    def _tend_on(self) -> None:
+        """Take one more step between commits, after those that wait already."""
+        if not self._tending and (self._fold is not None or self._in_log >= _LOG_BYTES):
+            self._tending = True
+            with suppress(RuntimeError):  # the pool is closed: the next writer tends to the rest
+                self._pool.submit(self._tend)
 
+    def _tend(self) -> None:
+        self._tending = False
+        if self._failed is not None:
+            return
+        try:
+            with told_plainly(self._database.path):
+                if self._in_log >= _LOG_BYTES and (self._logs_turn or self._fold is None):
+                    self._in_log, self._logs_turn = 0, False
+                    self._database.fold_log()
+                elif self._fold is not None:
+                    self._logs_turn = True
+                    written = next(self._fold, None)
+                    if written is None:
+                        self._fold = None
+                    else:
+                        self._in_log += written
+        except Exception as problem:
+            self._fail("snapshot", problem)
+        else:
+            self._tend_on()
 
-def _size(release: Release) -> int:
-    return sum(array.nbytes for array in (release._packed, release._basis) if array is not None)
+    def _fail(self, what: str, problem: Exception) -> None:
+        self._failed = problem
+        log.error("%s failed: run=%s rows=%d problem=%s", what, self._run, self._durable, type(problem).__name__)

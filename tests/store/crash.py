@@ -6,7 +6,8 @@ A child process resumes the run and feeds it rows; it is killed with SIGKILL
 after a random time (``--how kill``), or meets a file-size limit in the middle
 of a write, as on a full disk (``--how full``). Each child reports every
 release it reads, at once, to a file of its own that stands for the world: no
-two reports may differ, and each must be that of the uninterrupted run.
+two reports may differ, and each must be that of the uninterrupted run. With
+``--piece 256``, snapshots are written in several transactions, as large ones are.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from streampca.privacy.budget import Budget
 from streampca.processors.base import Processor
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.release import Release
+from streampca.store import batch, fold, writer
 from streampca.store.ledger import Ledger
 from streampca.store.store import Store
 from streampca.stream import Stream
@@ -143,9 +145,13 @@ if __name__ == "__main__":
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--commit-every", default="20ms")
     parser.add_argument("--how", choices=("kill", "full"), default="kill")
+    parser.add_argument("--piece", type=int, help="write snapshots in pieces of so many bytes")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     every = int(given.commit_every) if given.commit_every.isdigit() else given.commit_every
+    if given.piece is not None:
+        for module in (batch, fold, writer):
+            module.PIECE = given.piece
     began = time.perf_counter()
     try:
         print(run(given.kills, given.rows, every, given.how, given.seed), f"{time.perf_counter() - began:.1f} s")

@@ -19,8 +19,13 @@ def test_kill_9_at_random_moments(commit_every: str) -> None:
     assert "'interruptions': 10" in crash("--kills", "10", "--rows", "40000", "--commit-every", commit_every)
 
 
+def test_kill_9_while_snapshots_are_written_in_pieces() -> None:
+    assert "'interruptions': 10" in crash("--kills", "10", "--rows", "40000", "--piece", "256")
+
+
 def test_a_disk_that_fills_up_in_the_middle_of_a_write() -> None:
-    assert "'interruptions': 15" in crash("--kills", "15", "--rows", "20000", "--how", "full")
+    done = crash("--kills", "15", "--rows", "20000", "--how", "full", "--piece", "256")
+    assert "'interruptions': 15" in done
 
 
 @pytest.mark.long

@@ -5,6 +5,7 @@ import os
 import shutil
 import sqlite3
 import stat
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from streampca.errors import (
 from streampca.store import database as database_module
 from streampca.store.codec import decode, encode
 from streampca.store.database import SCHEMA, Database
-from streampca.store.reading import backup, status
+from streampca.store.reading import backup, status, stored_releases
 from streampca.store.store import Store
+from streampca.store.verify import Verification
 
 ROWS = np.random.default_rng(3).normal(size=(900, 4)) / 3.0
 
@@ -291,6 +293,62 @@ def test_migration_brings_an_older_schema_forward_or_leaves_it(path: Path, monke
     db.close()
     assert "more" in tables
     assert "half" not in tables
+
+
+def as_schema_1(path: Path) -> None:
+    """Write a store as version 1 did: one record a release, a snapshot in one piece, BLAKE2b for checksums."""
+
+    def total(name: str, data: bytes) -> bytes:
+        return blake2b(data, digest_size=16, person=b"streampca record", salt=name.encode()[:16]).digest()
+
+    database = Database(str(path), write=True)
+    with database.transaction() as db:
+        releases = [
+            (fields["t"], encode({k: v for k, v in fields.items() if k not in ("each", "grams")}))
+            for fields in database.releases()
+        ]
+        ((t, pieces, sealed),) = db.execute("SELECT t, pieces, sealed FROM snapshot").fetchall()
+        assert pieces == 1
+        db.execute("DELETE FROM releases")
+        db.execute("DROP TABLE snapshot")
+        db.execute("CREATE TABLE snapshot (t INTEGER PRIMARY KEY, sealed BLOB NOT NULL)")
+        db.execute("INSERT INTO snapshot VALUES (?, ?)", (t, sealed))
+        for at, record in releases:
+            db.execute("INSERT INTO releases VALUES (?, ?, ?)", (at, record, total(str(at), record)))
+        for name, value in db.execute("SELECT name, value FROM meta").fetchall():
+            db.execute("UPDATE meta SET sum = ? WHERE name = ?", (total(name, value), name))
+        db.execute("PRAGMA user_version = 1")
+    database.close()
+
+
+def test_a_store_of_schema_1_is_read_and_continued(path: Path, tmp_path: Path) -> None:
+    as_schema_1(path)
+    assert status(path)["releases"] == 14
+    check = Verification(path)  # changes nothing
+    check.file()
+    assert check.replay() == 400
+    check.close()
+    backup(path, tmp_path / "copy.db")
+    for one in (path, tmp_path / "copy.db"):
+        with sqlite3.connect(one) as db:
+            assert db.execute("PRAGMA user_version").fetchone() == (1,)
+        db.close()
+    shutil.copy2(f"{path}.key", tmp_path / "copy.db.key")
+    with Store(tmp_path / "copy.db") as store:
+        stream = sp.Stream.resume(store, moved=True)
+        assert [release.to_json() for release in stream.push_many(ROWS[700:]).releases] == WHOLE[14:]
+    with sqlite3.connect(path) as db:
+        (record,) = db.execute("SELECT record FROM releases WHERE t = 50").fetchone()
+        db.execute("UPDATE releases SET record = ? WHERE t = 50", (record + b"x",))
+    with pytest.raises(StoreCorrupt, match="row 50 fails its checksum"):
+        list(stored_releases(Database(str(path), write=False)))
+    with db:
+        db.execute("UPDATE releases SET record = ? WHERE t = 50", (record,))
+    db.close()
+    assert finish(path) == WHOLE
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
+    db.close()
 
 
 def test_a_full_disk_loses_nothing_releases_nothing_and_spends_nothing(path: Path) -> None:
