@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 
@@ -20,11 +20,17 @@ class Contender:
 
 @dataclass(frozen=True)
 class Timed:
-    """CPU seconds of one contender, one number a round."""
+    """CPU seconds of one contender, of all its threads, one number a round; and seconds on the clock."""
 
     name: str
     rows: int
     seconds: tuple[float, ...]
+    elapsed: tuple[float, ...] = ()
+
+    @property
+    def by_the_clock(self) -> Timed:
+        """The same with elapsed seconds in the place of CPU seconds: what a busy machine spoils."""
+        return replace(self, seconds=self.elapsed)
 
     @property
     def per_row(self) -> float:
@@ -44,14 +50,18 @@ class Timed:
 
 def take_turns(contenders: Sequence[Contender], rounds: int) -> list[Timed]:
     """Time all in every round, after one round that counts for nothing: caches and fits are warm then."""
-    seconds: list[list[float]] = [[] for _ in contenders]
+    found: list[list[tuple[float, float]]] = [[] for _ in contenders]
     for turn in range(rounds + 1):
-        for contender, times in zip(contenders, seconds, strict=True):
-            started = time.process_time()
+        for contender, times in zip(contenders, found, strict=True):
+            started, clock = time.process_time(), time.perf_counter()
             contender.work()
             if turn:
-                times.append(max(time.process_time() - started, 1e-9))
-    return [Timed(c.name, c.rows, tuple(t)) for c, t in zip(contenders, seconds, strict=True)]
+                spent = time.process_time() - started, time.perf_counter() - clock
+                times.append((max(spent[0], 1e-9), max(spent[1], 1e-9)))
+    return [
+        Timed(c.name, c.rows, tuple(cpu for cpu, _ in t), tuple(clock for _, clock in t))
+        for c, t in zip(contenders, found, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -111,6 +121,7 @@ class Result:
                 "name": t.name,
                 "rows": t.rows,
                 "seconds": t.seconds,
+                "elapsed": t.elapsed,
                 "us_per_row": t.per_row,
                 "ratio": t.faster_than(base),
             }

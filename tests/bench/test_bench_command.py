@@ -1,11 +1,14 @@
 import json
+import time
 from importlib.util import find_spec
 
 import pytest
 
+from streampca.bench.csv_suite import PEER, RUN, run_csv
 from streampca.bench.scale_suite import exponent
 from streampca.bench.timing import Bar, Contender, Result, Timed, take_turns
 from streampca.cli import main
+from streampca.linalg.fast import compiled
 
 
 def test_small_suites_run_and_describe_the_machine(capsys, tmp_path):
@@ -67,3 +70,25 @@ def test_a_bar_can_be_missed():
 
 def test_exponents_are_slopes():
     assert exponent([1, 2, 4, 8], [3, 12, 48, 192]) == pytest.approx(2.0)
+
+
+def test_clocks_are_kept_beside_cpu_seconds():
+    timed = take_turns([Contender("sleeps", 1, lambda: time.sleep(0.02))], 2)[0]
+    assert len(timed.elapsed) == 2
+    assert min(timed.elapsed) >= 0.02 > max(timed.seconds)
+    assert timed.by_the_clock.per_row >= 20_000.0 > timed.per_row
+
+
+def test_the_csv_suite_counts_by_the_clock_and_runs_with_and_without_kernels():
+    found = []
+
+    def run_file(file):
+        found.append(compiled() is not None)
+        time.sleep(0.02)
+
+    (result,) = run_csv(1, run_file=run_file, small=True)
+    kernels = compiled() is not None
+    assert found == ([True, False] * 2 if kernels else [False] * 2)
+    assert len(result.timed) == (5 if kernels else 3)
+    assert result.bars[0].value == pytest.approx(result[RUN].elapsed[0] / result[PEER].elapsed[0])
+    assert result.to_dict()["contenders"][1]["elapsed"][0] >= 0.02
