@@ -43,7 +43,7 @@ def pieces(path: Path, *, size: int, encoding: str, max_bytes: int | None) -> It
         If the file cannot be opened, is damaged, expands too far, or has a
         line longer than 64 MiB; whole lines read before are yielded first.
     """
-    held: list[bytes] = []
+    held: list[bytes | memoryview] = []
     length = 0
     problem: SourceError | None = None
     blocks = _utf8(path, size=size, encoding=encoding, max_bytes=max_bytes)
@@ -56,7 +56,7 @@ def pieces(path: Path, *, size: int, encoding: str, max_bytes: int | None) -> It
             break
         cut = block.rfind(b"\n") + 1
         if cut:
-            held.append(block[:cut])
+            held.append(memoryview(block)[:cut])  # copied once, by join
             yield b"".join(held)
             held, length = [block[cut:]], len(block) - cut
         else:
