@@ -121,7 +121,10 @@ class RegretLog:
         if self._current is not None:
             self._current.add(rows)
         # Added one by one, so that block sizes cannot change a bit of the sum.
-        self._count(rows.shape[0], float(np.add.accumulate(np.concatenate(([self._reward], rewards)))[-1]))
+        if rewards.size == 1:
+            self._count(1, self._reward + float(rewards[0]))
+        else:
+            self._count(rewards.size, float(np.add.accumulate(np.concatenate(([self._reward], rewards)))[-1]))
 
     def check_block(self, count: int) -> None:
         """Raise `BadParameter` if so many rows would cross the end of a window."""

@@ -11,7 +11,6 @@ import numpy as np
 from streampca.admission import Admission, Bounds, OnBadRow
 from streampca.errors import BadParameter, BadRow
 from streampca.journal import Account, RunStore, journaled
-from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
@@ -25,9 +24,8 @@ from streampca.rows import RowSource
 from streampca.step import Step, Steps
 from streampca.stream_blocks import TakesBlocks
 
-#: Most single rows that wait to be absorbed together, and most numbers in the releases that they make.
+#: Most single rows that wait to be absorbed together.
 _WAITING_ROWS = 256
-_WAITING_NUMBERS = 2**18
 #: Most numbers of a block that are admitted at a time.
 _PIECE_NUMBERS = 2**17
 
@@ -132,7 +130,7 @@ class Stream(TakesBlocks):
         # Whoever reads a release makes them absorbed, in whatever thread.
         self._turn = RLock()
         self._room = np.empty((0, 0))
-        self._waiting = 0
+        self._few = self._waiting = 0
         self._pending = Steps(1)
         self._journal = None
         if store is not None:
@@ -290,25 +288,24 @@ class Stream(TakesBlocks):
 
     def _open(self) -> None:
         """Make room for the rows up to the next release or record."""
-        room = self._together()
-        if room == 0:
+        due, t = self._processor.rows_until_release, self._processor.t
+        if due == 0:
             raise self._past_horizon(1, 0)
         self._pay(1)
+        room = min(self._together(due), _WAITING_ROWS if self._journal is None else self._journal.room)
         if self._log is not None:
             room = min(room, self._log.rows_until_record)
-        room = min(room, _WAITING_ROWS if self._journal is None else self._journal.room)
         if len(self._room) != room:
             assert self._gate.n_features is not None
             self._room = np.empty((room, self._gate.n_features))
-        t = self._processor.t
-        self._pending = Steps(t + 1, self._settle, self._journal, due=t + self._processor.rows_until_release)
+        self._pending = Steps(t + 1, self._settle, self._journal, due=t + due)
 
-    def _together(self) -> int:
-        """How many rows may be absorbed at once: those up to the next release, or some few releases; 0 at the end."""
-        due, left = self._processor.rows_until_release, self._processor.rows_left
-        assert self._processor.n_features is not None
-        few = min(_WAITING_ROWS, _WAITING_NUMBERS // svec_size(self._processor.n_features))
-        return due if due == 0 or due >= few else few if left is None else min(few, left)
+    def _together(self, due: int) -> int:
+        """How many rows may be absorbed at once: the ``due`` ones up to the next release, or some few releases."""
+        if due >= self._few:
+            return due
+        left = self._processor.rows_left
+        return self._few if left is None else min(self._few, left)
 
     def _settle(self) -> None:
         """Absorb the rows that wait. What a stream does never depends on when."""
@@ -322,35 +319,40 @@ class Stream(TakesBlocks):
         """Admit and absorb checked rows so many at a time that a piece stays in the cache in between."""
         start = 0
         while start < len(values):
-            take = min(self._together(), max(1, _PIECE_NUMBERS // values.shape[1]))
-            if take == 0:
+            due = self._processor.rows_until_release
+            if due == 0:
                 raise self._past_horizon(1, 0)
-            piece = values[start : start + take]
+            piece = values[start : start + min(self._together(due), max(1, _PIECE_NUMBERS // values.shape[1]))]
             yield self._absorb(*self._gate.block(piece, self._processor.t + 1))
             start += len(piece)
 
     @journaled
     def _absorb(self, admitted: FloatArray, bad: int) -> tuple[FloatArray, dict[int, Release]]:
         """Play, score, absorb, release and log a block; return its rewards, and its releases by t."""
-        count = admitted.shape[0]
         self._gate.bad_rows += bad
-        rewards = np.full(count, np.nan)
         releases: dict[int, Release] = {}
-        start = 0
-        while start < count:
-            take = count - start if self._log is None else min(count - start, self._log.rows_until_record)
-            rows = admitted[start : start + take]
-            before = None if self._log is None else self._basis()
-            made = [self._publish(release) for release in self._processor.absorb_many(rows)]
-            releases |= {release.t: release for release in made}
-            if self._log is not None and before is not None:
-                scores = score_in_turn(rows, before, made, self._processor.t)
-                self._log.observe(rows, scores)
-                rewards[start : start + take] = scores * self.row_norm**2
-            start += take
+        if self._log is None:
+            self._follow(admitted, releases)
+            rewards = np.full(len(admitted), np.nan)
+        else:
+            parts, start = [], 0
+            while start < len(admitted):
+                rows, before = admitted[start : start + self._log.rows_until_record], self._basis()
+                made = self._follow(rows, releases)
+                parts.append(score_in_turn(rows, before, made, self._processor.t))
+                self._log.observe(rows, parts[-1])
+                start += len(rows)
+            rewards = (parts[0] if len(parts) == 1 else np.concatenate(parts)) * self.row_norm**2
         if self._journal is not None:
             self._journal.took(admitted, bad, releases)
         return rewards, releases
+
+    def _follow(self, rows: FloatArray, releases: dict[int, Release]) -> list[Release]:
+        """Absorb and release; note the releases by t."""
+        made = [self._publish(release) for release in self._processor.absorb_many(rows)]
+        for release in made:
+            releases[release.t] = release
+        return made
 
     def _publish(self, release: Release) -> Release:
         release.for_rows(self._gate.admitted_norm, self.features)

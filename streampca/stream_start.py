@@ -7,8 +7,12 @@ from contextlib import contextmanager
 
 from streampca.errors import HorizonReached, StreamPCAError
 from streampca.journal import Account, Journal
+from streampca.linalg.svec import svec_size
 from streampca.rows import RowSource
 from streampca.stream_view import StreamView
+
+#: Most numbers in the releases that single rows make before they are absorbed.
+_WAITING_NUMBERS = 2**18
 
 
 class StreamStart(StreamView):
@@ -16,6 +20,7 @@ class StreamStart(StreamView):
 
     _ledger: Account | None
     _started: bool
+    _few: int
 
     def adopt(self, source: RowSource) -> None:
         """Take feature names and public bounds over from a source, where the stream has none."""
@@ -52,6 +57,8 @@ class StreamStart(StreamView):
             self._processor.bind(self._gate.admitted_features, self._randomness, constants=int(self._gate.center))
             if self._log is not None:
                 self._log.start(self._processor, self._playing, self.row_norm, self._settle)
+            # So many rows may wait past releases that these hold some 2 MB.
+            self._few = _WAITING_NUMBERS // svec_size(self._gate.admitted_features)
             self._started = True
 
     def _past_horizon(self, count: int, left: int) -> HorizonReached:
