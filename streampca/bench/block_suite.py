@@ -17,8 +17,9 @@ from streampca.stream import Stream
 BLOCK = 1000
 FLOOR = f"bare dsyrk on blocks of {BLOCK}"
 _NOTE = (
-    "beside dsyrk, a row is checked, measured, scaled and put on the lattice (some ten passes over it, or two where "
-    "compiled), checked again, and scored; each release draws its noise"
+    "beside dsyrk, all rows are looked through for what is not finite before the first is taken, then a piece at a "
+    "time is put on the lattice (four passes over it, or one where compiled), measured, and scored; each release "
+    "draws its noise and takes a power step"
 )
 
 

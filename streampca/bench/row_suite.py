@@ -25,8 +25,9 @@ SPARSE = "PrivateFPL, a release every 100 rows"
 # What is asked for: numpy, compiled, and a release every 100 rows.
 BARS = {20: (4.0, 10.0, 20.0), 100: (2.0, 4.0, 10.0)}
 _FLOOR = (
-    "floor: AES words and normals for d(d+1)/2 numbers, eight steps of noise as one product, the noisy sum, one "
-    "power step, and the fixed cost of some fifteen calls"
+    "floor: AES words and normals for d(d+1)/2 numbers, eight steps of noise as one product, the noisy sum and one "
+    "power step a row; rows wait until a release is read and share what else there is to do. Where every basis is "
+    "read nothing is shared, and the top eigenvectors within the subspace are computed too"
 )
 
 
