@@ -1,11 +1,14 @@
-"""Oja's algorithm row by row, beside IncrementalPCA row by row. Neither is private."""
+"""Oja's algorithm row by row, beside others row by row. None is private.
+
+proSVD takes part where it is installed: ``pip install proSVD``.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from importlib.util import find_spec
 
-from streampca.bench.peers import incremental_pca
+from streampca.bench.peers import grouse, incremental_pca, pro_svd
 from streampca.bench.row_suite import COMPONENTS, PEER, unit_rows
 from streampca.bench.timing import Contender, Result, take_turns
 from streampca.linalg.types import FloatArray
@@ -24,7 +27,10 @@ def run_oja(rounds: int, *, small: bool = False) -> list[Result]:
     found += [
         Contender(oja, 10 * count, partial(_learn, many, False)),
         Contender(f"{oja}, each scored", 10 * count, partial(_learn, many, True)),
+        Contender("GROUSE, in lean numpy", 10 * count, partial(grouse, many, COMPONENTS)),
     ]
+    if find_spec("proSVD") is not None:
+        found.append(Contender("proSVD, a row at a time", count, partial(pro_svd, rows, COMPONENTS)))
     result = Result("oja", f"rows x 100 features, k = {COMPONENTS}", take_turns(found, rounds))
     value = result[oja].faster_than(result[PEER]) if peers else None
     note = "" if peers else "scikit-learn is not installed: pip install 'streampca[bench]'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,33 @@ def incremental_pca(rows: FloatArray, k: int, step: int, *, checks: bool) -> Non
             model.partial_fit(piece)
         else:
             model.partial_fit(piece.copy(), check_input=False)  # it centres its argument in place
+
+
+def grouse(rows: FloatArray, k: int) -> FloatArray:
+    """Rank-one rotations towards each row (Balzano, Nowak and Recht 2010), as lean as NumPy lets it be; the basis."""
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(rows.shape[1], k)))[0]
+    for t, row in enumerate(rows):
+        weights = basis.T @ row
+        inside = basis @ weights
+        rest = row - inside
+        in_norm, out_norm = math.sqrt(weights @ weights), math.sqrt(rest @ rest)
+        if in_norm > 1e-12 and out_norm > 1e-12:
+            angle = math.atan(out_norm / in_norm) / (1.0 + 0.005 * t)
+            turn = (math.cos(angle) - 1.0) / in_norm * inside + math.sin(angle) / out_norm * rest
+            basis += np.outer(turn, weights / in_norm)
+    found: FloatArray = np.linalg.qr(basis)[0]
+    return found
+
+
+def pro_svd(rows: FloatArray, k: int) -> FloatArray:
+    """Procrustean SVD (Draelos et al. 2021) by its authors' package, ``pip install proSVD``; the basis."""
+    from proSVD import proSVD
+
+    model = proSVD(k, w_len=1)
+    model.initialize(rows[:k].T)
+    model.run(rows.T, range(k, len(rows)))
+    found: FloatArray = model.Q
+    return found
 
 
 def bare_dsyrk(rows: FloatArray, step: int) -> FloatArray:

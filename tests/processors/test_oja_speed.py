@@ -12,21 +12,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-
-
-def grouse(rows: np.ndarray, k: int) -> np.ndarray:
-    """Rank-one rotations towards each row (Balzano, Nowak and Recht 2010), as lean as NumPy lets it be."""
-    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(rows.shape[1], k)))[0]
-    for t, row in enumerate(rows):
-        weights = basis.T @ row
-        inside = basis @ weights
-        rest = row - inside
-        in_norm, out_norm = math.sqrt(weights @ weights), math.sqrt(rest @ rest)
-        if in_norm > 1e-12 and out_norm > 1e-12:
-            angle = math.atan(out_norm / in_norm) / (1.0 + 0.005 * t)
-            turn = (math.cos(angle) - 1.0) / in_norm * inside + math.sin(angle) / out_norm * rest
-            basis += np.outer(turn, weights / in_norm)
-    return np.linalg.qr(basis)[0]
+from streampca.bench.peers import grouse
 
 
 @pytest.mark.long
