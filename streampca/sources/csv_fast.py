@@ -4,9 +4,8 @@ pandas reads a short row as missing values, drops the end of a long one when
 columns are chosen, and has its own views on NUL and byte order marks. So the
 layout is checked here first, row by row, and pandas only turns cells into
 numbers; anything unusual is left to the exact reader (`csv_rows`), and all of
-it where pandas is not installed. Where numba is (extra ``fast``), decimals
-short enough to be rounded correctly without effort do not even get as far
-(`csv_compiled`).
+it where pandas is not installed. Where numba is (extra ``fast``), decimals of
+up to 19 digits do not even get as far (`csv_compiled`).
 """
 
 from __future__ import annotations
