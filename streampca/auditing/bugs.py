@@ -86,9 +86,15 @@ def swapped(owner: Any, name: str, value: Any) -> Iterator[None]:
 def half_noise() -> Iterator[None]:
     """All noise at half its size. Fits every case that draws normals, Laplace variables or discrete Gaussians."""
     normal, laplace, discrete = NoiseStream.normal, NoiseStream.laplace, DiscreteGaussian.draw
+
+    def halved(self: NoiseStream, index: int, count: int, out: FloatArray | None = None) -> FloatArray:
+        drawn = normal(self, index, count, out)
+        drawn *= 0.5
+        return drawn
+
     with (
         swapped(DiscreteGaussian, "draw", lambda self, *where: discrete(self, *where) // 2),
-        swapped(NoiseStream, "normal", lambda self, index, count: 0.5 * normal(self, index, count)),
+        swapped(NoiseStream, "normal", halved),
         swapped(NoiseStream, "laplace", lambda self, index, count: 0.5 * laplace(self, index, count)),
     ):
         yield

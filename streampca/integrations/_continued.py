@@ -82,9 +82,9 @@ class _ContinuedNoise(NoiseStream):
         """Uniforms of (0, 1)."""
         return self._of(index).uniform(index, count)
 
-    def normal(self, index: int, count: int) -> FloatArray:
+    def normal(self, index: int, count: int, out: FloatArray | None = None) -> FloatArray:
         """Standard normals."""
-        return self._of(index).normal(index, count)
+        return self._of(index).normal(index, count, out)
 
     def laplace(self, index: int, count: int) -> FloatArray:
         """Laplace variables of scale 1."""

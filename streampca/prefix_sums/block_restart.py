@@ -155,8 +155,8 @@ class _Shifted(NoiseStream):
     def __init__(self, noise: NoiseStream, offset: int) -> None:
         self._source, self._offset = noise, offset
 
-    def normal(self, index: int, count: int) -> FloatArray:
-        return self._source.normal(index + self._offset, count)
+    def normal(self, index: int, count: int, out: FloatArray | None = None) -> FloatArray:
+        return self._source.normal(index + self._offset, count, out)
 
 
 @lru_cache(maxsize=32)

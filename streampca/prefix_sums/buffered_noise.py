@@ -66,7 +66,7 @@ class Generator:
 
     def _make(self, first: int) -> None:
         for i in range(self._ahead):
-            self._stack[i] = self._noise.normal(first + i, self._step.size)
+            self._noise.normal(first + i, self._step.size, self._stack[i])
         np.matmul(self._matrix, self._stack, out=self._made)
         self._first = first
 

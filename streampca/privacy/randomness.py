@@ -126,10 +126,10 @@ class NoiseStream:
         """``count`` uniforms on the midpoints of 2**53 cells of (0, 1)."""
         return _open_uniform(self.words(index, count))
 
-    def normal(self, index: int, count: int) -> FloatArray:
-        """``count`` independent standard normals."""
+    def normal(self, index: int, count: int, out: FloatArray | None = None) -> FloatArray:
+        """``count`` independent standard normals, in ``out``, (count,) and contiguous, if it is given."""
         self._seek(index)
-        drawn = np.empty(count)
+        drawn = np.empty(count) if out is None else out
         for start in range(0, count, _PIECE):
             self._normals(drawn[start : start + _PIECE])
         return drawn

@@ -31,8 +31,9 @@ class UnitDraws:
     def __init__(self):
         self.places = {}
 
-    def normal(self, index, count):
-        draw = np.zeros(count)
+    def normal(self, index, count, out=None):
+        draw = np.empty(count) if out is None else out
+        draw[...] = 0.0
         draw[self.places.setdefault(index, len(self.places))] = 1.0
         return draw
 

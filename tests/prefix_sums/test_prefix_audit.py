@@ -64,8 +64,10 @@ class HalfNoise:
 
     def start(self, size, noise):
         class Halved:
-            def normal(self, index, count):
-                return 0.5 * noise.normal(index, count)
+            def normal(self, index, count, out=None):
+                drawn = noise.normal(index, count, out)
+                drawn *= 0.5
+                return drawn
 
         return self.mechanism.start(size, Halved())
 

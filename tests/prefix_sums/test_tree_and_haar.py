@@ -54,9 +54,9 @@ def test_random_access_takes_few_draws(kind):
         def __init__(self):
             self.draws, self.stream = 0, Randomness.from_seed(0).stream("noise")
 
-        def normal(self, index, count):
+        def normal(self, index, count, out=None):
             self.draws += 1
-            return self.stream.normal(index, count)
+            return self.stream.normal(index, count, out)
 
     noise = Counted()
     kind(2**40, mu=1.0).start(2, noise).at(2**40 - 12_345)

@@ -44,8 +44,10 @@ class Silent:
     def stream(self, *label):
         return self
 
-    def normal(self, index, count):
-        return np.zeros(count)
+    def normal(self, index, count, out=None):
+        out = np.empty(count) if out is None else out
+        out[...] = 0.0
+        return out
 
 
 def silent_releases(processor, x):
