@@ -155,7 +155,7 @@ class GramAccumulator:
         """Add the outer products of admitted rows, (n, d)."""
         start, count = 0, rows.shape[0]
         while start < count:
-            take = min(count - start, EXACT_ROWS - self._in_block)
+            take = 1 if count == 1 else min(count - start, EXACT_ROWS - self._in_block)
             if take == 1:
                 # Column-major lower in memory order is row-major upper.
                 self._part = dspr(self.n_features, 1.0, rows[start], self._part, lower=1, overwrite_ap=1)

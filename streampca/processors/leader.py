@@ -44,8 +44,7 @@ class Leader(Processor):
     def rows_until_release(self) -> int:
         """Rows until the next release; 0 at the horizon."""
         due = self.release_every - self.t % self.release_every
-        left = self.rows_left
-        return due if left is None else min(due, left)
+        return due if self.horizon is None else min(due, self.horizon - self.t)
 
     def noise_std(self, t: int) -> float:
         """Sd of a diagonal entry of the noise in the latest released Gram matrix after t rows.

@@ -237,7 +237,8 @@ class PrivateFPL(Leader):
     def _absorb(self, rows: FloatArray) -> Release | None:
         if self._rewards is not None:
             self._rewards.add(rows)
-        return super()._absorb(rows)
+        self._gram.add(rows)
+        return self._leave()
 
     def _leave(self) -> Release | None:
         if self.t % self.release_every and self.t != self.horizon:
