@@ -19,7 +19,8 @@ from streampca.store.records import ReleaseRecords
 Rows = npt.NDArray[np.int32]
 
 #: Large records are cut into pieces of so many bytes.
-PIECE = 2**19
+PIECE = 2**18
+_GROUP = 2**20  # of releases
 
 
 @dataclass
@@ -97,7 +98,7 @@ class Batch:
         for release in self.releases:
             group.append(release)
             size += _size(release)
-            if size >= 2 * PIECE:
+            if size >= _GROUP:
                 yield release.t, make.group(group, features)
                 group, size = [], 0
         if group:

@@ -38,7 +38,7 @@ _WAITING_ROWS = 256
 _MOST_BYTES = 2**24
 _LEAST_SNAPSHOT = 2**16
 # The write-ahead log is folded into the file whenever so much was written.
-_LOG_BYTES = 2**20
+_LOG_BYTES = 2**19
 _HEAD_BYTES = 2**14
 
 

@@ -1,6 +1,7 @@
 """Large snapshots are written in pieces between commits: wherever that stops, the run goes on as it was."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +150,70 @@ def test_commits_take_their_turns_while_a_snapshot_is_written(tmp_path: Path) ->
     assert sp.Stream.resume(again).t == done
     again._let_go()
     assert left(tmp_path / "run.db")[0] == {300}
+
+
+def steps_before_commits(store: Store, blocks: int) -> tuple[int, int]:
+    """Most steps that a commit had to wait for while snapshots are taken again and again, and how many were taken."""
+    steps = worst = at = 0
+    tend, write, submit = Writer._tend, Writer._write, Writer._submit
+
+    def counted(self: Writer) -> None:
+        nonlocal steps
+        tend(self)
+        steps += 1
+
+    def submitted(self: Writer, **options: bool) -> None:
+        nonlocal at
+        self._wait()
+        at = steps
+        submit(self, **options)
+
+    def written(self: Writer, taken: batch.Batch) -> None:
+        nonlocal worst
+        worst = max(worst, steps - at)
+        write(self, taken)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, by in (("_tend", counted), ("_write", written), ("_submit", submitted)):
+            patch.setattr(Writer, name, by)
+        patch.setattr(writer, "_LEAST_SNAPSHOT", 0)
+        stream = sp.Stream(processor(), seed=5, store=store)
+        for start in range(0, 10 * blocks, 10):
+            pen_of(store)._snapshot_bytes = 0
+            stream.push_many(ROWS[start : start + 10])
+            store.flush()
+        store.close()
+    return worst, steps
+
+
+def test_a_commit_waits_for_one_step_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (batch, fold, writer):
+        monkeypatch.setattr(module, "PIECE", 100)
+    worst, steps = steps_before_commits(Store(tmp_path / "run.db"), 90)
+    assert worst <= 1
+    assert steps > 90
+
+    def greedy(self: Writer) -> None:  # what must not be: several steps stand before a commit
+        with suppress(RuntimeError):
+            while self._fold is not None and self._pool._work_queue.qsize() < 5:
+                self._pool.submit(self._tend)
+
+    monkeypatch.setattr(Writer, "_tend_on", greedy)
+    worst, _ = steps_before_commits(Store(tmp_path / "greedy.db"), 30)
+    assert worst > 1
+
+
+def test_steps_are_small(tmp_path: Path) -> None:
+    """Of a snapshot, and of what it supersedes: no step writes more than a piece."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Writer, "_tend_on", lambda self: None)
+        store = Store(tmp_path / "run.db", commit_every="1h", snapshot_every="1h")
+        pen = begin_snapshot(store)
+        assert pen._fold is not None
+        written = list(pen._fold)
+        store._let_go()
+    assert max(written) <= PIECE + 150  # head, nonce and tag
+    assert sum(written) > 3 * PIECE
 
 
 @pytest.mark.usefixtures("by_hand")
