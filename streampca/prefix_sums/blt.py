@@ -20,6 +20,8 @@ from streampca.privacy.randomness import NoiseStream
 #: Constants that minimise the worst ratio of std(t) to (0.846 + ln(t)/pi) over 2**8 <= t <= 2**32.
 ANYTIME = Buffers(2.384895e-11, 24.89204, 8, 0.44429)
 ANYTIME_LIMIT = 2**32
+#: Sds and scales are computed so many at a time, from aligned starts: the same bits whichever was asked for first.
+_CHUNK = 64
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,12 @@ class AnytimeBLT(PrefixSum):
     def std(self, n: int) -> float:
         """Exact sd of the noise in the sum of the first n inputs."""
         self._check(n)
-        return float(self._std_at(np.array([float(n)]))[0])
+        chunk, place = divmod(n - 1, _CHUNK)
+        latest = self.__dict__.get("_latest")
+        if latest is None or latest[0] != chunk:
+            first = 1.0 + chunk * _CHUNK
+            latest = self.__dict__["_latest"] = chunk, self._std_at(first + np.arange(_CHUNK))
+        return float(latest[1][place])
 
     def stds(self, n: int) -> FloatArray:
         """`std` of the sums 1..n, (n,)."""
@@ -182,8 +189,6 @@ class AnytimeBLT(PrefixSum):
 
 
 class _HorizonNoise(BufferedNoise):
-    _CHUNK = 256
-
     def __init__(self, mechanism: GeometricBLT, size: int, noise: NoiseStream) -> None:
         super().__init__(mechanism.buffers.omega_hat, mechanism.buffers.a_hat, size, noise)
         self._mechanism = mechanism
@@ -194,9 +199,8 @@ class _HorizonNoise(BufferedNoise):
     def _scale(self, n: int) -> float:
         place = n - self._scales_from
         if not 0 <= place < self._scales.size:
-            # Aligned chunks: a scale has the same bits whichever step asked first.
-            first = (n - 1) // self._CHUNK * self._CHUNK + 1
-            last = min(first + self._CHUNK - 1, self._mechanism.horizon)
+            first = (n - 1) // _CHUNK * _CHUNK + 1
+            last = min(first + _CHUNK - 1, self._mechanism.horizon)
             self._scales = self._mechanism.unit * self._mechanism.scales(first, last)
             self._scales_from = first
             place = n - first

@@ -34,6 +34,8 @@ class HistogramEngine(WindowEngine):
         self._mechanism, self._leaf, self._mark_every = mechanism, leaf, mark_every
         self.gram = GramAccumulator(histogram.n_features)
         self._noise = mechanism.start(svec_size(histogram.n_features), noise)
+        # A prefix has at least the noise of a difference over a single leaf.
+        self._least_std = mechanism.difference_std(1, 1)
 
     def add(self, rows: FloatArray) -> None:
         """Take admitted rows, all of one leaf."""
@@ -55,9 +57,7 @@ class HistogramEngine(WindowEngine):
         return WindowView(packed, std, first, details)
 
     def _private_sum(self) -> Words:
-        # A prefix has at least the noise of a difference over a single leaf.
-        std = self._mechanism.difference_std(1, 1)
-        return noisy(self.gram.words(), self._noise.advance(), self.histogram.n_features, std)
+        return noisy(self.gram.words(), self._noise.advance(), self.histogram.n_features, self._least_std)
 
     @property
     def nbytes(self) -> int:
