@@ -31,7 +31,7 @@ import math
 from scipy.special import ndtri
 
 from streampca.errors import BadParameter
-from streampca.linalg.eigen import top_eigh
+from streampca.linalg.eigen import top_eigh, top_sum
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.linalg.types import FloatArray
 from streampca.privacy.randomness import NoiseStream
@@ -78,7 +78,7 @@ def best_less_reward(
     """
     k, d = n_components, gram.shape[0]
     side = (1.0 - check_confidence(confidence)) / 2.0
-    total = float(top_eigh(gram, k)[0].sum()) - reward
+    total = top_sum(gram, k) - reward
     one = math.hypot(std * math.sqrt(k), reward_std)
     leader = min(k, d - k) * std * math.sqrt(2.0 * d)
     if adaptive:

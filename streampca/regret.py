@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import BadParameter, NoRelease
-from streampca.linalg.eigen import top_eigh
+from streampca.linalg.eigen import top_sum
 from streampca.linalg.lattice import GramAccumulator
 from streampca.linalg.svec import unpack_entries
 from streampca.linalg.types import FloatArray, IntArray
@@ -221,7 +221,7 @@ class RegretLog:
 
     def _opt(self, gram: FloatArray) -> float:
         assert self._processor is not None
-        return float(top_eigh(gram, self._processor.n_components)[0].sum())
+        return top_sum(gram, self._processor.n_components)
 
     def exact_gram(self) -> FloatArray:
         """The exact Gram matrix of all rows, (d, d), in units of row_norm**2 = 1. Curator only."""

@@ -26,7 +26,7 @@ def bench(
 ) -> int:
     """Measure speed beside others, interleaved in one process, and what was asked for beside what was measured.
 
-    Times are CPU seconds of one thread. Read the ratios: the machine may be
+    Times are CPU seconds of one thread (of csv, elapsed ones too). Read the ratios: the machine may be
     busy. Peers that are not installed are left out (pip install 'streampca[bench]'; pip install proSVD).
 
     Parameters

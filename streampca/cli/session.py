@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ import numpy as np
 
 from streampca.cli.live import Progress, View
 from streampca.cli.outputs import PrivateRegretFile, RegretFile, ReleaseFile
-from streampca.errors import BadRow, HorizonReached, StreamPCAError
+from streampca.errors import BadRow, HorizonReached, NoRelease, StreamPCAError
 from streampca.linalg.threads import one_blas_thread
 from streampca.linalg.types import FloatArray
 from streampca.private_regret import PrivateRegretRecord
@@ -222,7 +222,8 @@ class Session:
         log.history.clear()
         final = records[-1] if records else self._record
         if last and (final is None or final.t != self._stream.t):
-            records.append(log.now())
+            with suppress(NoRelease):  # where absorbing the first rows failed
+                records.append(log.now())
         for record in records:
             self._view.add(record)
         if records:

@@ -45,6 +45,15 @@ def top_eigh(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
     return values[::-1].copy(), fix_signs(vectors[:, ::-1])
 
 
+def top_sum(matrix: FloatArray, k: int) -> float:
+    """The sum of the k largest eigenvalues of a symmetric matrix: the most that k dimensions can capture of it."""
+    d = matrix.shape[0]
+    values, _, _, _, info = lapack.dsyevr(matrix, range="I" if k < d else "A", il=d - k + 1, iu=d, compute_v=0, lower=1)
+    if info != 0:
+        return float(np.linalg.eigvalsh(matrix)[d - k :].sum())
+    return float(values[:k].sum())
+
+
 def ritz(matrix: FloatArray, span: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Eigenvalues (descending) and eigenvectors of a symmetric matrix within a subspace.
 

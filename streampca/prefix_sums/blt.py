@@ -151,7 +151,7 @@ class AnytimeBLT(PrefixSum):
         latest = self.__dict__.get("_latest")
         if latest is None or latest[0] != chunk:
             first = 1.0 + chunk * _CHUNK
-            latest = self.__dict__["_latest"] = chunk, self._std_at(first + np.arange(_CHUNK))
+            latest = self.__dict__["_latest"] = chunk, self._std_at(np.arange(first, first + _CHUNK))
         return float(latest[1][place])
 
     def stds(self, n: int) -> FloatArray:

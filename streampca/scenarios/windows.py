@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from streampca.admission import Admission
-from streampca.linalg.eigen import top_eigh
+from streampca.linalg.eigen import top_sum
 from streampca.linalg.psd import spectral_norm
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Processor
@@ -82,7 +82,7 @@ def _follow(context: Context, blocks: Iterator[FloatArray], gate: Admission) -> 
         if t < window:
             continue
         gram = last.T @ last
-        best = float(top_eigh(gram, k)[0].sum())
+        best = top_sum(gram, k)
         for name, stream in streams.items():
             captured[name].append(stream.subspace.captured(gram) / best)
             release = stream.release

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.linalg.eigen import fix_signs, orthonormal, power_step, principal_angles, top_eigh
+from streampca.linalg.eigen import fix_signs, orthonormal, power_step, principal_angles, top_eigh, top_sum
 from streampca.linalg.svec import pack_entries
 
 
@@ -15,6 +15,7 @@ def test_top_eigenpairs(d: int, seed: int, data: st.DataObject) -> None:
     a = a + a.T
     values, basis = top_eigh(a, k)
     np.testing.assert_allclose(values, np.linalg.eigvalsh(a)[::-1][:k], atol=1e-9)
+    np.testing.assert_allclose(top_sum(a, k), values.sum(), atol=1e-9)
     np.testing.assert_allclose(basis.T @ basis, np.eye(k), atol=1e-12)
     np.testing.assert_allclose(a @ basis, basis * values, atol=1e-9)
 
