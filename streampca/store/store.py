@@ -98,7 +98,8 @@ class Store:
         be read without waiting.
     snapshot_every : a snapshot is taken at least so often while rows arrive, and
         whenever it is smaller than the rows since the last. Rows in a snapshot are
-        deleted and overwritten in the database.
+        deleted and overwritten in the database. A large one is written in steps of
+        256 KiB in the background; a commit waits for one of them at most.
 
     Raises
     ------
