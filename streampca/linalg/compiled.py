@@ -126,16 +126,14 @@ def plus(
 
     With a ``step``, a power of two, then rounded to its multiples: `lattice.coarsen`.
     """
+    steps = 1.0 / step if step > 0.0 else 0.0
     for i in range(part.size):
         entry = noise[i] * weights[i]
         floor = np.floor(entry)
         entry = (entry - floor) + magic
         entry -= magic
-        out[i] = (part[i] + entry) + (floor + whole[i])
-    if step > 0.0:
-        steps = 1.0 / step
-        for i in range(part.size):
-            out[i] = np.rint(out[i] * steps) * step + 0.0
+        entry = (part[i] + entry) + (floor + whole[i])
+        out[i] = np.rint(entry * steps) * step + 0.0 if step > 0.0 else entry
 
 
 @_compile(void(_IN, float64[:, ::1]))

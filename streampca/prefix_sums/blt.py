@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from streampca.linalg.types import FloatArray
+from streampca.linalg.types import FloatArray, IntArray
 from streampca.prefix_sums.base import PrefixSum, check_length
 from streampca.prefix_sums.buffered_noise import BufferedNoise, ConstantNoise
 from streampca.prefix_sums.buffers import INFLATION, Buffers
@@ -24,8 +25,25 @@ ANYTIME_LIMIT = 2**32
 _CHUNK = 64
 
 
+class _BLT(PrefixSum):
+    """Sds that are asked for one after the other."""
+
+    @abstractmethod
+    def _std_at(self, n: IntArray) -> FloatArray:
+        """Sd of the noise in some consecutive sums."""
+
+    def _near(self, n: int) -> float:
+        chunk, place = divmod(n - 1, _CHUNK)
+        latest = self.__dict__.get("_latest")
+        if latest is None or latest[0] != chunk:
+            first = 1 + chunk * _CHUNK
+            end = first + _CHUNK if self.horizon is None else min(first + _CHUNK, self.horizon + 1)
+            latest = self.__dict__["_latest"] = chunk, self._std_at(np.arange(first, end)).tolist()
+        return float(latest[1][place])
+
+
 @dataclass(frozen=True)
-class GeometricBLT(PrefixSum):
+class GeometricBLT(_BLT):
     """Geometric BLT with column normalisation, for a known horizon. The default.
 
     Noise ``A D C**-1 z sensitivity / mu``, with C a buffered linear Toeplitz
@@ -77,7 +95,10 @@ class GeometricBLT(PrefixSum):
     def std(self, n: int) -> float:
         """Sd of the noise in the sum of the first n inputs: exact, or to 5e-6 for horizons over 2**20."""
         self._check(n)
-        return self.unit * self._spread.std(n)
+        return self._near(n)
+
+    def _std_at(self, n: IntArray) -> FloatArray:
+        return self.unit * self._spread.at(n)
 
     def stds(self, n: int) -> FloatArray:
         """`std` of the sums 1..n, (n,)."""
@@ -101,7 +122,7 @@ class GeometricBLT(PrefixSum):
 
 
 @dataclass(frozen=True)
-class AnytimeBLT(PrefixSum):
+class AnytimeBLT(_BLT):
     """BLT for a stream of unknown length: noise ``A C**-1 z`` times a constant.
 
     The shape is good at every t at once (within 3 % of the best known curve
@@ -147,22 +168,18 @@ class AnytimeBLT(PrefixSum):
     def std(self, n: int) -> float:
         """Exact sd of the noise in the sum of the first n inputs."""
         self._check(n)
-        chunk, place = divmod(n - 1, _CHUNK)
-        latest = self.__dict__.get("_latest")
-        if latest is None or latest[0] != chunk:
-            first = 1.0 + chunk * _CHUNK
-            latest = self.__dict__["_latest"] = chunk, self._std_at(np.arange(first, first + _CHUNK))
-        return float(latest[1][place])
+        return self._near(n)
 
     def stds(self, n: int) -> FloatArray:
         """`std` of the sums 1..n, (n,)."""
         self._check(n)
-        return self._std_at(np.arange(1.0, n + 1.0))
+        return self._std_at(np.arange(1, n + 1))
 
-    def _std_at(self, n: FloatArray) -> FloatArray:
-        whole = np.floor((n - 1.0) / self.restart_after)
-        full = whole * ANYTIME.row_square(float(self.restart_after))
-        stds: FloatArray = self.scale * np.sqrt(full + ANYTIME.row_square(n - whole * self.restart_after))
+    def _std_at(self, n: IntArray) -> FloatArray:
+        whole = (n - 1) // self.restart_after
+        squares = whole * float(ANYTIME.row_square(float(self.restart_after)))
+        squares += ANYTIME.row_square((n - whole * self.restart_after).astype(np.float64))
+        stds: FloatArray = self.scale * np.sqrt(squares)
         return stds
 
     def decoder(self, n: int) -> FloatArray:

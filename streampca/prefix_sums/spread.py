@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.linalg import lapack
 
-from streampca.linalg.types import FloatArray
+from streampca.linalg.types import FloatArray, IntArray
 from streampca.prefix_sums.buffers import INFLATION
 from streampca.prefix_sums.fitting import fit_buffers
 from streampca.prefix_sums.spread_panels import PanelSpread
@@ -50,6 +50,11 @@ class Spread:
         """Sd of the noise of sum n."""
         index, place = divmod(n - 1, _CHUNK)
         return math.sqrt(self._variances(index)[place])
+
+    def at(self, n: IntArray) -> FloatArray:
+        """Sd of the noise of consecutive sums, (m,), all of one chunk."""
+        index, place = divmod(int(n[0]) - 1, _CHUNK)
+        return np.sqrt(self._variances(index)[place : place + n.size])
 
     def stds(self, n: int) -> FloatArray:
         """Sd of the noise of sums 1..n."""

@@ -22,7 +22,7 @@ _SUM_GRID = 2.0**30
 
 def scoring_basis(basis: FloatArray) -> FloatArray:
     """Round a basis to multiples of 2**-30: products with lattice rows are then exact, whatever the block size."""
-    return np.rint(np.ascontiguousarray(basis) * _SCORE_GRID) / _SCORE_GRID
+    return np.rint(np.ascontiguousarray(basis) * _SCORE_GRID) * (1.0 / _SCORE_GRID)
 
 
 def score(rows: FloatArray, scoring: FloatArray) -> FloatArray:
