@@ -22,7 +22,7 @@ _NOTE = (
 
 def run_wide(rounds: int, *, small: bool = False) -> list[Result]:
     """The suite."""
-    d, count = (60, 40) if small else (500, 80)
+    d, count = (60, 40) if small else (500, 200)
     rows = unit_rows(count, d)
     found = [
         Contender(FLOOR, count, partial(_floor, rows)),

@@ -136,10 +136,11 @@ def plus(
         out[i] = np.rint(entry * steps) * step + 0.0 if step > 0.0 else entry
 
 
-@_compile(void(_IN, float64[:, ::1]))
-def unpack(packed: FloatArray, out: FloatArray) -> None:
-    """Fill a symmetric matrix from its packed upper triangle, tile by tile."""
-    d = out.shape[0]
+@_compile("float64[:, ::1](Array(float64, 1, 'C', readonly=True), Array(float64, 2, 'C', readonly=True), float64)")
+def power_step(packed: FloatArray, span: FloatArray, shift: float) -> FloatArray:
+    """`eigen.power_step` by the same BLAS and LAPACK calls; bases by rows, (k, d)."""
+    k, d = span.shape
+    square = np.empty((d, d))
     for top in range(0, d, _SIDE):
         bottom = min(top + _SIDE, d)
         for left in range(top, d, _SIDE):
@@ -148,8 +149,14 @@ def unpack(packed: FloatArray, out: FloatArray) -> None:
                 start = i * d - i * (i - 1) // 2 - i
                 for j in range(max(left, i), right):
                     value = packed[start + j]
-                    out[i, j] = value
-                    out[j, i] = value
+                    square[i, j] = value
+                    square[j, i] = value
+    product = np.dot(span, square)
+    for i in range(k):
+        for j in range(d):
+            product[i, j] += shift * span[i, j]
+    basis = np.linalg.qr(product.T)[0]
+    return np.ascontiguousarray(basis.T)
 
 
 @_compile(boolean(_IN2), any_order=True)

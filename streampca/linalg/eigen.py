@@ -11,7 +11,7 @@ from streampca.linalg.svec import pack_entries, unpack_entries
 from streampca.linalg.types import FloatArray
 
 #: Features to a column from which a packed matrix is multiplied column by column.
-_PACKED_FROM = 30
+_PACKED_FROM = 60
 
 
 def top_eigh(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
@@ -81,28 +81,30 @@ def power_step(packed: FloatArray, span: FloatArray, shift: float) -> FloatArray
     """
     if packed.ndim == 2:
         packed = pack_entries(packed)
-    product = _times_plus(packed, span, shift)
-    factors, tau, _, _ = lapack.dgeqrf(product, overwrite_a=1)
-    basis: FloatArray = lapack.dorgqr(factors, tau, overwrite_a=1)[0]
+    d, k = span.shape
+    kernels = compiled()
+    if kernels is not None and k > 1 and d < _PACKED_FROM * k:  # a single column may be multiplied in another order
+        rows: FloatArray = kernels.power_step(packed, np.ascontiguousarray(span.T), shift)
+        return rows.T
+    product = _times(packed, span)
+    product += shift * span
+    # Workspace for blocks of 32 columns, as numba asks for: the same bits.
+    factors, tau, _, _ = lapack.dgeqrf(product, lwork=32 * k, overwrite_a=1)
+    basis: FloatArray = lapack.dorgqr(factors, tau, lwork=32 * k, overwrite_a=1)[0]
     return basis
 
 
-def _times_plus(packed: FloatArray, span: FloatArray, shift: float) -> FloatArray:
-    """A packed symmetric matrix times a few columns, plus ``shift`` times those, in column-major order."""
+def _times(packed: FloatArray, span: FloatArray) -> FloatArray:
+    """A packed symmetric matrix times a few columns, in column-major order."""
     d, k = span.shape
-    if d >= _PACKED_FROM * k:  # reading the triangle k times costs less than filling the square
-        columns = (shift * span).T
-        for column, into in zip(span.T, columns, strict=True):
-            dspmv(d, 1.0, packed, column, beta=1.0, y=into, lower=1, overwrite_y=1)
-        return columns.T
-    kernels = compiled()
-    if kernels is None:
-        square = unpack_entries(packed, d)
-    else:
-        square = np.empty((d, d))
-        kernels.unpack(packed, square)
-    product: FloatArray = dgemm(1.0, square.T, span, beta=shift, c=span)
-    return product
+    if d < _PACKED_FROM * k:
+        product: FloatArray = dgemm(1.0, unpack_entries(packed, d).T, span)
+        return product
+    # Reading the triangle k times costs less than filling the square.
+    columns = np.empty((k, d))
+    for column, into in zip(span.T, columns, strict=True):
+        dspmv(d, 1.0, packed, column, y=into, lower=1, overwrite_y=1)
+    return columns.T
 
 
 def fix_signs(basis: FloatArray) -> FloatArray:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from streampca.linalg import fast
+from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import STEP, GramAccumulator, is_admitted, onto_ball
 from streampca.linalg.svec import svec_size
 from streampca.prefix_sums.blt import AnytimeBLT, GeometricBLT
@@ -82,6 +83,21 @@ def test_noisy_gram(d):
             gram.add(rows[i : i + 1] if i % 2 else rows)
             out.append(gram.plus(size * np.random.default_rng(i).standard_normal(svec_size(d))))
         return np.array(out)
+
+    same(make)
+
+
+@pytest.mark.parametrize(("d", "k"), [(1, 1), (2, 2), (7, 1), (20, 5), (64, 64), (100, 5), (150, 140), (130, 2)])
+def test_power_steps(d, k):
+    rng = np.random.default_rng(d)
+    packed = rng.standard_normal(svec_size(d))
+
+    def make():
+        span = np.asfortranarray(np.linalg.qr(np.random.default_rng(k).standard_normal((d, k)))[0])
+        for _ in range(3):
+            span = power_step(packed, span, 2.0)
+            assert span.flags.f_contiguous
+        return span
 
     same(make)
 
