@@ -45,8 +45,8 @@ def score_in_turn(rows: FloatArray, before: FloatArray, made: list[Release], las
     if not playing:
         return score(rows, before)
     if len(playing) == len(rows) - 1:  # a release every row: all products at once
-        each = scoring_basis(np.stack([before.T, *(release.span.T for release in playing)]))
-        products: FloatArray = np.matmul(each, rows[:, :, None])[:, :, 0]
+        each = scoring_basis(np.concatenate([before.T, *[release.span.T for release in playing]]))
+        products: FloatArray = np.matmul(each.reshape(len(rows), *before.T.shape), rows[:, :, None])[:, :, 0]
         scores: FloatArray = np.vecdot(products, products)
         return scores
     ends = [0, *(release.t - last + len(rows) for release in playing), len(rows)]
