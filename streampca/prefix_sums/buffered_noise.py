@@ -9,6 +9,7 @@ import numpy as np
 
 from streampca.errors import BadParameter
 from streampca.linalg.fast import compiled
+from streampca.linalg.memory import aligned_zeros
 from streampca.linalg.types import FloatArray
 from streampca.prefix_sums.base import RunningNoise
 from streampca.privacy.randomness import NoiseStream
@@ -32,9 +33,9 @@ class Generator:
         self._ahead = _CHUNK if size < _LONG else 1
         self._matrix = _several_steps(mix, rate, self._ahead)
         # Draws of a chunk, then the buffers as they are before it.
-        self._stack = np.zeros((self._ahead + rate.size, size))
+        self._stack = aligned_zeros(self._ahead + rate.size, size)
         # What the chunk emits, then the change of the buffers over it.
-        self._made = np.zeros_like(self._stack)
+        self._made = aligned_zeros(self._ahead + rate.size, size)
         self._first = 0  # step at which the chunk begins; none yet
         self._step = np.empty(size)
         self._compiled = compiled()
