@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from hypothesis.extra.numpy import arrays
 
 import streampca as sp
 from streampca.errors import BadParameter, BadRow, SourceError, StreamPCAError
+from streampca.linalg.fast import use
 from streampca.store.store import Store
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -30,6 +31,14 @@ fuzz = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(fuzz)
 
 
+@pytest.fixture
+def _compiled_if_it_can_be() -> Iterator[None]:
+    before = use(True)
+    yield
+    use(before)
+
+
+@pytest.mark.usefixtures("_compiled_if_it_can_be")
 @pytest.mark.parametrize("name", ["csv", "parquet", "mappings", "arrays"])
 def test_random_changes(name: str) -> None:
     assert fuzz.blind(name, 10**6, seed=int.from_bytes(name.encode()[:4], "big"), seconds=15.0) > 1000

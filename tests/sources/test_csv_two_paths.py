@@ -53,9 +53,10 @@ Found = tuple[bytes, int, str | None]
 def both(path: Path, **options: object) -> tuple[Found | list[Found], Found]:
     """What the fast parser makes of a file (twice, if the compiled kernel makes a difference), and the exact reader."""
     parse = FastParser.parse
-    fast = read(path, **options)
-    before = use(False)
+    before = use(True)
     try:
+        fast = read(path, **options)
+        use(False)
         plain = read(path, **options)
         FastParser.parse = lambda self, piece, *, nan: None  # type: ignore[method-assign]
         exact = read(path, **options)
