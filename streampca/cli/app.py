@@ -52,6 +52,10 @@ def run(
     seed: int | None = None,
     store: Path | None = None,
     passphrase_file: Path | None = None,
+    witness: Path | None = None,
+    commit_every: str | None = None,
+    ledger: Path | None = None,
+    data_set: str | None = None,
     force: Annotated[bool, Parameter(negative="")] = False,
     serve: Annotated[bool, Parameter(negative="")] = False,
     public: Annotated[bool, Parameter(negative="")] = False,
@@ -117,6 +121,14 @@ def run(
         Database that makes the run durable: continue it with streampca resume. Curator only.
     passphrase_file
         File with a passphrase that protects the key of the store.
+    witness
+        With --store: where to note how far the run has come, best on other storage. Beside the database, if left out.
+    commit_every
+        With --store: time or rows between commits, such as 50ms or 1000; 200ms if left out.
+    ledger
+        Ledger whose account of --data-set pays for the run, or refuses it. See streampca ledger budget.
+    data_set
+        Name of the data set in the ledger.
     force
         Overwrite existing output files.
     serve
@@ -163,6 +175,10 @@ def run(
             seed=seed,
             store=store,
             passphrase_file=passphrase_file,
+            witness=witness,
+            commit_every=commit_every,
+            ledger=ledger,
+            data_set=data_set,
         ),
         outputs=Outputs(out, gram, keep_every, regret, regret_every, private_regret, force),
         live=live,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from streampca.errors import BadParameter, SourceError
 from streampca.linalg.types import FloatArray
@@ -27,9 +28,14 @@ def passphrase_of(file: Path | None) -> str | None:
     return text
 
 
-def open_store(path: Path, passphrase_file: Path | None) -> Store:
-    """A store at its default settings."""
-    return Store(path, passphrase=passphrase_of(passphrase_file))
+def open_store(
+    path: Path, passphrase_file: Path | None, *, witness: Path | None = None, commit_every: str | None = None
+) -> Store:
+    """A store; what is left out is as in `Store`."""
+    given: dict[str, Any] = {}
+    if commit_every is not None:
+        given["commit_every"] = int(commit_every) if commit_every.isdigit() else commit_every
+    return Store(path, passphrase=passphrase_of(passphrase_file), witness=witness, **given)
 
 
 class Rest:

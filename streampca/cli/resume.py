@@ -18,6 +18,8 @@ def resume(
     continues: Annotated[bool, Parameter(negative="")] = False,
     moved: Annotated[bool, Parameter(negative="")] = False,
     passphrase_file: Path | None = None,
+    witness: Path | None = None,
+    commit_every: str | None = None,
     live: bool | None = None,
 ) -> int:
     """Continue a durable run where it was: the same releases as if it had never stopped.
@@ -39,6 +41,10 @@ def resume(
         Take a database that was copied or moved. Only if no other copy of it was ever resumed.
     passphrase_file
         File with the passphrase of the key.
+    witness
+        Where it is noted how far the run has come, if that is not beside the database.
+    commit_every
+        Time or rows between commits, such as 50ms or 1000; 200ms if left out.
     live
         Live view in the terminal.
     """
@@ -49,7 +55,7 @@ def resume(
     from streampca.errors import BadParameter
     from streampca.stream import Stream
 
-    with open_store(store, passphrase_file) as opened:
+    with open_store(store, passphrase_file, witness=witness, commit_every=commit_every) as opened:
         stream = Stream.resume(opened, moved=moved)
         before = stream.t
         print(f"Resumed after {before} rows; next is row {before + 1}.", file=sys.stderr)

@@ -44,6 +44,10 @@ class Options:
     seed: int | None
     store: Path | None = None
     passphrase_file: Path | None = None
+    witness: Path | None = None
+    commit_every: str | None = None
+    ledger: Path | None = None
+    data_set: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,15 @@ class Outputs:
 
 def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None, page: Page | None = None) -> int:
     """Stream a file into a processor; return the exit code."""
+    with ExitStack() as held:
+        return _run(file, options, outputs, live, page, held)
+
+
+def _run(file: Path, options: Options, outputs: Outputs, live: bool | None, page: Page | None, held: ExitStack) -> int:
+    if options.store is None and (options.witness is not None or options.commit_every is not None):
+        raise BadParameter("--witness and --commit-every say how a durable run is kept; they go with --store")
+    if (options.ledger is None) != (options.data_set is None):
+        raise BadParameter("--ledger and --data-set go together: the account of a data set pays for the run")
     processor = make_processor(
         options.processor, options.common, release_every=options.release_every, extra=options.extra
     )
@@ -76,7 +89,14 @@ def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None, pa
         from streampca.cli.durable import open_store
 
         ReleaseFile(outputs.releases, force=outputs.force)  # refuses before the store begins a run
-        store = open_store(options.store, options.passphrase_file)
+        store = open_store(
+            options.store, options.passphrase_file, witness=options.witness, commit_every=options.commit_every
+        )
+    account = None
+    if options.ledger is not None and options.data_set is not None:
+        from streampca.store.ledger import Ledger
+
+        account = held.enter_context(Ledger.existing(options.ledger)).account(options.data_set)
     # A record costs an eigenproblem: where nobody follows the curve, only those are made that are looked at.
     followed = outputs.regret is not None or page is not None or store is not None or is_live(live)
     check_count("every", outputs.regret_every)
@@ -90,6 +110,7 @@ def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None, pa
         private_regret=PrivateRegret(every=outputs.regret_every)
         if getattr(processor, "publish_regret", False)
         else None,
+        ledger=account,
         seed=options.seed,
         store=store,
     )

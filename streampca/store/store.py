@@ -137,6 +137,10 @@ class Store:
         where = Path(self.path)
         self._key_file = Path(key_file) if key_file is not None else beside(where, ".key")
         self._witness_file = Path(witness) if witness is not None else beside(where, ".witness")
+        if witness is not None and not self._witness_file.parent.is_dir():
+            raise BadParameter(
+                f"witness={str(witness)!r}: there is no folder {self._witness_file.parent}; make it, or mount it"
+            )
         self._passphrase = passphrase
         self._schedule = Schedule.of(commit_every, snapshot_every)
         self._lock: Lock | None = None

@@ -67,7 +67,7 @@ class WitnessFile:
         except FileNotFoundError:
             raise StoreForked(
                 f"{path} is missing: without it, it is not known whether another copy of this run went on; "
-                "put it back, or pass moved=True (--moved) if no other copy has been resumed"
+                "put it back, name it (witness=, --witness), or pass moved=True (--moved) if no other copy was resumed"
             ) from None
         try:
             hold(self._handle, path)

@@ -167,3 +167,46 @@ def test_a_disk_that_cannot_be_written_to_can_be_read(table, monkeypatch):
     assert main(["status", str(store)]) == 0
     assert main(["export", str(store), "--out", "-"]) == 0
     assert sorted(os.listdir(table.parent)) == before
+
+
+def test_a_witness_elsewhere_and_commits_by_rows(table, capsys):
+    apart = table.with_name("apart")
+    arguments = ["run", str(head_of(table, 1234)), *RUN, "--out", str(table.with_name("out.jsonl"))]
+    store, options = table.with_name("run.db"), ["--witness", str(apart / "w"), "--commit-every", "500"]
+    assert main([*arguments, "--store", str(store), *options]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+    assert not store.exists()
+    apart.mkdir()
+    assert main([*arguments, "--store", str(store), *options]) == 0
+    assert (apart / "w").exists()
+    assert not store.with_name("run.db.witness").exists()
+    assert main(["resume", str(store), str(table), "--no-live"]) == 2
+    assert "--witness" in capsys.readouterr().err
+    assert main(["resume", str(store), str(table), "--no-live", *options]) == 0
+    assert main([*arguments[:-1], "x.jsonl", "--commit-every", "500"]) == 2
+    assert "go with --store" in capsys.readouterr().err
+
+
+def test_a_run_is_paid_from_the_account_of_its_data_set(table, capsys):
+    ledger = str(table.with_name("ledger.db"))
+    assert main(["ledger", "budget", ledger, "pay", "--epsilon", "1.2", "--delta", "1e-5"]) == 0
+
+    def run(out, *more):
+        return main(["run", str(table), *RUN, "--out", str(table.with_name(out)), *more])
+
+    assert run("a.jsonl", "--ledger", ledger, "--data-set", "pay") == 0
+    assert run("b.jsonl", "--ledger", ledger, "--data-set", "pay") == 2
+    assert "has spent epsilon=1 of 1.2" in capsys.readouterr().err
+    assert not table.with_name("b.jsonl").exists()
+    assert main(["ledger", "show", ledger]) == 0
+    shown = capsys.readouterr().out
+    assert "epsilon 1 of 1.2 spent" in shown
+    durable = ["--ledger", ledger, "--data-set", "kept", "--store", str(table.with_name("run.db"))]
+    assert main(["ledger", "budget", ledger, "kept", "--epsilon", "1", "--delta", "1e-5"]) == 0
+    assert run("k.jsonl", *durable) == 0
+    assert main(["resume", str(table.with_name("run.db")), str(table), "--no-live"]) == 0
+    assert main(["ledger", "show", ledger, "kept"]) == 0
+    assert capsys.readouterr().out.count("mu = ") == 1
+    assert run("c.jsonl", "--ledger", ledger) == 2
+    assert "go together" in capsys.readouterr().err
+    assert run("d.jsonl", "--ledger", str(table.with_name("none.db")), "--data-set", "pay") == 2
