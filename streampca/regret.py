@@ -124,7 +124,9 @@ class RegretLog:
         if rewards.size == 1:
             self._count(1, self._reward + float(rewards[0]))
         else:
-            self._count(rewards.size, float(np.add.accumulate(np.concatenate(([self._reward], rewards)))[-1]))
+            sums = rewards.copy()
+            sums[0] += self._reward
+            self._count(sums.size, float(np.add.accumulate(sums, out=sums)[-1]))
 
     def check_block(self, count: int) -> None:
         """Raise `BadParameter` if so many rows would cross the end of a window."""

@@ -184,5 +184,5 @@ def snap(rows: FloatArray, out: FloatArray, long: IntArray) -> int:
             out[i, j] = value
             square += value * value  # exact up to 2**13, and beyond it more than 1 all the same
         long[count] = i
-        count += square > 1.0
+        count += not square <= 1.0  # nan, too
     return count

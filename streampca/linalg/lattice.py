@@ -15,6 +15,7 @@ import math
 import numpy as np
 from scipy.linalg.blas import dspr, dsyrk
 
+from streampca.errors import BadRow
 from streampca.linalg.fast import compiled
 from streampca.linalg.svec import entry_weights, svec_size, upper
 from streampca.linalg.types import FloatArray, IntArray
@@ -45,6 +46,11 @@ def onto_ball(rows: FloatArray) -> FloatArray:
     (n, d) C-contiguous array of multiples of 2**-20 whose row norms are at
     most 1 exactly. Each row depends on itself only; rows that are already
     admitted come back unchanged.
+
+    Raises
+    ------
+    BadRow
+        If a number is not finite.
     """
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     out = np.empty_like(rows)
@@ -66,7 +72,7 @@ def _snapped(rows: FloatArray, out: FloatArray) -> FloatArray:
         _truncate(rows, out)
         squares = np.vecdot(out, out)  # exact up to 2**13, and beyond it more than 1 all the same
     if not squares.max(initial=0.0) <= 1.0:
-        long = squares > 1.0
+        long = ~(squares <= 1.0)  # nan, too
         out[long] = _shortened(rows[long])
     return out
 
@@ -79,7 +85,9 @@ def _truncate(rows: FloatArray, out: FloatArray) -> None:
 
 
 def _shortened(rows: FloatArray) -> FloatArray:
-    """Scale a copy of some rows to norm 1, up to rounding, and truncate it."""
+    """Scale a copy of some rows to norm 1, up to rounding, and truncate it. Here ends what slipped past the gate."""
+    if not np.isfinite(rows).all():
+        raise BadRow("a row is not all finite numbers; pass rows through Stream")
     # An exact power of two brings each near 1 first, so that no square overflows.
     rows *= np.exp2(-np.frexp(np.abs(rows).max(axis=1))[1].astype(np.float64))[:, None]
     rows /= np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]

@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from streampca.errors import BadRow
+from streampca.linalg.fast import use
 from streampca.linalg.lattice import EXACT_ROWS, STEP, GramAccumulator, _trim, is_admitted, onto_ball
 from streampca.linalg.svec import entry_weights
 
@@ -142,3 +144,17 @@ def test_low_bits_of_a_noisy_entry_do_not_tell_the_rows() -> None:
     finest = np.spacing(0.5)
     assert (naive % finest != 0).any()
     assert not ((1.0 + naive[np.abs(naive) < 0.4]) % np.spacing(0.5) != 0).any()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_never_lands_on_the_lattice(bad: float, compiled: bool) -> None:
+    rows = np.full((5, 3), 0.1)
+    rows[3, 1] = bad
+    before = use(compiled)
+    try:
+        for given in (rows, rows[3:4]):
+            with pytest.raises(BadRow, match="finite"):
+                onto_ball(given)
+    finally:
+        use(before)
