@@ -7,7 +7,7 @@ has no privacy guarantee at all. They are for the trusted side.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -185,7 +185,7 @@ class RegretLog:
             "step": self._step,
             "t": self._t,
             "reward": self._reward,
-            "history": np.array([astuple(record) for record in self._history]).reshape(-1, 6),
+            "history": np.array([tuple(vars(record).values()) for record in self._history]).reshape(-1, 6),
             "own": None if self._own is None else self._own.state(),
             "past_opt": self._past_opt,
             "current": None if self._current is None else self._current.state(),
