@@ -16,13 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streampca.errors import BadParameter, BadRow
-from streampca.linalg.lattice import onto_ball
+from streampca.linalg.lattice import PIECE, onto_ball
 from streampca.linalg.types import FloatArray
 
 OnBadRow = Literal["raise", "zero"]
 Bounds = tuple[Any, Any] | Mapping[str, tuple[float, float]]
 
-_PIECE = 2**15  # numbers in pieces that fit the cache
 _LARGE = float(np.finfo(np.float64).max)
 _REMEDY = "pass on_bad_row='zero' to absorb it as a zero row"
 
@@ -162,7 +161,7 @@ class Admission:
         if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub":
             values = self._shaped(rows, number)
             if self.on_bad_row == "raise":
-                step = max(1, _PIECE // values.shape[1])
+                step = max(1, PIECE // values.shape[1])
                 for start in range(0, len(values), step):
                     piece = values[start : start + step]
                     if not np.vdot(piece, piece) < math.inf:

@@ -26,8 +26,8 @@ class Journal(Protocol):
         """Raise if the journal has failed; tell if a commit is overdue. Called before a row is taken."""
 
     @property
-    def room(self) -> int:
-        """How many single rows may wait before the next commit."""
+    def room(self) -> int | None:
+        """How many single rows may wait before the next commit; None if it does not count rows."""
 
     def took(self, rows: FloatArray, bad: int, releases: dict[int, Release]) -> None:
         """Note admitted rows that were absorbed, how many of them were bad, and the releases they brought about."""

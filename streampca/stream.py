@@ -292,7 +292,9 @@ class Stream(TakesBlocks):
         if due == 0:
             raise self._past_horizon(1, 0)
         self._pay(1)
-        room = min(self._together(due), _WAITING_ROWS if self._journal is None else self._journal.room)
+        room = min(self._together(due), _WAITING_ROWS)
+        if self._journal is not None and (uncommitted := self._journal.room) is not None:
+            room = min(room, uncommitted)
         if self._log is not None:
             room = min(room, self._log.rows_until_record)
         if len(self._room) != room:

@@ -22,12 +22,15 @@ _IN, _IN2 = (types.Array(float64, n, "C", readonly=True) for n in (1, 2))
 _SIDE = 32  # of the tiles in which a triangle is mirrored
 
 
-def _compile(signature: Any, *, any_order: bool = False) -> Callable[[F], F]:
+def compile_ahead(signature: Any, *, any_order: bool = False, nogil: bool = False) -> Callable[[F], F]:
     """Compile ahead of the first call; keep the result on disk where that is possible.
 
     ``any_order`` lets sums be taken in any order: for those that are exact.
+    ``nogil`` lets other threads run meanwhile: for what takes long.
     """
-    how: dict[str, Any] = {"fastmath": {"reassoc"}} if any_order else {}
+    how: dict[str, Any] = {"nogil": nogil}
+    if any_order:
+        how["fastmath"] = {"reassoc"}
 
     def wrap(function: F) -> F:
         try:
@@ -39,7 +42,7 @@ def _compile(signature: Any, *, any_order: bool = False) -> Callable[[F], F]:
     return wrap
 
 
-@_compile("int64(uint64[::1], float64[::1], int64[::1], float64[::1], int64[::1])")
+@compile_ahead("int64(uint64[::1], float64[::1], int64[::1], float64[::1], int64[::1])")
 def ziggurat(words: IntArray, scale: FloatArray, inside: IntArray, values: FloatArray, outside: IntArray) -> int:
     """Turn words into normals; list the places of those that left their rectangle, and return how many."""
     mask = scale.size - 1
@@ -55,7 +58,9 @@ def ziggurat(words: IntArray, scale: FloatArray, inside: IntArray, values: Float
     return count
 
 
-@_compile("int64(uint64[::1], int64[::1], uint64[::1], float64[::1], float64[::1], int64[::1], float64, float64[::1])")
+@compile_ahead(
+    "int64(uint64[::1], int64[::1], uint64[::1], float64[::1], float64[::1], int64[::1], float64, float64[::1])"
+)
 def settle(
     words: IntArray,
     outside: IntArray,
@@ -105,14 +110,14 @@ def settle(
     return used
 
 
-@_compile(void(_IN, float64, float64[::1]))
+@compile_ahead(void(_IN, float64, float64[::1]))
 def add_scaled(step: FloatArray, scale: float, total: FloatArray) -> None:
     """``total += step * scale``, both roundings kept apart."""
     for i in range(step.size):
         total[i] += step[i] * scale
 
 
-@_compile(void(_IN, _IN, _IN, _IN, float64, float64, float64[::1]))
+@compile_ahead(void(_IN, _IN, _IN, _IN, float64, float64, float64[::1]))
 def plus(
     part: FloatArray,
     whole: FloatArray,
@@ -136,7 +141,7 @@ def plus(
         out[i] = np.rint(entry * steps) * step + 0.0 if step > 0.0 else entry
 
 
-@_compile("float64[:, ::1](Array(float64, 1, 'C', readonly=True), Array(float64, 2, 'C', readonly=True), float64)")
+@compile_ahead("float64[:, ::1](Array(float64, 1, 'C', readonly=True), Array(float64, 2, 'C', readonly=True), float64)")
 def power_step(packed: FloatArray, span: FloatArray, shift: float) -> FloatArray:
     """`eigen.power_step` by the same BLAS and LAPACK calls; bases by rows, (k, d)."""
     k, d = span.shape
@@ -159,7 +164,7 @@ def power_step(packed: FloatArray, span: FloatArray, shift: float) -> FloatArray
     return np.ascontiguousarray(basis.T)
 
 
-@_compile(boolean(_IN2), any_order=True)
+@compile_ahead(boolean(_IN2), any_order=True)
 def is_admitted(rows: FloatArray) -> bool:
     """True if every row is on the lattice and inside the unit ball; sums of lattice squares are exact."""
     for i in range(rows.shape[0]):
@@ -173,7 +178,7 @@ def is_admitted(rows: FloatArray) -> bool:
     return True
 
 
-@_compile(int64(_IN2, float64[:, ::1], int64[::1]), any_order=True)
+@compile_ahead(int64(_IN2, float64[:, ::1], int64[::1]), any_order=True)
 def snap(rows: FloatArray, out: FloatArray, long: IntArray) -> int:
     """Truncate rows to the lattice; list those that are outside the ball even then, and return how many."""
     count = 0

@@ -27,7 +27,8 @@ EXACT_ROWS = 2**13 - 2
 _UNIT = 2.0 ** (-2 * BITS)
 # Features up to which a computed norm is surely off by less than 2**-41.
 _SURE = 1024
-_PIECE = 2**15  # numbers in pieces that fit the cache
+#: Numbers in pieces that fit the cache.
+PIECE = 2**15
 # Adding and subtracting this rounds numbers of [0, 1] to multiples of 2**-40.
 _TO_LATTICE = 1.5 * 2.0 ** (52 - 2 * BITS)
 # The same for numbers of [-1, 1] and multiples of 2**-20.
@@ -61,7 +62,7 @@ def onto_ball(rows: FloatArray) -> FloatArray:
         if count:
             out[long[:count]] = _shortened(rows[long[:count]])
         return out
-    step = max(1, _PIECE // max(1, rows.shape[1]))
+    step = max(1, PIECE // max(1, rows.shape[1]))
     for start in range(0, rows.shape[0], step):
         _snapped(rows[start : start + step], out[start : start + step])
     return out

@@ -7,7 +7,6 @@ remembered at the ends of chunks.
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 
 import numpy as np
@@ -45,11 +44,6 @@ class Spread:
         self._log_pairs_hat = (blt.log_theta_hat[:, None] + blt.log_theta_hat).ravel()
         self._decay = np.exp(self._log_pairs[:, None] * size)
         self._decay_hat = np.exp(self._log_pairs_hat[:, None] * size)
-
-    def std(self, n: int) -> float:
-        """Sd of the noise of sum n."""
-        index, place = divmod(n - 1, _CHUNK)
-        return math.sqrt(self._variances(index)[place])
 
     def at(self, n: IntArray) -> FloatArray:
         """Sd of the noise of consecutive sums, (m,), all of one chunk."""

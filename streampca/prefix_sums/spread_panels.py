@@ -39,10 +39,6 @@ class PanelSpread:
         self._variance = np.zeros(lengths.size)
         self._variance[1:] = np.cumsum(self._added(slice(None), lengths))[:-1]
 
-    def std(self, n: int) -> float:
-        """Sd of the noise of sum n."""
-        return float(self.at(np.array([n]))[0])
-
     def at(self, n: IntArray) -> FloatArray:
         """Sd of the noise of each of these sums."""
         panel = np.searchsorted(self._starts, n, side="right") - 1

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from streampca.linalg.compiled import compile_ahead
 from streampca.linalg.types import FloatArray, IntArray
 
 _POWERS = np.array([float(10**k) for k in range(23)])
@@ -40,16 +40,6 @@ def _fives() -> Any:
 
 
 _FIVES = _fives()
-
-
-def _compile(signature: str) -> Any:
-    def wrap(function: Any) -> Any:
-        try:
-            return njit(signature, nogil=True, cache=True)(function)
-        except RuntimeError:  # nowhere to write
-            return njit(signature, nogil=True)(function)
-
-    return wrap
 
 
 def _product(a: Any, b: Any) -> tuple[Any, Any]:
@@ -182,6 +172,6 @@ def _parse(text: Any, delimiter: Any, slots: IntArray, out: FloatArray) -> int:
     return row
 
 
-product = _compile("UniTuple(uint64, 2)(uint64, uint64)")(_product)
-rounded = _compile("uint64(uint64, int64)")(_rounded)
-parse = _compile(_SIGNATURE)(_parse)
+product = compile_ahead("UniTuple(uint64, 2)(uint64, uint64)", nogil=True)(_product)
+rounded = compile_ahead("uint64(uint64, int64)", nogil=True)(_rounded)
+parse = compile_ahead(_SIGNATURE, nogil=True)(_parse)

@@ -33,7 +33,6 @@ log = logging.getLogger("streampca.store")
 
 #: Points of the chain of rows that are kept, to recognise the one that the witness remembers.
 POINTS = 64
-_WAITING_ROWS = 256
 # A batch of so many bytes is committed whatever the schedule says, so that memory stays flat.
 _MOST_BYTES = 2**24
 _LEAST_SNAPSHOT = 2**16
@@ -83,10 +82,10 @@ class Writer:
         return seconds is not None and time.monotonic() - self._last >= seconds
 
     @property
-    def room(self) -> int:
-        """How many single rows may wait before the next commit."""
+    def room(self) -> int | None:
+        """How many single rows may wait before the next commit; None if it does not count rows."""
         rows = self._schedule.rows
-        return _WAITING_ROWS if rows is None else min(_WAITING_ROWS, max(1, rows - self._batch.count))
+        return None if rows is None else max(1, rows - self._batch.count)
 
     def took(self, rows: FloatArray, bad: int, releases: dict[int, Release]) -> None:
         """Note what was absorbed, and commit if it is time."""
