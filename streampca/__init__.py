@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from streampca.privacy.guarantee import Guarantee
     from streampca.privacy.randomness import Randomness
     from streampca.private_regret import PrivateRegret, PrivateRegretRecord
+    from streampca.processors.base import Algorithm, Processor
     from streampca.processors.dp_pca import DPPCA
     from streampca.processors.oja import Oja
     from streampca.processors.perturbed_leader import PerturbedLeader
@@ -30,24 +31,28 @@ if TYPE_CHECKING:
     from streampca.processors.private_oja import PrivateOja
     from streampca.processors.sliding_window import SlidingWindowPCA
     from streampca.processors.tumbling import Tumbling
-    from streampca.regret import RegretLog, RegretRecord
-    from streampca.release import Release, Subspace
+    from streampca.regret import Regret, RegretLog, RegretRecord
+    from streampca.release import Release, Subspace, Terms
+    from streampca.release_file import read_releases
     from streampca.rows import RowSource
-    from streampca.step import Step, Steps
+    from streampca.step import BlockStep, Step, Steps
     from streampca.store import Store
     from streampca.store.ledger import Ledger
     from streampca.stream import Stream
-    from streampca.stream_blocks import BlockStep
     from streampca.users import UserStream
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # Where each public name lives. They are imported when first used: the command line starts fast.
 _HOME = {
+    "Algorithm": "processors.base",
+    "Processor": "processors.base",
+    "Regret": "regret",
+    "Terms": "release",
     "Audit": "auditing",
     "ApproximateSubspace": "mechanisms.approximate_subspace",
     "BlockGram": "blocks",
-    "BlockStep": "stream_blocks",
+    "BlockStep": "step",
     "Budget": "privacy.budget",
     "DPPCA": "processors.dp_pca",
     "ExactSubspace": "mechanisms.exact_subspace",
@@ -79,11 +84,13 @@ _HOME = {
     "WishartCovariance": "mechanisms.wishart",
     "audit": "auditing",
     "plan": "planning",
+    "read_releases": "release_file",
 }
 _MODULES = ("errors", "queries", "sources")
 
 __all__ = [
     "DPPCA",
+    "Algorithm",
     "ApproximateSubspace",
     "Audit",
     "BlockGram",
@@ -101,7 +108,9 @@ __all__ = [
     "PrivateOja",
     "PrivateRegret",
     "PrivateRegretRecord",
+    "Processor",
     "Randomness",
+    "Regret",
     "RegretLog",
     "RegretRecord",
     "Release",
@@ -113,6 +122,7 @@ __all__ = [
     "Stream",
     "Subspace",
     "SubspacePerturbation",
+    "Terms",
     "Tumbling",
     "UserStream",
     "WishartCovariance",
@@ -120,6 +130,7 @@ __all__ = [
     "errors",
     "plan",
     "queries",
+    "read_releases",
     "sources",
 ]
 

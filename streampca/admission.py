@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from streampca.errors import BadParameter, BadRow
+from streampca.linalg import fast
 from streampca.linalg.lattice import PIECE, onto_ball
 from streampca.linalg.types import FloatArray
 
@@ -26,8 +28,13 @@ _LARGE = float(np.finfo(np.float64).max)
 _REMEDY = "pass on_bad_row='zero' to absorb it as a zero row"
 
 
+#: Changes whenever the same row would be admitted otherwise, by a bit.
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Admission:
-    """Admit rows into the unit ball.
+    """Admit rows into the unit ball. An immutable value.
 
     Parameters
     ----------
@@ -37,7 +44,7 @@ class Admission:
         upper)``. Values are clamped to their range, and ranges are mapped
         linearly onto ``[-1, 1] * row_norm / sqrt(d)``, so no row is longer
         than row_norm.
-    features : names of the features, in order; read off the first row if left out.
+    features : names of the features, in order; those of the first row (`settled_by`) if left out.
     on_bad_row : ``"raise"`` names row, feature, value and remedy;
         ``"zero"`` admits a zero row instead and counts it.
     n_features : number of features, if known.
@@ -46,39 +53,53 @@ class Admission:
 
     Attributes
     ----------
-    bad_rows : rows replaced by zero rows. Curator only: it depends on raw rows.
+    middle, factor : rows are seen as ``(row - middle) * factor``, short of clamping.
+
+    Raises
+    ------
+    BadParameter
+        If a parameter is outside its domain, features repeat a name, or bounds do not fit them.
     """
 
-    def __init__(
-        self,
-        *,
-        row_norm: float = 1.0,
-        bounds: Bounds | None = None,
-        features: Sequence[str] | None = None,
-        on_bad_row: OnBadRow = "raise",
-        n_features: int | None = None,
-        center: bool = False,
-    ) -> None:
+    row_norm: float = 1.0
+    bounds: Bounds | None = None
+    features: tuple[str, ...] | None = None
+    on_bad_row: OnBadRow = "raise"
+    n_features: int | None = None
+    center: bool = False
+    middle: FloatArray | float = field(init=False, default=0.0)
+    factor: FloatArray | float = field(init=False, default=1.0)
+
+    def __post_init__(self) -> None:
+        row_norm, names, count = self.row_norm, self.features, self.n_features
         if isinstance(row_norm, bool) or not isinstance(row_norm, (int, float)) or not 0.0 < row_norm < math.inf:
             raise BadParameter(f"row_norm={row_norm!r} must be a positive finite number")
-        if on_bad_row not in ("raise", "zero"):
-            raise BadParameter(f"on_bad_row={on_bad_row!r} must be 'raise' or 'zero'")
-        self.row_norm = float(row_norm)
-        self.bounds = bounds
-        self.on_bad_row = on_bad_row
-        self.center = center
-        self.bad_rows = 0
-        self.features: tuple[str, ...] | None = None
-        self.n_features: int | None = None
-        self._middle: FloatArray | float = 0.0
-        self._factor: FloatArray | float = 1.0 / self.row_norm
-        if features is not None:
-            self.fix(features)
-        if n_features is not None:
-            self.fix(None, n_features)
+        if self.on_bad_row not in ("raise", "zero"):
+            raise BadParameter(f"on_bad_row={self.on_bad_row!r} must be 'raise' or 'zero'")
+        if names is not None:
+            names = tuple(str(name) for name in names)
+            if len(set(names)) < len(names):
+                twice = sorted({name for name in names if names.count(name) > 1})
+                raise BadParameter(f"features repeats {', '.join(map(repr, twice))}; names must differ")
+            if count is not None and count != len(names):
+                raise BadParameter(f"{len(names)} features given, but this stream has {count}")
+            count = len(names)
+        if count is not None and count < 1:
+            raise BadParameter("rows have no features")
+        put = object.__setattr__
+        put(self, "row_norm", float(row_norm))
+        put(self, "features", names)
+        put(self, "n_features", count)
+        put(self, "factor", 1.0 / float(row_norm))
+        if isinstance(self.bounds, Mapping):
+            put(self, "bounds", dict(self.bounds))
+        if count is not None and self.bounds is not None:
+            middle, factor = _scaling(self.bounds, names, count)
+            put(self, "middle", middle)
+            put(self, "factor", factor)
 
-    def fix(self, features: Sequence[str] | None, n_features: int | None = None) -> None:
-        """Settle the features, once.
+    def fixed(self, features: Sequence[str] | None, n_features: int | None = None) -> Admission:
+        """The same admission with its features settled.
 
         Raises
         ------
@@ -87,29 +108,53 @@ class Admission:
             the bounds do not fit them.
         """
         count = len(features) if features is not None else n_features
-        if count is None:
-            return
+        if count is None or (features is None and count == self.n_features):
+            return self
         names = None if features is None else tuple(str(name) for name in features)
-        if names is not None and len(set(names)) < len(names):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            raise BadParameter(f"features repeats {', '.join(map(repr, twice))}; names must differ")
         if self.n_features is not None and count != self.n_features:
             raise BadParameter(f"{count} features given, but this stream has {self.n_features}")
         if names is not None and self.features is not None and names != self.features:
             raise BadParameter("features differ in name or order from those of this stream")
-        if count < 1:
-            raise BadParameter("rows have no features")
-        middle, factor = self._scaling(self.features or names, count)
-        self._middle, self._factor = middle, factor
-        self.n_features = count
-        self.features = self.features or names
+        return replace(self, features=self.features or names, n_features=count)
 
-    def give_bounds(self, bounds: Bounds) -> None:
-        """Take public bounds from a source, for a gate that was given none and has seen no row."""
-        if self.bounds is None:
-            self.bounds = bounds
-            if self.n_features is not None:
-                self._middle, self._factor = self._scaling(self.features, self.n_features)
+    def with_bounds(self, bounds: Bounds) -> Admission:
+        """The same admission with the public bounds of a source, if it has none of its own."""
+        return self if self.bounds is not None else replace(self, bounds=bounds)
+
+    def settled_by(self, row: Any, number: int = 1) -> Admission:
+        """The same admission with the features of a first row.
+
+        Raises
+        ------
+        BadRow
+            If the row does not tell how many features there are.
+        """
+        if self.n_features is not None and self.features is not None:
+            return self
+        names = getattr(row, "_fields", None) or (tuple(row) if isinstance(row, Mapping) else None)
+        if names is not None:
+            return self.fixed(names)
+        return self if self.n_features is not None else self.fixed(None, self._numbers(row, number).shape[0])
+
+    def settled_by_block(self, rows: Any, number: int = 1) -> Admission:
+        """The same admission with the features of a table, of an array or of the first of a list of rows."""
+        if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
+            return self if self.features is not None else self.fixed([str(name) for name in rows.columns])
+        if self.n_features is not None and self.features is not None:
+            return self
+        if isinstance(rows, np.ndarray) and rows.ndim == 2:
+            return self.fixed(None, rows.shape[1])
+        if isinstance(rows, np.ndarray):
+            raise BadRow(f"a block of shape {rows.shape} given; (n, n_features) expected")
+        return self.settled_by(rows[0], number) if len(rows) else self
+
+    @property
+    def settings(self) -> tuple[object, ...]:
+        """All that decides how a good row is admitted, but for the names of features, as parts of a label. Public."""
+        scaled = tuple(
+            tuple(np.asarray(part, dtype=np.float64).reshape(-1).tolist()) for part in (self.middle, self.factor)
+        )
+        return VERSION, self.row_norm, self.n_features, self.center, self.bounds is not None, *scaled
 
     def row(self, row: Any, number: int) -> tuple[FloatArray, int]:
         """Admit one row; return it as (1, d) with the number of bad rows (0 or 1) in it.
@@ -126,6 +171,19 @@ class Admission:
             If the row is bad and ``on_bad_row="raise"``, or it is the first
             row and does not tell how many features there are.
         """
+        kernels = fast.kernels
+        if (
+            kernels is not None
+            and self.bounds is None
+            and not self.center
+            and type(row) is np.ndarray
+            and row.shape == (self.n_features,)
+            and row.dtype == np.float64
+            and row.flags.c_contiguous
+        ):  # what most rows are, in one pass
+            admitted = np.empty((1, row.size))
+            if kernels.admit(row, self.factor, admitted):
+                return admitted, 0
         return self.block(self.values(row, number)[None, :], number)
 
     def values(self, row: Any, number: int) -> FloatArray:
@@ -141,9 +199,9 @@ class Admission:
             if not np.vdot(values, values) < math.inf:
                 self._refuse_infinite(values[None, :], number)
         except BadRow:
-            if self.on_bad_row == "raise" or self.n_features is None:
+            if self.on_bad_row == "raise":
                 raise
-            return np.full(self.n_features, np.nan)
+            return np.full(self._count(), np.nan)
         return values
 
     def all_values(self, rows: Any, number: int) -> FloatArray:
@@ -151,13 +209,15 @@ class Admission:
 
         Parameters
         ----------
-        rows : (n, d) array, or an iterable of rows; bad ones become nan if they may be zeroed.
+        rows : (n, d) array, a table, or an iterable of rows; bad ones become nan if they may be zeroed.
 
         Raises
         ------
         BadRow
             If a row is bad and ``on_bad_row="raise"``, or a block has the wrong shape.
         """
+        if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
+            rows = self.table(rows)
         if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub":
             values = self._shaped(rows, number)
             if self.on_bad_row == "raise":
@@ -193,11 +253,14 @@ class Admission:
         rows = _as_floats(rows)
         if rows.ndim != 2:
             raise BadRow(f"a block of shape {rows.shape} given; (n, n_features) expected")
-        if self.n_features is None:
-            self.fix(None, rows.shape[1])
-        if rows.shape[1] != self.n_features:
+        if rows.shape[1] != self._count():
             raise BadRow(f"row {number}: {rows.shape[1]} values given, {self.n_features} expected")
         return rows
+
+    def _count(self) -> int:
+        if self.n_features is None:
+            raise BadParameter("the number of features is not known yet; use settled_by(row), or give n_features=")
+        return self.n_features
 
     def _refuse_infinite(self, rows: FloatArray, number: int) -> None:
         """Raise if a number is not finite; squares alone may overflow."""
@@ -215,9 +278,7 @@ class Admission:
             If a feature is missing or unknown, or a column is not numeric.
         """
         names = [str(name) for name in table.columns]
-        if self.features is None:
-            self.fix(names)
-        wanted = self.features or ()
+        wanted = names if self.features is None else self.features
         if set(names) != set(wanted):
             missing, extra = sorted(set(wanted) - set(names)), sorted(set(names) - set(wanted))
             raise BadRow(
@@ -242,9 +303,16 @@ class Admission:
         """Length of admitted rows, if it is known."""
         return self.n_features if self.n_features is None or not self.center else self.n_features + 1
 
+    def ranges(self) -> tuple[FloatArray | None, FloatArray | None]:
+        """Rows count as ``(row - middle) * scale`` in units of row_norm, by bounds; None and None without bounds."""
+        if self.bounds is None or self.n_features is None:
+            return None, None
+        scale: FloatArray = np.asarray(self.factor * (self.row_norm / math.sqrt(self.n_features)))
+        return np.asarray(self.middle), scale
+
     def neutral(self, count: int) -> FloatArray:
         """The raw row of so many features that is admitted as the zero row: the middle of all ranges."""
-        return np.broadcast_to(np.asarray(self._middle, dtype=np.float64), (count,)).copy()
+        return np.broadcast_to(np.asarray(self.middle, dtype=np.float64), (count,)).copy()
 
     def _onto_ball(self, rows: FloatArray) -> FloatArray:
         admitted = onto_ball(self._scaled(rows))
@@ -258,50 +326,10 @@ class Admission:
             return rows
         with np.errstate(over="ignore"):
             if self.bounds is None:
-                return np.clip(rows * self._factor, -_LARGE, _LARGE)
-            scaled: FloatArray = np.clip((rows - self._middle) * self._factor, -1.0, 1.0)
+                return np.clip(rows * self.factor, -_LARGE, _LARGE)
+            scaled: FloatArray = np.clip((rows - self.middle) * self.factor, -1.0, 1.0)
         scaled *= 1.0 / math.sqrt(rows.shape[1])
         return scaled
-
-    def _scaling(self, features: tuple[str, ...] | None, count: int) -> tuple[FloatArray | float, FloatArray | float]:
-        """Middle and inverse half-width of each range."""
-        if self.bounds is None:
-            return 0.0, 1.0 / self.row_norm
-        lower, upper = self._ranges(self.bounds, features, count)
-        usable = np.isfinite(lower) & np.isfinite(upper) & (lower < upper)
-        if not usable.all():
-            j = int(np.argmin(usable))
-            name = f"feature {features[j]!r}" if features else f"feature {j}"
-            raise BadParameter(f"bounds of {name} are ({lower[j]}, {upper[j]}); finite lower < upper needed")
-        return 0.5 * lower + 0.5 * upper, 1.0 / (0.5 * upper - 0.5 * lower)
-
-    @staticmethod
-    def _ranges(bounds: Bounds, features: tuple[str, ...] | None, count: int) -> tuple[FloatArray, FloatArray]:
-        if isinstance(bounds, Mapping):
-            if features is None:
-                raise BadParameter("bounds by name need named features; pass features=, or bounds=(lower, upper)")
-            missing = [name for name in features if name not in bounds]
-            if missing:
-                raise BadParameter(
-                    f"bounds are missing for {', '.join(map(repr, missing))}; give public ranges for all features"
-                )
-            pairs = [bounds[name] for name in features]
-            lower, upper = zip(*pairs, strict=True)
-        else:
-            try:
-                lower, upper = bounds
-            except (TypeError, ValueError, OverflowError):
-                raise BadParameter(
-                    f"bounds={reprlib.repr(bounds)} must be (lower, upper) or a mapping by feature name"
-                ) from None
-        try:
-            low = np.broadcast_to(np.asarray(lower, dtype=np.float64), (count,))
-            high = np.broadcast_to(np.asarray(upper, dtype=np.float64), (count,))
-        except (TypeError, ValueError, OverflowError):
-            raise BadParameter(
-                f"bounds={reprlib.repr(bounds)} do not fit {count} features; give scalars or {count} numbers each"
-            ) from None
-        return low, high
 
     def _vector(self, row: Any, number: int) -> FloatArray:
         """A 1-D float array from any kind of row."""
@@ -312,6 +340,13 @@ class Admission:
             row = dict(zip(names, row, strict=True))
         if isinstance(row, Mapping):
             row = self._by_name(row, number)
+        values = self._numbers(row, number)
+        if values.shape[0] != self._count():
+            raise BadRow(f"row {number}: {values.shape[0]} values given, {self.n_features} expected")
+        return values
+
+    def _numbers(self, row: Any, number: int) -> FloatArray:
+        """A 1-D float array from a row of any length without names."""
         if isinstance(row, np.ndarray) and row.dtype.kind not in "fiubOUS":
             raise BadRow(f"row {number}: values of type {row.dtype} are not real numbers")
         try:
@@ -320,16 +355,11 @@ class Admission:
             values = self._one_by_one(row, number)
         if values.ndim != 1:
             raise BadRow(f"row {number}: shape {values.shape} given; one row is 1-D (use push_many for a block)")
-        if self.n_features is None:
-            self.fix(None, values.shape[0])
-        elif values.shape[0] != self.n_features:
-            raise BadRow(f"row {number}: {values.shape[0]} values given, {self.n_features} expected")
         return values
 
     def _by_name(self, row: Mapping[str, Any], number: int) -> list[Any]:
         if self.features is None:
-            self.fix(tuple(row))
-        assert self.features is not None
+            raise BadRow(f"row {number}: a mapping given, but the features of this stream have no names; pass an array")
         if len(row) != len(self.features) or any(name not in row for name in self.features):
             missing = [name for name in self.features if name not in row]
             extra = [name for name in row if name not in self.features]
@@ -367,3 +397,42 @@ def _as_floats(rows: Any) -> FloatArray:
         return np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise BadRow("a block must be a 2-D array of numbers; push rows one at a time to find the bad one") from None
+
+
+def _scaling(bounds: Bounds, features: tuple[str, ...] | None, count: int) -> tuple[FloatArray, FloatArray]:
+    """Middle and inverse half-width of each range."""
+    lower, upper = _ranges(bounds, features, count)
+    usable = np.isfinite(lower) & np.isfinite(upper) & (lower < upper)
+    if not usable.all():
+        j = int(np.argmin(usable))
+        name = f"feature {features[j]!r}" if features else f"feature {j}"
+        raise BadParameter(f"bounds of {name} are ({lower[j]}, {upper[j]}); finite lower < upper needed")
+    return 0.5 * lower + 0.5 * upper, 1.0 / (0.5 * upper - 0.5 * lower)
+
+
+def _ranges(bounds: Bounds, features: tuple[str, ...] | None, count: int) -> tuple[FloatArray, FloatArray]:
+    if isinstance(bounds, Mapping):
+        if features is None:
+            raise BadParameter("bounds by name need named features; pass features=, or bounds=(lower, upper)")
+        missing = [name for name in features if name not in bounds]
+        if missing:
+            raise BadParameter(
+                f"bounds are missing for {', '.join(map(repr, missing))}; give public ranges for all features"
+            )
+        pairs = [bounds[name] for name in features]
+        lower, upper = zip(*pairs, strict=True)
+    else:
+        try:
+            lower, upper = bounds
+        except (TypeError, ValueError, OverflowError):
+            raise BadParameter(
+                f"bounds={reprlib.repr(bounds)} must be (lower, upper) or a mapping by feature name"
+            ) from None
+    try:
+        low = np.broadcast_to(np.asarray(lower, dtype=np.float64), (count,))
+        high = np.broadcast_to(np.asarray(upper, dtype=np.float64), (count,))
+    except (TypeError, ValueError, OverflowError):
+        raise BadParameter(
+            f"bounds={reprlib.repr(bounds)} do not fit {count} features; give scalars or {count} numbers each"
+        ) from None
+    return low, high

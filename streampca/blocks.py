@@ -11,7 +11,6 @@ makes blocks is trusted as the curator is.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -21,13 +20,12 @@ import numpy as np
 
 from streampca.admission import Admission
 from streampca.errors import BadParameter, BadRow, HorizonReached
-from streampca.linalg.lattice import GramAccumulator
+from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec_size, unpack_entries
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.linalg.words import LOW, UNIT_BITS, is_plausible
+from streampca.privacy.randomness import encoded
 
-#: Changes whenever the same row would be admitted otherwise, by a bit.
-ADMISSION = 1
 #: Rows that are admitted at a time, so that a leaf of any size takes little memory.
 _PIECE = 4096
 
@@ -42,7 +40,7 @@ class BlockGram:
     count : rows in it, bad ones that count as zero rows included.
     bad : how many of them were bad.
     first : place of its first row in the stream, from 1; None if it may go anywhere.
-    gate : what admitted the rows, as `gate_mark` names it; "" if that is not checked.
+    gate : what admitted the rows, as `admission_mark` names it; "" if that is not checked.
 
     Notes
     -----
@@ -80,9 +78,7 @@ class BlockGram:
     @classmethod
     def of(cls, rows: FloatArray, *, bad: int = 0, first: int | None = None, gate: str = "") -> BlockGram:
         """The block of admitted rows, (n, d) with n >= 1."""
-        gram = GramAccumulator(rows.shape[1])
-        gram.add(rows)
-        return cls(*gram.words(), rows.shape[0], bad, first, gate)
+        return cls(*GramSum.of(rows).words(), rows.shape[0], bad, first, gate)
 
     @property
     def n_features(self) -> int:
@@ -130,21 +126,12 @@ class BlockGram:
         return float(np.einsum("ij,ij->", scoring, gram @ scoring))
 
 
-def gate_mark(gate: Admission) -> str:
-    """A name for the map from rows to the unit ball: equal for gates that admit every good row alike. Public.
+def admission_mark(admission: Admission) -> str:
+    """A name for the map from rows to the unit ball: equal where every good row is admitted alike. Public.
 
     It names the version of admission too: executors with another one than the driver's might round otherwise.
     """
-    settings = {
-        "version": ADMISSION,
-        "row_norm": gate.row_norm,
-        "features": gate.features,
-        "n_features": gate.n_features,
-        "center": gate.center,
-        "scaled": [np.asarray(part, dtype=np.float64).tolist() for part in (gate._middle, gate._factor)],
-        "bounded": gate.bounds is not None,
-    }
-    return blake2b(json.dumps(settings).encode(), digest_size=8).hexdigest()
+    return blake2b(encoded(admission.settings, admission.features), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -190,7 +177,7 @@ class Leaves:
         HorizonReached
             If there are more rows than the horizon allows.
         """
-        mark = gate_mark(self.gate)
+        mark = admission_mark(self.gate)
         gram, first, bad = None, rows + 1, 0
         for piece in pieces:
             for start in range(0, len(piece), _PIECE):
@@ -200,8 +187,7 @@ class Leaves:
                     take = min(len(admitted) - at, self.due(rows))
                     part = admitted[at : at + take]
                     bad += _bad_among(piece[start + at : start + at + take]) if worse else 0
-                    gram = gram or GramAccumulator(part.shape[1])
-                    gram.add(part)
+                    gram = (gram or GramSum(part.shape[1])).add(part)
                     rows, at = rows + take, at + take
                     if rows == self.horizon or rows % self.every == 0:
                         yield BlockGram(*gram.words(), rows + 1 - first, bad, first, mark)

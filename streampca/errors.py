@@ -45,7 +45,7 @@ class StoreLocked(StreamPCAError, RuntimeError):
 
 
 class StoreForked(StreamPCAError, RuntimeError):
-    """A durable run was copied or set back, and its twin may have gone on: other rows would meet the same noise."""
+    """A durable run was copied or set back, and another copy may have gone on: to go on here is a second run."""
 
 
 class StoreUnwritable(StreamPCAError, RuntimeError):

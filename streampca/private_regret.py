@@ -7,15 +7,16 @@ for the curator, is in `streampca.regret`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from streampca.errors import BadParameter, NoRelease
 from streampca.intervals import best_less_reward, check_confidence
+from streampca.linalg.counts import check_count
+from streampca.linalg.memory import History
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import KEY_BYTES, Randomness
-from streampca.processors.base import check_count
 from streampca.release import Release
 
 Rows = Literal["fixed", "adaptive"]
@@ -121,8 +122,9 @@ class PrivateRegretRecord:
         return made
 
 
+@dataclass(frozen=True, kw_only=True)
 class PrivateRegret:
-    """The publishable regret of a stream, live.
+    """How the publishable regret of a stream is kept.
 
     Parameters
     ----------
@@ -131,47 +133,80 @@ class PrivateRegret:
         out, records are kept at steps that double whenever there are more than 512.
     rows : ``"fixed"`` for rows that do not depend on releases, which is how
         regret is usually meant; ``"adaptive"`` for wider intervals that hold for any.
-
-    Attributes
-    ----------
-    history : the kept records. Publishable.
     """
 
-    def __init__(self, *, confidence: float = 0.95, every: int | None = None, rows: Rows = "fixed") -> None:
-        check_confidence(confidence)
-        check_count("every", every, optional=True)
-        check_rows(rows)
-        self.confidence = confidence
-        self.every = every
-        self.rows: Rows = rows
-        self._history: list[PrivateRegretRecord] = []
-        #: Called before anything is read: a durable stream waits for its rows here.
-        self.hold: Callable[[], None] = lambda: None
-        self._latest: Release | None = None
-        self._record: PrivateRegretRecord | None = None
-        self._seen = 0
-        self._step = 1
+    confidence: float = 0.95
+    every: int | None = None
+    rows: Rows = "fixed"
+
+    def __post_init__(self) -> None:
+        check_confidence(self.confidence)
+        check_count("every", self.every, optional=True)
+        check_rows(self.rows)
+
+    def start(self) -> PrivateRegretRecords:
+        """The records before the first release."""
+        return PrivateRegretRecords(self, 0, None, History(KEPT if self.every is None else None))
+
+    def resume(self, snapshot: Mapping[str, Any], latest: Release | None) -> PrivateRegretRecords:
+        """The records of a snapshot, with the latest release."""
+        records = [PrivateRegretRecord.from_json(line) for line in snapshot["history"]]
+        history = History(KEPT if self.every is None else None, int(snapshot["step"]), records, len(records))
+        return PrivateRegretRecords(self, int(snapshot["seen"]), latest, history)
+
+
+class PrivateRegretRecords:
+    """The publishable regret after some releases: an immutable value.
+
+    Parameters
+    ----------
+    config : how it is kept.
+    seen : releases so far.
+    latest : the latest one.
+    history : the records kept.
+    """
+
+    __slots__ = ("config", "history", "latest", "seen")
+
+    def __init__(self, config: PrivateRegret, seen: int, latest: Release | None, history: History) -> None:
+        self.config, self.seen, self.latest, self.history = config, seen, latest, history
+
+    def observe(self, release: Release) -> PrivateRegretRecords:
+        """The records after one release more."""
+        every, before = self.config.every, 0 if self.latest is None else self.latest.t
+        seen, history = self.seen + 1, self.history
+        due = seen % history.step == 0 if every is None else release.t // every != before // every
+        if due:
+            history = history.append(self.record_of(release))
+        return PrivateRegretRecords(self.config, seen, release, history)
+
+    def record_of(self, release: Release) -> PrivateRegretRecord:
+        """The record of a release, at this confidence."""
+        return PrivateRegretRecord.of(release, confidence=self.config.confidence, rows=self.config.rows)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain values from which `PrivateRegret.resume` makes the same records."""
+        lines = [record.to_json() for record in self.history.records]
+        return {"seen": self.seen, "step": self.history.step, "history": lines}
+
+
+class LivePrivateRegret:
+    """The publishable regret of a stream, live: a view.
+
+    Parameters
+    ----------
+    config : how it is kept.
+    committed : gives the records that may be shown: those of releases that are durable.
+    """
+
+    def __init__(self, config: PrivateRegret, committed: Callable[[], PrivateRegretRecords]) -> None:
+        self.config = config
+        self._committed = committed
 
     @property
     def history(self) -> list[PrivateRegretRecord]:
-        """The kept records. Publishable."""
-        self.hold()
-        return self._history
-
-    def observe(self, release: Release) -> None:
-        """Take in the next release. Called by the stream."""
-        before = 0 if self._latest is None else self._latest.t
-        self._latest, self._record = release, None
-        self._seen += 1
-        if self.every is None:
-            if self._seen % self._step:
-                return
-        elif release.t // self.every == before // self.every:
-            return
-        self._history.append(self._now())
-        if self.every is None and len(self._history) > KEPT:
-            self._step *= 2
-            self._history = self._history[1::2]
+        """The kept records: a list of your own. Publishable."""
+        return self._committed().history.records
 
     def now(self) -> PrivateRegretRecord:
         """The record of the latest release.
@@ -181,28 +216,10 @@ class PrivateRegret:
         NoRelease
             If there has been no release.
         """
-        self.hold()
-        return self._now()
-
-    def _now(self) -> PrivateRegretRecord:
-        if self._latest is None:
-            raise NoRelease("nothing has been released, so no regret may be told yet")
-        if self._record is None:
-            self._record = PrivateRegretRecord.of(self._latest, confidence=self.confidence, rows=self.rows)
-        return self._record
-
-    def state(self) -> dict[str, Any]:
-        """Scalars from which `restore` continues."""
-        return {"seen": self._seen, "step": self._step, "history": [record.to_json() for record in self._history]}
-
-    def restore(self, state: dict[str, Any], latest: Release | None) -> None:
-        """Continue from `state`, with the latest release."""
-        self._seen, self._step = state["seen"], state["step"]
-        self._history = [PrivateRegretRecord.from_json(line) for line in state["history"]]
-        self._latest, self._record = latest, None
-
-    def __repr__(self) -> str:
-        return f"PrivateRegret(confidence={self.confidence!r}, every={self.every!r}, rows={self.rows!r})"
+        records = self._committed()
+        if records.latest is None:
+            raise NoRelease("nothing has been released yet, so no regret may be told yet")
+        return records.record_of(records.latest)
 
 
 def check_rows(rows: object) -> None:

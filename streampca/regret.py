@@ -6,21 +6,23 @@ has no privacy guarantee at all. They are for the trusted side.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streampca.errors import BadParameter, NoRelease
+from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_sum
-from streampca.linalg.lattice import GramAccumulator
+from streampca.linalg.lattice import GramSum
+from streampca.linalg.memory import History
 from streampca.linalg.svec import unpack_entries
-from streampca.linalg.types import FloatArray, IntArray
-from streampca.processors.base import Processor, check_count
+from streampca.linalg.types import FloatArray
+from streampca.processors.base import Processor
 from streampca.release import Subspace
 
-#: How many records an unthinned history may grow to before every other one goes.
+#: Most records of a history without ``every``.
 KEPT = 512
 
 
@@ -52,8 +54,9 @@ class RegretRecord:
         return self.regret / self.t
 
 
+@dataclass(frozen=True, kw_only=True)
 class RegretLog:
-    """The exact regret of a stream, live. Curator only.
+    """How the exact regret of a stream is kept. Curator only.
 
     Parameters
     ----------
@@ -67,104 +70,188 @@ class RegretLog:
     Notes
     -----
     OPT needs an eigenvalue problem and is computed only for kept records and
-    when `now` is called.
+    when `Regret.now` is called.
     """
 
-    def __init__(self, *, every: int | None = None, window: int | None = None) -> None:
-        check_count("every", every, optional=True)
-        check_count("window", window, optional=True)
-        self.every = every
-        self.window = window
-        self._history: list[RegretRecord] = []
-        self._step = every or 1
-        self._t = 0
-        self._reward = 0.0
-        self._past_opt = 0.0  # of windows gone by
-        self._current: GramAccumulator | None = None  # rows of the window under way
-        self._own: GramAccumulator | None = None
-        self._processor: Processor | None = None
-        self._played: Callable[[], Subspace] | None = None
-        self._unit = 1.0
-        self._settle: Callable[[], None] = lambda: None
+    every: int | None = None
+    window: int | None = None
 
-    @property
-    def history(self) -> list[RegretRecord]:
-        """The records kept so far, in order."""
-        self._settle()
-        return self._history
+    def __post_init__(self) -> None:
+        check_count("every", self.every, optional=True)
+        check_count("window", self.window, optional=True)
 
-    def start(
-        self, processor: Processor, played: Callable[[], Subspace], row_norm: float, settle: Callable[[], None]
-    ) -> None:
-        """Follow a bound processor; ``settle`` makes the stream absorb rows that wait. Called by the stream."""
-        self._settle = settle
-        self._processor = processor
-        self._played = played
-        self._unit = row_norm**2
-        assert processor.n_features is not None
-        if self.window is not None:
-            self._current = GramAccumulator(processor.n_features)
-        if processor.curator_gram() is None:
-            self._own = GramAccumulator(processor.n_features)
+    def start(self, processor: Processor) -> RegretSums:
+        """The regret before the first row of a processor."""
+        d = processor.n_features
+        return RegretSums(
+            self, 0, 0.0, 0.0, History(KEPT if self.every is None else None, self.every or 1),
+            None if processor.curator_gram() is not None else GramSum(d),
+            None if self.window is None else GramSum(d),
+        )  # fmt: skip
+
+    def resume(self, snapshot: Mapping[str, Any], n_features: int) -> RegretSums:
+        """The regret of a snapshot."""
+        records = [RegretRecord(int(t), *map(float, rest)) for t, *rest in snapshot["history"]]
+        own, current = snapshot["own"], snapshot["current"]
+        return RegretSums(
+            self, int(snapshot["t"]), float(snapshot["reward"]), float(snapshot["past_opt"]),
+            History(KEPT if self.every is None else None, int(snapshot["step"]), records, len(records)),
+            None if own is None else GramSum.restored(n_features, own),
+            None if current is None else GramSum.restored(n_features, current),
+        )  # fmt: skip
+
+
+class RegretSums(NamedTuple):
+    """The regret of a stream after t rows: an immutable value. Curator only.
+
+    Attributes
+    ----------
+    log : how it is kept.
+    t, reward : rows, and the sum of their rewards in units of row_norm**2 = 1.
+    past_opt : OPT of the windows that have ended.
+    history : the records kept.
+    own : exact Gram matrix of all rows, where the processor keeps none.
+    current : that of the window under way.
+    """
+
+    log: RegretLog
+    t: int
+    reward: float
+    past_opt: float
+    history: History
+    own: GramSum | None
+    current: GramSum | None
 
     @property
     def rows_until_record(self) -> int:
         """How many rows until the next record is kept, or a window ends."""
-        due = self._step - self._t % self._step
-        return due if self.window is None else min(due, self.window - self._t % self.window)
-
-    def observe(self, rows: FloatArray, rewards: FloatArray) -> None:
-        """Count admitted rows and their rewards, at most `rows_until_record` of them."""
-        if self._own is not None:
-            self._own.add(rows)
-        self._begin_window(rows.shape[1])
-        if self._current is not None:
-            self._current.add(rows)
-        # Added one by one, so that block sizes cannot change a bit of the sum.
-        if rewards.size == 1:
-            self._count(1, self._reward + float(rewards[0]))
-        else:
-            sums = rewards.copy()
-            sums[0] += self._reward
-            self._count(sums.size, float(np.add.accumulate(sums, out=sums)[-1]))
+        due = self.history.step - self.t % self.history.step
+        window = self.log.window
+        return due if window is None else min(due, window - self.t % window)
 
     def check_block(self, count: int) -> None:
         """Raise `BadParameter` if so many rows would cross the end of a window."""
-        if self.window is not None and count > self.window - self._t % self.window:
+        window = self.log.window
+        if window is not None and count > window - self.t % window:
             raise BadParameter(
-                f"a block of {count} rows crosses the end of a regret window of {self.window}; "
+                f"a block of {count} rows crosses the end of a regret window of {window}; "
                 "let release_every divide the window, or leave it out"
             )
 
-    def observe_block(self, count: int, high: IntArray, low: IntArray, reward: float) -> None:
-        """Count a block of which the exact packed Gram matrix is known, and the sum of rewards.
+    def observe(self, rows: FloatArray, scoring: FloatArray, n_components: int) -> tuple[RegretSums, FloatArray]:
+        """The regret after admitted rows, at most `rows_until_record` of them, and their rewards.
 
-        Records that fall due within the block are one record at its end.
+        Parameters
+        ----------
+        rows : (n, d).
+        scoring : basis of the subspace played before them (`release.scoring_basis`).
+        n_components : k.
         """
-        if self._own is not None:
-            self._own.add_gram(high, low)
-        assert self._processor is not None
-        assert self._processor.n_features is not None
-        self._begin_window(self._processor.n_features)
-        if self._current is not None:
-            self._current.add_gram(high, low)
-        self._count(count, self._reward + reward)
+        products = rows @ scoring
+        rewards: FloatArray = np.vecdot(products, products)
+        log, t, reward, past_opt, history, own, current = self
+        # Added one by one, so that block sizes cannot change a bit of the sum.
+        for each in rewards.tolist():
+            reward += each
+        if own is not None:
+            own = own.add(rows)
+        if current is not None:
+            past_opt, current = self._window(current, n_components)
+            current = current.add(rows)
+        after = (log, t + rewards.size, reward, past_opt, history, own, current)
+        return tuple.__new__(RegretSums, after), rewards
 
-    def _count(self, count: int, reward: float) -> None:
-        due = self._step - self._t % self._step
-        self._reward = reward
-        self._t += count
-        if count >= due:
-            self._history.append(self._record())
-            if self.every is None and len(self._history) > KEPT:
-                self._step *= 2
-                self._history = self._history[1::2]
+    def observe_block(self, count: int, gram: GramSum, reward: float, n_components: int) -> RegretSums:
+        """The regret after a block with this Gram matrix and this sum of rewards."""
+        past_opt, own, current = self.past_opt, self.own, self.current
+        if own is not None:
+            own = own.add_words(*gram.words())
+        if current is not None:
+            past_opt, current = self._window(current, n_components)
+            current = current.add_words(*gram.words())
+        return RegretSums(self.log, self.t + count, self.reward + reward, past_opt, self.history, own, current)
 
-    def _begin_window(self, n_features: int) -> None:
-        """Settle the window gone by, with its last row in and the next row at the door."""
-        if self.window is not None and self._t and self._t % self.window == 0:
-            self._past_opt += self._opt(self._scored())
-            self._current = GramAccumulator(n_features)
+    def _window(self, current: GramSum, n_components: int) -> tuple[float, GramSum]:
+        """OPT of the windows that have ended, and the Gram matrix of the window of the next row."""
+        if self.log.window is None or not self.t or self.t % self.log.window:
+            return self.past_opt, current
+        return self.past_opt + top_sum(_square(current), n_components), GramSum(current.n_features)
+
+    def is_due(self, count: int) -> bool:
+        """True if a record fell due within the latest ``count`` rows."""
+        return self.t // self.history.step != (self.t - count) // self.history.step
+
+    def recorded(self, processor: Processor, played: Subspace, unit: float) -> RegretSums:
+        """The regret with the record of this moment kept; see `record`."""
+        history = self.history.append(self.record(processor, played, unit))
+        return RegretSums(self.log, self.t, self.reward, self.past_opt, history, self.own, self.current)
+
+    def record(
+        self, processor: Processor, played: Subspace, unit: float, waiting: GramSum | None = None
+    ) -> RegretRecord:
+        """The record at this moment.
+
+        Parameters
+        ----------
+        processor, played : after these rows.
+        unit : row_norm**2.
+        waiting : Gram matrix of rows that are counted here and that the processor has not absorbed.
+        """
+        exact = self.gram(processor)
+        if waiting is not None and self.current is None and self.own is None:
+            exact = exact.add_words(*waiting.words())
+        gram = _square(exact if self.current is None else self.current)
+        best_now = top_sum(gram, processor.n_components)
+        opt = self.past_opt + best_now
+        captured = played.captured(gram) / best_now if best_now > 0.0 else 1.0
+        bound = processor.regret_bound(self.t, opt) if self.log.window is None else opt
+        reward, best = self.reward * unit, opt * unit
+        return RegretRecord(self.t, reward, best, best - reward, bound * unit, captured)
+
+    def gram(self, processor: Processor) -> GramSum:
+        """The exact Gram matrix of all rows absorbed."""
+        exact = self.own or processor.curator_gram()
+        return GramSum(processor.n_features) if exact is None else exact
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain values and arrays from which `RegretLog.resume` makes the same regret. As secret as the rows."""
+        records = [tuple(vars(record).values()) for record in self.history.records]
+        return {
+            "step": self.history.step,
+            "t": self.t,
+            "reward": self.reward,
+            "history": np.array(records, dtype=np.float64).reshape(-1, 6),
+            "own": None if self.own is None else self.own.snapshot(),
+            "past_opt": self.past_opt,
+            "current": None if self.current is None else self.current.snapshot(),
+        }
+
+
+class Regret:
+    """The exact regret of a stream, live: a view. Curator only.
+
+    Parameters
+    ----------
+    log : how it is kept.
+    history : gives the kept records.
+    now : gives the record of this moment.
+    gram : gives the exact Gram matrix.
+    """
+
+    def __init__(
+        self,
+        log: RegretLog,
+        history: Callable[[], list[RegretRecord]],
+        now: Callable[[], RegretRecord | None],
+        gram: Callable[[], GramSum | None],
+    ) -> None:
+        self.log = log
+        self._history, self._now, self._gram = history, now, gram
+
+    @property
+    def history(self) -> list[RegretRecord]:
+        """The records kept so far, in order: a list of your own."""
+        return self._history()
 
     def now(self) -> RegretRecord:
         """The record at this moment.
@@ -174,67 +261,21 @@ class RegretLog:
         NoRelease
             If no row has been seen.
         """
-        self._settle()
-        if self._t == 0:
+        record = self._now()
+        if record is None:
             raise NoRelease("no row has been seen, so there is no regret yet")
-        return self._record()
-
-    def state(self) -> dict[str, Any]:
-        """Arrays and scalars from which `restore` continues. As secret as the rows."""
-        return {
-            "step": self._step,
-            "t": self._t,
-            "reward": self._reward,
-            "history": np.array([tuple(vars(record).values()) for record in self._history]).reshape(-1, 6),
-            "own": None if self._own is None else self._own.state(),
-            "past_opt": self._past_opt,
-            "current": None if self._current is None else self._current.state(),
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`, on a log that was started."""
-        self._step, self._t, self._reward = state["step"], state["t"], state["reward"]
-        self._history = [RegretRecord(int(t), *map(float, rest)) for t, *rest in state["history"]]
-        if self._own is not None:
-            self._own.restore(state["own"])
-        self._past_opt = float(state["past_opt"])
-        if self._current is not None:
-            self._current.restore(state["current"])
-
-    def _record(self) -> RegretRecord:
-        assert self._processor is not None
-        assert self._played is not None
-        gram = self._scored()
-        best_now = self._opt(gram)
-        opt = self._past_opt + best_now
-        captured = self._played().captured(gram) / best_now if best_now > 0.0 else 1.0
-        bound = self._processor.regret_bound(self._t, opt) if self.window is None else opt
-        reward, best = self._reward * self._unit, opt * self._unit
-        return RegretRecord(self._t, reward, best, best - reward, bound * self._unit, captured)
-
-    def _scored(self) -> FloatArray:
-        """The exact Gram matrix of the rows that the best subspace is of: all, or those of the window under way."""
-        assert self._processor is not None
-        assert self._processor.n_features is not None
-        if self.window is None:
-            return self._exact_gram()
-        assert self._current is not None
-        return unpack_entries(self._current.plus(), self._processor.n_features)
-
-    def _opt(self, gram: FloatArray) -> float:
-        assert self._processor is not None
-        return top_sum(gram, self._processor.n_components)
+        return record
 
     def exact_gram(self) -> FloatArray:
-        """The exact Gram matrix of all rows, (d, d), in units of row_norm**2 = 1. Curator only."""
-        self._settle()
-        if self._t == 0:
+        """The exact Gram matrix of all rows, (d, d), in units of row_norm**2 = 1."""
+        gram = self._gram()
+        if gram is None:
             raise NoRelease("no row has been seen, so there is no Gram matrix yet")
-        return self._exact_gram()
+        return _square(gram)
 
-    def _exact_gram(self) -> FloatArray:
-        assert self._processor is not None
-        assert self._processor.n_features is not None
-        packed = self._own.plus() if self._own is not None else self._processor.curator_gram()
-        assert packed is not None
-        return unpack_entries(packed, self._processor.n_features)
+    def __repr__(self) -> str:
+        return f"<regret of a stream, kept by {self.log!r}. Curator only>"
+
+
+def _square(gram: GramSum) -> FloatArray:
+    return unpack_entries(gram.packed(), gram.n_features)

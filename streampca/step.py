@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import overload
+from collections.abc import Sequence
+from typing import Protocol, overload
 
 import numpy as np
 
-from streampca.journal import Journal
+from streampca.admission import Admission
 from streampca.linalg.types import FloatArray
-from streampca.release import Release
+from streampca.release import Release, score
+
+
+class Holds(Protocol):
+    """Holds releases back until they may be handed out: the commit log of a durable stream."""
+
+    def hold(self, t: int) -> None:
+        """Return once the first t rows and the releases made of them are durable."""
+
+
+class Waiting:
+    """Single rows that were checked and are not absorbed yet: those up to the next release or record.
+
+    Parameters
+    ----------
+    after : rows of the stream before them.
+    admission : how they are admitted.
+    scoring : basis in play (`release.scoring_basis`); None where no regret is kept.
+    unit : row_norm**2.
+    size : how many there may be.
+    """
+
+    __slots__ = ("admission", "after", "rows", "scoring", "unit")
+
+    def __init__(self, after: int, admission: Admission, scoring: FloatArray | None, unit: float, size: int) -> None:
+        self.after, self.admission, self.scoring, self.unit = after, admission, scoring, unit
+        self.rows = np.empty((size, admission.n_features or 0))
+
+    def reward(self, place: int) -> float:
+        """The reward of one of them."""
+        if self.scoring is None:
+            return float("nan")
+        row = self.admission.block(self.rows[place : place + 1], self.after + place + 1)[0]
+        return float(score(row, self.scoring)[0]) * self.unit
 
 
 class Step:
@@ -22,31 +55,52 @@ class Step:
     reward : ||V^T a||**2 on the subspace played before this row was seen, in
         units of row_norm**2; nan if the stream keeps no regret. Curator only:
         it is a function of the raw row.
+
+    Notes
+    -----
+    Reading a release of a durable stream waits until its rows are durable.
     """
 
-    __slots__ = ("_at", "_steps")
+    __slots__ = ("release", "reward", "t")
 
-    def __init__(self, steps: Steps, at: int) -> None:
-        self._steps = steps
-        self._at = at
+    release: Release | None
+    reward: float
 
-    @property
-    def t(self) -> int:
-        """Rows seen."""
-        return self._steps.first + self._at
-
-    @property
-    def release(self) -> Release | None:
-        """The release that this row completed, or None. Publishable."""
-        return self._steps.release_at(self.t)
-
-    @property
-    def reward(self) -> float:
-        """||V^T a||**2 on the subspace played before this row was seen. Curator only."""
-        return float(self._steps.rewards[self._at])
+    def __init__(self, t: int, release: Release | None, reward: float) -> None:
+        self.t, self.release, self.reward = t, release, reward
 
     def __repr__(self) -> str:
-        return f"Step(t={self.t}, release={self.release!r})"
+        return f"Step(t={self.t})"
+
+
+class HeldStep(Step):
+    """A step of a durable stream: its release is handed out once its rows are durable."""
+
+    __slots__ = ("_log", "_release")
+
+    def __init__(self, t: int, release: Release, reward: float, log: Holds) -> None:
+        self.t, self.reward, self._release, self._log = t, reward, release, log
+
+    @property
+    def release(self) -> Release | None:  # type: ignore[override]
+        """The release that this row completed. Publishable."""
+        self._log.hold(self.t)
+        return self._release
+
+
+class WaitingStep(Step):
+    """A row that waits to be absorbed; its reward is computed when asked for. Curator only."""
+
+    __slots__ = ("_place", "_waiting")
+
+    def __init__(self, t: int, waiting: Waiting, place: int) -> None:
+        self.t, self.release = t, None
+        self._waiting, self._place = waiting, place
+
+    @property
+    def reward(self) -> float:  # type: ignore[override]
+        """||V^T a||**2 on the subspace played before this row was seen. Curator only."""
+        return self._waiting.reward(self._place)
 
 
 class Steps(Sequence[Step]):
@@ -54,57 +108,25 @@ class Steps(Sequence[Step]):
 
     Attributes
     ----------
-    releases : the releases made within the block, in order. Publishable.
+    first : number of the first row.
     rewards : (n,) array, one reward a row. Curator only.
-
-    Notes
-    -----
-    Rewards and releases of rows that still wait in the stream are computed when asked for.
-    Reading a release of a durable stream waits until its rows are durable.
-    ``due`` is the first row that may have a release.
     """
 
-    def __init__(
-        self, first: int, settle: Callable[[], None] | None = None, journal: Journal | None = None, *, due: int = 0
-    ) -> None:
+    def __init__(self, first: int, rewards: FloatArray, releases: list[Release], log: Holds | None) -> None:
         self.first = first
-        self._due = due
-        self._settle = settle
-        self._journal = journal
-        self._rewards: FloatArray = np.empty(0)
-        self._releases: dict[int, Release] = {}
-
-    def fill(self, rewards: FloatArray, releases: dict[int, Release]) -> None:
-        """Settle the block. Called by the stream, once."""
-        self._rewards, self._releases, self._settle = rewards, releases, None
-
-    @property
-    def rewards(self) -> FloatArray:
-        """One reward a row, (n,). Curator only."""
-        if self._settle is not None:
-            self._settle()
-        return self._rewards
+        self.rewards = rewards
+        self._releases, self._log = releases, log
+        self._by_row: dict[int, Release] | None = None
 
     @property
     def releases(self) -> list[Release]:
         """The releases made within the block, in order. Publishable."""
-        if self._settle is not None:
-            self._settle()
-        if self._journal is not None and self._releases:
-            self._journal.wait_for(max(self._releases))
-        return list(self._releases.values())
-
-    def release_at(self, t: int) -> Release | None:
-        """The release made after row t of the stream, or None."""
-        if self._settle is not None and t >= self._due:
-            self._settle()
-        release = self._releases.get(t)
-        if self._journal is not None and release is not None:
-            self._journal.wait_for(t)
-        return release
+        if self._log is not None and self._releases:
+            self._log.hold(self._releases[-1].t)
+        return list(self._releases)
 
     def __len__(self) -> int:
-        return len(self.rewards)
+        return int(self.rewards.size)
 
     @overload
     def __getitem__(self, i: int) -> Step: ...
@@ -113,4 +135,46 @@ class Steps(Sequence[Step]):
     def __getitem__(self, i: int | slice) -> Step | list[Step]:
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]
-        return Step(self, range(len(self))[i])
+        place = range(len(self))[i]
+        if self._by_row is None:
+            self._by_row = {release.t: release for release in self._releases}
+        t = self.first + place
+        return step_of(t, self._by_row.get(t), float(self.rewards[place]), self._log)
+
+
+class BlockStep:
+    """What a block brought about.
+
+    Attributes
+    ----------
+    t : rows seen.
+    count : rows of the block.
+    reward : sum of the rewards of its rows, in units of row_norm**2; nan if the
+        stream keeps no regret. Curator only: it is a function of raw rows.
+    """
+
+    __slots__ = ("_log", "_release", "count", "reward", "t")
+
+    def __init__(self, t: int, count: int, reward: float, release: Release | None, log: Holds | None) -> None:
+        self.t, self.count, self.reward = t, count, reward
+        self._release, self._log = release, log
+
+    @property
+    def release(self) -> Release | None:
+        """The release that the block completed, or None. Publishable. In a durable stream, waits for its rows."""
+        if self._log is not None and self._release is not None:
+            self._log.hold(self.t)
+        return self._release
+
+    def __repr__(self) -> str:
+        return f"BlockStep(t={self.t}, count={self.count})"
+
+
+def step_of(t: int, release: Release | None, reward: float, log: Holds | None) -> Step:
+    """The step of an absorbed row."""
+    return Step(t, release, reward) if log is None or release is None else HeldStep(t, release, reward, log)
+
+
+def no_rewards(count: int) -> FloatArray:
+    """One nan a row: the rewards of a stream that keeps no regret."""
+    return np.full(count, np.nan)

@@ -3,60 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streampca.errors import BadParameter, BadRow
 from streampca.linalg.types import FloatArray
-from streampca.processors.base import Processor
+from streampca.privacy.guarantee import Guarantee
+from streampca.private_regret import LivePrivateRegret
+from streampca.processors.base import Algorithm, Processor
+from streampca.regret import Regret
+from streampca.release import Release, Subspace
 from streampca.rows import RowSource
 from streampca.step import Step, Steps
 from streampca.stream import Stream
 
 
-class UserStream(Stream):
+class _Coming(NamedTuple):
+    """Rows that are handed to the stream, and what each is to its user.
+
+    Attributes
+    ----------
+    after : rows of the stream before them.
+    users : whose row each is.
+    numbers : its number among its user's rows.
+    """
+
+    after: int
+    users: Sequence[Hashable]
+    numbers: Sequence[int]
+
+
+class _CappedStream(Stream):
+    """The stream behind a `UserStream`."""
+
+    caps_users = True
+
+
+class UserStream:
     """A stream whose guarantee is for all rows of a user together.
 
-    Rows of a user past the processor's ``max_rows_per_user`` become zero
+    Rows of a user past the algorithm's ``max_rows_per_user`` become zero
     rows: they take their place in the stream and change nothing.
 
     Parameters
     ----------
-    processor : calibrated with ``max_rows_per_user=``, e.g. `PrivateFPL`.
+    algorithm : calibrated with ``max_rows_per_user=``, e.g. `PrivateFPL`.
     user : name of the column that says whose row it is, for rows that are
         mappings. It is not a feature.
     options : those of `Stream`, but for ``center`` and ``store``.
 
+    Attributes
+    ----------
+    stream : the `Stream` of capped rows. Push rows here, not there.
+
     Raises
     ------
     BadParameter
-        If the processor is not calibrated for users, or an option is not available.
+        If the algorithm is not calibrated for users, or an option is not available.
 
     Notes
     -----
-    *Guarantee.* That of the processor, for neighbours that differ in all
+    *Guarantee.* That of the algorithm, for neighbours that differ in all
     rows of one user: against zero rows (zero-out), or against other rows
     (replace). How many rows there are and whose they are is public to the
     extent that positions are; a row is capped by its number among its user's rows, which no
     row's content changes. Users are counted in memory. Curator only.
+
+    *Interrupts and threads.* As for `Stream`: after any exception, a user's rows
+    are counted exactly as far as the stream has taken them.
     """
 
-    _knows_users = True
-
-    def __init__(self, processor: Processor, *, user: str | None = None, **options: Any) -> None:
-        cap = getattr(processor, "max_rows_per_user", None)
+    def __init__(self, algorithm: Algorithm, *, user: str | None = None, **options: Any) -> None:
+        cap = getattr(algorithm, "max_rows_per_user", None)
         if cap is None:
             raise BadParameter(
-                "the processor is calibrated for one row a user; give it max_rows_per_user=, or use Stream"
+                "the algorithm is calibrated for one row a user; give it max_rows_per_user=, or use Stream"
             )
         for name in ("center", "store"):
             if options.get(name):
                 raise BadParameter(f"{name}={options[name]!r} is not available for users; leave it out")
+        self.stream = _CappedStream(algorithm, **options)
         self._user = user
         self._cap = int(cap)
         self._counts: dict[Hashable, int] = {}
-        super().__init__(processor, **options)
+        self._coming: _Coming | None = None
 
     def push(self, row: Any, user: Hashable = None) -> Step:
         """Feed one row of a user; see `Stream.push`.
@@ -66,11 +97,10 @@ class UserStream(Stream):
         row : as for `Stream.push`; a mapping may hold the user's column.
         user : whose row it is, if the row does not say.
         """
-        row, user = self._owned(row, user)
-        seen = self._counts.get(user, 0)
-        step = super().push(self._zero_row() if seen >= self._cap else row)
-        self._counts[user] = seen + 1
-        return step
+        with self.stream.lock:
+            row, user = self._owned(row, user)
+            numbers = self._numbers([user])
+            return self.stream.push(self._zero_row() if numbers[0] > self._cap else row)
 
     def push_many(self, rows: Any, users: Iterable[Hashable] | None = None) -> Steps:
         """Feed a block of rows; see `Stream.push_many`.
@@ -80,23 +110,19 @@ class UserStream(Stream):
         rows : (n, d) array, a table, or a sequence of rows.
         users : whose row each is, if rows do not say.
         """
-        if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
-            rows, users = self._table(rows, users)
-        elif users is None:
-            pairs = [self._owned(row, None) for row in rows]
-            rows, users = [row for row, _ in pairs], [user for _, user in pairs]
-        whose, counts = list(users), dict(self._counts)
-        if len(whose) != len(rows):
-            raise BadParameter(f"{len(whose)} users given for {len(rows)} rows; name one for each row")
-        over = []
-        for i, user in enumerate(whose):
-            self._check_user(user)
-            counts[user] = counts.get(user, 0) + 1
-            if counts[user] > self._cap:
-                over.append(i)
-        steps = super().push_many(self._capped(rows, over))
-        self._counts = counts
-        return steps
+        with self.stream.lock:
+            if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
+                rows, users = self._table(rows, users)
+            elif users is None:
+                pairs = [self._owned(row, None) for row in rows]
+                rows, users = [row for row, _ in pairs], [user for _, user in pairs]
+            whose = list(users)
+            if len(whose) != len(rows):
+                raise BadParameter(f"{len(whose)} users given for {len(rows)} rows; name one for each row")
+            for user in whose:
+                self._check_user(user)
+            numbers = self._numbers(whose)
+            return self.stream.push_many(self._capped(rows, [i for i, n in enumerate(numbers) if n > self._cap]))
 
     def run(self, rows: Iterable[Any]) -> Iterator[Step]:
         """Feed mappings that hold the user's column, lazily; yield a `Step` a row."""
@@ -104,6 +130,89 @@ class UserStream(Stream):
             raise BadParameter("sources hold features only; feed mappings, or push_many(rows, users=...)")
         for row in rows:
             yield self.push(row)
+
+    def finish(self) -> Release | None:
+        """End the stream; see `Stream.finish`."""
+        return self.stream.finish()
+
+    # -- reading --------------------------------------------------------------------
+
+    @property
+    def t(self) -> int:
+        """Rows seen, capped ones included."""
+        return self.stream.t
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm at work."""
+        return self.stream.algorithm
+
+    @property
+    def processor(self) -> Processor:
+        """See `Stream.processor`."""
+        return self.stream.processor
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised for all releases of this stream together, for all rows of a user."""
+        return self.stream.guarantee
+
+    @property
+    def release(self) -> Release | None:
+        """The latest release, or None before the first."""
+        return self.stream.release
+
+    @property
+    def subspace(self) -> Subspace:
+        """The subspace in play."""
+        return self.stream.subspace
+
+    @property
+    def features(self) -> tuple[str, ...] | None:
+        """Names of the features, if rows are named."""
+        return self.stream.features
+
+    @property
+    def row_norm(self) -> float:
+        """Norm onto which longer rows are scaled."""
+        return self.stream.row_norm
+
+    @property
+    def regret(self) -> Regret:
+        """The exact regret, live. Curator only."""
+        return self.stream.regret
+
+    @property
+    def private_regret(self) -> LivePrivateRegret:
+        """The publishable regret."""
+        return self.stream.private_regret
+
+    @property
+    def bad_rows(self) -> int:
+        """Rows absorbed as zero rows because they were bad. Curator only."""
+        return self.stream.bad_rows
+
+    def __repr__(self) -> str:
+        return f"<UserStream of {self.algorithm!r}, {self.t} rows seen: {self.guarantee}>"
+
+    # -- how it works ---------------------------------------------------------------
+
+    def _numbers(self, users: Sequence[Hashable]) -> list[int]:
+        """The number of each row among its user's rows, noted before the stream takes them.
+
+        Rows that the stream took are counted at the next call. Counts are set, not
+        added to, so counting again after an interrupt changes nothing.
+        """
+        coming, counts = self._coming, self._counts
+        if coming is not None:
+            taken = self.stream.t - coming.after
+            counts.update(zip(coming.users[:taken], coming.numbers[:taken], strict=True))
+        numbers, further = [], dict[Hashable, int]()
+        for user in users:
+            further[user] = further.get(user, counts.get(user, 0)) + 1
+            numbers.append(further[user])
+        self._coming = _Coming(self.stream.t, users, numbers)
+        return numbers
 
     def _owned(self, row: Any, user: Hashable) -> tuple[Any, Hashable]:
         if user is None and self._user is not None and isinstance(row, Mapping):
@@ -127,24 +236,21 @@ class UserStream(Stream):
             users = list(table[self._user])
         if self._user in table.columns:
             table = table[[name for name in table.columns if name != self._user]]
-        return self._gate.table(table), list(users)
+        return self.stream.admission.settled_by_block(table).table(table), list(users)
 
     def _capped(self, rows: Any, over: list[int]) -> Any:
-        """The rows, those of the given numbers replaced by what the gate turns into zero rows."""
+        """The rows, those of the given numbers replaced by what is admitted as the zero row."""
         if not over:
             return rows
+        admission = self.stream.admission.settled_by_block(rows)
+        zero = admission.neutral(admission.n_features or 0)
         if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub" and rows.ndim == 2:
             rows = rows.astype(np.float64)
-            if self._gate.n_features is None:
-                self._gate.fix(None, rows.shape[1])
-            rows[over] = self._gate.neutral(rows.shape[1])
+            rows[over] = zero
             return rows
-        rows, late = list(rows), set(over)
-        if self._gate.n_features is None:  # the first row fixes the features, and is never over
-            with self._first_row():
-                self._gate.values(rows[0], 1)
-        return [self._zero_row() if i in late else row for i, row in enumerate(rows)]
+        late = set(over)
+        return [zero if i in late else row for i, row in enumerate(rows)]
 
     def _zero_row(self) -> FloatArray:
-        assert self._gate.n_features is not None
-        return self._gate.neutral(self._gate.n_features)
+        admission = self.stream.admission
+        return admission.neutral(admission.n_features or 0)

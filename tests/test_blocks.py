@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.blocks import BlockGram, Leaves, gate_mark
+from streampca.blocks import BlockGram, Leaves, admission_mark
 from streampca.errors import BadParameter, BadRow, HorizonReached, StoreCorrupt
 from streampca.linalg.lattice import onto_ball
 from streampca.processors.oja import Oja
@@ -121,14 +121,13 @@ def test_rows_and_blocks_may_take_turns() -> None:
 
 def test_rewards_and_regret_are_those_of_rows_up_to_rounding() -> None:
     rows = rows_of(6, 400)
-    logs = [RegretLog(every=50), RegretLog(every=50)]
-    single = Stream(fpl(), seed=1, row_norm=2.0, regret=logs[0])
+    single, blocks = (Stream(fpl(), seed=1, row_norm=2.0, regret=RegretLog(every=50)) for _ in range(2))
     rewards = single.push_many(rows).rewards
-    blocks = Stream(fpl(), seed=1, row_norm=2.0, regret=logs[1])
     steps = [blocks.push_block(block) for block in blocks.leaves().blocks([rows], 0)]
     assert np.allclose([s.reward for s in steps], rewards.reshape(8, 50).sum(axis=1), rtol=1e-12)
-    assert len(logs[0].history) == len(logs[1].history) == 8
-    for one, other in zip(logs[0].history, logs[1].history, strict=True):
+    histories = single.regret.history, blocks.regret.history
+    assert len(histories[0]) == len(histories[1]) == 8
+    for one, other in zip(*histories, strict=True):
         assert one.t == other.t
         assert one.opt == other.opt
         assert one.regret == pytest.approx(other.regret, rel=1e-9)
@@ -136,11 +135,11 @@ def test_rewards_and_regret_are_those_of_rows_up_to_rounding() -> None:
 
 def test_dynamic_regret_of_blocks() -> None:
     rows = rows_of(7, 400)
-    one, other = RegretLog(window=100), RegretLog(window=100)
-    Stream(fpl(), seed=1, regret=one).push_many(rows)
-    feed(Stream(fpl(), seed=1, regret=other), rows, [])
-    assert one.now().opt == other.now().opt
-    assert one.now().regret == pytest.approx(other.now().regret, rel=1e-9)
+    one, other = (Stream(fpl(), seed=1, regret=RegretLog(window=100)) for _ in range(2))
+    one.push_many(rows)
+    feed(other, rows, [])
+    assert one.regret.now().opt == other.regret.now().opt
+    assert one.regret.now().regret == pytest.approx(other.regret.now().regret, rel=1e-9)
     odd = Stream(fpl(), seed=1, regret=RegretLog(window=70))
     with pytest.raises(BadParameter, match="crosses the end of a regret window of 70"):
         feed(odd, rows, [])
@@ -167,15 +166,15 @@ def test_bad_rows_are_zero_rows_and_counted() -> None:
         list(Stream(fpl()).leaves().blocks([rows], 0))
 
 
-def test_processors_that_need_rows_refuse_blocks() -> None:
+def test_algorithms_that_need_rows_refuse_blocks() -> None:
     block = BlockGram.of(onto_ball(rows_of(1, 10)))
-    for processor in (Oja(n_components=2, n_features=D), fpl(publish_regret=True)):
-        stream = Stream(processor)
+    for algorithm in (Oja(n_components=2, n_features=D), fpl(publish_regret=True)):
+        stream = Stream(algorithm)
         with pytest.raises(BadParameter, match="needs rows, not Gram matrices"):
             stream.push_block(block)
         assert stream.t == 0
-    leader = Stream(PerturbedLeader(n_components=2, epsilon=1.0, delta=1e-6, release_every=10), seed=3)
-    other = Stream(PerturbedLeader(n_components=2, epsilon=1.0, delta=1e-6, release_every=10), seed=3)
+    perturbed = PerturbedLeader(n_components=2, epsilon=1.0, delta=1e-6, release_every=10)
+    leader, other = Stream(perturbed, seed=3), Stream(perturbed, seed=3)
     step = leader.push_block(block)
     assert same([step.release], other.push_many(rows_of(1, 10)).releases)
 
@@ -185,7 +184,7 @@ class Booked:
 
     debits = 0
 
-    def debit(self, guarantee: object) -> None:
+    def debit(self, guarantee: object, start: bytes) -> None:
         self.debits += 1
 
 
@@ -202,6 +201,8 @@ def test_blocks_that_do_not_fit_change_nothing() -> None:
         (next(other.blocks([rows], 0)), "admitted with other settings"),
         (rows, "takes a BlockGram"),
     ]
+    with pytest.raises(BadParameter, match="end of a regret window"):
+        Stream(fpl(), ledger=account, regret=RegretLog(window=20)).push_block(good)
     for block, message in wrong:
         with pytest.raises(BadParameter, match=message):
             stream.push_block(block)
@@ -229,22 +230,31 @@ def test_what_cannot_be_a_gram_matrix_is_refused() -> None:
         BlockGram(block.high[:-1], block.low[:-1], 10)
     with pytest.raises(BadParameter, match="cannot follow"):
         BlockGram.of(onto_ball(rows_of(1, 3)), first=1).then(BlockGram.of(onto_ball(rows_of(1, 3)), first=5))
-    processor = fpl()
-    stream = Stream(processor)
+    processor = fpl().start(D)
     with pytest.raises(BadRow, match="no Gram matrix of 4 rows"):
         processor.absorb_gram(4, block.high, block.low)
-    assert stream.t == 0
+    with pytest.raises(BadParameter, match="needs rows"):
+        Oja(n_components=2).start(D).absorb_gram(10, block.high, block.low)
 
 
 def test_gates_that_admit_alike_have_one_mark() -> None:
     marks = [
-        gate_mark(Stream(fpl(), **options).leaves().gate)
+        admission_mark(Stream(fpl(), **options).leaves().gate)
         for options in ({}, {"on_bad_row": "zero"}, {"row_norm": 2.0}, {"bounds": (-1, 1)}, {"center": True})
     ]
     assert marks[0] == marks[1]
     assert len(set(marks)) == 4
     with pytest.raises(BadParameter, match="features must be known"):
         Stream(PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)).leaves()
+
+
+def test_a_block_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(fpl())
+    made = next(stream.leaves().blocks([rows_of(1, 10)], 0))
+    monkeypatch.setattr("streampca.admission.VERSION", 0)
+    assert admission_mark(stream.leaves().gate) != made.gate
+    with pytest.raises(BadParameter, match="by another version"):
+        stream.push_block(made)
 
 
 def test_a_leaf_of_many_rows_is_cut_where_releases_are_due() -> None:
@@ -296,7 +306,7 @@ def test_a_durable_run_of_blocks_is_verified_by_its_rows(tmp_path) -> None:
 
 
 def test_blocks_have_no_users() -> None:
-    stream = UserStream(fpl(max_rows_per_user=2, horizon=100), user="who")
+    stream = UserStream(fpl(max_rows_per_user=2, horizon=100), user="who").stream
     with pytest.raises(BadParameter, match="needs rows, not Gram matrices"):
         stream.push_block(BlockGram.of(onto_ball(rows_of(1, 10))))
 

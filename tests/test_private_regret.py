@@ -1,5 +1,7 @@
 """The publishable regret: intervals that cover, from releases alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -124,9 +126,10 @@ def test_records_say_what_they_are_and_survive_json() -> None:
     assert wider.regret[0] <= record.regret[0]
     assert wider.regret[1] >= record.regret[1]
     # In units of row_norm**2 everything scales.
-    unit = sp.Stream(fpl(release_every=5), seed=1)
-    unit.push_many(rows_with(SPECTRA["gap"], 63))
-    assert np.multiply(unit.private_regret.now().regret, 9.0) == pytest.approx(record.regret, rel=1e-4)
+    terms = replace(stream.release.terms, row_norm=1.0)
+    unit = PrivateRegretRecord.of(stream.release.replaced(terms=terms))
+    assert np.multiply(unit.regret, 9.0) == pytest.approx(record.regret)
+    assert np.multiply(unit.opt, 9.0) == pytest.approx(record.opt)
 
 
 def test_a_seeded_stream_of_blocks_publishes_the_same_bits() -> None:
@@ -165,7 +168,7 @@ def test_what_cannot_be_done_is_said() -> None:
     assert plain.release is not None
     with pytest.raises(BadParameter, match="carries no rewards"):
         PrivateRegretRecord.of(plain.release)
-    with pytest.raises(BadParameter, match="needs a processor that releases rewards"):
+    with pytest.raises(BadParameter, match="needs an algorithm that releases rewards"):
         sp.Stream(fpl(publish_regret=False), private_regret=PrivateRegret())
     with pytest.raises(NoRelease, match="nothing has been released"):
         sp.Stream(fpl()).private_regret.now()

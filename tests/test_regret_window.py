@@ -94,10 +94,7 @@ def test_restored_continues():
     whole, first, second = (stream(RegretLog(window=W, every=7)) for _ in range(3))
     whole.push_many(x)
     first.push_many(x[:117])
-    second.push_many(x[:1])  # started
-    second.processor.restore(first.processor.state())
-    second.regret.restore(first.regret.state())
-    second._release = first.release
+    second.restore(first.state(), first.release)
     second.push_many(x[117:])
     assert second.regret.history == whole.regret.history
     assert second.regret.now() == whole.regret.now()

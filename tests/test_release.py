@@ -1,10 +1,13 @@
+import copy
 import json
+import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from streampca import Guarantee, Release, Subspace
-from streampca.errors import BadParameter, NoRelease
+from streampca import Guarantee, PrivateFPL, Release, Stream, Subspace, Terms
+from streampca.errors import BadParameter, BadRow, NoRelease
 
 PROMISE = Guarantee(1.0, 1e-6, "zero-out", "s", "t", "c", mu=0.2367)
 
@@ -26,7 +29,7 @@ def test_subspace_and_eigenvalues_are_those_of_the_gram_matrix() -> None:
 
 
 def test_everything_is_in_units_of_the_row_norm() -> None:
-    one, two = a_release(), a_release().for_rows(2.0, ["a", "b", "c"])
+    one, two = a_release(), a_release(row_norm=2.0, features=["a", "b", "c"])
     np.testing.assert_allclose(two.gram, 4 * one.gram)
     np.testing.assert_allclose(two.eigenvalues, 4 * one.eigenvalues)  # type: ignore[operator]
     assert two.noise_std == 1.0
@@ -35,7 +38,7 @@ def test_everything_is_in_units_of_the_row_norm() -> None:
 
 @pytest.mark.parametrize("row_norm", [1.0, 3.0])
 def test_json_round_trip(row_norm: float) -> None:
-    release = a_release().for_rows(row_norm, ["a", "b", "c"])
+    release = a_release(row_norm=row_norm, features=["a", "b", "c"])
     again = Release.from_json(release.to_json())
     np.testing.assert_allclose(again.gram, release.gram, rtol=1e-15)
     np.testing.assert_array_equal(again.subspace.basis, release.subspace.basis)
@@ -102,3 +105,50 @@ def test_every_release_carries_its_own_guarantee() -> None:
     one, two = a_release(), a_release(guarantee=PROMISE.seeded())
     for release in (one, two, one, a_release(guarantee=Guarantee.none("why"))):
         assert json.loads(release.to_json())["guarantee"] == release.guarantee.to_dict()
+
+
+def test_a_release_cannot_be_changed() -> None:
+    release = a_release()
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        release.t = 3
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        release.guarantee = Guarantee.none("why")
+    for array in (release.gram, release.packed, release.subspace.basis):
+        with pytest.raises(ValueError, match="read-only"):
+            array[:] = 0.0
+    release.details["epoch"] = 5
+    assert release.details == {"epoch": 1}
+    other = release.replaced(t=8)
+    assert (other.t, other.guarantee, other.details) == (8, PROMISE, {"epoch": 1})
+    again = pickle.loads(pickle.dumps(release))
+    assert again.to_json() == copy.deepcopy(release).to_json() == release.to_json()
+
+
+def test_scores_of_raw_rows() -> None:
+    rows = np.random.default_rng(0).uniform(0.0, 10.0, size=(50, 3))
+    plain = a_release(features=["a", "b", "c"])
+    np.testing.assert_allclose(plain.transform(rows), rows @ plain.subspace.basis)
+    table = pd.DataFrame(rows, columns=["a", "b", "c"])[["c", "a", "b"]]
+    np.testing.assert_allclose(plain.transform(table), rows @ plain.subspace.basis)
+    middle, scale = np.full(3, 5.0), np.full(3, 0.1)
+    terms = Terms(PROMISE, features=("a", "b", "c"), middle=middle, scale=scale)
+    centred = a_release(terms=terms, details={"mean": [0.1, 0.0, -0.1]})
+    expected = ((rows - middle) * scale - [0.1, 0.0, -0.1]) @ centred.subspace.basis
+    np.testing.assert_allclose(centred.transform(rows), expected)
+    for bad in (rows[:, :2], rows[0], [["x", 1, 2]]):
+        with pytest.raises(BadRow):
+            plain.transform(bad)
+    with pytest.raises(BadRow, match="lacks feature 'b'"):
+        plain.transform(table[["a", "c"]])
+
+
+def test_a_stream_makes_releases_that_score_its_rows() -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.uniform(-2.0, 2.0, size=(4_000, 3)) * [1.0, 0.5, 0.1] + [1.0, 2.0, 3.0]
+    bounds = ([-1.0, 1.0, 2.0], [3.0, 3.0, 4.0])
+    algorithm = PrivateFPL(n_components=1, epsilon=100.0, delta=1e-3, horizon=4_000, release_every=1_000)
+    release = Stream(algorithm, bounds=bounds, row_norm=2.0, seed=0).push_many(rows).releases[-1]
+    low, high = np.array(bounds)
+    seen = (rows - (low + high) / 2) / ((high - low) / 2) / np.sqrt(3.0) * 2.0
+    np.testing.assert_allclose(release.transform(rows), seen @ release.subspace.basis)
+    assert np.sum(release.transform(rows) ** 2) == pytest.approx(release.eigenvalues[0], rel=0.01)

@@ -120,7 +120,7 @@ def test_sources_bring_features_and_bounds() -> None:
 
 def unchanged(stream: sp.Stream) -> tuple[object, ...]:
     gram = stream.release.gram.tobytes() if stream.release else None
-    return stream.t, stream.bad_rows, gram, stream.features, str(stream.processor.state()) if stream.t else None
+    return stream.t, stream.bad_rows, gram, stream.features, str(stream.state()) if stream.t else None
 
 
 @pytest.mark.parametrize("bad", [[0.1, 0.2], [0.1, 0.2, 0.3, np.nan], [0, 0, 0, np.inf], ["x", 0, 0, 0], None, "abcd"])
@@ -196,14 +196,14 @@ def test_past_the_horizon_nothing_changes(every: int) -> None:
 
 def test_settings_outside_their_domain() -> None:
     for keywords, message in (
-        ({"processor": 3}, "is not a processor"),
+        ({"algorithm": 3}, "is not an algorithm"),
         ({"regret": "private"}, "regret='private'"),
         ({"seed": 1, "key": bytes(32)}, "not both"),
         ({"row_norm": -1}, "row_norm=-1"),
         ({"key": b"x"}, "32 bytes"),
     ):
         with pytest.raises(BadParameter, match=message):
-            sp.Stream(**({"processor": fpl()} | keywords))  # type: ignore[arg-type]
+            sp.Stream(**({"algorithm": fpl()} | keywords))  # type: ignore[arg-type]
 
 
 def test_a_stream_without_regret() -> None:
@@ -230,8 +230,8 @@ def test_centring_reads_mean_and_count_off_the_same_release() -> None:
     rng = np.random.default_rng(5)
     mean = np.array([3.0, -2.0, 0.5])
     rows = mean + rng.standard_normal((20_000, 3)) * [1.0, 0.4, 0.2]
-    processor = fpl(n_components=1, n_features=3, horizon=20_000, release_every=20_000)
-    stream = sp.Stream(processor, row_norm=6.0, center=True, seed=0, features=["a", "b", "c"])
+    algorithm = fpl(n_components=1, n_features=3, horizon=20_000, release_every=20_000)
+    stream = sp.Stream(algorithm, row_norm=6.0, center=True, seed=0, features=["a", "b", "c"])
     release = stream.push_many(rows).releases[-1]
     assert release.details["centered"] is True
     assert release.features == ("a", "b", "c")
@@ -241,7 +241,7 @@ def test_centring_reads_mean_and_count_off_the_same_release() -> None:
     assert len(inside) > 19_800
     np.testing.assert_allclose(release.gram / 20_000, np.cov(rows.T), atol=0.05)
     assert abs(release.subspace.basis[0, 0]) > 0.99  # not the mean's direction
-    uncentred = sp.Stream(processor.clone(), row_norm=6.0, seed=0).push_many(rows).releases[-1]
+    uncentred = sp.Stream(algorithm, row_norm=6.0, seed=0).push_many(rows).releases[-1]
     assert abs(uncentred.subspace.basis[1, 0]) > 0.4
     with pytest.raises(BadParameter, match="keeps no regret"):
         _ = stream.regret

@@ -1,7 +1,8 @@
-"""Single rows wait and are absorbed together: nobody can tell, and every reader gets what is due."""
+"""Single rows wait up to the next release and are absorbed together: nobody can tell, and reading absorbs nothing."""
 
 import sys
 import threading
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca as sp
+from streampca.errors import BadRow
 
 
-def stream(every: int = 1, solver: str = "tracking", n: int = 400, **options: object) -> sp.Stream:
-    processor = sp.PrivateFPL(
+def stream(every: int = 1, solver: str = "tracking", n: int = 1000, **options: object) -> sp.Stream:
+    algorithm = sp.PrivateFPL(
         n_components=2, epsilon=1.0, delta=1e-6, horizon=n, release_every=every, solver=solver,  # type: ignore[arg-type]
     )  # fmt: skip
-    return sp.Stream(processor, **({"seed": 3, "regret": sp.RegretLog(every=n)} | options))  # type: ignore[arg-type]
+    return sp.Stream(algorithm, **({"seed": 3, "regret": sp.RegretLog(every=n)} | options))  # type: ignore[arg-type]
 
 
 ROWS = np.random.default_rng(0).normal(size=(400, 6))
@@ -50,9 +52,82 @@ def test_a_row_with_no_release_due_makes_nobody_work() -> None:
     waiting = stream(every=100)
     steps = [waiting.push(row) for row in ROWS[:99]]
     assert all(step.release is None for step in steps)
-    assert waiting._waiting == 99
+    assert (waiting.t, waiting.processor.t) == (99, 0)
     assert waiting.push(ROWS[99]).release is not None
-    assert waiting._waiting == 0
+    assert (waiting.t, waiting.processor.t) == (100, 100)
+
+
+def test_rows_wait_up_to_the_next_record_and_not_without_end() -> None:
+    recorded = stream(every=100, regret=sp.RegretLog(every=30))
+    for row in ROWS[:30]:
+        recorded.push(row)
+    assert recorded.processor.t == 30
+    assert [record.t for record in recorded.regret.history] == [30]
+    long = stream(every=1000, regret=None)
+    absorbed = []
+    for row in np.tile(ROWS, (2, 1)):
+        long.push(row)
+        absorbed.append(long.processor.t)
+        assert 0 <= long.t - absorbed[-1] < 256
+    assert max(after - before for before, after in pairwise(absorbed)) == 256
+
+
+READERS = [
+    lambda s: s.release,
+    lambda s: s.subspace,
+    lambda s: s.regret.now(),
+    lambda s: s.regret.history,
+    lambda s: s.regret.exact_gram(),
+    lambda s: s.bad_rows,
+    lambda s: s.processor,
+    lambda s: s.t,
+    repr,
+]
+
+
+@pytest.mark.parametrize("look", READERS)
+def test_reading_absorbs_nothing(look) -> None:  # type: ignore[no-untyped-def]
+    looked_at, other = stream(every=40), stream(every=40)
+    for t, row in enumerate(ROWS[:70], start=1):
+        looked_at.push(row)
+        look(looked_at)
+        assert (looked_at.t, looked_at.processor.t) == (t, t // 40 * 40)
+    other.push_many(ROWS[:70])
+    for row in ROWS[70:80]:
+        last = looked_at.push(row).release
+    assert last is not None
+    assert last.to_json() == other.push_many(ROWS[70:80]).releases[0].to_json()
+
+
+def test_what_is_read_counts_the_rows_that_wait() -> None:
+    single, block = stream(every=40, on_bad_row="zero"), stream(every=40, on_bad_row="zero")
+    rows = ROWS[:70].copy()
+    rows[[3, 50, 69], 2] = np.nan
+    for row in rows:
+        single.push(row)
+    block.push_many(rows)
+    assert (single.processor.t, block.processor.t) == (40, 70)
+    assert single.t == block.t == 70
+    assert single.bad_rows == block.bad_rows == 3
+    assert single.regret.now() == block.regret.now()
+    np.testing.assert_array_equal(single.regret.exact_gram(), block.regret.exact_gram())
+    assert single.release is not None
+    assert single.release.t == 40
+
+
+@pytest.mark.parametrize("log", [sp.RegretLog(window=30), sp.RegretLog(every=7)])
+@pytest.mark.parametrize("algorithm", [
+    sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=50),
+    sp.SlidingWindowPCA(window=60, n_components=2, epsilon=1.0, delta=1e-6, release_every=50),
+])  # fmt: skip
+def test_regret_now_is_the_same_with_rows_that_wait(algorithm: sp.Algorithm, log: sp.RegretLog) -> None:
+    single, block = (sp.Stream(algorithm, seed=3, regret=log) for _ in range(2))
+    for t, row in enumerate(ROWS[:120], start=1):
+        single.push(row)
+        block.push_many(row[None])
+        assert single.regret.now() == block.regret.now()
+        assert single.regret.now().t == t
+    assert single.regret.history == block.regret.history
 
 
 @pytest.mark.parametrize(
@@ -74,19 +149,35 @@ def test_whatever_is_looked_at_is_of_the_latest_row(look) -> None:  # type: igno
 
 
 def test_the_published_regret_is_of_the_latest_row() -> None:
-    processor = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=100, publish_regret=True)
-    looked_at = sp.Stream(processor, seed=3, regret=None)
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=100, publish_regret=True)
+    looked_at = sp.Stream(algorithm, seed=3, regret=None)
     for row in ROWS[:30]:
         looked_at.push(row)
     assert looked_at.private_regret.now().t == 30
 
 
-def test_releases_that_wait_are_few_where_they_are_large() -> None:
-    d = 300
-    wide = sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6), seed=3, regret=None)
-    for row in np.random.default_rng(1).normal(size=(30, d)):
-        wide.push(row)
-        assert wide._waiting * d * (d + 1) // 2 <= 2**18
+def test_a_row_that_waits_is_checked_at_once_and_is_not_the_callers() -> None:
+    waiting, block = stream(every=20), stream(every=20)
+    row = np.empty(6)
+    for t in range(20):
+        if t == 7:
+            with pytest.raises(BadRow, match="row 8: feature 2 is not finite"):
+                waiting.push([0.0, 0.0, np.inf, 0.0, 0.0, 0.0])
+            assert waiting.t == 7
+        row[:] = ROWS[t]
+        release = waiting.push(row).release
+    assert release is not None
+    assert release.to_json() == block.push_many(ROWS[:20]).releases[0].to_json()
+
+
+def test_rows_that_wait_are_absorbed_before_a_block_and_by_a_snapshot() -> None:
+    waiting, block = stream(every=20), stream(every=20)
+    for row in ROWS[:5]:
+        waiting.push(row)
+    assert waiting.state()["t"] == waiting.processor.t == 5
+    waiting.push(ROWS[5])
+    releases = waiting.push_many(ROWS[6:50]).releases
+    assert [r.to_json() for r in releases] == [r.to_json() for r in block.push_many(ROWS[:50]).releases]
 
 
 def test_reading_in_other_threads_loses_and_doubles_no_row() -> None:

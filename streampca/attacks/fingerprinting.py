@@ -4,7 +4,7 @@ A trial draws a code, gives a word to each of m contributors, lets a pirate
 turn what the mechanism releases of their rows back into a word, and accuses
 every contributor whose score is in the top share of those of innocent words.
 
-For a processor that is (epsilon, delta)-DP for one row under zero-out or
+For an algorithm that is (epsilon, delta)-DP for one row under zero-out or
 replace adjacency, each contributor is accused with probability at most
 ``exp(epsilon) * rate + delta``: without that contributor's row the pirate
 word would not depend on the contributor's word, and the probability would be
@@ -26,8 +26,8 @@ from streampca.errors import BadParameter
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import KEY_BYTES, Randomness
-from streampca.processors.base import Processor
+from streampca.privacy.randomness import Randomness
+from streampca.processors.base import Algorithm
 from streampca.stream import Stream
 
 #: Innocent words that scores are ranked among.
@@ -118,7 +118,7 @@ def trace_contributors(
     base = Randomness.from_seed(seed)
     for trial in range(trials):
         code_noise, word_noise, decoy_noise, own, mechanism = (
-            _derived(base, name, trial) for name in ("code", "words", "decoys", "pirate", "mechanism")
+            Randomness(base.derived(name, trial)) for name in ("code", "words", "decoys", "pirate", "mechanism")
         )
         code = TardosCode.draw(length, contributors, code_noise.stream("biases"))
         words = code.words(contributors, word_noise.stream("words"))
@@ -149,22 +149,22 @@ def exact_pca(_: Randomness) -> Oracle:
     return lambda rows, k: top_eigh(rows.T @ rows, k)[1]
 
 
-def processor_oracle(
-    make: Callable[[int], Processor], *, average: int = 1, zeros: int = 0
+def algorithm_oracle(
+    make: Callable[[int], Algorithm], *, average: int = 1, zeros: int = 0
 ) -> Callable[[Randomness], Oracle]:
-    """A processor as a target: it is fed the rows, and its last release is attacked.
+    """An algorithm as a target: a stream of it is fed the rows, and its last release is attacked.
 
     Parameters
     ----------
-    make : builds the processor, from the number of components.
+    make : builds the algorithm, from the number of components.
     average : feed zero rows after the others until there are so many
         releases more, and attack the average of their Gram matrices.
-    zeros : zero rows fed after the others, for processors that need many rows.
+    zeros : zero rows fed after the others, for algorithms that need many rows.
     """
 
     def fresh(randomness: Randomness) -> Oracle:
         def ask(rows: FloatArray, k: int) -> FloatArray:
-            stream = Stream(make(k), regret=None, key=_key(randomness))
+            stream = Stream(make(k), regret=None, seed=int.from_bytes(randomness.derived("seed")))
             stream.push_many(rows)
             stream.push_many(np.zeros((zeros, rows.shape[1])))
             if average == 1:
@@ -182,11 +182,3 @@ def processor_oracle(
         return ask
 
     return fresh
-
-
-def _key(randomness: Randomness) -> bytes:
-    return randomness.stream("key").words(0, KEY_BYTES // 8).tobytes()
-
-
-def _derived(base: Randomness, name: str, trial: int) -> Randomness:
-    return Randomness(base.stream(name, trial).words(0, KEY_BYTES // 8).tobytes())

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 
 import numpy as np
 
 from streampca.auditing.confidence import epsilon_bound, mu_bound
-from streampca.auditing.experiment import Experiment, neighbours, of_mechanism, of_processor, smaller
+from streampca.auditing.experiment import Experiment, derived_seed, neighbours, of_algorithm, of_mechanism, smaller
 from streampca.auditing.statistic import Transcript, as_table, columns_of, matched_filter
 from streampca.errors import BadParameter
+from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy.guarantee import Guarantee
-from streampca.processors.base import Processor, check_count
+from streampca.processors.base import Algorithm
 
 _THRESHOLDS = 64
 _LEARNT_SHARE = 0.25
@@ -67,7 +66,7 @@ class Audit:
 
 
 def audit(
-    subject: Processor | Mechanism | Experiment,
+    subject: Algorithm | Mechanism | Experiment,
     *,
     runs: int = 3000,
     confidence: float = 0.999,
@@ -84,15 +83,15 @@ def audit(
 
     Parameters
     ----------
-    subject : a processor, a mechanism, or an `Experiment`.
+    subject : an algorithm, a mechanism, or an `Experiment`.
     runs : runs of each of the two data sets. At 3000 a Gaussian claim with mu
         near 2.5 is met to within a tenth; smaller mu need runs as 1/mu**2.
     confidence : one minus the probability that a true claim is called refuted.
     rows : number of rows of each data set, or the rows themselves, (n, d),
         public and harmless. Left out: up to 8 zero rows (one block of a
-        mechanism). A processor with a longer horizon is audited at this horizon instead.
+        mechanism). An algorithm with a longer horizon is audited at this horizon instead.
     position : which row differs, from 0.
-    seed : for a reproducible audit; fresh randomness if left out.
+    seed : for a reproducible audit; left out, all noise is fresh from the system.
 
     Returns
     -------
@@ -109,12 +108,9 @@ def audit(
     if not 0.5 <= confidence < 1.0:
         raise BadParameter(f"confidence={confidence!r} must be in [0.5, 1), e.g. 0.999")
     experiment = subject if isinstance(subject, Experiment) else _experiment(subject, rows, position)
-    master = secrets.token_bytes(32) if seed is None else blake2b(f"audit {seed}".encode(), digest_size=32).digest()
 
     def sample(stage: str, changed: bool, count: int) -> Sequence[Transcript]:
-        return experiment.sample(
-            changed, count, blake2b(f"{stage} {changed}".encode(), key=master, digest_size=32).digest()
-        )
+        return experiment.sample(changed, count, derived_seed(seed, stage, changed))
 
     learnt = max(20, round(_LEARNT_SHARE * runs))
     counted = runs - learnt
@@ -136,9 +132,9 @@ def audit(
     )
 
 
-def _experiment(subject: Processor | Mechanism, rows: FloatArray | int | None, position: int) -> Experiment:
-    if not isinstance(subject, (Processor, Mechanism)):
-        raise BadParameter(f"subject={subject!r} is not a processor, a mechanism or an Experiment")
+def _experiment(subject: Algorithm | Mechanism, rows: FloatArray | int | None, position: int) -> Experiment:
+    if not isinstance(subject, (Algorithm, Mechanism)):
+        raise BadParameter(f"subject={subject!r} is not an algorithm, a mechanism or an Experiment")
     adjacency = subject.guarantee.adjacency
     given = None if rows is None or isinstance(rows, int) else np.asarray(rows, dtype=np.float64)
     if given is not None and given.ndim != 2:
@@ -146,15 +142,15 @@ def _experiment(subject: Processor | Mechanism, rows: FloatArray | int | None, p
     n_features = subject.n_features or (given.shape[1] if given is not None else max(subject.n_components or 1, 2))
     n_rows = rows if isinstance(rows, int) else _DEFAULT_ROWS if given is None else given.shape[0]
     check_count("rows", n_rows)
-    if isinstance(subject, Processor):
-        left = subject.rows_left
-        if rows is None and left is not None:
-            n_rows = min(n_rows, left)
+    if isinstance(subject, Algorithm):
+        horizon = subject.parameters().get("horizon")
+        if rows is None and horizon is not None:
+            n_rows = min(n_rows, horizon)
         subject = smaller(subject, n_rows)
     if not -n_rows <= position < n_rows:
         raise BadParameter(f"position={position} is not one of the {n_rows} rows")
     pair = neighbours(n_rows, n_features, adjacency=adjacency, position=position, rows=given)
-    return of_processor(subject, pair) if isinstance(subject, Processor) else of_mechanism(subject, pair)
+    return of_algorithm(subject, pair) if isinstance(subject, Algorithm) else of_mechanism(subject, pair)
 
 
 def _attacker(

@@ -1,4 +1,4 @@
-"""What `streampca audit` knows by name: every processor, prefix sum and mechanism, on its worst neighbours.
+"""What `streampca audit` knows by name: algorithms, matrix factorizations and mechanisms on their worst neighbours.
 
 To add one, write a function that returns an `Experiment` and put `case` above it.
 Budgets are large (mu near 2.5), where few runs say much; a calibration is as
@@ -13,21 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from streampca.auditing.experiment import Experiment, neighbours, of_mechanism, of_processor, of_samples
+from streampca.auditing.experiment import Experiment, neighbours, of_algorithm, of_mechanism, of_samples
 from streampca.auditing.statistic import Transcript
 from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.base import MatrixFactorization
+from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
+from streampca.matrix_factorization.tree import BinaryTree
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.laplace import LaplaceCovariance
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
 from streampca.mechanisms.wishart import WishartCovariance
-from streampca.prefix_sums.base import PrefixSum
-from streampca.prefix_sums.blt import AnytimeBLT, GeometricBLT
-from streampca.prefix_sums.haar import HaarTree
-from streampca.prefix_sums.tree import BinaryTree
 from streampca.privacy.budget import Budget
 from streampca.privacy.guarantee import gaussian_guarantee
+from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.tumbling import Tumbling
@@ -67,43 +67,44 @@ def case(name: str, *, tight: bool = True, runs: float = 1.0) -> Callable[[Calla
     return register
 
 
-# -- prefix sums: all coordinates are independent repetitions, so runs are cheap -----------------
+def outlet_of(seed: int | None) -> Outlet:
+    """An outlet for parts that are audited by themselves; its noise is fresh if there is no seed."""
+    source = NoiseSource(Randomness() if seed is None else Randomness.from_seed(seed), "audit")
+    return source.outlet(source.first)
 
 
-def _prefix_sum(name: str, mechanism: PrefixSum, position: int, length: int = 8) -> Experiment:
-    def draw(changed: bool, count: int, key: bytes) -> FloatArray:
-        running = mechanism.start(count, Randomness(key).stream("audit"))
-        outputs = np.array([running.advance().copy() for _ in range(length)])
-        outputs[position:] += mechanism.sensitivity * changed
-        return outputs.T
-
-    claim = gaussian_guarantee(
-        mechanism.mu, EPSILON, DELTA, adjacency="zero-out", scope=f"{length} sums", theorem="matrix mechanism",
-        citation="streampca.prefix_sums.base",
-    )  # fmt: skip
-    return of_samples(name, claim, draw)
+# -- matrix factorizations: all coordinates are independent repetitions, so runs are cheap ----------
 
 
-def _add_prefix_sums() -> None:
-    kinds: list[tuple[PrefixSum, int, bool]] = [
-        (GeometricBLT(8, MU, 1.5), 3, True),
-        (BinaryTree(8, MU, 1.5), 0, True),
-        (BinaryTree(8, MU, 1.5, topped_up=True), 0, False),
-        (HaarTree(8, MU, 1.5), 3, True),
-        (AnytimeBLT(MU, 1.5, restart_after=8), 0, True),
-    ]
-    for mechanism, position, tight in kinds:
-        name = type(mechanism).__name__ + ("-topped-up" if getattr(mechanism, "topped_up", False) else "")
+def _factorization(
+    name: str, make: Callable[[], MatrixFactorization], position: int, *, length: int = 8, tight: bool = True
+) -> None:
+    @case(name, tight=tight, runs=4.0)
+    def build() -> Experiment:
+        mechanism = make()
 
-        @case(name, tight=tight, runs=4.0)
-        def build(name: str = name, mechanism: PrefixSum = mechanism, position: int = position) -> Experiment:
-            return _prefix_sum(name, mechanism, position)
+        def draw(changed: bool, count: int, seed: int | None) -> FloatArray:
+            outlet, noise, outputs = outlet_of(seed), mechanism.start(count), np.empty((length, count))
+            for output in outputs:
+                noise = noise.advance(outlet.hide("sum"))
+                output[:] = noise.noise
+            outputs[position:] += mechanism.sensitivity * changed
+            return outputs.T
+
+        claim = gaussian_guarantee(
+            mechanism.mu, EPSILON, DELTA, adjacency="zero-out", scope=f"{length} sums", theorem="matrix mechanism",
+            citation="streampca.matrix_factorization.base",
+        )  # fmt: skip
+        return of_samples(name, claim, draw)
 
 
-_add_prefix_sums()
+_factorization("GeometricBLT", lambda: GeometricBLT(8, MU, 1.5), 3)
+_factorization("BinaryTree", lambda: BinaryTree(8, MU, 1.5), 0)
+_factorization("BinaryTree-topped-up", lambda: BinaryTree(8, MU, 1.5, topped_up=True), 0, tight=False)
+_factorization("AnytimeBLT", lambda: AnytimeBLT(MU, 1.5, restart_after=8), 0)
 
 
-# -- processors ----------------------------------------------------------------------------------
+# -- algorithms ----------------------------------------------------------------------------------
 
 
 def _leader(name: str, *, d: int = 1, rows: int = 4, position: int = 1, tight: bool = True, **options: Any) -> None:
@@ -113,14 +114,13 @@ def _leader(name: str, *, d: int = 1, rows: int = 4, position: int = 1, tight: b
     def build() -> Experiment:
         given = {"n_components": 1, "n_features": d, "epsilon": EPSILON, "delta": DELTA, "horizon": rows, **options}
         pair = neighbours(rows, d, adjacency=options.get("adjacency", "zero-out"), position=position, canary=canary)
-        return of_processor(PrivateFPL(**given), pair, name=name)
+        return of_algorithm(PrivateFPL(**given), pair, name=name)
 
 
 _leader("PrivateFPL")
 _leader("PrivateFPL-replace", d=2, rows=2, adjacency="replace")
 _leader("PrivateFPL-tree", noise="tree", rows=3, position=0)
 _leader("PrivateFPL-exact", noise="tree", exact=True, rows=3, position=0)
-_leader("PrivateFPL-haar", noise="haar")
 _leader("PrivateFPL-blocks", release_every=2, rows=5, position=2)
 _leader("PrivateFPL-last-row", rows=3, position=-1)
 _leader("PrivateFPL-long-row", rows=2, canary=[2.0])
@@ -132,7 +132,7 @@ _leader("PrivateFPL-doubling", regularisation="doubling", tight=False)
 @case("Tumbling")
 def _tumbling() -> Experiment:
     mechanism = GaussianCovariance(n_components=1, epsilon=EPSILON, delta=DELTA)
-    return of_processor(Tumbling(mechanism, every=2), neighbours(4, 1, position=2), name="Tumbling")
+    return of_algorithm(Tumbling(mechanism, every=2), neighbours(4, 1, position=2), name="Tumbling")
 
 
 # -- mechanisms ----------------------------------------------------------------------------------
@@ -223,9 +223,9 @@ def _subspace_gram() -> Experiment:
 def _histogram() -> Experiment:
     mechanism = StabilityHistogram(1.0, 0.05, "moves")
 
-    def draw(changed: bool, count: int, key: bytes) -> FloatArray:
+    def draw(changed: bool, count: int, seed: int | None) -> FloatArray:
         counts = np.tile([9, 11] if changed else [10, 10], (count, 1))
-        noisy = mechanism.noisy_counts(counts, Randomness(key).stream("audit"))
+        noisy = mechanism.noisy_counts(counts, outlet_of(seed), "counts")
         return np.where(np.isfinite(noisy), noisy, 0.0)
 
     def log_ratio(transcript: Transcript) -> float:
@@ -238,8 +238,8 @@ def _histogram() -> Experiment:
 def _lone_vote() -> Experiment:
     mechanism = StabilityHistogram(1.0, 0.05, "add-remove")
 
-    def draw(changed: bool, count: int, key: bytes) -> FloatArray:
-        noisy = mechanism.noisy_counts(np.full((count, 1), int(changed)), Randomness(key).stream("audit"))
+    def draw(changed: bool, count: int, seed: int | None) -> FloatArray:
+        noisy = mechanism.noisy_counts(np.full((count, 1), int(changed)), outlet_of(seed), "counts")
         return np.where(np.isfinite(noisy), noisy, 0.0)
 
     return of_samples("StabilityHistogram-lone-vote", mechanism.guarantee, draw)

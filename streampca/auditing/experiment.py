@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -14,13 +14,15 @@ from streampca.errors import BadParameter
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import KEY_BYTES, Randomness
-from streampca.processors.base import Processor
+from streampca.processors.base import Algorithm
 from streampca.release import Release
 from streampca.stream import Stream
 
-#: ``sample(changed, count, key)``: that many independent transcripts of the data set without or with the change.
-Sample = Callable[[bool, int, bytes], Sequence[Transcript]]
+#: ``sample(changed, count, seed)``: that many independent transcripts of the data set without or with the change.
+#: A seed reproduces them; with None their noise is fresh from the system.
+Sample = Callable[[bool, int, int | None], Sequence[Transcript]]
+#: ``run(changed, seed)``: one transcript.
+Run = Callable[[bool, int | None], Transcript]
 
 
 @dataclass(frozen=True)
@@ -88,31 +90,40 @@ def neighbours(
     return Neighbours(without, having, probes)
 
 
-def of_processor(processor: Processor, pair: Neighbours, *, name: str | None = None) -> Experiment:
-    """Audit a processor: every run is a fresh `Stream`, through the same gate as anyone's rows."""
+def of_algorithm(algorithm: Algorithm, pair: Neighbours, *, name: str | None = None) -> Experiment:
+    """Audit an algorithm: every run is a `Stream` of its own, which admits rows as it does anyone's."""
 
-    def releases(rows: FloatArray, key: bytes) -> list[Release]:
-        return Stream(processor.clone(), key=key, regret=None).push_many(rows).releases
+    def releases(rows: FloatArray, seed: int | None) -> list[Release]:
+        return Stream(algorithm, seed=seed, regret=None).push_many(rows).releases
 
-    return Experiment(name or repr(processor), processor.guarantee, _sample(releases, pair))
+    return _of_releases(name or repr(algorithm), algorithm.guarantee, releases, pair)
 
 
 def of_mechanism(mechanism: Mechanism, pair: Neighbours, *, name: str | None = None) -> Experiment:
     """Audit a mechanism: every run is one release of one data set."""
 
-    def releases(rows: FloatArray, key: bytes) -> list[Release]:
-        return [mechanism.release(rows, Randomness(key))]
+    def releases(rows: FloatArray, seed: int | None) -> list[Release]:
+        return [mechanism.release(rows, seed=seed)]
 
-    return Experiment(name or repr(mechanism), mechanism.guarantee, _sample(releases, pair))
+    return _of_releases(name or repr(mechanism), mechanism.guarantee, releases, pair)
+
+
+def of_runs(name: str, guarantee: Guarantee, run: Run) -> Experiment:
+    """Audit something that is run once for each transcript."""
+
+    def sample(changed: bool, count: int, seed: int | None) -> Sequence[Transcript]:
+        return [run(changed, derived_seed(seed, i)) for i in range(count)]
+
+    return Experiment(name, guarantee, sample)
 
 
 def of_samples(
-    name: str, guarantee: Guarantee, draw: Callable[[bool, int, bytes], FloatArray], score: Any = None
+    name: str, guarantee: Guarantee, draw: Callable[[bool, int, int | None], FloatArray], score: Any = None
 ) -> Experiment:
     """Audit something that is cheap to run many times at once: ``draw`` returns (count, m) numbers."""
 
-    def sample(changed: bool, count: int, key: bytes) -> Sequence[Transcript]:
-        return [dict(enumerate_names(row)) for row in draw(changed, count, key)]
+    def sample(changed: bool, count: int, seed: int | None) -> Sequence[Transcript]:
+        return [dict(enumerate_names(row)) for row in draw(changed, count, seed)]
 
     return Experiment(name, guarantee, sample, score)
 
@@ -122,17 +133,21 @@ def enumerate_names(values: Iterable[float]) -> Iterator[tuple[str, float]]:
     return ((str(i), float(value)) for i, value in enumerate(values))
 
 
-def _sample(releases: Callable[[FloatArray, bytes], list[Release]], pair: Neighbours) -> Sample:
-    def sample(changed: bool, count: int, key: bytes) -> Sequence[Transcript]:
-        rows = pair.having if changed else pair.without
-        return [transcript(releases(rows, run_key(key, i)), pair.probes) for i in range(count)]
+def _of_releases(
+    name: str, guarantee: Guarantee, releases: Callable[[FloatArray, int | None], list[Release]], pair: Neighbours
+) -> Experiment:
+    def run(changed: bool, seed: int | None) -> Transcript:
+        return transcript(releases(pair.having if changed else pair.without, seed), pair.probes)
 
-    return sample
+    return of_runs(name, guarantee, run)
 
 
-def run_key(key: bytes, run: int) -> bytes:
-    """The key of one run of many."""
-    return blake2b(run.to_bytes(8, "big"), key=key, digest_size=KEY_BYTES, person=b"streampca audit").digest()
+def derived_seed(seed: int | None, *label: str | int) -> int | None:
+    """A seed for each label; None without a seed."""
+    if seed is None:
+        return None
+    text = repr((seed, *label)).encode()
+    return int.from_bytes(blake2b(text, digest_size=32, person=b"streampca audit").digest())
 
 
 def transcript(releases: Sequence[Release], probes: FloatArray) -> dict[str, float]:
@@ -165,18 +180,17 @@ def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
         yield path, float(value)
 
 
-def smaller(processor: Processor, n_rows: int) -> Processor:
-    """The processor calibrated for a stream of ``n_rows`` rows, where it has a horizon; itself otherwise.
+def smaller(algorithm: Algorithm, n_rows: int) -> Algorithm:
+    """The algorithm calibrated for a stream of ``n_rows`` rows, where it has a horizon; itself otherwise.
 
     Raises
     ------
     BadParameter
-        If the processor does not fit so few rows.
+        If the algorithm does not fit so few rows.
     """
-    parameters = processor.parameters()
-    if parameters.get("horizon") is not None and parameters["horizon"] != n_rows:
-        try:
-            return type(processor)(**{**parameters, "horizon": n_rows})
-        except BadParameter as problem:
-            raise BadParameter(f"rows={n_rows} does not suit {type(processor).__name__}: {problem}") from problem
-    return processor
+    if algorithm.parameters().get("horizon") in (None, n_rows):
+        return algorithm
+    try:
+        return replace(algorithm, horizon=n_rows)  # type: ignore[type-var]
+    except BadParameter as problem:
+        raise BadParameter(f"rows={n_rows} does not suit {type(algorithm).__name__}: {problem}") from problem

@@ -29,7 +29,7 @@ def run_block(rounds: int, *, small: bool = False, rows: int | None = None) -> l
     table = unit_rows(count, 64)
     shorter = 0.7 * table
     found = [Contender(FLOOR, count, partial(bare_dsyrk, table, BLOCK))]
-    for compiled in (False, True) if fast.compiled() is not None else (False,):
+    for compiled in (False, True) if fast.kernels is not None else (False,):
         how = "compiled" if compiled else "numpy"
         found += [
             Contender(f"push_many, {how}", count, partial(push_block, shorter, False, compiled)),
@@ -52,9 +52,9 @@ def push_block(rows: FloatArray, regret: bool, compiled: bool) -> None:
     """One block through a stream."""
     before = fast.use(compiled)
     try:
-        processor = PrivateFPL(
+        algorithm = PrivateFPL(
             n_components=COMPONENTS, epsilon=1.0, delta=1e-6, horizon=len(rows), release_every=BLOCK, solver="tracking"
         )
-        Stream(processor, regret=RegretLog(every=len(rows)) if regret else None).push_many(rows)
+        Stream(algorithm, regret=RegretLog(every=len(rows)) if regret else None).push_many(rows)
     finally:
         fast.use(before)

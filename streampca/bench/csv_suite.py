@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca.bench.peers import pandas_chunks
 from streampca.bench.timing import Contender, Result, take_turns
-from streampca.linalg.fast import compiled, use
+from streampca.linalg import fast
 from streampca.sources import from_csv
 from streampca.sources.synthetic import spiked
 
@@ -48,7 +48,7 @@ def run_csv(
             Contender(RUN, count, partial(run_file, file)),
             Contender("its parse alone", count, partial(_parse, file)),
         ]
-        if compiled() is not None:
+        if fast.kernels is not None:
             found += [
                 Contender(f"{RUN}, without the extra fast", count, partial(_plainly, run_file, file)),
                 Contender("its parse alone, without the extra fast", count, partial(_plainly, _parse, file)),
@@ -71,8 +71,8 @@ def _parse(file: Path) -> None:
 
 def _plainly(work: Callable[[Path], object], file: Path) -> None:
     """Do it without compiled kernels."""
-    before = use(False)
+    before = fast.use(False)
     try:
         work(file)
     finally:
-        use(before)
+        fast.use(before)

@@ -37,10 +37,10 @@ def _main(rows: int, n_features: int) -> None:
     block = 1000
     table = np.random.default_rng(0).standard_normal((block, n_features))
     imports, quarter = resident(), 0.0
-    processor = PrivateFPL(
+    algorithm = PrivateFPL(
         n_components=5, epsilon=1.0, delta=1e-6, horizon=rows, release_every=block, solver="tracking"
     )
-    stream = Stream(processor, regret=RegretLog(every=100 * block))
+    stream = Stream(algorithm, regret=RegretLog(every=100 * block))
     for start in range(0, rows, block):
         stream.push_many(table)
         if start >= rows // 4 and not quarter:

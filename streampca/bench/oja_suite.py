@@ -42,4 +42,4 @@ def _learn(rows: FloatArray, regret: bool) -> None:
     stream = Stream(Oja(n_components=COMPONENTS, seed=1), regret=RegretLog(every=len(rows)) if regret else None)
     for row in rows:
         stream.push(row)
-    stream.processor  # noqa: B018  rows that still wait are absorbed
+    stream.state()  # rows that still wait are absorbed

@@ -25,9 +25,9 @@ SPARSE = "PrivateFPL, a release every 100 rows"
 # What is asked for: numpy, compiled, and a release every 100 rows.
 BARS = {20: (4.0, 10.0, 20.0), 100: (2.0, 4.0, 10.0)}
 _FLOOR = (
-    "floor: AES words and normals for d(d+1)/2 numbers, eight steps of noise as one product, the noisy sum and one "
-    "power step a row; rows wait until a release is read and share what else there is to do. Where every basis is "
-    "read nothing is shared, and the top eigenvectors within the subspace are computed too"
+    "floor: 16 fresh bytes and a keyed hash of the exact sum, AES words and normals for d(d+1)/2 numbers, the buffers "
+    "of the noise, the noisy sum and one power step a row. Where every basis is read, the top eigenvectors within the "
+    "subspace are computed too"
 )
 
 
@@ -58,7 +58,7 @@ def _at(d: int, rounds: int, count: int) -> Result:
         Contender("PrivateFPL, a release every row, numpy", count, partial(work, rows, "exact", compiled=False)),
         Contender(f"{SPARSE}, numpy", 10 * count, partial(work, many, "exact", every=100, compiled=False)),
     ]
-    compiled = fast.compiled() is not None
+    compiled = fast.kernels is not None
     if compiled:
         found += [
             Contender(f"{TRACKING}, compiled", count, partial(work, rows, "tracking")),
@@ -90,10 +90,10 @@ def push_rows(
     """Push rows one at a time through a stream that scores every one of them."""
     before = fast.use(compiled)
     try:
-        processor = PrivateFPL(
+        algorithm = PrivateFPL(
             n_components=COMPONENTS, epsilon=1.0, delta=1e-6, horizon=len(rows), release_every=every, solver=solver
         )
-        stream = Stream(processor, regret=RegretLog(every=len(rows)))
+        stream = Stream(algorithm, regret=RegretLog(every=len(rows)))
         for row in rows:
             step = stream.push(row)
             if read and step.release is not None:

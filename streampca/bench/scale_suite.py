@@ -5,14 +5,14 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from streampca.bench.memory import peak_memory
 from streampca.bench.row_suite import unit_rows
 from streampca.bench.timing import Result
-from streampca.processors.base import Processor
+from streampca.linalg.types import FloatArray
+from streampca.processors.base import Algorithm, Processor
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.stream import Stream
@@ -35,8 +35,8 @@ def run_scale(rounds: int, *, small: bool = False, memory_rows: int | None = Non
         )
 
     def window(size: int) -> Callable[[], Processor]:
-        processor = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6, "release_every": 20}
-        return lambda: _push(SlidingWindowPCA(window=size, **processor), rows)  # type: ignore[arg-type]
+        algorithm = SlidingWindowPCA(window=size, n_components=2, epsilon=1.0, delta=1e-6, release_every=20)
+        return lambda: _push(algorithm, rows)
 
     wide = (16, 32, 64) if small else (32, 64, 128, 256)
     measured: list[tuple[str, Sequence[int], list[Callable[[], Processor]], str]] = [
@@ -56,7 +56,7 @@ def run_scale(rounds: int, *, small: bool = False, memory_rows: int | None = Non
                 processor = work()
                 times.append(time.process_time() - started)
             seconds.append(min(times))
-            held.append(float(_held(processor.state())))
+            held.append(float(len(pickle.dumps(processor.snapshot()))))
         result.facts.append(
             f"{name} = {', '.join(map(str, sizes))}: time ~ {name}^{exponent(sizes, seconds):.2f}, "
             f"memory ~ {name}^{exponent(sizes, held):.2f} (expected {expected})"
@@ -73,13 +73,8 @@ def run_scale(rounds: int, *, small: bool = False, memory_rows: int | None = Non
     return [result]
 
 
-def _push(processor: Processor, rows: Any) -> Processor:
-    stream = Stream(processor, regret=None)
+def _push(algorithm: Algorithm, rows: FloatArray) -> Processor:
+    stream = Stream(algorithm, regret=None)
     for row in rows:
         stream.push(row)
     return stream.processor
-
-
-def _held(state: dict[str, Any]) -> int:
-    """Bytes of a state: what a checkpoint of it would take."""
-    return len(pickle.dumps(state))

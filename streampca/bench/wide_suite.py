@@ -15,8 +15,8 @@ from streampca.linalg.types import FloatArray
 
 FLOOR = "a Gaussian vector, a rank-one update and one product, in numpy"
 _NOTE = (
-    "beside the floor's work, each row pays for eight buffers of correlated noise (one product for eight rows), "
-    "for the exact sum with the noise, and for cryptographic words"
+    "beside the floor's work, each row pays for the buffers of correlated noise, for the exact sum with the noise, "
+    "for cryptographic words, and for a keyed hash of the sum"
 )
 
 
@@ -28,7 +28,7 @@ def run_wide(rounds: int, *, small: bool = False) -> list[Result]:
         Contender(FLOOR, count, partial(_floor, rows)),
         Contender("PrivateFPL(solver='tracking'), numpy", count, partial(push_rows, rows, "tracking", compiled=False)),
     ]
-    if fast.compiled() is not None:
+    if fast.kernels is not None:
         found.append(Contender("the same, compiled", count, partial(push_rows, rows, "tracking")))
     result = Result("wide", f"{count} rows x {d} features, a release every row, k = 5", take_turns(found, rounds))
     for timed in result.timed[1:]:

@@ -35,7 +35,7 @@ def run_window(rounds: int, *, small: bool = False) -> list[Result]:
 
 
 def _follow(rows: FloatArray, window: int, method: str) -> None:
-    processor = SlidingWindowPCA(
+    algorithm = SlidingWindowPCA(
         window=window,
         n_components=COMPONENTS,
         epsilon=1.0,
@@ -43,7 +43,7 @@ def _follow(rows: FloatArray, window: int, method: str) -> None:
         release_every=EVERY,
         method=method,  # type: ignore[arg-type]
     )
-    stream = Stream(processor, regret=None)
+    stream = Stream(algorithm, regret=None)
     for row in rows:
         release = stream.push(row).release
         if release is not None:

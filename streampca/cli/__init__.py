@@ -30,6 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from streampca.cli.app import app
     from streampca.errors import StreamPCAError
+    from streampca.linalg.threads import one_blas_thread
+
+    one_blas_thread()  # where numpy was there before
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

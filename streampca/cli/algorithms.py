@@ -1,4 +1,4 @@
-"""Processors by the names that the command line knows them by."""
+"""Algorithms by the names that the command line knows them by."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import streampca
 from streampca.errors import BadParameter
-from streampca.processors.base import Processor
+from streampca.processors.base import Algorithm
 
-#: Short names. Every public processor may also be given by its own name.
+#: Short names. Every public algorithm may also be given by its own name.
 NAMES = {
     "fpl": "PrivateFPL",
     "perturbed-leader": "PerturbedLeader",
@@ -24,26 +24,26 @@ _RELEASE_EVERY = 100
 _FLAGS = {"n_components": "-k"}
 
 
-def make_processor(
+def make_algorithm(
     name: str, common: Mapping[str, Any], *, release_every: int | None = None, extra: Iterable[str] = ()
-) -> Processor:
-    """Build a processor from command-line options.
+) -> Algorithm:
+    """Build an algorithm from command-line options.
 
     Parameters
     ----------
-    name : key of `NAMES`, or name of a public processor class.
-    common : options that many processors share; None stands for not given.
-    release_every : rows between releases. Left out, 100 where the processor would release after every row.
+    name : key of `NAMES`, or name of a public algorithm.
+    common : options that many algorithms share; None stands for not given.
+    release_every : rows between releases. Left out, 100 where the algorithm would release after every row.
     extra : further parameters, ``name=value`` with a JSON value or a bare word.
 
     Raises
     ------
     BadParameter
-        If there is no such processor, or it does not take an option given, or
+        If there is no such algorithm, or it does not take an option given, or
         needs one not given.
     """
     made = getattr(streampca, NAMES.get(name, name), None)
-    if not (isinstance(made, type) and issubclass(made, Processor)):
+    if not (isinstance(made, type) and issubclass(made, Algorithm)):
         known = [short for short, full in NAMES.items() if hasattr(streampca, full)]
         raise BadParameter(f"--processor {name}: there is none of that name; use {', '.join(known)}")
     takes = inspect.signature(made).parameters

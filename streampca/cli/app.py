@@ -91,15 +91,15 @@ def run(
     horizon
         Number of rows the noise is calibrated for. Unknown, if left out: costs a little more noise.
     window
-        Number of the most recent rows that count, for processors of sliding windows.
+        Number of the most recent rows that count, for algorithms of sliding windows.
     release_every
         Rows between releases; 100 if left out. Rarer releases carry less noise.
     adjacency
         What one neighbour differs in: a row against the zero row, or against another row.
     noise
-        Noise of the running sums: blt (least), tree (the paper's), haar.
+        Noise of the running sums: blt (least), tree (the paper's).
     set_
-        Further parameter of the processor, as name=value.
+        Further parameter of the algorithm, as name=value.
     out
         File of the releases, or - for standard output. Publishable.
     gram

@@ -30,7 +30,7 @@ def audit(
     names
         Names of audits, or their first words; see --list.
     all_
-        Run all of them: a minute and a half. With --runs 50000, some twenty minutes.
+        Run all of them: two minutes. With --runs 50000, some twenty minutes.
     runs
         Runs of each of the two neighbouring streams. More runs give tighter bounds.
     confidence

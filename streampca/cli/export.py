@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +36,7 @@ def export(
     """
     from streampca.cli.outputs import ReleaseFile
     from streampca.privacy.guarantee import Guarantee
+    from streampca.release import Terms
     from streampca.store.database import Database
     from streampca.store.reading import features_of, published_parameters, stored_releases
 
@@ -43,8 +45,11 @@ def export(
     try:
         promised = Guarantee.from_dict(database.run()["guarantee"])
         database.db.execute("BEGIN")  # one moment of a run that may go on
-        file.header(promised, features_of(database), published_parameters(database))
-        for release in stored_releases(database):
+        releases = stored_releases(database)
+        first = next(releases, None)
+        terms = Terms(promised, features=features_of(database)) if first is None else first.terms
+        file.header(terms, published_parameters(database))
+        for release in () if first is None else chain([first], releases):
             file.write([release])
     finally:
         file.close()

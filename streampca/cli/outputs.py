@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from streampca import __version__
 from streampca.errors import BadParameter
-from streampca.privacy.guarantee import Guarantee
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
-from streampca.release import FORMAT, Release
+from streampca.release import Release, Terms
+from streampca.release_file import Header
 
 CURATOR_ONLY = "# curator only: exact functions of raw rows, no privacy at all; do not publish"
 _COLUMNS = ("t", "reward", "opt", "regret", "bound", "captured")
@@ -91,25 +89,20 @@ class ReleaseFile(_File):
             raise BadParameter(f"keep_every={keep_every} must be at least 1")
         super().__init__(path, force=force)
         self._gram, self._every = gram, keep_every
+        self._mark = ""
         self.made = self.written = 0
 
-    def header(self, guarantee: Guarantee, features: tuple[str, ...] | None, parameters: Mapping[str, Any]) -> None:
+    def header(self, terms: Terms, parameters: Mapping[str, Any]) -> None:
         """Write the first line. ``parameters`` must be public: no seed, no key, nothing of the rows."""
-        line = {
-            "streampca": __version__,
-            "format": FORMAT,
-            "kind": "header",
-            "guarantee": guarantee.to_dict(),
-            "features": None if features is None else list(features),
-            "parameters": dict(parameters),
-        }
-        self._open().write(json.dumps(line, allow_nan=False) + "\n")
+        self._mark = terms.mark
+        self._open().write(Header(terms, parameters).to_json() + "\n")
 
     def write(self, releases: list[Release]) -> None:
-        """Write releases, in order."""
+        """Write releases, in order: what they share with the header is left out."""
         for release in releases:
             if self.made % self._every == self._every - 1:
-                self._open().write(release.to_json(gram=self._gram) + "\n")
+                own = release.terms.mark != self._mark
+                self._open().write(release.to_json(gram=self._gram, terms=own) + "\n")
                 self.written += 1
             self.made += 1
 
@@ -134,20 +127,3 @@ class PrivateRegretFile(_File):
         """Write records, in order."""
         for record in records:
             self._open().write(record.to_json() + "\n")
-
-
-def read_header(line: str) -> dict[str, Any]:
-    """The header of a releases file.
-
-    Raises
-    ------
-    BadParameter
-        If the line is not one.
-    """
-    try:
-        header = json.loads(line)
-        if header["kind"] != "header" or header["format"] > FORMAT:
-            raise ValueError(f"kind {header['kind']!r}, format {header['format']!r}")
-    except (ValueError, KeyError, TypeError) as problem:
-        raise BadParameter(f"not the header of a releases file of format {FORMAT} ({problem})") from problem
-    return dict(header)

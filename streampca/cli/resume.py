@@ -22,7 +22,7 @@ def resume(
     commit_every: str | None = None,
     live: bool | None = None,
 ) -> int:
-    """Continue a durable run where it was: the same releases as if it had never stopped.
+    """Continue a durable run where it was.
 
     Rows that are durable already are passed over; no budget is spent anew.
     Read the releases with streampca export.
@@ -38,7 +38,8 @@ def resume(
     continues
         The file begins with the row that comes next, instead of the first.
     moved
-        Take a database that was copied or moved. Only if no other copy of it was ever resumed.
+        Go on from a copy, or from a database that was set back, although another copy may have gone on. It is a
+        second run with noise of its own: both together cost sqrt(2) times mu, and the ledger pays again.
     passphrase_file
         File with the passphrase of the key.
     witness
@@ -49,7 +50,7 @@ def resume(
         Live view in the terminal.
     """
     from streampca.cli.durable import Rest, open_store
-    from streampca.cli.live import view
+    from streampca.cli.live import is_live, view
     from streampca.cli.run import open_rows
     from streampca.cli.session import Session
     from streampca.errors import BadParameter
@@ -61,7 +62,7 @@ def resume(
         print(f"Resumed after {before} rows; next is row {before + 1}.", file=sys.stderr)
         if columns is None and stream.features is not None:
             columns = ",".join(stream.features)
-        source = open_rows(file, columns, None, stream._gate.on_bad_row)
+        source = open_rows(file, columns, None, stream.admission.on_bad_row)
         if stream.features is not None and tuple(source.features) != stream.features:
             raise BadParameter(f"the columns of {file} are not those of the run, {', '.join(stream.features)}")
         session = Session(
@@ -69,7 +70,8 @@ def resume(
             source if continues else Rest(source, before, str(file)),
             releases=None,
             regret=None,
-            view=view(live, f"streampca resume {store.name}", stream.guarantee, stream.processor.n_components, None),
+            view=view(live, f"streampca resume {store.name}", stream.guarantee, stream.algorithm.n_components, None),
+            followed=is_live(live),
             store=opened,
         )
         ending = session.run()

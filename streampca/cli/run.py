@@ -5,27 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from streampca.cli.algorithms import make_processor
+from streampca.cli.algorithms import make_algorithm
 from streampca.cli.bounds import Ranges, read_bounds
 from streampca.cli.live import facts, is_live, view
 from streampca.cli.outputs import PrivateRegretFile, RegretFile, ReleaseFile
-from streampca.cli.session import Durable, Ending, Session
+from streampca.cli.session import NEVER, Durable, Ending, Session
 from streampca.errors import BadParameter
+from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
-from streampca.private_regret import PrivateRegret
-from streampca.processors.base import check_count
 from streampca.regret import RegretLog
 from streampca.rows import RowSource
 from streampca.stream import Stream
 
 if TYPE_CHECKING:  # its server is an optional part
     from streampca.cli.page import Page
-
-_NEVER = 2**62  # rows
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class Outputs:
 
 
 def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None, page: Page | None = None) -> int:
-    """Stream a file into a processor; return the exit code."""
+    """Stream a file into an algorithm; return the exit code."""
     with ExitStack() as held:
         return _run(file, options, outputs, live, page, held)
 
@@ -74,16 +71,16 @@ def _run(file: Path, options: Options, outputs: Outputs, live: bool | None, page
         raise BadParameter("--witness and --commit-every say how a durable run is kept; they go with --store")
     if (options.ledger is None) != (options.data_set is None):
         raise BadParameter("--ledger and --data-set go together: the account of a data set pays for the run")
-    processor = make_processor(
+    algorithm = make_algorithm(
         options.processor, options.common, release_every=options.release_every, extra=options.extra
     )
     if page is not None:
-        page.check(processor.guarantee)
+        page.check(algorithm.guarantee)
     if options.center and outputs.regret is not None:
         raise BadParameter("--regret: with --center no regret is kept; leave one of them out")
     bounds = None if options.bounds is None else read_bounds(options.bounds)
     source = open_rows(file, options.columns, bounds, options.on_bad_row)
-    window = getattr(processor, "window", None)  # a window is scored against the best subspace of each window
+    window = getattr(algorithm, "window", None)  # a window is scored against the best subspace of each window
     store = None
     if options.store is not None:
         from streampca.cli.durable import open_store
@@ -98,30 +95,26 @@ def _run(file: Path, options: Options, outputs: Outputs, live: bool | None, page
 
         account = held.enter_context(Ledger.existing(options.ledger)).account(options.data_set)
     # A record costs an eigenproblem: where nobody follows the curve, only those are made that are looked at.
-    followed = outputs.regret is not None or page is not None or store is not None or is_live(live)
+    followed = outputs.regret is not None or page is not None or is_live(live)
     check_count("every", outputs.regret_every)
-    regret_every = outputs.regret_every if followed else _NEVER
     stream = Stream(
-        processor,
+        algorithm,
         row_norm=options.row_norm,
         on_bad_row=options.on_bad_row,
         center=options.center,
-        regret=None if options.center else RegretLog(every=regret_every, window=window),
-        private_regret=PrivateRegret(every=outputs.regret_every)
-        if getattr(processor, "publish_regret", False)
-        else None,
+        regret=None if options.center else RegretLog(every=None if store is not None else NEVER, window=window),
         ledger=account,
         seed=options.seed,
         store=store,
     )
-    title = f"streampca run {file.name} · {type(processor).__name__}, k = {processor.n_components}"
+    title = f"streampca run {file.name} · {type(algorithm).__name__}, k = {algorithm.n_components}"
     if window is not None and not options.center:
         title += f" · regret against the best subspace of each {window} rows"
     if page is not None:
         page.open(title)
     ending = stream_to_files(
-        stream, source, outputs, title=title, live=live, total=processor.rows_left, center=options.center, store=store,
-        page=page,
+        stream, source, outputs, title=title, live=live, total=getattr(algorithm, "horizon", None), followed=followed,
+        center=options.center, store=store, page=page,
     )  # fmt: skip
     lines = closing(ending, stream, outputs)
     if store is not None:
@@ -157,6 +150,7 @@ def stream_to_files(
     title: str,
     live: bool | None,
     total: int | None,
+    followed: bool,
     limit: int | None = None,
     center: bool = False,
     store: Durable | None = None,
@@ -181,13 +175,14 @@ def stream_to_files(
 
         def header() -> None:
             parameters = public_parameters(stream, source, center=center)
-            releases.header(stream.guarantee, stream.features, parameters)
+            # The constant that centring appends to the rows is in no release.
+            releases.header(replace(stream.processor.terms, features=stream.features), parameters)
             if page is not None:
                 page.describe(parameters)
             if regret is not None:
                 regret.header()
 
-        shown = view(live, title, stream.guarantee, stream.processor.n_components, total)
+        shown = view(live, title, stream.guarantee, stream.algorithm.n_components, total)
         session = Session(
             stream,
             source,
@@ -197,6 +192,8 @@ def stream_to_files(
             view=shown if page is None else page.beside(shown),
             header=header,
             limit=limit,
+            every=outputs.regret_every,
+            followed=followed,
             store=store,
             publish=None if page is None else page.publish,
         )
@@ -205,12 +202,12 @@ def stream_to_files(
 
 def public_parameters(stream: Stream, source: RowSource, *, center: bool) -> dict[str, Any]:
     """The parameters of a run that may be published. A seed may not: it gives the noise away."""
-    shown = {k: v for k, v in stream.processor.parameters().items() if k not in ("seed", "key")}
+    shown = {k: v for k, v in stream.algorithm.parameters().items() if k != "seed"}
     bounds = None
     if source.bounds is not None:
         bounds = [_plain(side) for side in source.bounds]
     return {
-        "processor": type(stream.processor).__name__,
+        "processor": type(stream.algorithm).__name__,
         **{k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v) for k, v in shown.items()},
         "row_norm": stream.row_norm,
         "center": center,
@@ -231,7 +228,7 @@ def closing(ending: Ending, stream: Stream, outputs: Outputs) -> list[str]:
     if ending.signal:
         files = "the files are complete up to there" if progress.t else "no file was written"
         lines.append(f"Interrupted after {progress.t} rows; {files}.")
-    values = dict(facts(progress, stream.guarantee, stream.processor.n_components))
+    values = dict(facts(progress, stream.guarantee, stream.algorithm.n_components))
     if ending.problem is not None:
         lines.append(f"Stopped after {progress.t} rows by the problem below; the files are complete up to there.")
     lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s")

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
@@ -16,8 +16,7 @@ import numpy as np
 
 from streampca.cli.live import Progress, View
 from streampca.cli.outputs import PrivateRegretFile, RegretFile, ReleaseFile
-from streampca.errors import BadRow, HorizonReached, NoRelease, StreamPCAError
-from streampca.linalg.threads import one_blas_thread
+from streampca.errors import BadRow, HorizonReached, StreamPCAError
 from streampca.linalg.types import FloatArray
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
@@ -26,6 +25,8 @@ from streampca.rows import RowSource
 from streampca.step import Step, Steps
 from streampca.stream import Stream
 
+#: For `RegretLog.every`, where the session makes the records itself: none are kept, so memory stays flat.
+NEVER = 2**62
 #: Rows pushed at a time: more of them while that takes no time to speak of, so that the view is smooth and Ctrl-C
 #: prompt. Changes no bit of any release.
 PIECE, LARGEST_PIECE = 1024, 8192
@@ -93,6 +94,8 @@ class Session:
     view : where progress is shown.
     header : writes the headers of the files; called when the first rows have been absorbed.
     limit : stop after so many rows.
+    every : rows between the records of the regret.
+    followed : make exact records at all, for a file or a view. One is made at the end in any case.
     store : of a durable run. Releases are written when their rows are durable,
         without waiting for each commit.
     publish : handed every release when it is written, and nothing else.
@@ -109,6 +112,8 @@ class Session:
         view: View,
         header: Callable[[], None] = lambda: None,
         limit: int | None = None,
+        every: int = 1000,
+        followed: bool = False,
         store: Durable | None = None,
         publish: Callable[[list[Release]], None] | None = None,
     ) -> None:
@@ -119,15 +124,16 @@ class Session:
         self._releases, self._regret, self._view = releases, regret, view
         self._private_regret = private_regret
         self._header, self._limit = header, limit
+        self._every, self._followed = every, followed
         self._made = 0
         self._begun = False
+        self._latest_release: Release | None = None
         self._record: RegretRecord | None = None
         self._private_record: PrivateRegretRecord | None = None
         self._started = time.perf_counter()
 
     def run(self) -> Ending:
         """Run to the end of the rows, or until interrupted."""
-        one_blas_thread()
         self._stream.adopt(self._source)
         self._view.start()
         problem: StreamPCAError | None = None
@@ -139,10 +145,10 @@ class Session:
             except StreamPCAError as raised:
                 problem = raised
             finally:
-                late = self._last_releases()
-                problem = problem or late
-                self._take_records(last=True)
-                self._take_private_records(last=True)
+                late = [
+                    self._tried(last) for last in (self._publish_rest, self._take_private_record, self._take_record)
+                ]
+                problem = problem or next(filter(None, late), None)
                 self._flush()
                 self._view.end(self._progress(self._record))
         return Ending(self._progress(self._record), interrupts.asked, problem)
@@ -155,8 +161,8 @@ class Session:
             if block is None:
                 return
             self._push(block)
-            self._take_records()
-            self._take_private_records()
+            if self._followed and self._stream.t % self._every == 0:
+                self._take_record()
             if self._view.due:
                 self._flush()
                 self._view.show(self._progress(self._latest()))
@@ -170,8 +176,9 @@ class Session:
             start = 0
             while start < len(block):
                 given = time.perf_counter()
-                yield block[start : start + size]
-                start += size
+                count = min(size, self._every - self._stream.t % self._every) if self._followed else size
+                yield block[start : start + count]
+                start += count
                 spent = time.perf_counter() - given
                 if spent < _QUICK:
                     size = min(2 * size, LARGEST_PIECE)
@@ -205,46 +212,42 @@ class Session:
                 self._releases.write(releases)
             if self._publish_to is not None:
                 self._publish_to(releases)
+            for release in releases:
+                before = 0 if self._latest_release is None else self._latest_release.t
+                self._latest_release = release
+                if release.t // self._every != before // self._every:
+                    self._take_private_record()
 
-    def _last_releases(self) -> StreamPCAError | None:
+    def _publish_rest(self) -> None:
+        self._publish(last=True)
+
+    def _tried(self, last: Callable[[], None]) -> StreamPCAError | None:
+        """Do one of the last things; return the problem that kept it from being done."""
         try:
-            self._publish(last=True)
+            last()
         except StreamPCAError as problem:
             return problem
         return None
 
-    def _take_records(self, *, last: bool = False) -> None:
-        """Move the kept regret records to the file and the view, so that memory stays flat."""
-        if not self._stream.keeps_regret or not self._stream.t:
+    def _take_record(self) -> None:
+        """Make the record of this moment for the file and the view, unless there is one."""
+        record = self._latest()
+        if record is None or record is self._record:
             return
-        log = self._stream.regret
-        records = log.history[:]
-        log.history.clear()
-        final = records[-1] if records else self._record
-        if last and (final is None or final.t != self._stream.t):
-            with suppress(NoRelease):  # where absorbing the first rows failed
-                records.append(log.now())
-        for record in records:
-            self._view.add(record)
-        if records:
-            self._record = records[-1]
+        self._record = record
+        self._view.add(record)
         if self._regret is not None:
-            self._regret.write(records)
+            self._regret.write([record])
 
-    def _take_private_records(self, *, last: bool = False) -> None:
-        """Move the kept records of the publishable regret to their file."""
-        if not self._stream.publishes_regret or self._stream.release is None:
+    def _take_private_record(self) -> None:
+        """Make the publishable record of the latest release for its file, unless there is one."""
+        release, record = self._latest_release, self._private_record
+        if release is None or not self._stream.publishes_regret or (record is not None and record.t == release.t):
             return
-        log = self._stream.private_regret
-        records = log.history[:]
-        log.history.clear()
-        final = records[-1] if records else self._private_record
-        if (last and final is None) or (last and final is not None and final.t != self._stream.release.t):
-            records.append(log.now())
-        if records:
-            self._private_record = records[-1]
+        config = self._stream.private_regret.config
+        self._private_record = PrivateRegretRecord.of(release, confidence=config.confidence, rows=config.rows)
         if self._private_regret is not None:
-            self._private_regret.write(records)
+            self._private_regret.write([self._private_record])
 
     def _flush(self) -> None:
         for file in (self._releases, self._regret, self._private_regret):

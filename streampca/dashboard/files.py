@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from streampca.errors import BadParameter
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
 from streampca.release import Release
+from streampca.release_file import ReleaseLines
 
 _MARK = "# curator only"
 _COLUMNS = "t,reward,opt,regret,bound,captured"
@@ -59,15 +59,15 @@ class PublicRun:
 
     path: Path
     private_regret: Path | None = None
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.path = found(self.path)
         self._is_store = is_store(self.path)
         self._lines = Lines(self.path)
+        self._reader = ReleaseLines(self.path)
         self._records = None if self.private_regret is None else Lines(self.private_regret)
         self._at = 0
-        self._number = 0
 
     def new_releases(self) -> list[Release]:
         """Releases that have come since the last look, at most some thousands.
@@ -85,29 +85,21 @@ class PublicRun:
 
     def _read(self) -> Iterator[Release]:
         for line in self._lines.new():
-            self._number += 1
-            try:
-                if self._number == 1:
-                    self.parameters = _header(line)
-                elif line.strip():
-                    yield Release.from_json(line)
-            except BadParameter as problem:
-                raise BadParameter(f"{self.path}, line {self._number}: {problem}") from problem
+            release = self._reader.read(line)
+            if release is not None:
+                yield release
+            elif self._reader.header is not None:
+                self.parameters = self._reader.header.parameters
 
     def _stored(self) -> list[Release]:
-        from streampca.store.config import load
         from streampca.store.database import Database
-        from streampca.store.reading import features_of
+        from streampca.store.reading import features_of, published_parameters
         from streampca.store.records import release_of
 
         database = Database(str(self.path), write=False)
         try:
             if not self.parameters:
-                config = load(database.get("config") or "{}")
-                processor = config.get("processor")
-                if processor is not None:
-                    shown = {k: v for k, v in processor.parameters().items() if k not in ("seed", "key")}
-                    self.parameters = {"processor": type(processor).__name__} | shown
+                self.parameters = published_parameters(database)
             features = features_of(database)
             out = []
             for record in database.releases(self._at):
@@ -170,13 +162,3 @@ def is_store(path: Path) -> bool:
     """True if a file is a database."""
     with path.open("rb") as file:
         return file.read(len(_STORE)) == _STORE
-
-
-def _header(line: str) -> dict[str, Any]:
-    try:
-        header = json.loads(line)
-        if header["kind"] != "header":
-            raise ValueError(f"kind {header['kind']!r}")
-        return dict(header["parameters"])
-    except (ValueError, KeyError, TypeError) as problem:
-        raise BadParameter(f"not the header of a releases file ({problem})") from problem

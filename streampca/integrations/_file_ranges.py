@@ -14,9 +14,9 @@ import numpy as np
 
 from streampca.blocks import BlockGram, Leaves
 from streampca.errors import BadParameter, HorizonReached
+from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
-from streampca.processors.base import check_count
-from streampca.sources.parquet import ParquetRows, _floats, from_parquet
+from streampca.sources.parquet import ParquetRows, as_floats, from_parquet
 from streampca.stream import Stream
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -53,8 +53,8 @@ class FileRange:
         # What is missing or not finite is left to the row gate, which goes by on_bad_row.
         source = from_parquet(self.path, columns=self.columns, missing="nan")
         skip = self.skip
-        with source._open() as file:
-            groups, names = list(self.groups), source._wanted
+        with source.open() as file:
+            groups, names = list(self.groups), source.columns
             for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=names, use_threads=False):
                 if batch.num_rows > skip:
                     yield columns_as_rows(batch, names)[skip:]
@@ -65,7 +65,7 @@ def columns_as_rows(batch: Any, names: Sequence[str]) -> FloatArray:
     """Columns of an Arrow batch as an (n, d) array; nan where a value is missing."""
     rows = np.empty((batch.num_rows, len(names)))
     for at, name in enumerate(names):
-        rows[:, at] = _floats(batch.column(name))
+        rows[:, at] = as_floats(batch.column(name))
     return rows
 
 
@@ -111,7 +111,7 @@ def file_ranges(
 
 
 def _tasks(source: ParquetRows, names: tuple[str, ...] | None, size: int, at: int, t: int) -> Iterator[FileRange]:
-    with source._open() as file:
+    with source.open() as file:
         counts = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
     # Row groups that lie before row t as a whole are left out; one that holds it is read from there.
     ends = np.cumsum(counts, dtype=np.int64) + at

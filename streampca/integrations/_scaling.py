@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from streampca.admission import Bounds
+from streampca.admission import Admission
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scaling:
     """``u = (x - middle) * scale``: the units in which a stream sees its rows, short of clamping and clipping.
 
@@ -26,14 +24,12 @@ class Scaling:
     scale: FloatArray
 
     @classmethod
-    def of(cls, bounds: Bounds | None, row_norm: float, n_features: int, names: Sequence[str] | None) -> Scaling:
-        """What `Admission` does to rows, for bounds that it has accepted."""
-        if bounds is None:
+    def of(cls, admission: Admission, n_features: int) -> Scaling:
+        """What an admission of so many features does to rows."""
+        middle, scale = admission.ranges()
+        if middle is None or scale is None:
             return cls(np.zeros(n_features), np.ones(n_features))
-        low, high = zip(*(bounds[name] for name in names or ()), strict=True) if isinstance(bounds, Mapping) else bounds
-        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (n_features,)) for end in (low, high))
-        scale: FloatArray = row_norm / math.sqrt(n_features) / (0.5 * high - 0.5 * low)
-        return cls(0.5 * low + 0.5 * high, scale)
+        return cls(middle, scale)
 
     def apply(self, rows: FloatArray) -> FloatArray:
         """Rows in the stream's units."""

@@ -24,9 +24,9 @@ from concurrent.futures import Future, ProcessPoolExecutor
 
 from streampca.blocks import BlockGram, Leaves
 from streampca.integrations._file_ranges import TASK_ROWS, FileRange, Paths, file_ranges
-from streampca.processors.base import check_count
+from streampca.linalg.counts import check_count
+from streampca.step import BlockStep
 from streampca.stream import Stream
-from streampca.stream_blocks import BlockStep
 
 
 def absorb_parquet(
@@ -45,7 +45,7 @@ def absorb_parquet(
 
     Parameters
     ----------
-    stream : with a processor that takes blocks (`Stream.push_block`) and known features.
+    stream : whose algorithm takes blocks (`Stream.push_block`) and known features.
     paths : one file, or several in the order of rows.
     columns : names of the columns, in the order of features; those of the stream if left out, or all.
     processes : how many; one a processor core if left out.

@@ -26,7 +26,6 @@ from streampca.admission import Bounds, OnBadRow
 from streampca.integrations._features import OnMissing, OnUnseen
 from streampca.integrations._river_base import RiverAdapter
 from streampca.privacy.budget import Adjacency
-from streampca.processors.base import Processor
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
@@ -50,17 +49,19 @@ _COMMON = """row_norm : longer rows are scaled onto the ball of this radius. Pub
         not sorted by variance; `components` is. False uses the eigenvectors as they are.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
     ledger, data_set : path of a ledger file and name of the data set whose
-        budget pays, before the first row. A clone that learns pays again.
+        budget pays, before the first row. A clone or a copy that learns pays again.
     seed : for tests: not private against whoever knows it. Left out, the key is
         fresh from the system."""
 
 _NOTES = """Scores are linear in the row: it is scaled by ``bounds``, but not clamped or clipped.
 
-    *Copies.* A pickle or a deep copy of a model that has learnt holds exact
-    sums of raw rows and the keys of past noise: it is as secret as the rows. It goes on with noise of
-    its own (a seeded one repeats the seed's). Two copies that both go on on the
-    same rows cost what two runs cost, sqrt(2) mu. ``clone()`` starts anew, which is
-    a second run too."""
+    *Copies.* A pickle or a deep copy of a model that has learnt holds exact sums
+    of raw rows and the keys of past noise: it is as secret as the rows. It goes on as another run,
+    with noise of its own (a seeded one repeats the seed's): with a ledger it pays before its next row.
+    Two runs on the same rows cost sqrt(2) times mu. ``clone()`` starts anew, which is a second run too.
+
+    *Interrupts.* After any exception in `learn_one` the model has learnt from the row or has not, and ``t``
+    says which. `learn_many` may stop between releases."""
 
 
 class PrivatePCA(RiverAdapter):
@@ -128,16 +129,11 @@ class PrivatePCA(RiverAdapter):
         self.ledger = ledger
         self.data_set = data_set
         self.seed = seed
-        self._settle_in()
-
-    def _processor(self) -> Processor:
-        return PrivateFPL(
-            n_components=self.n_components, epsilon=self.epsilon, delta=self.delta, horizon=self.horizon,
-            release_every=self.release_every, adjacency=self.adjacency,
+        algorithm = PrivateFPL(
+            n_components=n_components, epsilon=epsilon, delta=delta, horizon=horizon, release_every=release_every,
+            adjacency=adjacency,
         )  # fmt: skip
-
-    def _center(self) -> bool:
-        return self.center
+        self._settle_in(algorithm, center=center)
 
 
 class PrivateWindowPCA(RiverAdapter):
@@ -201,13 +197,11 @@ class PrivateWindowPCA(RiverAdapter):
         self.ledger = ledger
         self.data_set = data_set
         self.seed = seed
-        self._settle_in()
-
-    def _processor(self) -> Processor:
-        return SlidingWindowPCA(
-            window=self.window, n_components=self.n_components, epsilon=self.epsilon, delta=self.delta,
-            release_every=self.release_every, adjacency=self.adjacency,
+        algorithm = SlidingWindowPCA(
+            window=window, n_components=n_components, epsilon=epsilon, delta=delta, release_every=release_every,
+            adjacency=adjacency,
         )  # fmt: skip
+        self._settle_in(algorithm)
 
 
 class PrivateOjaPCA(RiverAdapter):
@@ -272,13 +266,11 @@ class PrivateOjaPCA(RiverAdapter):
         self.ledger = ledger
         self.data_set = data_set
         self.seed = seed
-        self._settle_in()
-
-    def _processor(self) -> Processor:
-        return PrivateOja(
-            n_components=self.n_components, epsilon=self.epsilon, delta=self.delta, horizon=self.horizon,
-            batch_size=self.batch_size, adjacency=self.adjacency,  # type: ignore[arg-type]
+        algorithm = PrivateOja(
+            n_components=n_components, epsilon=epsilon, delta=delta, horizon=horizon,
+            batch_size=batch_size, adjacency=adjacency,  # type: ignore[arg-type]
         )  # fmt: skip
+        self._settle_in(algorithm)
 
 
 for _adapter in (PrivatePCA, PrivateWindowPCA, PrivateOjaPCA):

@@ -34,15 +34,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streampca.admission import Bounds
 from streampca.errors import BadParameter
-from streampca.integrations._batches import BatchFPL
+from streampca.integrations._batches import BatchFPL, push_batch
+from streampca.integrations._ledger import account
 from streampca.integrations._scaling import Scaling, same_signs
-from streampca.integrations._session import Session, account
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency
-from streampca.processors.base import Processor
+from streampca.processors.base import Algorithm
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.queries.principal import pca
 from streampca.release import Release
+from streampca.stream import Stream
 
 
 class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -65,7 +66,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     center : take the mean out, from the same private release. Doubles the noise.
     adjacency : ``"zero-out"`` (one row against the zero row; the number of rows is public) or ``"replace"``.
     ledger, data_set : path of a ledger file and name of the data set whose
-        budget pays, before the first row. Every `fit` pays; so does every clone.
+        budget pays, before the first row. Every `fit` pays; so do every clone and every copy that goes on.
     random_state : int or ``RandomState`` for tests: not private against whoever
         knows it. None draws a fresh key from the system, never from numpy's global state.
 
@@ -97,8 +98,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     *Copies.* A fitted estimator holds what is publishable only. In the middle of
     `partial_fit` it also holds exact sums and past noise, and so do its pickles: as secret as
-    the rows. A copy goes on with noise of its own; two copies that both go on on
-    the same rows cost what two runs cost.
+    the rows. A copy goes on as another run, with noise of its own, which a ledger pays for before
+    its next batch. Two runs on the same rows cost sqrt(2) times mu.
 
     After `fit`, `partial_fit` begins anew, on its own budget.
     """
@@ -154,15 +155,15 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         X = validate_data(self, X, dtype=np.float64)
         n = X.shape[0]
-        processor = PrivateFPL(
+        algorithm = PrivateFPL(
             n_components=int(self.n_components), epsilon=float(self.epsilon), delta=float(self.delta),
             horizon=n, release_every=n, adjacency=self.adjacency,
         )  # fmt: skip
-        session = self._begun(processor)
-        session.stream.push_many(X)
-        self.__dict__.pop("_session", None)
-        self.__dict__.pop("components_", None)
-        self._take(session, n)
+        stream = self._begun(algorithm)
+        stream.push_many(X)
+        found = self._found(stream, None)
+        self.__dict__.pop("_stream", None)
+        self.__dict__.update(found)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -174,35 +175,36 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         X : (n_rows, n_features) array or table of finite numbers; one row is enough.
         y : ignored.
         """
-        session: Session | None = self.__dict__.get("_session")
-        X = validate_data(self, X, dtype=np.float64, reset=session is None)
-        if session is None:
-            processor = BatchFPL(
+        stream: Stream | None = self.__dict__.get("_stream")
+        if stream is not None and not stream.t:
+            stream = None  # a first batch was broken off or refused
+        X = validate_data(self, X, dtype=np.float64, reset=stream is None)
+        before = None if stream is None else getattr(self, "components_", None)
+        if stream is None:
+            algorithm = BatchFPL(
                 n_components=int(self.n_components), epsilon=float(self.epsilon), delta=float(self.delta),
                 adjacency=self.adjacency,
             )  # fmt: skip
-            session = self._begun(processor)
-            self.__dict__.pop("components_", None)
-        batches = session.stream.processor
-        assert isinstance(batches, BatchFPL)
-        batches.expect(X.shape[0])
-        session.stream.push_many(X)
-        self._session = session
-        self._take(session, session.stream.t)
+            stream = self._stream = self._begun(algorithm)
+        try:
+            push_batch(stream, X)
+        finally:
+            if stream.t:  # also where the batch was learnt from and something broke off after that
+                self.__dict__.update(self._found(stream, before))
         return self
 
-    def _begun(self, processor: Processor) -> Session:
+    def _begun(self, algorithm: Algorithm) -> Stream:
         d = int(self.n_features_in_)
         names = getattr(self, "feature_names_in_", None)
         if self.n_components > d:
             raise BadParameter(f"n_components={self.n_components} exceeds n_features={d}; ask for fewer components")
-        return Session(
-            processor,
-            n_features=d,
+        return Stream(
+            algorithm,
             features=None if names is None else tuple(map(str, names)),
             row_norm=float(self.row_norm),
             bounds=tuple(self.bounds) if isinstance(self.bounds, list) else self.bounds,
             center=bool(self.center),
+            regret=None,
             seed=self._seed(),
             ledger=account(self.ledger, self.data_set),
         )
@@ -212,35 +214,32 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             return int(self.random_state.randint(2**31 - 1))
         return None if self.random_state is None else int(self.random_state)
 
-    def _take(self, session: Session, n: int) -> None:
-        """Read the attributes off the latest release. Post-processing."""
-        release = session.stream.release
+    def _found(self, stream: Stream, before: FloatArray | None) -> dict[str, Any]:
+        """The attributes, read off the latest release. Post-processing.
+
+        ``before`` are components whose signs are to be kept.
+        """
+        release, n = stream.release, stream.t
         assert release is not None
         assert release.eigenvalues is not None
-        names = release.features
-        scaling = Scaling.of(
-            tuple(self.bounds) if isinstance(self.bounds, list) else self.bounds,
-            float(self.row_norm), int(self.n_features_in_), names,
-        )  # fmt: skip
+        scaling = Scaling.of(stream.admission, int(self.n_features_in_))
         mean = release.details.get("mean", np.zeros(self.n_features_in_))
-        before = getattr(self, "components_", None)
-        self.components_ = same_signs(release.subspace.basis, None if before is None else before.T).T
-        self.n_samples_seen_ = n
-        self.mean_ = scaling.middle + np.asarray(mean, dtype=np.float64) / scaling.scale
-        self.scale_ = scaling.scale
-        self.release_: Release = release
-        self.guarantee_ = release.guarantee
-        self.explained_variance_ = np.maximum(release.eigenvalues / self._rows, 0.0)
-        std = np.nan if release.noise_std is None else release.noise_std / self._rows
-        self.explained_variance_std_ = np.full(release.n_components, std)
-        total = float(np.trace(release.gram)) / self._rows
-        shares = self.explained_variance_ / total if total > 0.0 else np.full(release.n_components, np.nan)
-        self.explained_variance_ratio_ = np.minimum(shares, 1.0)
-
-    @property
-    def _rows(self) -> int:
-        """What sums of squares are divided by. Public."""
-        return max(1, self.n_samples_seen_ - int(bool(self.release_.details.get("centered"))))
+        rows = _divisor(release, n)
+        variances = np.maximum(release.eigenvalues / rows, 0.0)
+        std = np.nan if release.noise_std is None else release.noise_std / rows
+        total = float(np.trace(release.gram)) / rows
+        shares = variances / total if total > 0.0 else np.full(release.n_components, np.nan)
+        return {
+            "components_": same_signs(release.subspace.basis, None if before is None else before.T).T,
+            "n_samples_seen_": n,
+            "mean_": scaling.middle + np.asarray(mean, dtype=np.float64) / scaling.scale,
+            "scale_": scaling.scale,
+            "release_": release,
+            "guarantee_": release.guarantee,
+            "explained_variance_": variances,
+            "explained_variance_std_": np.full(release.n_components, std),
+            "explained_variance_ratio_": np.minimum(shares, 1.0),
+        }
 
     # -- using ----------------------------------------------------------------------
 
@@ -253,7 +252,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         check_is_fitted(self)
         low, high = pca(self.release_).interval(level)
-        return np.maximum(low / self._rows, 0.0), np.maximum(high / self._rows, 0.0)
+        rows = _divisor(self.release_, self.n_samples_seen_)
+        return np.maximum(low / rows, 0.0), np.maximum(high / rows, 0.0)
 
     def transform(self, X: Any) -> Any:
         """Scores of rows on the components, (n_rows, n_components). As sensitive as the rows."""
@@ -271,3 +271,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _n_features_out(self) -> int:
         """How many features `transform` makes."""
         return int(self.components_.shape[0])
+
+
+def _divisor(release: Release, n: int) -> int:
+    """What the sums of squares of n rows are divided by. Public."""
+    return max(1, n - int(bool(release.details.get("centered"))))

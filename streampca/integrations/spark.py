@@ -12,7 +12,7 @@ Any DataFrame, in the order of its partitions:
 A stream, exactly once, also after the driver was killed:
 
     store = Store("run.db")
-    stream = Stream.resume(store) if started else Stream(processor, features=names, store=store)
+    stream = Stream.resume(store) if started else Stream(algorithm, features=names, store=store)
     query = (frames.writeStream.foreachBatch(EpochSink(stream, store))
              .option("checkpointLocation", folder).start())
 
@@ -46,9 +46,9 @@ from streampca.blocks import BlockGram, Leaves
 from streampca.errors import BadParameter, HorizonReached, StoreForked
 from streampca.integrations._file_ranges import TASK_ROWS, FileRange, Paths, columns_as_rows, file_ranges, has_rows
 from streampca.release import Release
+from streampca.step import BlockStep
 from streampca.store.store import Store
 from streampca.stream import Stream
-from streampca.stream_blocks import BlockStep
 
 # Tasks of a Spark job for each of its slots: enough to hide the start of a job behind the one before.
 _WAVE = 4
@@ -72,7 +72,7 @@ def absorb_parquet(
 
     Parameters
     ----------
-    stream : with a processor that takes blocks (`Stream.push_block`) and known features.
+    stream : whose algorithm takes blocks (`Stream.push_block`) and known features.
     spark : the Spark session.
     paths : one file, or several in the order of rows, under paths that hold on every machine.
     columns : names of the columns, in the order of features; those of the stream if left out, or all.
@@ -112,7 +112,7 @@ def absorb_frame(stream: Stream, frame: Any, *, columns: Sequence[str] | None = 
 
     Parameters
     ----------
-    stream : with a processor that takes blocks (`Stream.push_block`) and known features.
+    stream : whose algorithm takes blocks (`Stream.push_block`) and known features.
     frame : a Spark DataFrame that is not streaming.
     columns : names of the columns, in the order of features; those of the stream if left out, or all.
 
@@ -133,7 +133,7 @@ class EpochSink:
 
     Parameters
     ----------
-    stream : with a processor that takes blocks (`Stream.push_block`) and known features.
+    stream : whose algorithm takes blocks (`Stream.push_block`) and known features.
     store : the `Store` of the stream. Reading its `releases` misses none, also after a crash.
     columns : names of the columns, in the order of features; those of the stream if left out, or all.
     files : the frames hold paths of Parquet files, from `parquet_paths`, not rows.

@@ -19,6 +19,7 @@ from streampca.linalg.types import FloatArray, IntArray
 F = TypeVar("F", bound=Callable[..., Any])
 # Read-only arrays are welcome as inputs.
 _IN, _IN2 = (types.Array(float64, n, "C", readonly=True) for n in (1, 2))
+_WORDS, _IN_INTS = (types.Array(kind, 1, "C", readonly=True) for kind in (types.uint64, int64))
 _SIDE = 32  # of the tiles in which a triangle is mirrored
 
 
@@ -42,7 +43,7 @@ def compile_ahead(signature: Any, *, any_order: bool = False, nogil: bool = Fals
     return wrap
 
 
-@compile_ahead("int64(uint64[::1], float64[::1], int64[::1], float64[::1], int64[::1])")
+@compile_ahead(int64(_WORDS, _IN, _IN_INTS, float64[::1], int64[::1]))
 def ziggurat(words: IntArray, scale: FloatArray, inside: IntArray, values: FloatArray, outside: IntArray) -> int:
     """Turn words into normals; list the places of those that left their rectangle, and return how many."""
     mask = scale.size - 1
@@ -58,9 +59,7 @@ def ziggurat(words: IntArray, scale: FloatArray, inside: IntArray, values: Float
     return count
 
 
-@compile_ahead(
-    "int64(uint64[::1], int64[::1], uint64[::1], float64[::1], float64[::1], int64[::1], float64, float64[::1])"
-)
+@compile_ahead(int64(_WORDS, int64[::1], _WORDS, _IN, _IN, _IN_INTS, float64, float64[::1]))
 def settle(
     words: IntArray,
     outside: IntArray,
@@ -71,50 +70,41 @@ def settle(
     tail: float,
     values: FloatArray,
 ) -> int:
-    """Finish the draws that left their rectangle, as `randomness._settled` does one; return how many of ``more`` went.
+    """The first attempt of `randomness._settled` for draws that left their rectangle, two words of ``more`` each.
 
-    -1 if there were too few; ``values`` are to be made again then.
+    Lists the places that need another attempt in ``outside``, and returns how many.
     """
     mask = scale.size - 1
     layers = scale.size // 2 - 1
     bits, low = np.uint64(13), np.uint64(11)
-    used = 0
-    for at in outside:
+    count = 0
+    for i in range(outside.size):
+        at = outside[i]
         field = np.int64(words[at] & np.uint64(mask))
-        value = values[at]
-        while True:
-            layer = field & layers
-            if used + 2 > more.size:
-                return -1
-            unit = (np.float64(more[used] >> low) + 0.5) * 2.0**-53
-            used += 1
-            if layer == 0:
-                beyond = -math.log(unit) / tail
-                unit = (np.float64(more[used] >> low) + 0.5) * 2.0**-53
-                used += 1
-                if -2.0 * math.log(unit) > beyond * beyond:
-                    value = math.copysign(tail + beyond, value)
-                    break
-                continue
+        layer = field & layers
+        unit = (np.float64(more[2 * i] >> low) + 0.5) * 2.0**-53
+        done = False
+        if layer == 0:
+            beyond = -math.log(unit) / tail
+            unit = (np.float64(more[2 * i + 1] >> low) + 0.5) * 2.0**-53
+            if -2.0 * math.log(unit) > beyond * beyond:
+                values[at] = math.copysign(tail + beyond, values[at])
+                done = True
+        else:
+            value = values[at]
             bar = density[layer] + unit * (density[layer + 1] - density[layer])
-            if bar < math.exp(-0.5 * value * value):
-                break
-            word = more[used]
-            used += 1
-            field = np.int64(word & np.uint64(mask))
-            integer = np.int64(word >> bits)
-            value = np.float64(integer) * scale[field]
-            if integer < inside[field]:
-                break
-        values[at] = value
-    return used
-
-
-@compile_ahead(void(_IN, float64, float64[::1]))
-def add_scaled(step: FloatArray, scale: float, total: FloatArray) -> None:
-    """``total += step * scale``, both roundings kept apart."""
-    for i in range(step.size):
-        total[i] += step[i] * scale
+            done = bar < math.exp(-0.5 * value * value)
+            if not done:
+                word = more[2 * i + 1]
+                field = np.int64(word & np.uint64(mask))
+                integer = np.int64(word >> bits)
+                if integer < inside[field]:
+                    values[at] = np.float64(integer) * scale[field]
+                    done = True
+        if not done:
+            outside[count] = at
+            count += 1
+    return count
 
 
 @compile_ahead(void(_IN, _IN, _IN, _IN, float64, float64, float64[::1]))
@@ -139,6 +129,19 @@ def plus(
         entry -= magic
         entry = (part[i] + entry) + (floor + whole[i])
         out[i] = np.rint(entry * steps) * step + 0.0 if step > 0.0 else entry
+
+
+@compile_ahead(void(_IN2, _IN, float64[:, ::1]))
+def add_outer(parts: FloatArray, row: FloatArray, out: FloatArray) -> None:
+    """Whole units and rests of a packed Gram matrix, with a row's outer product more: `GramSum.add` of one row."""
+    at = 0
+    for i in range(row.size):
+        for j in range(i, row.size):
+            rest = parts[1, at] + row[i] * row[j]
+            whole = np.floor(rest)
+            out[0, at] = parts[0, at] + whole
+            out[1, at] = rest - whole
+            at += 1
 
 
 @compile_ahead("float64[:, ::1](Array(float64, 1, 'C', readonly=True), Array(float64, 2, 'C', readonly=True), float64)")
@@ -178,6 +181,17 @@ def is_admitted(rows: FloatArray) -> bool:
     return True
 
 
+@compile_ahead(boolean(_IN, float64, float64[:, ::1]), any_order=True)
+def admit(row: FloatArray, factor: float, out: FloatArray) -> bool:
+    """Scale a row and truncate it to the lattice; True if it is inside the unit ball then. `snap` of one row."""
+    square = 0.0
+    for j in range(row.size):
+        value = np.trunc(row[j] * factor * 1048576.0) * (1.0 / 1048576.0) + 0.0
+        out[0, j] = value
+        square += value * value
+    return square <= 1.0
+
+
 @compile_ahead(int64(_IN2, float64[:, ::1], int64[::1]), any_order=True)
 def snap(rows: FloatArray, out: FloatArray, long: IntArray) -> int:
     """Truncate rows to the lattice; list those that are outside the ball even then, and return how many."""
@@ -191,3 +205,34 @@ def snap(rows: FloatArray, out: FloatArray, long: IntArray) -> int:
         long[count] = i
         count += not square <= 1.0  # nan, too
     return count
+
+
+@compile_ahead(void(_IN, _IN2, _IN, _IN, _IN, float64, float64, float64[:, ::1], float64[::1]))
+def buffered_step(
+    fresh: FloatArray,
+    buffers: FloatArray,
+    total: FloatArray,
+    mix: FloatArray,
+    rate: FloatArray,
+    scale: float,
+    keep: float,
+    after: FloatArray,
+    out: FloatArray,
+) -> None:
+    """A step of buffered noise, as `matrix_factorization.buffered_noise.Recurrence.step` makes it."""
+    count, size = buffers.shape
+    for start in range(0, size, 512):  # pieces that fit the cache
+        end = min(start + 512, size)
+        z, before, y = fresh[start:end], total[start:end], out[start:end]
+        for i in range(count):
+            r, left, m, gone = buffers[i, start:end], after[i, start:end], mix[i], rate[i]
+            if i == 0:
+                for j in range(z.size):
+                    y[j] = m * r[j]
+            else:
+                for j in range(z.size):
+                    y[j] += m * r[j]
+            for j in range(z.size):
+                left[j] = (r[j] - gone * r[j]) + z[j]
+        for j in range(z.size):
+            y[j] = before[j] * keep + (y[j] + z[j]) * scale

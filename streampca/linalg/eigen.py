@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from scipy.linalg import lapack
 from scipy.linalg.blas import dgemm, dspmv
 
-from streampca.linalg.fast import compiled
+from streampca.linalg import fast
 from streampca.linalg.svec import pack_entries, unpack_entries
-from streampca.linalg.types import FloatArray
+from streampca.linalg.types import FloatArray, IntArray
 
 #: Features to a column from which a packed matrix is multiplied column by column.
 _PACKED_FROM = 60
@@ -66,8 +68,18 @@ def ritz(matrix: FloatArray, span: FloatArray) -> tuple[FloatArray, FloatArray]:
     -------
     values, basis : as `top_eigh`, for the matrix compressed to the span.
     """
-    values, rotation = np.linalg.eigh(span.T @ matrix @ span)
-    return values[::-1].copy(), fix_signs(span @ rotation[:, ::-1])
+    values, rotation, info = lapack.dsyev(span.T @ matrix @ span)
+    if info != 0:
+        values, rotation = np.linalg.eigh(span.T @ matrix @ span)
+    basis = span @ rotation[:, ::-1]
+    # `fix_signs`, without a call
+    basis *= np.copysign(1.0, basis[np.abs(basis).argmax(axis=0), _first(basis.shape[1])])
+    return values[::-1].copy(), basis
+
+
+@lru_cache(maxsize=64)
+def _first(count: int) -> IntArray:
+    return np.arange(count)
 
 
 def power_step(packed: FloatArray, span: FloatArray, shift: float) -> FloatArray:
@@ -82,7 +94,7 @@ def power_step(packed: FloatArray, span: FloatArray, shift: float) -> FloatArray
     if packed.ndim == 2:
         packed = pack_entries(packed)
     d, k = span.shape
-    kernels = compiled()
+    kernels = fast.kernels
     if kernels is not None and k > 1 and d < _PACKED_FROM * k:  # a single column may be multiplied in another order
         rows: FloatArray = kernels.power_step(packed, np.ascontiguousarray(span.T), shift)
         return rows.T

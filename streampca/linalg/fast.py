@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
-_wanted = True
-
-
-def compiled() -> ModuleType | None:
-    """The compiled kernels, or None if they are not installed, or switched off."""
-    return _load() if _wanted else None
+#: The compiled kernels, or None if they are not installed, or switched off. Loaded when first read.
+kernels: ModuleType | None
 
 
 def use(wanted: bool) -> bool:
-    """Switch the compiled kernels on or off for objects made from now on; return what was set before.
+    """Switch the compiled kernels on or off; return what was set before.
 
-    They are on by default. No released bit depends on it.
+    They are on by default where they are installed. No released Gram matrix depends on it.
     """
-    global _wanted
-    before, _wanted = _wanted, wanted
+    global kernels
+    before = globals().get("kernels", _load()) is not None
+    kernels = _load() if wanted else None
     return before
 
 
-@lru_cache(maxsize=1)
 def _load() -> ModuleType | None:
     try:
         return import_module("streampca.linalg.compiled")
     except ImportError:
         return None
+
+
+def __getattr__(name: str) -> Any:
+    if name != "kernels":
+        raise AttributeError(f"module 'streampca.linalg.fast' has no attribute {name!r}")
+    use(True)
+    return globals()["kernels"]

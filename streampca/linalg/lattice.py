@@ -11,12 +11,13 @@ exactly, not up to rounding.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from scipy.linalg.blas import dspr, dsyrk
 
 from streampca.errors import BadRow
-from streampca.linalg.fast import compiled
+from streampca.linalg import fast
 from streampca.linalg.svec import entry_weights, svec_size, upper
 from streampca.linalg.types import FloatArray, IntArray
 
@@ -55,7 +56,7 @@ def onto_ball(rows: FloatArray) -> FloatArray:
     """
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     out = np.empty_like(rows)
-    kernels = compiled()
+    kernels = fast.kernels
     if kernels is not None and rows.shape[1] <= _SURE:
         long = np.empty(rows.shape[0], dtype=np.int64)
         count = kernels.snap(rows, out, long)
@@ -110,7 +111,7 @@ def _trim(rows: FloatArray) -> None:
 
 def is_admitted(rows: FloatArray) -> bool:
     """True if every row is on the lattice and inside the unit ball."""
-    kernels = compiled()
+    kernels = fast.kernels
     if kernels is not None and rows.flags.c_contiguous:
         return bool(kernels.is_admitted(rows))
     if rows.shape[0] == 1:
@@ -142,121 +143,106 @@ def coarsen(values: FloatArray, scale: float) -> FloatArray:
     return values
 
 
-class GramAccumulator:
-    """The exact Gram matrix of admitted rows. Curator only: it is raw data.
+def _carried(whole: FloatArray, rest: FloatArray) -> FloatArray:
+    """Whole units and a rest below 2**13 as whole units and a rest below 1, (2, size)."""
+    parts = np.empty((2, rest.size))
+    units = np.floor(rest)
+    np.add(whole, units, out=parts[0])
+    np.subtract(rest, units, out=parts[1])
+    return parts
 
-    Parts that are always exact: whole units, and two that hold multiples of
-    2**-40 which together stay below 2**13 an entry: a packed one for single
-    rows, and a square one for blocks. Their sum is rounded once, so it depends
-    on the exact total alone, not on where blocks ended.
+
+class GramSum:
+    """The exact Gram matrix of admitted rows: an immutable value. Curator only: it is raw data.
+
+    Attributes
+    ----------
+    n_features : d.
+    parts : (2, d (d + 1) / 2) array, not to be written to: of each packed entry, whole units and
+        the rest, a multiple of 2**-40 in [0, 1). Equal sums have equal bytes, whatever blocks
+        the rows came in.
     """
 
-    def __init__(self, n_features: int) -> None:
+    __slots__ = ("hidden", "n_features", "parts")
+
+    def __init__(self, n_features: int, parts: FloatArray | None = None) -> None:
         self.n_features = n_features
-        self._part = np.zeros(svec_size(n_features))
-        self._block: FloatArray | None = None  # lower triangle in column-major order; None if empty
-        self._in_block = 0
-        self._whole = np.zeros(svec_size(n_features))
-        self._compiled = compiled()
-        self._weights = entry_weights(n_features).copy()
+        self.parts = np.zeros((2, svec_size(n_features))) if parts is None else parts
+        #: What an outlet hides.
+        self.hidden = (self.parts,)
 
-    def add(self, rows: FloatArray) -> None:
-        """Add the outer products of admitted rows, (n, d)."""
-        start, count = 0, rows.shape[0]
-        while start < count:
-            take = 1 if count == 1 else min(count - start, EXACT_ROWS - self._in_block)
-            if take == 1:
-                # Column-major lower in memory order is row-major upper.
-                self._part = dspr(self.n_features, 1.0, rows[start], self._part, lower=1, overwrite_ap=1)
-            else:
-                if self._block is None:
-                    self._block = np.zeros((self.n_features, self.n_features), order="F")
-                part = rows[start : start + take].T
-                self._block = dsyrk(1.0, part, beta=1.0, c=self._block, overwrite_c=1, lower=1)
-            self._in_block += take
-            start += take
-            if self._in_block == EXACT_ROWS:
-                self._fold()
+    @classmethod
+    def of(cls, rows: FloatArray) -> GramSum:
+        """The Gram matrix of admitted rows, (n, d)."""
+        return cls(rows.shape[1]).add(rows)
 
-    def add_gram(self, high: IntArray, low: IntArray) -> None:
-        """Add an exact packed sum in the form that `words` returns."""
-        whole, part = self._fold()
-        part += low * _UNIT
-        self._whole = whole + high + np.floor(part)
-        part -= np.floor(part)
+    def add(self, rows: FloatArray) -> GramSum:
+        """The sum with the outer products of admitted rows, (n, d), added."""
+        count, parts = rows.shape[0], self.parts
+        if count == 1:
+            kernels = fast.kernels
+            if kernels is not None and rows.flags.c_contiguous:
+                out = np.empty(parts.shape)
+                kernels.add_outer(parts, rows[0], out)
+                made = GramSum.__new__(GramSum)  # this runs once a row: no call of __init__
+                made.n_features, made.parts, made.hidden = self.n_features, out, (out,)
+                return made
+            # Column-major lower in memory order is row-major upper.
+            rest = dspr(self.n_features, 1.0, rows[0], parts[1].copy(), lower=1, overwrite_ap=1)
+            return GramSum(self.n_features, _carried(parts[0], rest))
+        for start in range(0, count, EXACT_ROWS):
+            square = dsyrk(1.0, rows[start : start + EXACT_ROWS].T, lower=1)
+            rest = square.reshape(-1, order="F").take(upper(self.n_features))
+            rest += parts[1]
+            parts = _carried(parts[0], rest)
+        return GramSum(self.n_features, parts)
 
-    def subtract(self, rows: FloatArray) -> None:
-        """Take admitted rows out again, exactly."""
-        other = GramAccumulator(self.n_features)
-        other.add(rows)
-        high, low = other.words()
-        self.add_gram(-high, -low)
+    def add_words(self, high: IntArray, low: IntArray) -> GramSum:
+        """The sum with an exact packed one added, in the form that `words` returns."""
+        return GramSum(self.n_features, _carried(self.parts[0] + high, self.parts[1] + low * _UNIT))
 
     def words(self) -> tuple[IntArray, IntArray]:
         """The exact packed sum as integers: (units of 1, units of 2**-40 in [0, 2**40))."""
-        whole, part = self._fold()
-        return whole.astype(np.int64), (part / _UNIT).astype(np.int64)
+        return self.parts[0].astype(np.int64), (self.parts[1] * (1.0 / _UNIT)).astype(np.int64)
 
-    def plus(self, noise: FloatArray | None = None) -> FloatArray:
-        """Packed entries (unscaled upper triangle) of the Gram matrix plus svec noise.
+    def packed(self) -> FloatArray:
+        """Packed entries (unscaled upper triangle), each rounded once."""
+        entries: FloatArray = self.parts[0] + self.parts[1]
+        return entries
+
+    def noisy(self, noise: FloatArray, std: float) -> FloatArray:
+        """Packed entries plus svec noise of this sd, made coarse as `coarsen` does: what may be released.
 
         The noise is rounded to the lattice of the Gram matrix and added
         exactly, so the result is a function of (exact Gram matrix + rounded
         noise) alone: post-processing of the continuous mechanism, with no
         trace of the rows in its low bits.
         """
-        if noise is None:
-            return self._total() + self._whole
-        if self._compiled is not None and noise.flags.c_contiguous:
-            return self._plus_compiled(noise, 0.0)
-        entries = noise * self._weights
+        weights = entry_weights(self.n_features)
+        kernels = fast.kernels
+        if kernels is not None and noise.flags.c_contiguous:
+            out = np.empty(noise.size)
+            mantissa, exponent = math.frexp(std)  # `grid_bits`, without a call
+            step = 2.0 ** max(exponent - (mantissa == 0.5) - BITS, -2 * BITS)
+            kernels.plus(self.parts[1], self.parts[0], noise, weights, _TO_LATTICE, step, out)
+            return out
+        entries = noise * weights
         whole = np.floor(entries)
         entries -= whole
         entries += _TO_LATTICE
         entries -= _TO_LATTICE
-        entries += self._total()  # exact: multiples of 2**-40, at most 2**13
-        whole += self._whole  # exact: whole numbers
+        entries += self.parts[1]  # exact: multiples of 2**-40, at most 2
+        whole += self.parts[0]  # exact: whole numbers
         entries += whole  # the one rounding
-        return entries
+        return coarsen(entries, std)
 
-    def noisy(self, noise: FloatArray, scale: float) -> FloatArray:
-        """`plus` of noise of this sd, made coarse as `coarsen` does: what may be released."""
-        if self._compiled is not None and noise.flags.c_contiguous:
-            return self._plus_compiled(noise, 2.0 ** grid_bits(scale))
-        return coarsen(self.plus(noise), scale)
-
-    def _plus_compiled(self, noise: FloatArray, step: float) -> FloatArray:
-        assert self._compiled is not None
-        out = np.empty_like(self._part)
-        self._compiled.plus(self._total(), self._whole, noise, self._weights, _TO_LATTICE, step, out)
-        return out
-
-    def state(self) -> dict[str, IntArray]:
-        """Arrays from which `restore` rebuilds the accumulator."""
+    def snapshot(self) -> dict[str, IntArray]:
+        """Arrays from which `restored` makes the same sum."""
         high, low = self.words()
         return {"high": high, "low": low}
 
-    def restore(self, state: dict[str, IntArray]) -> None:
-        """Replace the contents by those of `state`."""
-        self._whole = state["high"].astype(np.float64)
-        self._part = state["low"].astype(np.float64) * _UNIT
-        self._block, self._in_block = None, 1
-
-    def _total(self) -> FloatArray:
-        """Both parts below a unit or so. Not to be written to."""
-        if self._block is None:
-            return self._part
-        total: FloatArray = self._block.reshape(-1, order="F").take(upper(self.n_features))
-        total += self._part
-        return total
-
-    def _fold(self) -> tuple[FloatArray, FloatArray]:
-        """Move whole units out of the parts; return (whole units, the rest in [0, 1)), which counts as one row."""
-        if self._block is not None:
-            self._part = self._total()
-            self._block = None
-        whole = np.floor(self._part)
-        self._whole += whole
-        self._part -= whole
-        self._in_block = 1
-        return self._whole, self._part
+    @classmethod
+    def restored(cls, n_features: int, snapshot: Mapping[str, IntArray]) -> GramSum:
+        """The sum of a snapshot."""
+        parts = np.stack([snapshot["high"].astype(np.float64), snapshot["low"].astype(np.float64) * _UNIT])
+        return cls(n_features, parts)

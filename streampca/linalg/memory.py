@@ -1,17 +1,183 @@
-"""Arrays whose rows begin where a cache line begins."""
+"""Sequences that grow, as immutable values.
+
+Appending writes into memory that the value before does not look at, and
+returns a new value. Memory that another value has appended to is copied first,
+so any value may go on any number of times.
+"""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
-from streampca.linalg.types import FloatArray
-
-_LINE = 8  # floats
+Array = npt.NDArray[Any]
 
 
-def aligned_zeros(rows: int, size: int) -> FloatArray:
-    """Zeros, (rows, size), each row contiguous and aligned to 64 bytes: no load or store straddles two cache lines."""
-    stride = -(-size // _LINE) * _LINE
-    raw = np.zeros(rows * stride + _LINE)
-    first = -raw.ctypes.data % (8 * _LINE) // 8
-    return raw[first : first + rows * stride].reshape(rows, stride)[:, :size]
+class _Shared:
+    """Memory that successive values share, and how far it is filled."""
+
+    __slots__ = ("array", "filled")
+
+    def __init__(self, array: Array, filled: int) -> None:
+        self.array, self.filled = array, filled
+
+
+class Rows:
+    """Rows held in order: an immutable value.
+
+    Parameters
+    ----------
+    n_columns : length of a row.
+    dtype : type of its numbers.
+    """
+
+    __slots__ = ("_shared", "count")
+
+    def __init__(self, n_columns: int, dtype: Any = np.float64, shared: _Shared | None = None, count: int = 0) -> None:
+        self._shared = _Shared(np.empty((8, n_columns), dtype=dtype), 0) if shared is None else shared
+        self.count = count
+
+    def append(self, rows: Array) -> Rows:
+        """These rows and some more, (n, n_columns)."""
+        shared, start = self._shared, self.count
+        end = start + rows.shape[0]
+        if shared.filled != start or end > len(shared.array):
+            array = np.empty((max(end, 2 * start), shared.array.shape[1]), dtype=shared.array.dtype)
+            array[:start] = shared.array[:start]
+            shared = _Shared(array, start)
+        shared.array[start:end] = rows
+        shared.filled = end
+        return Rows(0, shared=shared, count=end)
+
+    @property
+    def array(self) -> Array:
+        """The rows, (count, n_columns). Not to be written to."""
+        return self._shared.array[: self.count]
+
+    @classmethod
+    def of(cls, rows: Array) -> Rows:
+        """The rows of an array, copied."""
+        return cls(rows.shape[1], rows.dtype).append(rows)
+
+
+class Recent:
+    """The latest items of a sequence: an immutable value.
+
+    Items lie in blocks that successive values share; no item is ever written over.
+
+    Parameters
+    ----------
+    length : how many of the latest items can be read.
+    shape : of an item.
+    dtype : type of its numbers.
+
+    Attributes
+    ----------
+    n : items so far; the latest is item n.
+    """
+
+    __slots__ = ("_blocks", "length", "n")
+
+    def __init__(
+        self, length: int, shape: tuple[int, ...], dtype: Any, blocks: tuple[_Shared, ...] | None = None, n: int = 0
+    ) -> None:
+        if blocks is None:
+            # Blocks of about the square root of the length: little room is spare, and few blocks are held.
+            size = min(length, 8 + math.isqrt(length))
+            blocks = (_Shared(np.empty((size, *shape), dtype=dtype), n % size),)
+        self._blocks = blocks
+        self.length, self.n = length, n
+
+    def append(self, item: Array) -> Recent:
+        """The sequence with one item more."""
+        return self.extend(item[None])
+
+    def extend(self, items: Array) -> Recent:
+        """The sequence with some items more, (count, *shape)."""
+        blocks, n, done = self._blocks, self.n, 0
+        size = len(blocks[0].array)
+        while done < len(items):
+            newest, place = blocks[-1], n % size
+            if place == 0 and n > 0:
+                newest = _Shared(np.empty_like(newest.array), 0)
+                blocks = (*blocks, newest)
+            elif newest.filled != place:
+                newest = _Shared(newest.array.copy(), place)
+                blocks = (*blocks[:-1], newest)
+            count = min(size - place, len(items) - done)
+            newest.array[place : place + count] = items[done : done + count]
+            newest.filled = place + count
+            n, done = n + count, done + count
+        needed = (n - 1) // size - max(0, n - self.length) // size + 1  # blocks from the oldest readable item on
+        return Recent(self.length, (), None, blocks[-needed:], n)
+
+    def item(self, n: int) -> Array:
+        """Item n, one of the latest. Not to be written to."""
+        item: Array = self.between(n, n)[0]
+        return item
+
+    def between(self, first: int, last: int) -> Array:
+        """Items first, ..., last of the latest, in one array. Not to be written to."""
+        if not max(1, self.n - self.length + 1) <= first <= last <= self.n:
+            raise IndexError(f"items {first} to {last} of {self.n}, of which {self.length} are held")
+        size = len(self._blocks[0].array)
+        oldest = (self.n - 1) // size - len(self._blocks) + 1
+        parts = [
+            self._blocks[i - oldest].array[max(0, first - 1 - i * size) : last - i * size]
+            for i in range((first - 1) // size, (last - 1) // size + 1)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def latest(self) -> Array:
+        """All items that can be read, oldest first. Not to be written to."""
+        return self.between(max(1, self.n - self.length + 1), self.n) if self.n else self._blocks[0].array[:0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(block.array.nbytes for block in self._blocks)
+
+    @classmethod
+    def restored(cls, length: int, n: int, items: Array) -> Recent:
+        """The sequence after n items, from its `latest`."""
+        return cls(length, items.shape[1:], items.dtype, n=n - len(items)).extend(items)
+
+
+class History:
+    """Records kept in order, at most ``limit`` of them: an immutable value.
+
+    When one more would be too many, every other one is dropped and the step between records doubles.
+
+    Parameters
+    ----------
+    limit : most records kept; None for no limit.
+    step : distance of two records.
+    """
+
+    __slots__ = ("_records", "count", "limit", "step")
+
+    def __init__(
+        self, limit: int | None = 512, step: int = 1, records: list[Any] | None = None, count: int = 0
+    ) -> None:
+        self.limit, self.step = limit, step
+        self._records = [] if records is None else records
+        self.count = count
+
+    def append(self, record: Any) -> History:
+        """The history with one record more."""
+        records, count = self._records, self.count
+        if self.limit is not None and count >= self.limit:
+            thinned = [*records[:count], record][1::2]
+            return History(self.limit, 2 * self.step, thinned, len(thinned))
+        if len(records) != count:  # left by an append that was broken off, or by one to the same value
+            records = records[:count]
+        records.append(record)
+        return History(self.limit, self.step, records, count + 1)
+
+    @property
+    def records(self) -> list[Any]:
+        """The records, in a list of their own."""
+        return self._records[: self.count]

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from streampca.errors import BadParameter
+from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.mechanisms.base import SCOPE, Draws, Mechanism, check_components
-from streampca.mechanisms.exact_subspace import check_count
+from streampca.mechanisms.base import SCOPE, Mechanism
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
-from streampca.release import Release
+from streampca.privacy.outlet import Outlet
+from streampca.release import Release, Terms
 
 CITATION = "Singhal and Steinke 2021, Algorithm 2 and Lemma 3.4; Nissim, Raskhodnikova and Smith 2007"
 #: Default cell widths: this many, each half the one before, from WIDEST / sqrt(n_features) down.
@@ -85,14 +86,12 @@ class ApproximateSubspace(Mechanism):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
+        use_plain_numbers(self)
         check_components(self.n_components, self.n_features, optional=True)
         check_count("max_components", self.max_components)
-        if self.block_rows is not None:
-            check_count("block_rows", self.block_rows)
-            if self.block_rows < self._largest:
-                raise BadParameter(
-                    f"block_rows={self.block_rows} rows cannot span {self._largest} dimensions; give more"
-                )
+        check_count("block_rows", self.block_rows, optional=True)
+        if self.block_rows is not None and self.block_rows < self._largest:
+            raise BadParameter(f"block_rows={self.block_rows} rows cannot span {self._largest} dimensions; give more")
         if self.widths is not None:
             object.__setattr__(self, "widths", tuple(float(w) for w in self.widths))
             if not self.widths or not all(0.0 < w < math.inf for w in self.widths):
@@ -126,18 +125,23 @@ class ApproximateSubspace(Mechanism):
     def _admit(self, rows: FloatArray) -> FloatArray:
         return rows + 0.0
 
-    def _release(self, rows: FloatArray, draws: Draws, guarantee: Guarantee, t: int) -> Release:
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """The scale of the noise on votes, the threshold, and the widths of the cells."""
+        return self.histogram.scale, self.histogram.threshold, *self._sorted_widths(n_features)
+
+    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         n, d = rows.shape
         size = self.block_rows or max(PER_COMPONENT * self._largest, n // self.blocks_needed)
         blocks = rows[: n // size * size].reshape(-1, size, d)
-        points = draws.stream("reference points").normal(0, PER_COMPONENT * self._largest * d).reshape(d, -1)
+        outlet.hide("rows", rows)  # so that nobody can know the public coins before the rows
+        points = outlet.coins("reference points").normal(PER_COMPONENT * self._largest * d).reshape(d, -1)
         ranks, projections = self._votes(blocks, points)
         details = {"mechanism": type(self).__name__, "rows": n, "blocks": len(blocks), "block_rows": size}
-        for i, width in enumerate(self._sorted_widths(d)):
-            offset = draws.stream("offset").uniform(i, points.size)
-            shown = self._popular(ranks, cells_of(projections, width, offset), draws, i)
-            if shown is not None:
-                (rank, cell), votes = shown
+        for width in self._sorted_widths(d):
+            offset = outlet.coins("offset").uniform(points.size)
+            shown = self.histogram.release(_labels(ranks, cells_of(projections, width, offset)), outlet, "votes")
+            if shown:
+                (rank, cell), votes = shown[0]
                 centre = ((np.frombuffer(cell, dtype=np.int64) + 0.5 - offset) * width).reshape(points.shape)
                 left, singular, _ = np.linalg.svd(centre, full_matrices=False)
                 error = 0.5 * width * math.sqrt(centre.size)
@@ -148,12 +152,8 @@ class ApproximateSubspace(Mechanism):
                     # (I - P_Y) U_C = (I - P_Y) (C - Y) V_C / S_C for every Y of rank k in the cell.
                     "error_bound": min(1.0, error / float(singular[rank - 1])),
                 }
-                return Release(
-                    t=t, n_components=rank, guarantee=guarantee, basis=fix_signs(left[:, :rank]), details=details
-                )
-        return Release(
-            t=t, n_components=0, guarantee=guarantee, basis=np.zeros((d, 0)), details=details | {"null": True}
-        )
+                return Release(t=t, n_components=rank, terms=terms, basis=fix_signs(left[:, :rank]), details=details)
+        return Release(t=t, n_components=0, terms=terms, basis=np.zeros((d, 0)), details=details | {"null": True})
 
     def _votes(self, blocks: FloatArray, points: FloatArray) -> tuple[IntArray, FloatArray]:
         """Each block's dimension, and its projections of the reference points as one vector."""
@@ -174,13 +174,6 @@ class ApproximateSubspace(Mechanism):
         padded = np.maximum(np.pad(singular, ((0, 0), (0, 1))), floor)
         steepest: IntArray = np.argmax((padded[:, :-1] / padded[:, 1:])[:, : self.max_components], axis=1)
         return steepest + 1
-
-    def _popular(
-        self, ranks: IntArray, cells: IntArray, draws: Draws, index: int
-    ) -> tuple[tuple[int, bytes], float] | None:
-        labels = [(int(rank), cell.tobytes()) for rank, cell in zip(ranks, cells, strict=True)]
-        shown = self.histogram.release(labels, draws.stream("votes"), index)
-        return shown[0] if shown else None
 
     def _sorted_widths(self, d: int) -> list[float]:
         if self.widths is not None:
@@ -205,6 +198,11 @@ def _decompose(blocks: FloatArray) -> tuple[FloatArray, FloatArray]:
             with suppress(np.linalg.LinAlgError):
                 singular[j], directions[j] = np.linalg.svd(block, full_matrices=False)[1:]
     return singular, directions
+
+
+def _labels(ranks: IntArray, cells: IntArray) -> list[tuple[int, bytes]]:
+    """What each block votes for."""
+    return [(rank, cell.tobytes()) for rank, cell in zip(ranks.tolist(), cells, strict=True)]
 
 
 def cells_of(vectors: FloatArray, width: float, offset: FloatArray) -> IntArray:

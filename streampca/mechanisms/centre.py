@@ -13,18 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from streampca.errors import BadParameter
-from streampca.linalg.types import FloatArray
+from streampca.linalg.types import FloatArray, IntArray
 from streampca.mechanisms.histogram import GaussianHistograms, Votes
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.gaussian import mu_of
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
-from streampca.privacy.randomness import NoiseStream
+from streampca.privacy.outlet import Outlet
 
 CITATION = "Liu, Kong, Jain and Oh 2022, Algorithm 5; Karwa and Vadhan 2017"
 #: Share of delta for bins of a single vote.
 _SLACK = 0.1
 #: Bins kept on each side of the public guess: memory is 257 counts a coordinate.
 WINDOW = 128
+BINS = 2 * WINDOW + 1
 
 
 @dataclass(frozen=True)
@@ -76,47 +77,45 @@ class PrivateCentre:
         return math.ceil(self.histograms.count_needed(failure) / share)
 
     def release(
-        self, vectors: FloatArray, width: float, noise: NoiseStream, index: int = 0, around: FloatArray | None = None
+        self, vectors: FloatArray, width: float, outlet: Outlet, kind: str, around: FloatArray | None = None
     ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-        """The centre of a set of vectors; see `CentreVotes.release`."""
-        votes = CentreVotes(self, width, np.zeros(self.n_features) if around is None else around)
-        votes.add(vectors)
-        return votes.release(noise, index)
+        """The centre of a set of vectors; see `count` and `decide`."""
+        around = np.zeros(self.n_features) if around is None else around
+        return self.decide(self.count(vectors, width, around), width, around, outlet, kind)
 
+    def count(self, vectors: FloatArray, width: float, around: FloatArray) -> IntArray:
+        """The votes of vectors, (d, BINS). Curator only: they are not private. Votes of blocks add up.
 
-class CentreVotes:
-    """Running counts of votes for bins. Curator only until `release`.
-
-    Parameters
-    ----------
-    mechanism : the calibration.
-    width : public width of a bin.
-    around : (d,) public guess; the middle of the middle bin.
-    """
-
-    def __init__(self, mechanism: PrivateCentre, width: float, around: FloatArray) -> None:
+        Parameters
+        ----------
+        vectors : (n, d) array.
+        width : public width of a bin.
+        around : (d,) public guess; the middle of the middle bin.
+        """
         if not 0.0 < width < math.inf:
             raise BadParameter(f"width={width!r} must be positive and finite")
-        self.mechanism, self.width, self.around = mechanism, width, around
-        self.counts = np.zeros((around.size, 2 * WINDOW + 1), dtype=np.int64)
-        self._first = np.arange(around.size, dtype=np.int64) * (2 * WINDOW + 1) + WINDOW
-
-    def add(self, vectors: FloatArray) -> None:
-        """Count the votes of vectors."""
-        voting = vectors[vectors.any(axis=1)] if self.mechanism.adjacency == "zero-out" else vectors
-        bins = np.rint((voting - self.around) / self.width)
+        voting = vectors[vectors.any(axis=1)] if self.adjacency == "zero-out" else vectors
+        bins = np.rint((voting - around) / width)
         near = np.abs(bins) <= WINDOW
-        places = (np.where(near, bins, 0.0).astype(np.int64) + self._first)[near]
-        self.counts += np.bincount(places, minlength=self.counts.size).reshape(self.counts.shape)
+        first = np.arange(self.n_features) * BINS + WINDOW
+        places = (np.where(near, bins, 0.0).astype(np.int64) + first)[near]
+        return np.bincount(places, minlength=self.n_features * BINS).astype(np.int64).reshape(-1, BINS)
 
-    def release(self, noise: NoiseStream, index: int = 0) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    def decide(
+        self, counts: IntArray, width: float, around: FloatArray, outlet: Outlet, kind: str
+    ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """The centre, and the coordinates for which there is one.
+
+        Parameters
+        ----------
+        counts : sum of the votes from `count`, with the same ``width`` and ``around``.
+        outlet : where the votes meet noise, as ``kind``.
 
         Returns
         -------
         centre : (d,) array; the public guess where no bin was popular enough.
         found : (d,) False there.
         """
-        winners, found = self.mechanism.histograms.winners(self.counts, noise, index)
-        centre: FloatArray = self.around + np.where(found, winners - WINDOW, 0) * self.width
+        winners, found = self.histograms.winners(counts, outlet, kind)
+        centre: FloatArray = around + np.where(found, winners - WINDOW, 0) * width
         return centre, found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streampca.errors import BadParameter
-from streampca.mechanisms.base import check_components
+from streampca.linalg.counts import check_components
 from streampca.mechanisms.covariance import CovarianceMechanism
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.laplace import LaplaceCovariance
@@ -48,8 +48,3 @@ def ranked(
             "psd=True needs delta > 0: Wishart noise has no pure epsilon guarantee; or project a release"
         )
     return sorted(((m.spectral_error(n_features), m) for m in fitting), key=lambda pair: pair[0])
-
-
-def quietest(n_features: int, n_components: int, budget: Budget, *, psd: bool = False) -> CovarianceMechanism:
-    """Return the first of `ranked`."""
-    return ranked(n_features, n_components, budget, psd=psd)[0][1]

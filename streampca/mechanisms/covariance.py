@@ -9,12 +9,13 @@ import numpy as np
 
 from streampca.errors import BadParameter
 from streampca.linalg.eigen import fix_signs
-from streampca.linalg.lattice import GramAccumulator
+from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import pack_entries, unpack_entries
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import Draws, Mechanism
-from streampca.privacy.guarantee import Guarantee
-from streampca.release import Release
+from streampca.mechanisms.base import Mechanism
+from streampca.privacy.outlet import Outlet
+from streampca.privacy.randomness import Draws
+from streampca.release import Release, Terms
 
 Projection = Literal["psd", "auto"] | None
 
@@ -30,11 +31,12 @@ class CovarianceMechanism(Mechanism):
         None leaves it alone.
     """
 
+    n_components: int
     project: Projection = None
 
     @abstractmethod
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
-        """Draw the noise, in svec coordinates."""
+        """Make the noise of one vector of random numbers, in svec coordinates."""
 
     @abstractmethod
     def noise_scale(self, n_features: int) -> float:
@@ -51,10 +53,10 @@ class CovarianceMechanism(Mechanism):
     def _details(self, n_features: int) -> dict[str, Any]:
         return {}
 
-    def _noisy(self, gram: GramAccumulator, draws: Draws) -> FloatArray:
+    def _noisy(self, gram: GramSum, outlet: Outlet) -> FloatArray:
         """Packed entries of the noisy Gram matrix."""
         d = gram.n_features
-        return gram.noisy(self.noise(d, draws), self.noise_scale(d))
+        return gram.noisy(self.noise(d, outlet.hide("gram", *gram.hidden)), self.noise_scale(d))
 
     def _projects(self, n_rows: int, n_features: int) -> bool:
         # A public rule. On rows with spectra from flat to steep, projecting cut the Frobenius error by a
@@ -63,23 +65,19 @@ class CovarianceMechanism(Mechanism):
             self.project == "auto" and n_features * self.spectral_error(n_features) > n_rows
         )
 
-    def _release(self, rows: FloatArray, draws: Draws, guarantee: Guarantee, t: int) -> Release:
+    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         n_rows, d = rows.shape
-        gram = GramAccumulator(d)
-        gram.add(rows)
-        packed = self._noisy(gram, draws)
+        packed = self._noisy(GramSum.of(rows), outlet)
         details: dict[str, Any] = {"mechanism": type(self).__name__, "rows": n_rows, **self._details(d)}
-        assert self.n_components is not None
         if not self._projects(n_rows, d):
             std = self.noise_scale(d) if self._noise_is_goe else None
             return Release(
-                t=t, n_components=self.n_components, guarantee=guarantee, packed_gram=packed, noise_std=std,
-                details=details,
+                t=t, n_components=self.n_components, terms=terms, packed_gram=packed, noise_std=std, details=details
             )  # fmt: skip
         values, vectors = nearest_gram(unpack_entries(packed, d), float(n_rows))
         k = self.n_components
         return Release(
-            t=t, n_components=k, guarantee=guarantee, details={**details, "projected": True},
+            t=t, n_components=k, terms=terms, details={**details, "projected": True},
             packed_gram=pack_entries((vectors * values) @ vectors.T),
             # Projecting keeps eigenvectors but may tie their eigenvalues at zero, so the basis is kept apart.
             basis=fix_signs(vectors[:, :k]), eigenvalues=values[:k].copy(),

@@ -24,7 +24,7 @@ from streampca.errors import BadParameter
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import NoiseStream
+from streampca.privacy.outlet import Outlet
 
 CITATION = "Liu, Kong, Jain and Oh 2022, Algorithm 4; Karwa and Vadhan 2017"
 #: Label of the bin of exact zeros.
@@ -89,16 +89,16 @@ class PrivateEigenvalue:
             "a vector moves one vote; stability histogram", CITATION, unit="one vector",
         )  # fmt: skip
 
-    def release(self, vectors: FloatArray, noise: NoiseStream, index: int = 0) -> float | None:
+    def release(self, vectors: FloatArray, outlet: Outlet, kind: str) -> float | None:
         """The estimate, or None if no bin was popular enough.
 
         Parameters
         ----------
         vectors : (n, d) array; the first ``2 * pairs * votes`` are used, or,
             if there are fewer, as many subsamples as they fill.
-        noise : where the noise comes from; ``index`` names the draw.
+        outlet : where the votes meet noise, as ``kind``.
         """
-        return self.decide(self.cast(vectors), noise, index)
+        return self.decide(self.cast(vectors), outlet, kind)
 
     def cast(self, vectors: FloatArray) -> IntArray:
         """The votes of full subsamples of ``2 * pairs`` vectors. Curator only: they are not private."""
@@ -112,9 +112,9 @@ class PrivateEigenvalue:
                 labels[i] = math.floor(self.bins_per_octave * math.log2(value))
         return labels
 
-    def decide(self, labels: IntArray, noise: NoiseStream, index: int = 0) -> float | None:
+    def decide(self, labels: IntArray, outlet: Outlet, kind: str) -> float | None:
         """The winner of votes from `cast`: middle of the bin for the top eigenvalue, else its upper end."""
-        winner = self.histogram.winner(labels.tolist(), noise, index)
+        winner = self.histogram.winner(labels.tolist(), outlet, kind)
         if winner is None:
             return None
         if winner == _ZERO:

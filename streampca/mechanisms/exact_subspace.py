@@ -10,15 +10,17 @@ from typing import Any, Literal
 import numpy as np
 
 from streampca.errors import BadParameter
+from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import SCOPE, Draws, Mechanism, check_components
+from streampca.mechanisms.base import SCOPE, Mechanism
 from streampca.mechanisms.exact_span import Line, Span, exact_rows, lines_of, orthonormal_basis, span_of
 from streampca.mechanisms.flats import two_best
 from streampca.mechanisms.truncated_laplace import TruncatedLaplace
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import NoiseStream, Randomness
-from streampca.release import Release
+from streampca.privacy.outlet import Outlet
+from streampca.privacy.randomness import Draws, Randomness
+from streampca.release import Release, Terms
 
 Method = Literal["auto", "all", "blocks"]
 #: "auto" looks at all spans while rows**k stays below the first number, and below the second where blocks are too few.
@@ -100,14 +102,12 @@ class ExactSubspace(Mechanism):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
+        use_plain_numbers(self)
         check_components(self.n_components, self.n_features, optional=True)
         check_count("max_components", self.max_components)
-        if self.block_rows is not None:
-            check_count("block_rows", self.block_rows)
-            if self.block_rows < self._largest:
-                raise BadParameter(
-                    f"block_rows={self.block_rows} rows cannot span {self._largest} dimensions; give more"
-                )
+        check_count("block_rows", self.block_rows, optional=True)
+        if self._block_rows < self._largest:
+            raise BadParameter(f"block_rows={self.block_rows} rows cannot span {self._largest} dimensions; give more")
         if self.method not in ("auto", "all", "blocks"):
             raise BadParameter(f"method={self.method!r} is not known; use 'auto', 'all' or 'blocks'")
         Budget(self.epsilon, self.delta, self.adjacency)
@@ -175,15 +175,16 @@ class ExactSubspace(Mechanism):
     def _admit(self, rows: FloatArray) -> FloatArray:
         return rows + 0.0
 
-    def _release(self, rows: FloatArray, draws: Draws, guarantee: Guarantee, t: int) -> Release:
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """The scales and bounds of the noise on the gap and on votes."""
+        gap, vote = self.gap_noise, self.vote_noise
+        return gap.sensitivity / gap.epsilon, gap.bound, vote.sensitivity / vote.epsilon, vote.bound
+
+    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         n, d = rows.shape
         by_blocks = self._by_blocks(n)
-        lines = lines_of(rows)
-        span = (
-            self._most_voted(lines, d, draws.stream("votes"))
-            if by_blocks
-            else self._best(lines, d, draws.stream("gap"))
-        )
+        draws = outlet.hide("votes" if by_blocks else "gap", rows)
+        span = (self._most_voted if by_blocks else self._best)(lines_of(rows), d, draws)
         details = {
             "mechanism": type(self).__name__,
             "rows": n,
@@ -192,25 +193,25 @@ class ExactSubspace(Mechanism):
             "integer_basis": [list(line) for line in span],
         }
         basis = orthonormal_basis(span, d)
-        return Release(t=t, n_components=len(span), guarantee=guarantee, basis=basis, details=details)
+        return Release(t=t, n_components=len(span), terms=terms, basis=basis, details=details)
 
-    def _best(self, lines: list[Line], d: int, noise: NoiseStream) -> Span:
+    def _best(self, lines: list[Line], d: int, draws: Draws) -> Span:
         points = Counter(line for line in lines if any(line))
         best, second, span = two_best(list(points), list(points.values()), self._ranks(d))
-        return span if self._passes(best - second, noise) else ()
+        return span if self._passes(best - second, draws) else ()
 
-    def _passes(self, gap: int, noise: NoiseStream) -> bool:
-        return bool(gap + self.gap_noise.draw(noise, 0, 1)[0] > self.gap_threshold)
+    def _passes(self, gap: int, draws: Draws) -> bool:
+        return bool(gap + self.gap_noise.draw(draws, 1)[0] > self.gap_threshold)
 
-    def _most_voted(self, lines: list[Line], d: int, noise: NoiseStream) -> Span:
+    def _most_voted(self, lines: list[Line], d: int, draws: Draws) -> Span:
         ranks, size = self._ranks(d), self._block_rows
         spans = (span_of(lines[i : i + size], ranks[-1]) for i in range(0, len(lines) - size + 1, size))
-        return self._winner(Counter(span for span in spans if len(span) in ranks), noise)
+        return self._winner(Counter(span for span in spans if len(span) in ranks), draws)
 
-    def _winner(self, votes: Counter[Span], noise: NoiseStream) -> Span:
+    def _winner(self, votes: Counter[Span], draws: Draws) -> Span:
         if not votes:
             return ()
-        noisy = np.array(list(votes.values())) + self.vote_noise.draw(noise, 0, len(votes))
+        noisy = np.array(list(votes.values())) + self.vote_noise.draw(draws, len(votes))
         top = int(np.argmax(noisy))
         return list(votes)[top] if noisy[top] > self.vote_threshold else ()
 
@@ -231,9 +232,3 @@ class ExactSubspace(Mechanism):
     @property
     def _block_rows(self) -> int:
         return self.block_rows if self.block_rows is not None else self._largest
-
-
-def check_count(name: str, value: object) -> None:
-    """Raise `BadParameter` unless the value is an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise BadParameter(f"{name}={value!r} must be an integer of at least 1")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
-from streampca.linalg.lattice import GramAccumulator
+from streampca.linalg.counts import check_components, use_plain_numbers
+from streampca.linalg.lattice import GramSum
+from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import SCOPE, Draws, check_components
+from streampca.mechanisms.base import SCOPE
 from streampca.mechanisms.covariance import CovarianceMechanism, Projection, check_projection
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.exact import exact_sum, gram_noise, lattice_sigma
+from streampca.privacy.exact import LatticeGram, gram_noise, lattice_sigma
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
+from streampca.privacy.outlet import Outlet
+from streampca.privacy.randomness import Draws
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +57,7 @@ class GaussianCovariance(CovarianceMechanism):
     exact: bool = False
 
     def __post_init__(self) -> None:
+        use_plain_numbers(self)
         check_components(self.n_components, self.n_features)
         check_projection(self.project)
         sigma = self.sigma
@@ -84,15 +88,20 @@ class GaussianCovariance(CovarianceMechanism):
             citation="Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 1",
         )
 
-    def _noisy(self, gram: GramAccumulator, draws: Draws) -> FloatArray:
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """The sd, and the integer that stands for it with ``exact``."""
+        return self.sigma, lattice_sigma(self.sigma) if self.exact else None
+
+    def _noisy(self, gram: GramSum, outlet: Outlet) -> FloatArray:
         if not self.exact:
-            return super()._noisy(gram, draws)
-        noise = gram_noise(self.sigma, gram.n_features).draw(draws.stream("discrete gaussian"), 0)
-        return exact_sum(gram, noise)
+            return super()._noisy(gram, outlet)
+        exact = LatticeGram(gram)
+        noise = gram_noise(self.sigma, gram.n_features).draw(outlet.hide("gram", *exact.hidden))
+        return exact.noisy(noise, self.sigma)
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
         """Draw svec-GOE noise."""
-        return self.sigma * draws.stream("gaussian").normal(0, svec_size(n_features))
+        return self.sigma * draws.normal(svec_size(n_features))
 
     def noise_scale(self, n_features: int) -> float:
         """Sd of a diagonal entry of the noise."""

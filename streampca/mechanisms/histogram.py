@@ -37,9 +37,10 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from streampca.errors import BadParameter
-from streampca.linalg.types import FloatArray
+from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
-from streampca.privacy.randomness import NoiseStream
+from streampca.privacy.outlet import Outlet
+from streampca.privacy.randomness import Draws, encoded
 
 Votes = Literal["add-remove", "moves"]
 Label = TypeVar("Label", bound=Hashable)
@@ -98,38 +99,39 @@ class StabilityHistogram:
             raise BadParameter(f"failure={failure!r} must be a probability in (0, 0.5]")
         return self.threshold + self.scale * math.log(0.5 / failure)
 
-    def noisy_counts(self, counts: npt.ArrayLike, noise: NoiseStream, index: int = 0) -> FloatArray:
+    def noisy_counts(self, counts: npt.ArrayLike, outlet: Outlet, kind: str) -> FloatArray:
         """Noisy counts of bins, vectorised; ``-inf`` where the bin is not released.
 
         Parameters
         ----------
         counts : integers; empty bins (0) are never released.
-        noise : where the noise comes from; ``index`` names the draw.
+        outlet : where the counts meet noise, as ``kind``.
         """
         whole = _check_counts(counts)
-        flat = whole.reshape(-1)
-        made = np.full(flat.size, -np.inf)
-        occupied = np.flatnonzero(flat)
-        drawn = self.scale * noise.laplace(index, occupied.size)
-        made[occupied] = _above(flat[occupied], drawn, np.full(occupied.size, self.threshold))
-        return made.reshape(whole.shape)
+        return self._shown(whole, outlet.hide(kind, whole))
 
-    def release(self, labels: Iterable[Label], noise: NoiseStream, index: int = 0) -> list[tuple[Label, float]]:
+    def release(self, labels: Iterable[Label], outlet: Outlet, kind: str) -> list[tuple[Label, float]]:
         """The popular bins and their noisy counts, largest first (the order says no more than the counts).
 
         Parameters
         ----------
-        labels : one hashable label per vote.
+        labels : one label per vote, in any order: texts, numbers, bytes, or tuples of them.
+        outlet : where the counts meet noise, as ``kind``.
         """
-        tally = Counter(labels)
-        noisy = self.noisy_counts(list(tally.values()), noise, index)
-        shown = [(label, float(count)) for label, count in zip(tally, noisy, strict=True) if count > -math.inf]
+        tally = {encoded(label): (label, count) for label, count in Counter(labels).items()}
+        names = sorted(tally)
+        counts = np.array([tally[name][1] for name in names], dtype=np.int64)
+        noisy = self._shown(counts, outlet.hide(kind, counts, encoded(*names)))
+        shown = [(tally[name][0], float(count)) for name, count in zip(names, noisy, strict=True) if count > -math.inf]
         return sorted(shown, key=lambda pair: -pair[1])
 
-    def winner(self, labels: Iterable[Label], noise: NoiseStream, index: int = 0) -> Label | None:
+    def winner(self, labels: Iterable[Label], outlet: Outlet, kind: str) -> Label | None:
         """The most popular released bin, or None if no bin is popular enough."""
-        shown = self.release(labels, noise, index)
+        shown = self.release(labels, outlet, kind)
         return shown[0][0] if shown else None
+
+    def _shown(self, counts: IntArray, draws: Draws) -> FloatArray:
+        return _above(counts, self.scale * draws.laplace(counts.size), self.threshold)
 
 
 @dataclass(frozen=True)
@@ -193,15 +195,14 @@ class GaussianHistograms:
             raise BadParameter(f"failure={failure!r} must be a probability in (0, 0.5]")
         return self.threshold - self.std * float(ndtri(failure))
 
-    def winners(
-        self, counts: npt.NDArray[np.int64], noise: NoiseStream, index: int = 0
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    def winners(self, counts: IntArray, outlet: Outlet, kind: str) -> tuple[IntArray, npt.NDArray[np.bool_]]:
         """The most popular released bin of each histogram.
 
         Parameters
         ----------
         counts : (n_histograms, bins) integers: the votes for each bin of a
             public choice of bins. Votes for other bins are left out.
+        outlet : where the counts meet noise, as ``kind``.
 
         Returns
         -------
@@ -211,24 +212,23 @@ class GaussianHistograms:
         whole = _check_counts(counts)
         if whole.ndim != 2 or whole.shape[0] != self.n_histograms:
             raise BadParameter(f"counts of shape {whole.shape} given; ({self.n_histograms}, bins) expected")
-        occupied = np.flatnonzero(whole.reshape(-1))
-        made = np.full(whole.size, -np.inf)
-        drawn = self.std * noise.normal(index, occupied.size)
-        made[occupied] = _above(whole.reshape(-1)[occupied], drawn, np.full(occupied.size, self.threshold))
-        table = made.reshape(whole.shape)
+        occupied = whole.nonzero()
+        noise = self.std * outlet.hide(kind, whole).normal(occupied[0].size)
+        table = np.full(whole.shape, -np.inf)
+        table[occupied] = _above(whole[occupied], noise, self.threshold)
         best = table.argmax(axis=1).astype(np.int64)
         found = table[np.arange(self.n_histograms), best] > -np.inf
         return np.where(found, best, 0), found
 
 
-def _above(counts: npt.NDArray[np.int64], noise: FloatArray, threshold: FloatArray) -> FloatArray:
-    """Count plus noise on the lattice, exactly; -inf at or below the threshold.
+def _above(counts: IntArray, noise: FloatArray, threshold: float) -> FloatArray:
+    """Count plus noise on the lattice, exactly; -inf where the count is 0, or the sum not above the threshold.
 
     Half a lattice step is added to the threshold, so that rounding never shows
     a bin whose unrounded noisy count would have stayed hidden.
     """
-    noisy = counts + np.rint(noise / GRID) * GRID
-    return np.where(noisy > threshold + 0.5 * GRID, noisy, -np.inf)
+    noisy = counts + np.rint(noise.reshape(counts.shape) / GRID) * GRID
+    return np.where((counts > 0) & (noisy > threshold + 0.5 * GRID), noisy, -np.inf)
 
 
 def _check_votes(votes: str) -> None:
@@ -236,8 +236,8 @@ def _check_votes(votes: str) -> None:
         raise BadParameter(f"votes={votes!r} must be 'add-remove' (one vote appears) or 'moves' (one changes its bin)")
 
 
-def _check_counts(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def _check_counts(counts: npt.ArrayLike) -> IntArray:
     given = np.asarray(counts)
     if given.size and not (np.issubdtype(given.dtype, np.integer) and int(given.min()) >= 0):
         raise BadParameter("counts must be integers of at least 0")
-    return given.astype(np.int64)
+    return np.ascontiguousarray(given, dtype=np.int64)

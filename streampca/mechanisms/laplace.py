@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import SCOPE, Draws, check_components
+from streampca.mechanisms.base import SCOPE
 from streampca.mechanisms.covariance import CovarianceMechanism, Projection, check_projection
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.randomness import Draws
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,7 @@ class LaplaceCovariance(CovarianceMechanism):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
+        use_plain_numbers(self)
         check_components(self.n_components, self.n_features)
         check_projection(self.project)
         Budget(self.epsilon, 0.0, self.adjacency)
@@ -79,9 +82,13 @@ class LaplaceCovariance(CovarianceMechanism):
         """Scale of the Laplace noise of every entry."""
         return self.sensitivity(n_features) / self.epsilon
 
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """The scale."""
+        return (self.scale(n_features),)
+
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
         """Draw the noise; svec coordinates carry sqrt(2) off the diagonal, the entries do not."""
-        entries = self.scale(n_features) * draws.stream("laplace").laplace(0, svec_size(n_features))
+        entries = self.scale(n_features) * draws.laplace(svec_size(n_features))
         return entries / entry_weights(n_features)
 
     def noise_scale(self, n_features: int) -> float:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.svec import svec
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import SCOPE, Draws, check_components
+from streampca.mechanisms.base import SCOPE
 from streampca.mechanisms.covariance import CovarianceMechanism, Projection, check_projection
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import NoiseStream
+from streampca.privacy.randomness import Draws
 
 #: Spectral norm of W1 - W2 over d, for iid Wis_d(d + 1, I) and large d: the
 #: edge of the free difference of two Marchenko-Pastur laws of rate 1.
@@ -57,6 +58,7 @@ class MatrixLaplaceCovariance(CovarianceMechanism):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
+        use_plain_numbers(self)
         check_components(self.n_components, self.n_features)
         check_projection(self.project)
         Budget(self.epsilon, 0.0, self.adjacency)
@@ -78,11 +80,15 @@ class MatrixLaplaceCovariance(CovarianceMechanism):
         steps = 2.0 if self.adjacency == "replace" and n_features > 1 else 1.0
         return steps / (2.0 * self.epsilon)
 
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """The scale."""
+        return (self.scale(n_features),)
+
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
         """Draw W1 - W2."""
-        plus = wishart(draws.stream("plus"), n_features, n_features + 1)
-        minus = wishart(draws.stream("minus"), n_features, n_features + 1)
-        return svec(self.scale(n_features) * (plus - minus))
+        d = n_features
+        plus, minus = draws.normal(2 * d * (d + 1)).reshape(2, d, d + 1)
+        return svec(self.scale(d) * (np.dot(plus, plus.T) - np.dot(minus, minus.T)))
 
     def noise_scale(self, n_features: int) -> float:
         """Sd of a diagonal entry of the noise: the difference of two chi-squares of d + 1 degrees."""
@@ -93,13 +99,13 @@ class MatrixLaplaceCovariance(CovarianceMechanism):
         return EDGE * self.scale(n_features) * n_features if n_features > 1 else 2.0 * self.scale(1)
 
 
-def wishart(noise: NoiseStream, n_features: int, degrees: int) -> FloatArray:
+def wishart(draws: Draws, n_features: int, degrees: int) -> FloatArray:
     """Draw from ``Wis_d(m, I)`` as Z Z^T, Z standard normal (d, m).
 
     By the definition of the law: nothing is approximated. Bartlett's
     triangular form would need chi-squares, which from keyed normals cost as
     many of them as Z itself when m is near d.
     """
-    normals = noise.normal(0, n_features * degrees).reshape(n_features, degrees)
+    normals = draws.normal(n_features * degrees).reshape(n_features, degrees)
     product: FloatArray = np.dot(normals, normals.T)
     return product

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any
 
+import numpy as np
 from scipy.special import ndtri
 
 from streampca.errors import BadParameter
+from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.eigen import top_eigh
-from streampca.linalg.lattice import GramAccumulator, coarsen
+from streampca.linalg.lattice import GramSum, coarsen
+from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec, svec_size, unpack_entries, unsvec
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import SCOPE, Draws, Mechanism, check_components
+from streampca.mechanisms.base import SCOPE, Mechanism
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
-from streampca.release import Release
+from streampca.privacy.outlet import Outlet
+from streampca.release import Release, Terms
 
 #: How many rows' worth a row may move the k-th eigengap.
 _MOVES = {"zero-out": 1.0, "replace": 2.0}
@@ -73,6 +77,7 @@ class SubspacePerturbation(Mechanism):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
+        use_plain_numbers(self)
         check_components(self.n_components, self.n_features)
         for name in ("gap_share", "failure_share"):
             value = getattr(self, name)
@@ -101,6 +106,10 @@ class SubspacePerturbation(Mechanism):
         return self.mu * math.sqrt(1.0 - self.gap_share)
 
     @property
+    def _gram_std(self) -> float:
+        return Budget(self.epsilon, self.delta, self.adjacency).gram_sensitivity / self._mu2
+
+    @property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta)-DP, mu-GDP but for an event of probability delta1, for one release of one data set."""
         return gaussian_guarantee(
@@ -123,47 +132,65 @@ class SubspacePerturbation(Mechanism):
                 "the whole space has no eigengap"
             )
 
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """The sds of the gap and of the Gram matrix, and mu of the noise on the projector."""
+        return self.gap_std, self._gram_std, self._mu2
+
     def _lower_bound(self, gap: float, gap_std: float, rounding: float) -> float:
         """The g that exceeds the true gap with probability at most delta1."""
         margin = -float(ndtri(self.failure)) + 2.0**-19  # the released gap is rounded to 2**-20 of its sd
         return gap - margin * gap_std - rounding
 
-    def _release(self, rows: FloatArray, draws: Draws, guarantee: Guarantee, t: int) -> Release:
+    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         (n_rows, d), k = rows.shape, self.n_components
-        gram = GramAccumulator(d)
-        gram.add(rows)
-        values, basis = top_eigh(unpack_entries(gram.plus(), d), k + 1)
+        gram = GramSum.of(rows)
+        values, basis = top_eigh(unpack_entries(gram.packed(), d), k + 1)
         # Computed eigenvalues are exact to within this (backward stability of the symmetric eigensolver,
         # with a factor of 16 to spare), and n_rows and d are public.
         rounding = 16.0 * d * n_rows * 2.0**-52
         moves = _MOVES[self.adjacency]
         gap_std = self.gap_std * (moves + 2.0 * rounding) / moves
-        noisy = values[k - 1] - values[k] + gap_std * draws.stream("gap").normal(0, 1)
-        gap = float(coarsen(noisy, gap_std)[0])
+        # The sds depend on n_rows, so it is hidden too: equal matrices of more rows have other noise.
+        causes = (*gram.hidden, np.array([n_rows]))
+        gap = float(outlet.gram("gap", _Computed(values[k - 1 : k] - values[k], *causes), 1, gap_std)[0])
         bound = self._lower_bound(gap, gap_std, rounding)
         details = {"mechanism": type(self).__name__, "rows": n_rows, "gap": gap, "gap_std": gap_std}
-        goe = draws.stream("noise").normal(0, svec_size(d))
         if bound <= 2.0 * moves:
-            sigma = Budget(self.epsilon, self.delta, self.adjacency).gram_sensitivity / self._mu2
             return Release(
                 t=t,
                 n_components=k,
-                guarantee=guarantee,
-                packed_gram=gram.noisy(sigma * goe, sigma),
-                noise_std=sigma,
+                terms=terms,
+                packed_gram=outlet.gram("gram", gram, svec_size(d), self._gram_std),
+                noise_std=self._gram_std,
                 details={**details, "released": "gram"},
             )
         top = basis[:, :k]
         # Each computed projector is within 2 sqrt(k) rounding / gap of the true one.
         sigma = (projector_shift(bound, self.adjacency) + 4.0 * math.sqrt(k) * rounding / (bound - moves)) / self._mu2
-        noisy_projector = coarsen(svec(top @ top.T) + sigma * goe, sigma)
+        projector = outlet.gram("projector", _Computed(svec(top @ top.T), *causes), svec_size(d), sigma)
         return Release(
             t=t,
             n_components=k,
-            guarantee=guarantee,
-            basis=top_eigh(unsvec(noisy_projector, d), k)[1],
+            terms=terms,
+            basis=top_eigh(unsvec(projector, d), k)[1],
             details={**details, "released": "projector", "projector_noise_std": sigma},
         )
+
+
+class _Computed:
+    """Numbers computed in floating point, as an outlet hides them: with the exact values they come from."""
+
+    __slots__ = ("_causes", "_values")
+
+    def __init__(self, values: FloatArray, *causes: Any) -> None:
+        self._values, self._causes = values, causes
+
+    @property
+    def hidden(self) -> tuple[Any, ...]:
+        return (*self._causes, self._values + 0.0)
+
+    def noisy(self, noise: FloatArray, std: float) -> FloatArray:
+        return coarsen(self._values + noise, std)
 
 
 def projector_shift(bound: float, adjacency: Adjacency = "zero-out") -> float:

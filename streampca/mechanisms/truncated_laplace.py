@@ -9,7 +9,7 @@ import numpy as np
 
 from streampca.errors import BadParameter
 from streampca.linalg.types import FloatArray
-from streampca.privacy.randomness import NoiseStream
+from streampca.privacy.randomness import Draws
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class TruncatedLaplace:
         tail = math.exp(-x / scale) * -math.expm1((x - self.bound) / scale)
         return 0.5 * tail / -math.expm1(-self.bound / scale)
 
-    def draw(self, noise: NoiseStream, index: int, count: int) -> FloatArray:
+    def draw(self, draws: Draws, count: int) -> FloatArray:
         """``count`` independent draws, by inversion."""
-        uniform = noise.uniform(index, 2 * count)
+        uniform = draws.uniform(2 * count)
         inside = -math.expm1(-self.bound * self.epsilon / self.sensitivity)
         size = np.minimum(-self.sensitivity / self.epsilon * np.log1p(-uniform[:count] * inside), self.bound)
         return np.where(uniform[count:] < 0.5, -size, size)

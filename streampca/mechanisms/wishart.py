@@ -11,13 +11,15 @@ import numpy as np
 from scipy.special import gammainc, gammaincc
 
 from streampca.errors import BadParameter
+from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.svec import svec
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import SCOPE, Draws, check_components
+from streampca.mechanisms.base import SCOPE
 from streampca.mechanisms.covariance import CovarianceMechanism
 from streampca.mechanisms.matrix_laplace import wishart
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.randomness import Draws
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,7 @@ class WishartCovariance(CovarianceMechanism):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
+        use_plain_numbers(self)
         check_components(self.n_components, self.n_features)
         if Budget(self.epsilon, self.delta, self.adjacency).delta <= 0.0:
             raise BadParameter(
@@ -87,7 +90,7 @@ class WishartCovariance(CovarianceMechanism):
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
         """Draw ``c * Wis_d(m, I)``."""
-        return svec(self.scale(n_features) * wishart(draws.stream("wishart"), n_features, self.degrees(n_features)))
+        return svec(self.scale(n_features) * wishart(draws, n_features, self.degrees(n_features)))
 
     def noise_scale(self, n_features: int) -> float:
         """Sd of a diagonal entry of the noise."""
@@ -96,6 +99,10 @@ class WishartCovariance(CovarianceMechanism):
     def spectral_error(self, n_features: int) -> float:
         """Give ``c * (sqrt(m) + sqrt(d))**2``, its mean included."""
         return _norm(self.scale(n_features), self.degrees(n_features), n_features)
+
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """The degrees of freedom and the scale."""
+        return self.degrees(n_features), self.scale(n_features)
 
     def _details(self, n_features: int) -> dict[str, Any]:
         return {"degrees": self.degrees(n_features), "scale": self.scale(n_features)}

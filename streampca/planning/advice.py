@@ -58,7 +58,7 @@ def warnings_for(question: Question, best: Prediction, curve: Curve) -> list[str
 
 
 def rows_needed(question: Question, curve: Curve, share: float) -> int | None:
-    """Rows (in the window, if there is one) after which the default processor captures that share."""
+    """Rows (in the window, if there is one) after which the default algorithm captures that share."""
     common = {
         "n_components": question.n_components, "epsilon": question.epsilon, "delta": question.delta,
         "adjacency": question.adjacency,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from streampca.linalg.svec import svec_size
 
 #: Cost of the noise of one release, relative to BLT: (factor, extra microseconds).
-_NOISE = {"blt": (1.0, 0.0), "tree": (0.75, 0.0), "haar": (1.3, 20.0), "window": (1.6, 5.0), "one": (0.6, 0.0)}
-#: Packed vectors that a mechanism keeps.
-VECTORS = {"blt": 10, "tree": 24, "haar": 3, "window": 12, "one": 1}
+_NOISE = {"blt": (1.0, 0.0), "tree": (0.9, 0.0), "window": (1.6, 5.0), "one": (0.6, 0.0)}
+#: Packed vectors that a mechanism keeps or makes on the way.
+VECTORS = {"blt": 10, "tree": 10, "window": 12, "one": 1}
 
 
 def gram_seconds(rows: int, n_features: int) -> float:
@@ -21,7 +21,7 @@ def gram_seconds(rows: int, n_features: int) -> float:
 def release_seconds(releases: int, n_features: int, noise: str = "blt") -> float:
     """Draw the noise of releases and solve for their subspaces."""
     factor, extra = _NOISE[noise]
-    drawn = extra + factor * (20.0 + 0.018 * svec_size(n_features))
+    drawn = extra + factor * (40.0 + 0.018 * svec_size(n_features))
     solved = 10.0 + 0.025 * n_features**2
     return releases * (drawn + solved) * 1e-6
 

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from streampca.linalg.svec import unsvec
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import Draws, Mechanism
+from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import CovarianceMechanism
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
@@ -55,8 +55,8 @@ def covariances(question: Question, curve: Curve) -> Iterator[Prediction]:
 
 
 def _noise_of(mechanism: CovarianceMechanism, d: int) -> Callable[[int], FloatArray]:
-    randomness = Randomness.from_seed(_SEED)
-    return lambda i: unsvec(mechanism.noise(d, Draws(randomness, "plan", i)), d)
+    stream = Randomness.from_seed(_SEED).stream("plan", repr(mechanism))
+    return lambda i: unsvec(mechanism.noise(d, stream.draws(i)), d)
 
 
 @predictor
@@ -107,7 +107,7 @@ def _once(
     if question.window is None:
         return Prediction(
             type(mechanism).__name__, settings, "once", share, std, error, None, 1, costs.gram_bytes(d, "one"),
-            costs.gram_seconds(rows, d) + costs.release_seconds(1, d, "one"), note, lambda: mechanism,
+            costs.gram_seconds(rows, d) + costs.release_seconds(1, d, "one"), note, mechanism,
         )  # fmt: skip
     blocks = question.n_rows // rows
     return Prediction(
@@ -115,5 +115,5 @@ def _once(
         8 * rows * d + costs.gram_bytes(d, "one"),
         costs.gram_seconds(question.n_rows, d) + costs.release_seconds(blocks, d, "one"),
         "; ".join(filter(None, ("one release a window, of windows side by side", note))),
-        lambda: Tumbling(mechanism, every=rows),
+        Tumbling(mechanism, every=rows),
     )  # fmt: skip

@@ -42,9 +42,10 @@ class Plan:
     warnings: tuple[str, ...]
     advice: tuple[str, ...]
 
-    def processor(self) -> Any:
-        """The recommended processor or mechanism, ready for a stream."""
-        return self.recommended.make()
+    @property
+    def algorithm(self) -> Any:
+        """The recommended algorithm or mechanism."""
+        return self.recommended.algorithm
 
     def table(self) -> list[dict[str, str]]:
         """One row of text a candidate, for printing."""

@@ -14,7 +14,7 @@ Serves = Literal["stream", "window", "once"]
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What is expected of one processor or mechanism with given settings.
+    """What is expected of one algorithm or mechanism with given settings.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Prediction:
     memory : bytes.
     seconds : CPU time for all rows.
     note : what else should be known.
-    make : builds it.
+    algorithm : the algorithm or mechanism itself.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Prediction:
     memory: int
     seconds: float
     note: str
-    make: Callable[[], Any]
+    algorithm: Any
 
     @property
     def label(self) -> str:
@@ -75,7 +75,7 @@ def predictor(function: Predictor) -> Predictor:
 
 
 def common(question: Question) -> dict[str, Any]:
-    """Keywords that every private processor takes."""
+    """Keywords that every private algorithm takes."""
     return {
         "n_components": question.n_components,
         "epsilon": question.epsilon,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from streampca.errors import BadParameter
+from streampca.linalg.counts import check_components, check_count
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.processors.base import check_components, check_count
 
 #: Named guesses: the eigenvalues of the mean of a a^T, up to their sum.
 SHAPES = ("decaying", "steep", "flat", "spiked")

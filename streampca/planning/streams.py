@@ -1,4 +1,4 @@
-"""Predictions for processors that follow all rows so far."""
+"""Predictions for algorithms that follow all rows so far."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def leaders(question: Question, curve: Curve) -> Iterator[Prediction]:
     else:
         steps = sorted({min(n, 10**p) for p in range(0, int(math.log10(n)) + 1)})
         every = min(steps, key=lambda b: (_leader(question, curve, "blt", b, n).regret_per_row or 0.0, b))
-    for noise in ("blt", "tree", "haar"):
+    for noise in ("blt", "tree"):
         yield _leader(question, curve, noise, every, n)
     yield _leader(question, curve, "blt", every, None)
 
@@ -47,25 +47,20 @@ def leaders(question: Question, curve: Curve) -> Iterator[Prediction]:
 def _leader(question: Question, curve: Curve, noise: str, every: int, horizon: int | None) -> Prediction:
     settings: dict[str, Any] = {**common(question), "noise": noise, "release_every": every}
     settings["horizon"] = horizon
-    processor = PrivateFPL(**settings)
+    algorithm = PrivateFPL(**settings)
     n, d = question.n_rows, question.n_features
     leaves = -(-n // every)
     ends = np.unique(np.geomspace(1, leaves, _TIMES).astype(np.int64))
     times = np.minimum(ends * every, n)
-    stds = _stds(processor, times)
+    stds = np.array([algorithm.noise_std(int(t)) for t in times])
     shares = curve.captured(stds / times)
     last = float(stds[-1])
-    kind = "blt" if noise == "blt" else noise
     return Prediction(
         "PrivateFPL", settings, "stream", float(shares[-1]), last * question.row_norm**2,
         last * curve.norm * question.row_norm**2, _regret(question, every, ends, shares) * question.row_norm**2, leaves,
-        costs.gram_bytes(d, kind), costs.gram_seconds(n, d) + costs.release_seconds(leaves, d, kind),
-        "no horizon to keep to" if horizon is None else "", lambda: PrivateFPL(**settings),
+        costs.gram_bytes(d, noise), costs.gram_seconds(n, d) + costs.release_seconds(leaves, d, noise),
+        "no horizon to keep to" if horizon is None else "", algorithm,
     )  # fmt: skip
-
-
-def _stds(processor: PrivateFPL, times: IntArray) -> FloatArray:
-    return np.array([processor.noise_std(int(t)) for t in times])
 
 
 def _regret(question: Question, every: int, ends: IntArray, shares: FloatArray) -> float:
@@ -89,8 +84,8 @@ def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
         return
     n, d, k = question.n_rows, question.n_features, question.n_components
     settings: dict[str, Any] = {**common(question), "horizon": n}
-    steps = _ends(PrivateOja(**settings))
-    std = PrivateOja(**settings).noise_std(d)
+    algorithm = PrivateOja(**settings)
+    steps, std = _ends(algorithm, n), algorithm.noise_std(d)
     lasts, losses = [], []
     for run in range(_RUNS):
         shares = _ascend(question, steps, std, run)
@@ -101,17 +96,15 @@ def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
         "PrivateOja", settings, "stream", float(np.mean(lasts)), None, None,
         question.best * float(np.mean(losses)) / n * question.row_norm**2, len(steps),
         costs.oja_bytes(d, k), costs.oja_seconds(n, d),
-        "O(d k) memory; few releases; for rows in no particular order", lambda: PrivateOja(**settings),
+        "O(d k) memory; few releases; for rows in no particular order", algorithm,
     )  # fmt: skip
 
 
-def _ends(processor: PrivateOja) -> list[int]:
+def _ends(algorithm: PrivateOja, horizon: int) -> list[int]:
     """Rows after which steps end: public, known before any row."""
     ends = [0]
-    assert processor.horizon is not None
-    while ends[-1] < processor.horizon:
-        processor.t = ends[-1]
-        ends.append(ends[-1] + processor.rows_until_release)
+    while ends[-1] < horizon:
+        ends.append(algorithm.step_end(ends[-1]))
     return ends[1:]
 
 
@@ -120,7 +113,7 @@ def _ascend(question: Question, ends: list[int], std: float, run: int) -> list[f
     d, k, values = question.n_features, question.n_components, question.spectrum
     draws = Randomness.from_seed(_SEED).stream("oja", run)
     basis = random_basis(d, k, draws)
-    rates = PrivateStepSizes("adaptive", k)
+    rates = PrivateStepSizes(None, np.zeros(k))
     shares, before = [], 0
     for i, end in enumerate(ends):
         rows = end - before
@@ -129,7 +122,7 @@ def _ascend(question: Question, ends: list[int], std: float, run: int) -> list[f
         rayleigh = np.maximum(values @ basis**2, 0.0)
         spread = np.sqrt(rows * np.outer(values, rayleigh))
         z = draws.normal(i + 1, 2 * d * k).reshape(2, d, k)
-        step = rates.scale(gradient + std * z[0] + spread * z[1], basis, end, std)
+        rates, step = rates.step(gradient + std * z[0] + spread * z[1], basis, end, std)
         basis = orthonormalise(np.asfortranarray(basis + step))
         shares.append(float(values @ (basis**2).sum(axis=1)) / question.best)
         before = end
@@ -144,12 +137,13 @@ def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
     n, d, k = question.n_rows, question.n_features, question.n_components
     settings: dict[str, Any] = {**common(question), "horizon": n}
     try:
-        DPPCA(**settings, n_features=d)
+        algorithm = DPPCA(**settings)
+        algorithm.check(d)
     except BadParameter:
         return  # too few rows for it to say anything
     if n * d > _TRIED:
         return  # a trial would take long, and a shorter one would say little
-    stream = Stream(DPPCA(**settings), regret=None, seed=_SEED)
+    stream = Stream(algorithm, regret=None, seed=_SEED)
     normals = Randomness.from_seed(_SEED).stream("rows").normal(0, n * d).reshape(n, d)
     releases = len(stream.push_many(normals * np.sqrt(question.spectrum)).releases)
     basis = stream.subspace.basis
@@ -158,5 +152,5 @@ def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
         "DPPCA", settings, "stream", share, None, None, None, releases,
         costs.oja_bytes(d, k), 3.0 * costs.oja_seconds(n, d),
         "one trial on Gaussian rows in no particular order; better on rows that are alike",
-        lambda: DPPCA(**settings),
+        algorithm,
     )  # fmt: skip

@@ -1,8 +1,8 @@
-"""Predictions for processors that follow the last rows."""
+"""Predictions for algorithms that follow the last rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -38,13 +38,13 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
         settings: dict[str, Any] = {**common(question), "window": width, "method": method}
         settings |= {"horizon": n} if method == "once" else {"release_every": every}
         try:
-            processor = SlidingWindowPCA(**settings)
+            algorithm = SlidingWindowPCA(**settings)
         except BadParameter:
             continue  # a window too long for this method
-        std = processor.noise_std(n if method == "once" or n >= every else every)
+        std = algorithm.noise_std(n if method == "once" or n >= every else every)
         # The histogram's sum reaches back before the window, by half its overhang on average; a fading sum is
         # short of what it has not seen.
-        extra = 0.5 * processor.overhang * width if method == "histogram" else 0.0
+        extra = 0.5 * algorithm.overhang * width if method == "histogram" else 0.0
         if method == "forgetting":
             extra = -width * (1.0 - every / width) ** (n // every)
         share = float(curve.captured(std / (width + extra)))
@@ -53,7 +53,7 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
         leaves = width // every
         packed = 8 * svec_size(d)
         bound = gaussian_noise_norm(d, std)
-        points = 4 + 1 / processor.overhang + 4 / processor.eta * np.log1p(width * question.spectrum / bound).sum()
+        points = 4 + 1 / algorithm.overhang + 4 / algorithm.eta * np.log1p(width * question.spectrum / bound).sum()
         held = {
             "histogram": int(points) * 2 * packed,
             "ring": min(4 * width * d, leaves * 2 * packed),
@@ -66,9 +66,5 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
             std * question.row_norm**2, error * question.row_norm**2, None, releases,
             costs.gram_bytes(d, "window") + held,
             costs.gram_seconds(n, d) + costs.release_seconds(releases, d, "window"), note,
-            _maker(settings),
+            algorithm,
         )  # fmt: skip
-
-
-def _maker(settings: dict[str, Any]) -> Callable[[], SlidingWindowPCA]:
-    return lambda: SlidingWindowPCA(**settings)

@@ -30,7 +30,7 @@ _INTERVAL = 1e-3
 
 
 class Promising(Protocol):
-    """Anything that states a guarantee: a processor, a mechanism, a stream, a release."""
+    """Anything that states a guarantee: an algorithm, a mechanism, a stream, a release."""
 
     @property
     def guarantee(self) -> Guarantee:

@@ -27,7 +27,7 @@ which pays for r and for more coordinates than could ever be drawn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -39,7 +39,7 @@ import numpy.typing as npt
 from streampca.errors import BadParameter
 from streampca.linalg.types import IntArray
 from streampca.privacy.exact_exponential import exp_bounds, is_below
-from streampca.privacy.randomness import NoiseStream
+from streampca.privacy.randomness import Draws
 
 _FINE = 10  # bins are between 2**-11 and 2**-10 of sigma wide
 _V_BITS = 52
@@ -47,6 +47,9 @@ _GUIDE_BITS = 14
 _PRECISION = 160
 _LAST_HEIGHT = 44  # bins end where the curve is below 2**-44
 _LIMIT = 2**58
+
+#: Gives the next of some independent uniform 64-bit words.
+Word = Callable[[], int]
 
 
 @dataclass(frozen=True)
@@ -135,12 +138,16 @@ class DiscreteGaussian:
         several[:, -1] = True
         self._sparse = np.uint64(int(several.argmax(axis=1).min()) << (_V_BITS - _GUIDE_BITS))
 
-    def draw(self, noise: NoiseStream, index: int, count: int | None = None) -> IntArray:
-        """One draw of each coordinate (or ``count`` of the first kind), as int64."""
+    def draw(self, draws: Draws, count: int | None = None) -> IntArray:
+        """One draw of each coordinate (or ``count`` of the first kind), as int64.
+
+        A coordinate whose two words are not enough takes further ones of its own (`Draws.more`).
+        """
         if self._kinds is not None:
             count = self._kinds.size
-        assert count is not None
-        words = noise.words(index, 2 * count)
+        if count is None:
+            raise BadParameter("count=None: say how many numbers to draw, or give kinds")
+        words = draws.words(2 * count)
         first, second = words[:count], words[count:].view(np.int64)
         raw = first >> np.uint64(64 - _V_BITS)
         place = raw.view(np.int64)
@@ -159,36 +166,34 @@ class DiscreteGaussian:
         for i in doubtful.nonzero()[0].tolist():
             kind = 0 if self._kinds is None else int(self._kinds[i])
             drawn = int(own[i]), int(height[i]), int(values[i]), int(negative[i])
-            values[i], negative[i] = self._settled(kind, *drawn, noise)
+            values[i], negative[i] = self._settled(kind, *drawn, draws.more(i).__next__)
         values ^= -negative  # two's complement: -x is ~x + 1
         values += negative
         return values
 
-    def _settled(
-        self, kind: int, own: int, height: int, value: int, negative: int, noise: NoiseStream
-    ) -> tuple[int, int]:
+    def _settled(self, kind: int, own: int, height: int, value: int, negative: int, word: Word) -> tuple[int, int]:
         """Magnitude and sign of a draw that is not accepted at sight: decided, or drawn anew until one is accepted."""
         made = self._made[kind]
         last = len(made.inside) - 2
         while True:
             if own == last:
-                value = self._from_tail(made, last << self._width, noise)
+                value = self._from_tail(made, last << self._width, word)
                 if value:
                     return value, negative
             elif (
                 own < last
                 and not (negative and value == 0)  # zero has no sign: half of its draws are void
-                and self._below(made, own, height, value, noise)
+                and self._below(made, own, height, value, word)
             ):
                 return value, negative
-            word, low = noise.word(), noise.word()
-            negative = word & 1
-            place = word >> (64 - _V_BITS)
+            first, low = word(), word()
+            negative = first & 1
+            place = first >> (64 - _V_BITS)
             own = int(np.searchsorted(made.edges, place, side="right")) - 1
             height = place - int(made.edges[own])
             value = (own << self._width) + (low & ((1 << self._width) - 1))
 
-    def _below(self, made: _Envelope, own: int, height: int, value: int, noise: NoiseStream) -> bool:
+    def _below(self, made: _Envelope, own: int, height: int, value: int, word: Word) -> bool:
         """Whether a draw in a bin is below the curve; mostly clear from the chord between the bin's ends.
 
         A bin is at most sigma / 2**_FINE wide and the curve's second derivative at
@@ -203,20 +208,20 @@ class DiscreteGaussian:
             return True
         if height >= chord + margin:
             return False
-        return self._accepted(made, height, made.scale, value, noise)
+        return self._accepted(made, height, made.scale, value, word)
 
-    def _from_tail(self, made: _Envelope, start: int, noise: NoiseStream) -> int:
+    def _from_tail(self, made: _Envelope, start: int, word: Word) -> int:
         """Block n has height tail_height / 2**n; 0 if the draw is rejected."""
         block = 0
-        while noise.word() & 1:
+        while word() & 1:
             block += 1
-        value = start + (block << made.tail_bits) + (noise.word() & ((1 << made.tail_bits) - 1))
+        value = start + (block << made.tail_bits) + (word() & ((1 << made.tail_bits) - 1))
         # A uniform height below tail_height / 2**n, in units of 2**-n: first its whole part, without bias.
-        whole = noise.word() >> (64 - made.tail_height.bit_length())
+        whole = word() >> (64 - made.tail_height.bit_length())
         while whole >= made.tail_height:
-            whole = noise.word() >> (64 - made.tail_height.bit_length())
-        return value if self._accepted(made, whole, made.scale << block, value, noise) else 0
+            whole = word() >> (64 - made.tail_height.bit_length())
+        return value if self._accepted(made, whole, made.scale << block, value, word) else 0
 
-    def _accepted(self, made: _Envelope, whole: int, scale: int, value: int, noise: NoiseStream) -> bool:
+    def _accepted(self, made: _Envelope, whole: int, scale: int, value: int, word: Word) -> bool:
         q, p = made.exponent
-        return is_below(whole, scale, value * value * q, p, noise.word)
+        return is_below(whole, scale, value * value * q, p, word)

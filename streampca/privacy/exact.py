@@ -14,14 +14,17 @@ some 2**-52 per draw, which no theorem covers but none has been able to use.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from streampca.errors import BadParameter
-from streampca.linalg.lattice import BITS, GramAccumulator
+from streampca.linalg.lattice import BITS, GramSum
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.discrete_gaussian import DiscreteGaussian
 
@@ -70,7 +73,7 @@ def gram_noise(std: float, n_features: int) -> DiscreteGaussian:
     return DiscreteGaussian([diagonal, off], (rows != columns).astype(np.int64))
 
 
-def exact_sum(gram: GramAccumulator, noise: IntArray) -> FloatArray:
+def exact_sum(gram: GramSum, noise: IntArray) -> FloatArray:
     """Packed entries of the Gram matrix plus integer noise in units of 2**-40, summed in integers.
 
     The sum is rounded to float64 once, at the end.
@@ -80,3 +83,26 @@ def exact_sum(gram: GramAccumulator, noise: IntArray) -> FloatArray:
     high = high + (low >> UNIT_BITS)
     low &= (1 << UNIT_BITS) - 1
     return high + low * 2.0**-UNIT_BITS
+
+
+class LatticeGram:
+    """An exact Gram matrix that takes integer noise, as an outlet hides it (`outlet.Exact`).
+
+    Parameters
+    ----------
+    gram : the exact Gram matrix.
+    """
+
+    __slots__ = ("gram",)
+
+    def __init__(self, gram: GramSum) -> None:
+        self.gram = gram
+
+    @property
+    def hidden(self) -> Sequence[Any]:
+        """What an outlet hides."""
+        return self.gram.hidden
+
+    def noisy(self, noise: npt.NDArray[Any], std: float) -> FloatArray:
+        """Packed entries plus integer noise in units of 2**-40; its standard deviation is not needed."""
+        return exact_sum(self.gram, noise)

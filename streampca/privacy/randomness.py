@@ -1,16 +1,18 @@
-"""Noise as a pure function of a key and a label.
+"""Noise as a function of secret keys and 16 bytes.
 
-`Randomness` holds a 256-bit key: fresh from the operating system by default,
-derived from a seed for tests and scenarios. `Randomness.stream` derives an
-independent `NoiseStream` for each label, and each index of a stream names one
-draw: the same key, label and index give the same numbers, whenever and in
-whatever order they are asked for. So a replay needs no stored generator
-state, and no two labels ever share noise.
+`Randomness` holds a 256-bit master key: fresh from the operating system by
+default, derived from a seed for tests and scenarios. Two things are made of it.
 
-Words come from AES-256 in counter mode (the high half of the counter is the
-index, the low half counts blocks), and become normals by a 4096-layer ziggurat
-of our own (Marsaglia and Tsang 2000 in the form of Doornik 2005), so neither
-depends on the version of another library's generator.
+- The noise of releases comes from an outlet (`streampca.privacy.outlet`), which
+  derives 16 secret bytes s for every vector of noise. Block i of the vector is
+  AES-256(K, s xor i), so a vector is a pure function of K and s (`Draws`).
+- `Randomness.stream` gives numbers named by a label and an index, for
+  simulations and tests. It never hides anything.
+
+Words become normals by a 4096-layer ziggurat (Marsaglia and Tsang 2000 in the
+form of Doornik 2005). A coordinate whose first word is not enough takes more
+under a second key, addressed by coordinate and attempt, so no coordinate
+depends on another one and there is no limit to the number of attempts.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ import secrets
 import struct
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import blake2b
+from itertools import count as count_up
 from itertools import pairwise
 
 import numpy as np
@@ -28,12 +32,16 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from streampca.errors import BadParameter
-from streampca.linalg.fast import compiled
+from streampca.linalg import fast
 from streampca.linalg.types import FloatArray
 
 KEY_BYTES = 32
-#: Changes whenever the numbers drawn for a given key, label and index change.
-VERSION = 1
+#: Bytes that name one vector of noise.
+NAME_BYTES = 16
+#: Changes whenever the numbers drawn for given keys and names change.
+VERSION = 2
+
+Words = npt.NDArray[np.uint64]
 
 _LAYERS = 4096
 _FIELD_BITS = 13  # a layer and a sign
@@ -42,6 +50,11 @@ _TO_UNIT = 2.0**-_UNIT_BITS
 # Where the tail begins and the area of each layer: with them the last layer closes at the peak.
 _R = 4.385945034871305
 _AREA = 0.0003061541032784638
+_PIECE = 8192  # long draws are made in pieces that fit the cache
+_BITS = np.uint64(_FIELD_BITS)
+if sys.byteorder != "little":
+    raise ImportError("streampca needs a little-endian machine: its noise is defined byte by byte")
+_PAIR = struct.Struct("<QQ")
 
 
 def _ziggurat() -> tuple[list[float], list[float]]:
@@ -60,21 +73,48 @@ _SCALE = np.array([sign * x * _TO_UNIT for sign in (1.0, -1.0) for x in _EDGES[:
 _INSIDE = np.array([int(b / a * 2**_UNIT_BITS) for a, b in pairwise(_EDGES)] * 2)
 _DENSITY = np.array(_HEIGHTS)
 _FIELD = 2**_FIELD_BITS - 1
-_FEW_WORDS = 16
-_FEW = struct.Struct(f"<{_FEW_WORDS}Q")
-_FEW_ZEROS = bytes(_FEW.size)
-_EIGHT = bytes(8)
-_SWAP = sys.byteorder == "big"
-_PIECE = 8192  # long draws are made in pieces that fit the cache
+
+
+def encoded(*parts: object) -> bytes:
+    """Bytes of a label, each part with its type and its length in front: different labels never have equal bytes.
+
+    Parameters
+    ----------
+    parts : texts, integers, floats (their 64 bits), bytes, None, and tuples of them.
+    """
+    out = []
+    for part in parts:
+        if part is None:
+            kind, text = b"n", b""
+        elif isinstance(part, (bool, int, np.integer)):
+            kind, text = b"i", str(int(part)).encode()
+        elif isinstance(part, (float, np.floating)):
+            kind, text = b"f", struct.pack("<d", part)
+        elif isinstance(part, str):
+            kind, text = b"s", part.encode()
+        elif isinstance(part, bytes):
+            kind, text = b"b", part
+        elif isinstance(part, tuple):
+            kind, text = b"t", encoded(*part)
+        else:
+            raise BadParameter(f"a label cannot hold {part!r}; use texts, numbers, bytes and tuples of them")
+        out.append(kind + len(text).to_bytes(8, "little") + text)
+    return b"".join(out)
 
 
 class Randomness:
-    """A key, and the independent noise streams derived from it.
+    """A master key, or a seed that stands for one.
 
     Parameters
     ----------
     key : 32 secret bytes; drawn from `secrets` if left out. Whoever knows the
-        key can subtract the noise: it is as secret as the rows.
+        key can subtract the noise of the runs made with it: it is as secret as
+        the rows. A key alone reproduces nothing, since every vector of noise
+        also takes 16 fresh bytes from the system.
+
+    Attributes
+    ----------
+    is_seeded : True if it was made by `from_seed`: nothing is fresh then.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
@@ -82,7 +122,7 @@ class Randomness:
             key = secrets.token_bytes(KEY_BYTES)
         if not (isinstance(key, bytes) and len(key) == KEY_BYTES):
             raise BadParameter(f"key must be {KEY_BYTES} bytes, or None for a fresh one from the system")
-        self._key = key
+        self.key = key
         self.is_seeded = False
 
     @classmethod
@@ -94,130 +134,162 @@ class Randomness:
         made.is_seeded = True
         return made
 
+    def derived(self, *label: object) -> bytes:
+        """32 bytes that depend on the key and a label, independent of every other label's. Secret."""
+        return blake2b(encoded(VERSION, *label), key=self.key, digest_size=KEY_BYTES, person=b"streampca key").digest()
+
     def stream(self, *label: str | int) -> NoiseStream:
-        """The noise stream of a label, independent of every other label's."""
-        text = "\x1f".join(f"{type(part).__name__}:{part}" for part in (VERSION, *label))
-        return NoiseStream(
-            blake2b(text.encode(), key=self._key, digest_size=KEY_BYTES, person=b"streampca noise").digest()
-        )
+        """Numbers for simulations and tests, named by a label and an index. Nothing private may rest on them."""
+        return NoiseStream(self.derived("stream", *label))
 
     def __repr__(self) -> str:
         return f"Randomness({'seeded' if self.is_seeded else 'secret'})"
 
 
-class NoiseStream:
-    """Addressable random numbers: `index` names a draw, equal indices give equal numbers."""
+def _derived(key: bytes, person: bytes) -> bytes:
+    return blake2b(key, digest_size=KEY_BYTES, person=person).digest()
+
+
+class DrawKeys:
+    """The two AES-256 keys under which vectors of noise are drawn.
+
+    Parameters
+    ----------
+    key : 32 bytes from which both are derived.
+    """
 
     def __init__(self, key: bytes) -> None:
-        self._cipher = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
-        self._zeros = memoryview(b"")
-        self._room = bytearray(0)
-        self._latest = np.empty(0, dtype=np.uint64)  # a view of it
-        self._outside = np.empty(0, dtype=np.int64)
-        self._compiled = compiled()
-        self._index = self._place = 0  # of the draw under way, and of its next word
+        self.first, self.more = (
+            # Blocks are inputs of a pseudorandom function here, not messages.
+            Cipher(algorithms.AES256(_derived(key, person)), modes.ECB()).encryptor().update  # noqa: S305
+            for person in (b"streampca words", b"streampca more")
+        )
 
-    def words(self, index: int, count: int) -> npt.NDArray[np.uint64]:
-        """``count`` independent uniform 64-bit words."""
-        self._seek(index)
-        return self._next(count).copy()
 
-    def uniform(self, index: int, count: int) -> FloatArray:
+class Draws:
+    """One vector of independent random numbers: a pure function of the keys and of 16 secret bytes.
+
+    Each of `words`, `uniform`, `normal`, `laplace` and `permutation` begins
+    with the same words: take one vector from each object, once.
+
+    Attributes
+    ----------
+    n : number of the vector. Public.
+    name : its 16 bytes. As secret as the keys.
+    """
+
+    __slots__ = ("_keys", "_pair", "n", "name")
+
+    def __init__(self, keys: DrawKeys, n: int, name: bytes) -> None:
+        self.n, self.name = n, name
+        self._keys = keys
+        self._pair = np.frombuffer(name, dtype="<u8")
+
+    def words(self, count: int, first_block: int = 0) -> Words:
+        """``count`` independent uniform 64-bit words, from this block on (two words a block)."""
+        blocks = (count + 1) // 2
+        text = np.bitwise_xor(_counter(first_block, blocks), self._pair).tobytes()
+        return np.frombuffer(self._keys.first(text), dtype=np.uint64, count=count)
+
+    def more(self, coordinate: int) -> Iterator[int]:
+        """Further words of one coordinate, without end."""
+        encrypt = self._keys.more
+        low, high = int(self._pair[0]) ^ coordinate, int(self._pair[1])
+        for attempt in count_up():
+            yield from _PAIR.unpack(encrypt(_PAIR.pack(low, high ^ attempt)))
+
+    def uniform(self, count: int) -> FloatArray:
         """``count`` uniforms on the midpoints of 2**53 cells of (0, 1)."""
-        return _open_uniform(self.words(index, count))
+        return _open_uniform(self.words(count))
 
-    def normal(self, index: int, count: int, out: FloatArray | None = None) -> FloatArray:
-        """``count`` independent standard normals, in ``out``, (count,) and contiguous, if it is given."""
-        self._seek(index)
-        drawn = np.empty(count) if out is None else out
-        for start in range(0, count, _PIECE):
-            self._normals(drawn[start : start + _PIECE])
-        return drawn
-
-    def laplace(self, index: int, count: int) -> FloatArray:
+    def laplace(self, count: int) -> FloatArray:
         """``count`` independent Laplace variables of scale 1."""
-        words = self.words(index, count)
+        words = self.words(count)
         signs = np.where(words & np.uint64(1), -1.0, 1.0)
         draws: FloatArray = signs * -np.log(_open_uniform(words))
         return draws
 
-    def permutation(self, index: int, count: int) -> npt.NDArray[np.int64]:
+    def permutation(self, count: int) -> npt.NDArray[np.int64]:
         """A uniform permutation of ``range(count)`` (ties have probability below count**2 / 2**65)."""
-        return np.argsort(self.words(index, count), kind="stable").astype(np.int64)
+        return np.argsort(self.words(count), kind="stable").astype(np.int64)
 
-    def _seek(self, index: int, place: int = 0) -> None:
-        """Go to a draw, and to the word of this number in it."""
+    def normal(self, count: int) -> FloatArray:
+        """``count`` independent standard normals."""
+        values = np.empty(count)
+        kernels, more = fast.kernels, self._keys.first
+        for start in range(0, count, _PIECE):
+            part = values[start : start + _PIECE]
+            size = part.size
+            counter = _counter(start // 2, (size + 1) // 2)
+            words = np.frombuffer(more(np.bitwise_xor(counter, self._pair).tobytes()), dtype=np.uint64, count=size)
+            outside = np.empty(size, dtype=np.int64)
+            if kernels is not None:
+                outside = outside[: kernels.ziggurat(words, _SCALE, _INSIDE, part, outside)]
+                if outside.size:
+                    pairs = np.zeros((outside.size, 2), dtype=np.uint64)  # (coordinate, attempt 0), as in `more`
+                    pairs[:, 0] = outside + start
+                    pairs ^= self._pair
+                    further = np.frombuffer(self._keys.more(pairs.tobytes()), dtype=np.uint64)
+                    left = kernels.settle(words, outside, further, _DENSITY, _SCALE, _INSIDE, _R, part)
+                    outside = outside[:left]
+            else:
+                field, integer = (words & np.uint64(_FIELD)).view(np.int64), (words >> _BITS).view(np.int64)
+                np.multiply(integer, _SCALE.take(field), out=part)
+                outside = (integer >= _INSIDE.take(field)).nonzero()[0]
+            for i in outside.tolist():
+                part[i] = _settled(int(words[i]) & _FIELD, float(part[i]), self.more(start + i))
+        return values
+
+
+class NoiseStream:
+    """Random numbers for simulations and tests: `index` names a draw, equal indices give equal numbers.
+
+    Parameters
+    ----------
+    key : 32 bytes.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._keys = DrawKeys(key)
+
+    def draws(self, index: int) -> Draws:
+        """The vector of an index."""
         if not 0 <= index < 2**63:
             raise BadParameter(f"index={index!r} of a draw must be in [0, 2**63)")
-        self._cipher.reset_nonce(index.to_bytes(8, "big") + (place // 2).to_bytes(8, "big"))
-        if place % 2:  # two words a block
-            self._cipher.update(_EIGHT)
-        self._index, self._place = index, place
+        return Draws(self._keys, index, _PAIR.pack(index, 0))
 
-    def _next(self, count: int) -> npt.NDArray[np.uint64]:
-        """The next words, in a buffer that the next draw overwrites."""
-        size = 8 * count
-        if len(self._zeros) < size:
-            self._zeros = memoryview(bytes(size))
-            self._room = bytearray(size + 16)  # the cipher asks for a block more than it writes
-            self._latest = np.frombuffer(self._room, dtype=np.uint64, count=count)
-        self._cipher.update_into(self._zeros[:size], self._room)
-        self._place += count
-        words = self._latest[:count]
-        if _SWAP:
-            words.byteswap(inplace=True)
-        return words
+    def words(self, index: int, count: int) -> Words:
+        """``count`` independent uniform 64-bit words."""
+        return self.draws(index).words(count)
 
-    def _normals(self, values: FloatArray) -> None:
-        words = self._next(values.size)
-        if self._compiled is not None:
-            if self._outside.size < words.size:
-                self._outside = np.empty(words.size, dtype=np.int64)
-            outside = self._outside[: self._compiled.ziggurat(words, _SCALE, _INSIDE, values, self._outside)]
-            if not outside.size or self._settled_together(words, outside, values):
-                return
-            fields = (words[outside] & np.uint64(_FIELD)).view(np.int64)
-        else:
-            field = words.view(np.int64) & _FIELD
-            integer = (words >> _FIELD_BITS).view(np.int64)
-            np.multiply(integer, _SCALE.take(field, mode="wrap"), out=values)  # the quickest mode
-            outside = (integer >= _INSIDE.take(field, mode="wrap")).nonzero()[0]
-            if not outside.size:
-                return
-            fields = field[outside]
-        more = self._one_by_one()
-        for i, its_field, value in zip(outside.tolist(), fields.tolist(), values[outside].tolist(), strict=True):
-            values[i] = _settled(its_field, value, more)
+    def uniform(self, index: int, count: int) -> FloatArray:
+        """``count`` uniforms on the midpoints of 2**53 cells of (0, 1)."""
+        return self.draws(index).uniform(count)
 
-    def _settled_together(
-        self, words: npt.NDArray[np.uint64], outside: npt.NDArray[np.int64], values: FloatArray
-    ) -> bool:
-        """Finish draws by the compiled kernel; False, with nothing changed, if it takes more words than usual."""
-        assert self._compiled is not None
-        count = _FEW_WORDS * (1 + outside.size // 4)
-        drawn = bytearray(self._cipher.update(bytes(8 * count)))
-        more = np.frombuffer(drawn, dtype="<u8").astype(np.uint64, copy=False)
-        used = self._compiled.settle(words, outside, more, _DENSITY, _SCALE, _INSIDE, _R, values)
-        if used < 0:
-            self._compiled.ziggurat(words, _SCALE, _INSIDE, values, self._outside)
-            self._seek(self._index, self._place)
-        elif values.size == _PIECE:  # the next piece begins where `_one_by_one` would have left off
-            self._seek(self._index, self._place - -used // _FEW_WORDS * _FEW_WORDS)
-        return bool(used >= 0)
+    def normal(self, index: int, count: int) -> FloatArray:
+        """``count`` independent standard normals."""
+        return self.draws(index).normal(count)
 
-    def word(self) -> int:
-        """The next word after those of the latest draw, as an integer."""
-        return int.from_bytes(self._cipher.update(_EIGHT), "little")
+    def laplace(self, index: int, count: int) -> FloatArray:
+        """``count`` independent Laplace variables of scale 1."""
+        return self.draws(index).laplace(count)
 
-    def _one_by_one(self) -> Iterator[int]:
-        """The next words, drawn a few at a time."""
-        while True:
-            self._place += _FEW_WORDS
-            yield from _FEW.unpack(self._cipher.update(_FEW_ZEROS))
+    def permutation(self, index: int, count: int) -> npt.NDArray[np.int64]:
+        """A uniform permutation of ``range(count)``."""
+        return self.draws(index).permutation(count)
+
+
+@lru_cache(maxsize=64)
+def _counter(first: int, blocks: int) -> Words:
+    """Block numbers as pairs of words (0, i), (blocks, 2)."""
+    pairs = np.zeros((blocks, 2), dtype="<u8")
+    pairs[:, 1] = np.arange(first, first + blocks, dtype=np.uint64)
+    pairs.flags.writeable = False
+    return pairs
 
 
 def _settled(field: int, value: float, more: Iterator[int]) -> float:
-    """Finish a draw that left its rectangle (one in 1300): the wedge test, a redraw, or the tail."""
+    """Finish a normal that left its rectangle (one in 830): the wedge test, a redraw, or the tail."""
     while True:
         layer = field & (_LAYERS - 1)
         if layer == 0:
@@ -244,6 +316,6 @@ def _unit(word: int) -> float:
     return ((word >> 11) + 0.5) * 2.0**-53
 
 
-def _open_uniform(words: npt.NDArray[np.uint64]) -> FloatArray:
-    uniforms: FloatArray = ((words >> 11).astype(np.float64) + 0.5) * 2.0**-53
+def _open_uniform(words: Words) -> FloatArray:
+    uniforms: FloatArray = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     return uniforms

@@ -10,11 +10,13 @@ guess is doubled until that threshold is at least OPT_approx / 2.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
-from streampca.prefix_sums.base import PrefixSum
+from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.privacy.budget import Budget
 from streampca.privacy.gaussian import mu_of
 
@@ -22,16 +24,20 @@ from streampca.privacy.gaussian import mu_of
 FAILURE = 1e-3
 
 
+@dataclass(frozen=True, eq=False)
 class Doubling:
-    """Guesses of OPT, the noise of each, and when to double.
+    """One epoch: its guess of OPT and its noise. An immutable value.
 
-    Parameters
+    Attributes
     ----------
     budget : what the user spends; no epoch spends more.
     n_components, n_features : k and d.
     rows : horizon m in rows.
-    leaves : releases until the horizon.
-    make : builds the prefix-sum mechanism of an epoch from its mu and its number of releases.
+    make : builds the matrix factorization of an epoch from its mu and its number of releases.
+    epoch : number of the epoch, from 0.
+    start_row : rows before it.
+    leaves : releases that the epoch may have.
+    opt_guess : guess of OPT.
 
     Notes
     -----
@@ -40,64 +46,65 @@ class Doubling:
     matrix of the epoch, is post-processing, and so is every restart.
     """
 
-    def __init__(
-        self,
+    budget: Budget
+    n_components: int
+    n_features: int
+    rows: int
+    make: Callable[[float, int], MatrixFactorization]
+    epoch: int
+    start_row: int
+    leaves: int
+    opt_guess: float
+
+    @classmethod
+    def first(
+        cls,
         budget: Budget,
         n_components: int,
         n_features: int,
         rows: int,
         leaves: int,
-        make: Callable[[float, int], PrefixSum],
-    ) -> None:
-        self._budget = budget
-        self._k, self._d = n_components, n_features
-        self._scale = n_components * math.sqrt(n_features) * math.log(rows / budget.delta) ** 2
-        self._make = make
-        self.epoch = 0
-        self.start_row = 0
-        self._leaves = leaves
-        self.opt_guess = self._scale / budget.epsilon**2
-        self.mechanism = self._calibrated()
-        while self.opt_guess < 2.0 * self._quantile(leaves):
-            self.opt_guess *= 2.0
-            self.mechanism = self._calibrated()
+        make: Callable[[float, int], MatrixFactorization],
+    ) -> Doubling:
+        """The first epoch: its guess is doubled until the threshold is at least half of it."""
+        scale = n_components * math.sqrt(n_features) * math.log(rows / budget.delta) ** 2
+        made = cls(budget, n_components, n_features, rows, make, 0, 0, leaves, scale / budget.epsilon**2)
+        while made.opt_guess < 2.0 * made.quantile(leaves):
+            made = replace(made, opt_guess=2.0 * made.opt_guess)
+        return made
+
+    @cached_property
+    def mechanism(self) -> MatrixFactorization:
+        """The matrix factorization of this epoch."""
+        return self.make(self.mu, self.leaves)
 
     @property
     def mu(self) -> float:
         """Gaussian-DP parameter of this epoch."""
-        epsilon = min(self._budget.epsilon, math.sqrt(self._scale / self.opt_guess))
-        return mu_of(epsilon, self._budget.delta)
+        scale = self.n_components * math.sqrt(self.n_features) * math.log(self.rows / self.budget.delta) ** 2
+        epsilon = min(self.budget.epsilon, math.sqrt(scale / self.opt_guess))
+        return mu_of(epsilon, self.budget.delta)
 
-    def passed(self, eigenvalues: FloatArray | None, leaf: int) -> bool:
+    def passed(self, eigenvalues: FloatArray, leaf: int) -> bool:
         """True if the private estimate of the epoch's OPT passes the threshold."""
-        assert eigenvalues is not None
-        return float(eigenvalues.sum()) > self.opt_guess - self._quantile(leaf)
+        return float(eigenvalues.sum()) > self.opt_guess - self.quantile(leaf)
 
-    def restart(self, row: int, leaves: int) -> None:
-        """Double the guess and start an epoch after ``row`` rows, with ``leaves`` releases to come."""
-        self.epoch += 1
-        self.start_row = row
-        self._leaves = leaves
-        self.opt_guess *= 2.0
-        self.mechanism = self._calibrated()
+    def restarted(self, row: int, leaves: int) -> Doubling:
+        """The next epoch, with twice the guess, after ``row`` rows and with ``leaves`` releases to come."""
+        return replace(self, epoch=self.epoch + 1, start_row=row, leaves=leaves, opt_guess=2.0 * self.opt_guess)
 
-    def _calibrated(self) -> PrefixSum:
-        return self._make(self.mu, self._leaves)
-
-    def _quantile(self, leaf: int) -> float:
+    def quantile(self, leaf: int) -> float:
         """K times a bound on the noise's largest eigenvalue, good for all releases of the epoch at once.
 
         E lambda_1(GOE) <= sqrt(2 d), and lambda_1 is 1-Lipschitz in svec coordinates.
         """
-        deviation = math.sqrt(2.0 * self._d) + math.sqrt(2.0 * math.log(max(self._leaves, 1) / FAILURE))
-        return self._k * self.mechanism.std(leaf) * deviation
+        deviation = math.sqrt(2.0 * self.n_features) + math.sqrt(2.0 * math.log(max(self.leaves, 1) / FAILURE))
+        return self.n_components * self.mechanism.std(leaf) * deviation
 
-    def state(self) -> dict[str, Any]:
-        """Scalars from which `restore` continues."""
-        return {"epoch": self.epoch, "start_row": self.start_row, "leaves": self._leaves, "opt_guess": self.opt_guess}
+    def snapshot(self) -> dict[str, Any]:
+        """Scalars from which `restored` makes the same epoch."""
+        return {"epoch": self.epoch, "start_row": self.start_row, "leaves": self.leaves, "opt_guess": self.opt_guess}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        self.epoch, self.start_row = state["epoch"], state["start_row"]
-        self._leaves, self.opt_guess = state["leaves"], state["opt_guess"]
-        self.mechanism = self._calibrated()
+    def restored(self, snapshot: Mapping[str, Any]) -> Doubling:
+        """The epoch of a snapshot, from the first epoch of the same run."""
+        return replace(self, **{name: snapshot[name] for name in ("epoch", "start_row", "leaves", "opt_guess")})

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from streampca.errors import BadParameter
+from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.eigen import fix_signs
+from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import Randomness
-from streampca.processors.base import Processor, check_components, check_count
-from streampca.processors.dp_pca_deflation import Deflation
-from streampca.processors.dp_pca_engine import Engine
-from streampca.processors.dp_pca_plan import ENDS, Segment
-from streampca.processors.dp_pca_tangent import Tangent
-from streampca.processors.oja_steps import Chunks, check_rate
-from streampca.release import Release
+from streampca.privacy.outlet import Chain, NoiseSource, Outlet
+from streampca.processors.base import Algorithm, Processor, chain_restored, chain_snapshot
+from streampca.processors.dp_pca_deflation import DeflationPlan
+from streampca.processors.dp_pca_engine import ENDS, Engine, Plan
+from streampca.processors.dp_pca_tangent import TangentPlan
+from streampca.processors.oja_steps import hashable, schedule_of, start_basis
+from streampca.release import Release, Terms
 
 CITATION = "Liu, Kong, Jain and Oh 2022, Algorithms 3 to 5; Duengler and Sanyal 2025 (arXiv 2508.10879), Algorithm 1"
+#: Segments of longer streams would hold more rows than sums are exact for.
+_LONGEST = 2**27
 
 
-class DPPCA(Processor):
+@dataclass(frozen=True, kw_only=True)
+class DPPCA(Algorithm):
     """Private PCA by minibatch ascent with noise fitted to the rows' own noise.
 
     Where rows are signal plus a little noise, `PrivateOja` and the Gaussian
@@ -42,7 +46,7 @@ class DPPCA(Processor):
     ----------
     n_components : dimension of the subspace, k.
     epsilon, delta : budget for everything that is ever released.
-    horizon : number of rows. Needed: minibatches are laid out before any row.
+    horizon : number of rows, at most 2**27. Needed: minibatches are laid out before any row.
     n_features : number of features, d; taken from the first row if left out.
     method : ``"tangent"``, all components at once, on the part of the gradients
         that moves the subspace (see `dp_pca_tangent`): needs the fewest rows
@@ -53,7 +57,7 @@ class DPPCA(Processor):
     learning_rate : ``"adaptive"`` weighs each step by what private values show
         of its noise; ``(c1, c2)`` takes steps of ``c1 / (c2 + t)`` on the mean
         gradient at minibatch t; ``"search"`` (with deflation) runs
-        `dp_pca_plan.CANDIDATES` on rows of their own and keeps the one that privately
+        `dp_pca_deflation.CANDIDATES` on rows of their own and keeps the one that privately
         captures most of further rows: the paper's search, at the price of that many
         times the rows.
     adjacency : ``"zero-out"`` or ``"replace"``.
@@ -62,8 +66,8 @@ class DPPCA(Processor):
     Raises
     ------
     BadParameter
-        If a parameter is outside its domain, or, at the first row at the
-        latest, if the horizon is too short to be of use. No row is absorbed.
+        If a parameter is outside its domain, or, by `check` at the latest, if the
+        horizon is too short to be of use. No row is absorbed.
 
     Notes
     -----
@@ -79,52 +83,58 @@ class DPPCA(Processor):
     latest minibatch (of each component's last one, with deflation).
     """
 
-    def __init__(
-        self,
-        *,
-        n_components: int = 1,
-        epsilon: float,
-        delta: float,
-        horizon: int,
-        n_features: int | None = None,
-        method: Literal["tangent", "deflation"] = "tangent",
-        batch_size: int | Literal["auto"] = "auto",
-        learning_rate: Literal["adaptive", "search"] | tuple[float, float] = "adaptive",
-        adjacency: Adjacency = "zero-out",
-        seed: int | None = None,
-    ) -> None:
-        check_components(n_components, n_features)
-        self._budget = Budget(epsilon, delta, adjacency)
-        _ = self._budget.mu
-        check_count("horizon", horizon)
-        if method not in ("tangent", "deflation"):
-            raise BadParameter(f"method={method!r} is not known; use 'tangent' or 'deflation'")
-        if batch_size != "auto":
-            check_count("batch_size", batch_size)
-        if learning_rate not in ("adaptive", "search"):
-            check_rate(learning_rate)
-        if learning_rate == "search" and method == "tangent":
-            raise BadParameter("learning_rate='search' goes with method='deflation'; use 'adaptive', which needs none")
-        self.n_components = n_components
-        self.epsilon = epsilon
-        self.delta = delta
-        self.horizon = horizon
-        self.n_features = n_features
-        self.method = method
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.adjacency = adjacency
-        self.seed = seed
-        if n_features is not None:
-            self._make_engine(n_features, Randomness())  # refuses now rather than at the first row
+    n_components: int = 1
+    epsilon: float
+    delta: float
+    horizon: int
+    n_features: int | None = None
+    method: Literal["tangent", "deflation"] = "tangent"
+    batch_size: int | Literal["auto"] = "auto"
+    learning_rate: Literal["adaptive", "search"] | tuple[float, float] = "adaptive"
+    adjacency: Adjacency = "zero-out"
+    seed: int | None = None
 
-    def _make_engine(self, n_features: int, randomness: Randomness) -> Engine:
-        given = (n_features, self.n_components, self.horizon, self._budget, self.batch_size)
-        rate = self.learning_rate
-        if rate == "search":
-            return Deflation(*given, "search", randomness)
-        pair = None if rate == "adaptive" else check_rate(rate)
-        return (Tangent if self.method == "tangent" else Deflation)(*given, pair, randomness)
+    def __post_init__(self) -> None:
+        use_plain_numbers(self)
+        check_components(self.n_components, self.n_features)
+        _ = Budget(self.epsilon, self.delta, self.adjacency).mu
+        check_count("horizon", self.horizon)
+        if self.horizon > _LONGEST:
+            raise BadParameter(f"horizon={self.horizon} is too long for DPPCA, which takes {_LONGEST}; use PrivateOja")
+        if self.method not in ("tangent", "deflation"):
+            raise BadParameter(f"method={self.method!r} is not known; use 'tangent' or 'deflation'")
+        if self.batch_size != "auto":
+            check_count("batch_size", self.batch_size)
+        object.__setattr__(self, "learning_rate", hashable(self.learning_rate))
+        if self.learning_rate == "search":
+            if self.method == "tangent":
+                raise BadParameter(
+                    "learning_rate='search' goes with method='deflation'; use 'adaptive', which needs none"
+                )
+        else:
+            schedule_of(self.learning_rate)
+        if self.n_features is not None:
+            self.plan(self.n_features)  # refuses now rather than at the first row
+
+    def plan(self, n_features: int) -> Plan:
+        """The schedule for rows of so many features. Public.
+
+        Raises
+        ------
+        BadParameter
+            If the horizon is too short to be of use.
+        """
+        budget = Budget(self.epsilon, self.delta, self.adjacency)
+        given = n_features, self.n_components, self.horizon, budget, self.batch_size
+        if self.learning_rate == "search":
+            return DeflationPlan.make(*given, "search")
+        make = TangentPlan.make if self.method == "tangent" else DeflationPlan.make
+        return make(*given, schedule_of(self.learning_rate))
+
+    def check(self, n_features: int, *, appended: int = 0) -> None:
+        """Raise `BadParameter` unless rows of so many features fit the parameters, and the horizon is long enough."""
+        super().check(n_features, appended=appended)
+        self.plan(n_features)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -134,71 +144,97 @@ class DPPCA(Processor):
             "parallel composition of votes, centres and means on disjoint rows", CITATION,
         )  # fmt: skip
 
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """Standard deviations, scales, thresholds, lattices and rates of all mechanisms."""
+        return self.plan(n_features).constants()
+
+    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> DPPCAProcessor:
+        basis = start_basis(n_features, self.n_components, source.start)
+        engine = self.plan(n_features).begin(basis)
+        return DPPCAProcessor(self, n_features, source, terms, source.first, 0, engine, Rows(n_features))
+
+    def _continued(
+        self, n_features: int, source: NoiseSource, terms: Terms, snapshot: Mapping[str, Any]
+    ) -> DPPCAProcessor:
+        basis = start_basis(n_features, self.n_components, source.start)
+        engine = self.plan(n_features).resume(basis, snapshot["engine"])
+        chain, waiting = chain_restored(snapshot["chain"]), Rows.of(snapshot["waiting"])
+        return DPPCAProcessor(self, n_features, source, terms, chain, int(snapshot["t"]), engine, waiting)
+
+
+class DPPCAProcessor(Processor):
+    """Where a run of `DPPCA` stands.
+
+    Attributes
+    ----------
+    engine : the ascent. Curator only.
+    waiting : rows that it has not seen yet. Curator only.
+    """
+
+    __slots__ = ("algorithm", "chain", "engine", "n_features", "source", "t", "terms", "waiting")
+
+    algorithm: DPPCA
+
+    def __init__(
+        self, algorithm: DPPCA, n_features: int, source: NoiseSource, terms: Terms, chain: Chain, t: int,
+        engine: Engine, waiting: Rows,
+    ) -> None:  # fmt: skip
+        self.algorithm = algorithm
+        self.n_features = n_features
+        self.source = source
+        self.terms = terms
+        self.chain = chain
+        self.t = t
+        self.engine = engine
+        self.waiting = waiting
+
     @property
     def rows_left(self) -> int:
         """Rows until the horizon."""
-        return self.horizon - self.t
+        return self.algorithm.horizon - self.t
 
     @property
     def rows_until_release(self) -> int:
         """Rows until the end of the minibatch; 0 at the horizon."""
-        if not self._bound:
-            return self.horizon
-        ends = (s.stop for s in self._engine.segments[self._at :] if s.purpose in ENDS)
-        return next(ends, self.horizon) - self.t
+        following = self.engine.plan.segments[self.engine.at :]
+        return next((segment.stop for segment in following if segment.purpose in ENDS), self.algorithm.horizon) - self.t
 
-    def _start(self, n_features: int, randomness: Randomness) -> None:
-        self._engine = self._make_engine(n_features, randomness)
-        self._at = 0
-        self._open(n_features)
-
-    @property
-    def _segment(self) -> Segment | None:
-        return self._engine.segments[self._at] if self._at < len(self._engine.segments) else None
-
-    def _open(self, n_features: int) -> None:
-        if (segment := self._segment) is not None:
-            self._chunks = Chunks(self._engine.open(segment), n_features)
-
-    def _absorb(self, rows: FloatArray) -> Release | None:
-        t, start, released = self.t - rows.shape[0], 0, False
-        while start < rows.shape[0] and (segment := self._segment) is not None:
-            take = min(rows.shape[0] - start, segment.stop - t)
-            for chunk in self._chunks.feed(rows[start : start + take]):
-                self._engine.take(segment, chunk)
-            start, t = start + take, t + take
+    def step(self, rows: FloatArray, outlet: Outlet) -> tuple[DPPCAProcessor, Release | None]:
+        """Hand rows to the segments they are in; close those that end."""
+        engine, waiting, released = self.engine, self.waiting, False
+        start, count, t = 0, rows.shape[0], self.t
+        end = t + count
+        while start < count and (segment := engine.segment) is not None:
+            size = engine.chunk(segment)
+            stop = min(count, start + size - waiting.count, start + segment.stop - t)
+            waiting = waiting.append(rows[start:stop])
+            start, t = stop, t + stop - start
+            if waiting.count == size or t == segment.stop:
+                engine, waiting = engine.take(segment, waiting.array), Rows(self.n_features)
             if t == segment.stop:
-                if (rest := self._chunks.flush()).shape[0]:
-                    self._engine.take(segment, rest)
-                self._engine.close(segment, self._at)
-                released = segment.purpose in ENDS
-                self._at += 1
-                self._open(rows.shape[1])
-        return self._release() if released or self.t == self.horizon else None
+                engine, released = engine.close(segment, outlet), segment.purpose in ENDS
+        after = DPPCAProcessor(
+            self.algorithm, self.n_features, self.source, self.terms, outlet.chain, end, engine, waiting
+        )
+        return after, after.release() if released or end == self.algorithm.horizon else None
 
-    def _release(self) -> Release:
-        basis, values = self._engine.subspace()
+    def release(self) -> Release:
+        """The subspace as it now is."""
+        basis, values = self.engine.subspace()
         return Release(
             t=self.t,
-            n_components=self.n_components,
-            guarantee=self.guarantee,
+            n_components=self.algorithm.n_components,
+            terms=self.terms,
             basis=fix_signs(basis),
             eigenvalues=values * self.t,
-            details={"fallbacks": dict(self._engine.fallbacks)},
+            details={"fallbacks": dict(self.engine.fallbacks)},
         )
 
-    def state(self) -> dict[str, Any]:
-        """Arrays and scalars from which `restore` continues. As secret as the rows."""
-        segment = self._segment
-        waiting = np.zeros((0, 0)) if segment is None else self._chunks.state()
-        return {"t": self.t, "at": self._at, "waiting": waiting, "engine": self._engine.state(segment)}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        self.t, self._at = int(state["t"]), int(state["at"])
-        segment = self._segment
-        size = self._engine.restore(segment, state["engine"])
-        if segment is not None:
-            assert self.n_features is not None
-            self._chunks = Chunks(size, self.n_features)
-            self._chunks.restore(state["waiting"])
+    def snapshot(self) -> dict[str, Any]:
+        """The ascent and the rows that wait."""
+        return {
+            "t": self.t,
+            "chain": chain_snapshot(self.chain),
+            "engine": self.engine.snapshot(),
+            "waiting": self.waiting.array.copy(),
+        }

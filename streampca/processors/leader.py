@@ -5,15 +5,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from bisect import bisect_left
 from functools import lru_cache
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from streampca.bounds import instability, perturbed_leader_regret
 from streampca.errors import BadParameter
-from streampca.linalg.lattice import GramAccumulator
+from streampca.linalg.counts import check_count
+from streampca.linalg.lattice import GramSum
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.processors.base import Processor, check_count
-from streampca.release import Release
+from streampca.privacy.outlet import Chain, NoiseSource, Outlet
+from streampca.processors.base import Algorithm, Processor, chain_snapshot
+from streampca.release import Release, Terms
 
 DTTZ14 = "Dwork, Talwar, Thakurta, Zhang, 'Analyze Gauss', STOC 2014"
 
@@ -28,26 +31,48 @@ def _panel_ends() -> tuple[int, ...]:
 _ENDS = _panel_ends()
 
 
-class Leader(Processor):
-    """A processor that releases its whole Gram matrix, noised, after every ``release_every`` rows."""
+#: Most rows of a block.
+_MOST = 2**53
+
+
+class HasStd(Protocol):
+    """Noise whose standard deviation is known for every release."""
+
+    def __hash__(self) -> int:
+        """Mechanisms and configurations are values."""
+
+    def std(self, n: int) -> float:
+        """Standard deviation of a diagonal entry of the noise in release n."""
+
+
+class Leader(Algorithm):
+    """An algorithm that releases its whole Gram matrix, noised, after every ``release_every`` rows."""
 
     release_every: int
     horizon: int | None
-    _gram: GramAccumulator
+    #: True if a release is made after every block of rows, whatever its length.
+    batches: ClassVar[bool] = False
 
     @property
-    def rows_left(self) -> int | None:
-        """Rows until the horizon; None if endless."""
-        return None if self.horizon is None else self.horizon - self.t
+    def absorbs_grams(self) -> bool:
+        """True: only the Gram matrix of the rows is used."""
+        return True
 
-    @property
-    def rows_until_release(self) -> int:
-        """Rows until the next release; 0 at the horizon."""
-        due = self.release_every - self.t % self.release_every
-        return due if self.horizon is None else min(due, self.horizon - self.t)
+    def leaves(self, rows: int) -> int:
+        """Releases in so many rows, the short one at a horizon included."""
+        return -(-rows // self.release_every)
+
+    def due(self, t: int) -> int:
+        """How many rows may follow row t up to the next release; 0 at the horizon. Public."""
+        due = _MOST if self.batches else self.release_every - t % self.release_every
+        return due if self.horizon is None else min(due, self.horizon - t)
+
+    @abstractmethod
+    def _std(self, leaf: int) -> float:
+        """Standard deviation of the noise in release number ``leaf``."""
 
     def noise_std(self, t: int) -> float:
-        """Sd of a diagonal entry of the noise in the latest released Gram matrix after t rows.
+        """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
 
         In units of row_norm**2; off-diagonal entries have this over sqrt(2).
 
@@ -59,73 +84,118 @@ class Leader(Processor):
         check_count("t", t)
         if self.horizon is not None and t > self.horizon:
             raise BadParameter(f"t={t} is past the horizon of {self.horizon} rows")
-        leaf = t // self.release_every if t != self.horizon else self._leaves(t)
+        leaf = t // self.release_every if t != self.horizon else self.leaves(t)
         if leaf < 1:
             raise BadParameter(f"t={t}: the first release comes after {self.release_every} rows")
         return self._std(leaf)
 
-    def _leaves(self, rows: int) -> int:
-        """Releases in so many rows, the short one at a horizon included."""
-        return -(-rows // self.release_every)
 
-    def _absorb(self, rows: FloatArray) -> Release | None:
-        self._gram.add(rows)
-        return self._leave()
+class LeaderProcessor(Processor):
+    """Where a leader stands.
 
-    def _absorb_gram(self, high: IntArray, low: IntArray) -> Release | None:
-        self._gram.add_gram(high, low)
-        return self._leave()
+    Attributes
+    ----------
+    gram : the exact Gram matrix of the rows since the start (of the epoch).
+    rows_until_release : rows until the next release; 0 at the horizon.
+    """
+
+    __slots__ = ("algorithm", "chain", "gram", "n_features", "rows_until_release", "source", "t", "terms")
+
+    algorithm: Leader
+    rows_until_release: int
+
+    def __init__(
+        self, algorithm: Leader, n_features: int, source: NoiseSource, terms: Terms, chain: Chain, t: int, gram: GramSum
+    ) -> None:
+        self.algorithm = algorithm
+        self.n_features = n_features
+        self.source = source
+        self.terms = terms
+        self.chain = chain
+        self.t = t
+        self.gram = gram
+        self.rows_until_release = algorithm.due(t)
+
+    @property
+    def rows_left(self) -> int | None:
+        """Rows until the horizon; None if endless."""
+        horizon = self.algorithm.horizon
+        return None if horizon is None else horizon - self.t
+
+    def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
+        """Add the rows to the Gram matrix; release it if that is due."""
+        return self._after(self.t + rows.shape[0], self.gram.add(rows), outlet)
+
+    def step_gram(self, count: int, high: IntArray, low: IntArray, outlet: Outlet) -> tuple[Processor, Release | None]:
+        """Add the Gram matrix of a block; release the sum if that is due."""
+        return self._after(self.t + count, self.gram.add_words(high, low), outlet)
+
+    def _after(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[Processor, Release | None]:
+        algorithm = self.algorithm
+        if t % algorithm.release_every and t != algorithm.horizon:
+            return self._at(t, gram), None
+        return self.released(t, gram, outlet)
 
     @abstractmethod
-    def _leave(self) -> Release | None:
-        """The release, if one is due."""
+    def _at(self, t: int, gram: GramSum) -> Self:
+        """The processor after more rows, between two releases."""
 
     @abstractmethod
-    def _std(self, leaf: int) -> float:
-        """Sd of the noise in release number ``leaf``."""
+    def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[Processor, Release]:
+        """The processor after a release, and the release."""
 
-    def curator_gram(self) -> FloatArray:
-        """The exact Gram matrix of all rows absorbed, packed. Curator only."""
-        return self._gram.plus()
+    def noise_std(self, t: int) -> float:
+        """`Leader.noise_std`."""
+        return self.algorithm.noise_std(t)
+
+    def curator_gram(self) -> GramSum:
+        """The exact Gram matrix of all rows absorbed. Curator only."""
+        return self.gram
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain values and arrays from which the processor is made again. As secret as the rows."""
+        return {"t": self.t, "chain": chain_snapshot(self.chain), "gram": self.gram.snapshot()}
 
 
-def leader_regret_bound(leader: Leader, t: int, opt: float, known: dict[int, float]) -> float:
+def leader_regret_bound(algorithm: Leader, noise: HasStd, n_features: int, t: int, opt: float) -> float:
     """Evaluate the bound on panels of releases whose ends grow by a tenth.
 
-    The sd of the noise rises to one peak and falls after it, so its least
-    value on a panel is at one of the ends. All panels but the last are the
-    same as for the rows before, and their share of the sum is kept.
+    The standard deviation of the noise rises to one peak and falls after it, so
+    its least value on a panel is at one of the ends. All panels but the last are
+    the same as for the rows before, and their share of the sum is kept.
     """
-    played = (t - 1) // leader.release_every  # releases that were in play for some row
+    played = (t - 1) // algorithm.release_every  # releases that were in play for some row
     if played < 1:
         return opt
     past = bisect_left(_ENDS, played)
-    for n in _ENDS[len(known) : past]:
-        known[n] = leader._std(n)
-    stds, last = tuple(map(known.__getitem__, _ENDS[:past])), leader._std(played)
-    settled, variation = _settled(stds, leader.release_every)
-    before = stds[-1] if past else 0.0
-    assert leader.n_features is not None
+    before, last = _std_at(noise, _ENDS[past - 1]) if past else 0.0, noise.std(played)
+    instable, variation = _full_panels(noise, past, algorithm.release_every)
     return perturbed_leader_regret(
         opt,
         stds=np.array([min(before, last) if past else last]),
         counts=np.array([float(played - (_ENDS[past - 1] if past else 0))]),
         variation=variation + abs(last - before),
-        n_features=leader.n_features,
-        n_components=leader.n_components,
-        rows_per_release=leader.release_every,
-        settled=settled,
+        n_features=n_features,
+        n_components=algorithm.n_components,
+        rows_per_release=algorithm.release_every,
+        settled=instable,
     )
 
 
+@lru_cache(maxsize=4096)
+def _std_at(noise: HasStd, n: int) -> float:
+    """`std` at the end of a panel, computed once."""
+    return noise.std(n)
+
+
 @lru_cache(maxsize=64)
-def _settled(stds: tuple[float, ...], rows_per_release: int) -> tuple[FloatArray | float, float]:
-    """`instability` of the first panels, and the variation of the sd over them."""
-    if not stds:
+def _full_panels(noise: Any, panels: int, rows_per_release: int) -> tuple[FloatArray | float, float]:
+    """`instability` of the first panels, and the variation of the standard deviation over them."""
+    if not panels:
         return 0.0, 0.0
-    ends = np.array(stds)
+    ends = np.array([_std_at(noise, n) for n in _ENDS[:panels]])
     least = np.minimum(ends, np.concatenate((ends[:1], ends[:-1])))
-    counts = np.diff(_ENDS[: len(stds)], prepend=0).astype(np.float64)
+    counts = np.diff(_ENDS[:panels], prepend=0).astype(np.float64)
     sums = instability(least, counts, rows_per_release)
     sums.flags.writeable = False
     return sums, float(np.abs(np.diff(ends, prepend=0.0)).sum())

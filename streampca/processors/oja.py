@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dgemm
 
+from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.eigen import fix_signs
+from streampca.linalg.lazy import cached_property
+from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import Randomness
-from streampca.processors.base import Processor, check_components, check_count
-from streampca.processors.oja_steps import Chunks, LearningRate, StepSizes, check_rate, orthonormalise, random_basis
-from streampca.release import Release
+from streampca.privacy.outlet import Chain, NoiseSource, Outlet
+from streampca.processors.base import Algorithm, Processor, chain_restored, chain_snapshot
+from streampca.processors.oja_steps import LearningRate, hashable, orthonormalise, schedule_of, start_basis
+from streampca.release import Release, Terms
 
 CITATION = "Oja 1982; Liu, Kong, Jain and Oh 2022, Algorithm 1; Henriksen and Ward 2019"
 
 
-class Oja(Processor):
+@dataclass(frozen=True, kw_only=True)
+class Oja(Algorithm):
     """Streaming PCA by stochastic gradient ascent: the baseline, with no privacy at all.
 
     Every ``batch_size`` rows the basis W makes one step,
@@ -28,9 +34,11 @@ class Oja(Processor):
     ----------
     n_components : dimension of the subspace.
     n_features : number of features; left out, the first row fixes it.
-    learning_rate : ``"adaptive"`` needs no scale; ``(c, offset)`` takes steps
-        of ``c / (offset + t)`` after t rows, for which c times the eigengap
-        (of the mean of a a^T, rows in the unit ball) should exceed 1/2.
+    learning_rate : ``"adaptive"`` divides each column by the root of the sum of its
+        squared gradient norms (AdaOja: Henriksen and Ward 2019), which needs no
+        scale; ``(c, offset)`` takes steps of ``c / (offset + t)`` after t rows, for
+        which c times the eigengap (of the mean of a a^T, rows in the unit ball)
+        should exceed 1/2; a number c is ``(c, c)``.
     batch_size : rows to a step. Rows wait, so that the bits of a release do
         not depend on how they were pushed.
     release_every : rows from one release to the next; left out, batch_size.
@@ -38,95 +46,143 @@ class Oja(Processor):
 
     Notes
     -----
-    Guarantee: none. A release is a deterministic function of the rows.
+    Guarantee: none. A release is a function of the rows and of a random start.
     ``release.eigenvalues`` are the squares collected by each column while it
     learnt, an underestimate of the eigenvalues of the Gram matrix.
     """
 
-    def __init__(
-        self,
-        *,
-        n_components: int = 1,
-        n_features: int | None = None,
-        learning_rate: LearningRate = "adaptive",
-        batch_size: int = 32,
-        release_every: int | None = None,
-        seed: int | None = None,
-    ) -> None:
-        check_components(n_components, n_features)
-        check_count("batch_size", batch_size)
-        check_count("release_every", release_every, optional=True)
-        if learning_rate != "adaptive":
-            check_rate(learning_rate)
-        self.n_components = n_components
-        self.n_features = n_features
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.release_every = release_every
-        self.seed = seed
-        self._every = batch_size if release_every is None else release_every
+    n_components: int = 1
+    n_features: int | None = None
+    learning_rate: LearningRate = "adaptive"
+    batch_size: int = 32
+    release_every: int | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        use_plain_numbers(self)
+        check_components(self.n_components, self.n_features)
+        check_count("batch_size", self.batch_size)
+        check_count("release_every", self.release_every, optional=True)
+        object.__setattr__(self, "learning_rate", hashable(self.learning_rate))
+        _ = self.schedule
+
+    @cached_property
+    def schedule(self) -> tuple[float, float] | None:
+        """(c, offset) of steps of ``c / (offset + t)``; None if adaptive."""
+        return schedule_of(self.learning_rate)
+
+    @cached_property
+    def period(self) -> int:
+        """Rows from one release to the next."""
+        return self.batch_size if self.release_every is None else self.release_every
 
     @property
     def guarantee(self) -> Guarantee:
         """None."""
         return Guarantee.none("Oja's algorithm adds no noise", CITATION)
 
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """Nothing: there is no noise."""
+        return ()
+
+    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> OjaProcessor:
+        k = self.n_components
+        basis = start_basis(n_features, k, source.start)
+        return OjaProcessor(
+            self, n_features, source, terms, source.first, 0, basis, np.zeros(k), np.zeros(k), Rows(n_features)
+        )
+
+    def _continued(
+        self, n_features: int, source: NoiseSource, terms: Terms, snapshot: Mapping[str, Any]
+    ) -> OjaProcessor:
+        return OjaProcessor(
+            self, n_features, source, terms, chain_restored(snapshot["chain"]), int(snapshot["t"]),
+            np.asfortranarray(snapshot["basis"]), snapshot["squares"], snapshot["energy"], Rows.of(snapshot["waiting"]),
+        )  # fmt: skip
+
+
+class OjaProcessor(Processor):
+    """Where a run of `Oja` stands.
+
+    Attributes
+    ----------
+    basis : (d, k) orthonormal array, columns in no order.
+    squares : (k,) array: sums of the squared norms of gradients.
+    energy : (k,) array: squares collected by each column.
+    waiting : rows of the step in progress.
+    """
+
+    __slots__ = (
+        "algorithm", "basis", "chain", "energy", "n_features", "source", "squares", "t", "terms", "waiting",
+    )  # fmt: skip
+
+    algorithm: Oja
+
+    def __init__(
+        self, algorithm: Oja, n_features: int, source: NoiseSource, terms: Terms, chain: Chain, t: int,
+        basis: FloatArray, squares: FloatArray, energy: FloatArray, waiting: Rows,
+    ) -> None:  # fmt: skip
+        self.algorithm = algorithm
+        self.n_features = n_features
+        self.source = source
+        self.terms = terms
+        self.chain = chain
+        self.t = t
+        self.basis = basis
+        self.squares = squares
+        self.energy = energy
+        self.waiting = waiting
+
     @property
     def rows_until_release(self) -> int:
         """Rows to the next release."""
-        return self._every - self.t % self._every
+        period = self.algorithm.period
+        return period - self.t % period
 
-    def _start(self, n_features: int, randomness: Randomness) -> None:
-        self._basis = random_basis(n_features, self.n_components, randomness.stream("oja", "start"))
-        self._steps = StepSizes(self.learning_rate, self.n_components)
-        self._chunks = Chunks(self.batch_size, n_features)
-        self._energy = np.zeros(self.n_components)
+    def step(self, rows: FloatArray, outlet: Outlet) -> tuple[OjaProcessor, Release | None]:
+        """Make the steps whose batches these rows fill."""
+        algorithm, size = self.algorithm, self.algorithm.batch_size
+        basis, squares, energy, waiting = self.basis, self.squares, self.energy, self.waiting
+        start, count, t = 0, rows.shape[0], self.t
+        while start < count:
+            stop = min(count, start + size - waiting.count)
+            waiting = waiting.append(rows[start:stop])
+            start, t = stop, t + stop - start
+            if waiting.count == size:
+                columns = waiting.array.T  # (d, b) in column-major order
+                scores = dgemm(1.0, columns, basis, trans_a=1)
+                gradient = dgemm(1.0, columns, scores)
+                energy = energy + np.einsum("ij,ij->j", scores, scores)
+                if algorithm.schedule is None:
+                    squares = squares + np.einsum("ij,ij->j", gradient, gradient)
+                    gradient /= np.sqrt(np.maximum(squares, 1e-300))
+                else:
+                    gradient *= algorithm.schedule[0] / (algorithm.schedule[1] + t)
+                gradient += basis
+                basis, waiting = orthonormalise(gradient), Rows(self.n_features)
+        after = OjaProcessor(
+            algorithm, self.n_features, self.source, self.terms, outlet.chain, t, basis, squares, energy, waiting
+        )
+        return after, after.release() if t % algorithm.period == 0 else None
 
-    def _absorb(self, rows: FloatArray) -> Release | None:
-        if rows.shape[0] == 1:
-            full = self._chunks.push(rows)
-            if full is not None:
-                self._step(full, self.t)
-            return self._release() if self.t % self._every == 0 else None
-        t = (self.t - rows.shape[0]) // self.batch_size * self.batch_size
-        for chunk in self._chunks.feed(rows):
-            t += self.batch_size
-            self._step(chunk, t)
-        return self._release() if self.t % self._every == 0 else None
-
-    def _step(self, rows: FloatArray, t: int) -> None:
-        columns = rows.T  # (d, b) in column-major order
-        scores = dgemm(1.0, columns, self._basis, trans_a=1)
-        gradient = dgemm(1.0, columns, scores)
-        self._energy += np.einsum("ij,ij->j", scores, scores)
-        gradient = self._steps.scale(gradient, t)
-        gradient += self._basis
-        self._basis = orthonormalise(gradient)
-
-    def _release(self) -> Release:
-        order = np.argsort(-self._energy, kind="stable")
+    def release(self) -> Release:
+        """The subspace as it now is."""
+        order = np.argsort(-self.energy, kind="stable")
         return Release(
             t=self.t,
-            n_components=self.n_components,
-            guarantee=self.guarantee,
-            basis=fix_signs(self._basis[:, order]),
-            eigenvalues=self._energy[order],
+            n_components=self.algorithm.n_components,
+            terms=self.terms,
+            basis=fix_signs(self.basis[:, order]),
+            eigenvalues=self.energy[order],
         )
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Basis, step sizes and the rows that wait."""
         return {
             "t": self.t,
-            "basis": self._basis.copy(),
-            "squares": self._steps.state(),
-            "waiting": self._chunks.state(),
-            "energy": self._energy.copy(),
+            "chain": chain_snapshot(self.chain),
+            "basis": self.basis,
+            "squares": self.squares,
+            "energy": self.energy,
+            "waiting": self.waiting.array.copy(),
         }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        self.t = int(state["t"])
-        self._basis = np.asfortranarray(state["basis"], dtype=np.float64)
-        self._steps.restore(state["squares"])
-        self._chunks.restore(state["waiting"])
-        self._energy = np.array(state["energy"], dtype=np.float64)

@@ -7,7 +7,8 @@ Everything here works on (d, k) arrays: no d x d matrix exists.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,20 +18,29 @@ from scipy.linalg.lapack import dpotrf
 from streampca.errors import BadParameter
 from streampca.linalg.eigen import orthonormal
 from streampca.linalg.types import FloatArray
-from streampca.privacy.randomness import NoiseStream
+from streampca.privacy.randomness import NoiseStream, Randomness
 
 LearningRate = Literal["adaptive"] | float | tuple[float, float]
 
+#: Sums over rows and their noise are multiples of this: low bits tell nothing.
+GRID = 2.0**-30
+#: Rows whose sum on the lattice is exact in float64, each number at most 1.
+EXACT_ROWS = 2**23
+#: c in steps of c / (rayleigh * t): contraction like t**(-4 gap / lambda), 16/7 of the least noise.
+GAIN = 4.0
 #: Beyond this ratio of the diagonal of R, Cholesky QR gives way to Householder QR.
 _WELL_CONDITIONED = 1e3
-#: c in steps of c / (rayleigh * t): contraction like t**(-4 gap / lambda), 16/7 of the least noise.
-_GAIN = 4.0
 
 
 def random_basis(n_features: int, n_components: int, noise: NoiseStream, index: int = 0) -> FloatArray:
     """Draw an orthonormal (d, k) basis of a uniformly random subspace. Independent of any row."""
     normals = noise.normal(index, n_features * n_components).reshape(n_features, n_components)
     return np.asfortranarray(orthonormal(normals))
+
+
+def start_basis(n_features: int, n_components: int, start: bytes) -> FloatArray:
+    """The random basis of a run: a public function of the 16 bytes of its start, so a resumed run has the same."""
+    return random_basis(n_features, n_components, Randomness(start * 2).stream("start"))
 
 
 def orthonormalise(matrix: FloatArray) -> FloatArray:
@@ -48,117 +58,48 @@ def orthonormalise(matrix: FloatArray) -> FloatArray:
     return basis
 
 
-class StepSizes:
-    """Learning rates of an Oja run, from public parameters and the gradients so far.
-
-    Parameters
-    ----------
-    rate : ``"adaptive"`` divides each column by the root of the sum of its
-        squared gradient norms (AdaOja: Henriksen and Ward 2019), which needs
-        no scale; ``(c, offset)`` is ``c / (offset + t)`` for the sum of
-        gradients of the rows up to t; a float is ``(rate, rate)``.
-    """
-
-    def __init__(self, rate: LearningRate, n_components: int) -> None:
-        self._schedule = None if rate == "adaptive" else check_rate(rate)
-        self._squares = np.zeros(n_components)
-
-    def scale(self, gradient: FloatArray, t: int) -> FloatArray:
-        """Return the step ``eta * gradient`` after t rows; may overwrite the gradient."""
-        if self._schedule is not None:
-            gradient *= self._schedule[0] / (self._schedule[1] + t)
-            return gradient
-        self._squares += np.einsum("ij,ij->j", gradient, gradient)
-        gradient /= np.sqrt(np.maximum(self._squares, 1e-300))
-        return gradient
-
-    def state(self) -> FloatArray:
-        """What `restore` needs."""
-        return self._squares.copy()
-
-    def restore(self, squares: Any) -> None:
-        """Continue from `state`."""
-        self._squares = np.array(squares, dtype=np.float64)
-
-
+@dataclass(frozen=True, slots=True, eq=False)
 class PrivateStepSizes:
-    """Learning rates from public parameters and gradients that are already private: post-processing.
+    """Learning rates from public parameters and gradients that are already private: an immutable value.
 
-    ``"adaptive"`` takes steps of ``4 / (rayleigh * t)`` a column, with
+    Without a schedule, steps are ``4 / (rayleigh * t)`` a column, with
     ``rayleigh`` the running mean of w^T g over the rows so far, floored by its
     own noise. That is ``c / t`` with c = 4 / lambda, without knowing lambda:
     it suits eigengaps above lambda / 8.
+
+    Parameters
+    ----------
+    schedule : (c, offset) for steps of ``c / (offset + t)``, or None (`schedule_of`).
+    collected : (k,) array: sum of w^T g over the steps so far.
+    variance : of the noise in each entry of it.
+    steps : steps so far.
     """
 
-    def __init__(self, rate: LearningRate, n_components: int) -> None:
-        self._schedule = None if rate == "adaptive" else check_rate(rate)
-        self.collected = np.zeros(n_components)
-        self._variance = 0.0
+    schedule: tuple[float, float] | None
+    collected: FloatArray
+    variance: float = 0.0
+    steps: int = 0
 
-    def scale(self, gradient: FloatArray, basis: FloatArray, t: int, noise_std: float) -> FloatArray:
-        """Return the step for the noisy sum of gradients of the latest rows, t rows in all."""
-        self.collected += np.einsum("ij,ij->j", basis, gradient)
-        self._variance += noise_std**2
-        if self._schedule is not None:
-            return gradient * (self._schedule[0] / (self._schedule[1] + t))
-        return gradient * (_GAIN / np.maximum(self.collected, max(math.sqrt(self._variance), 1e-300)))
-
-    def state(self) -> dict[str, Any]:
-        """What `restore` needs."""
-        return {"collected": self.collected.copy(), "variance": self._variance}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        self.collected = np.array(state["collected"], dtype=np.float64)
-        self._variance = float(state["variance"])
+    def step(
+        self, gradient: FloatArray, basis: FloatArray, t: int, noise_std: float
+    ) -> tuple[PrivateStepSizes, FloatArray]:
+        """The rates after one step more, and the step, for the noisy sum of gradients of the latest rows, t in all."""
+        collected = self.collected + np.einsum("ij,ij->j", basis, gradient)
+        after = PrivateStepSizes(self.schedule, collected, self.variance + noise_std**2, self.steps + 1)
+        if self.schedule is not None:
+            return after, gradient * (self.schedule[0] / (self.schedule[1] + t))
+        return after, gradient * (GAIN / np.maximum(collected, max(math.sqrt(after.variance), 1e-300)))
 
 
-class Chunks:
-    """Rows in pieces whose bounds depend on t alone, so that sums have the same bits however rows arrive."""
-
-    def __init__(self, size: int, n_features: int) -> None:
-        self._rows = np.zeros((size, n_features))
-        self._held = 0
-
-    def feed(self, rows: FloatArray) -> Iterator[FloatArray]:
-        """Take rows in; yield each full piece (a view: use it before the next)."""
-        start, size = 0, self._rows.shape[0]
-        while start < rows.shape[0]:
-            take = min(rows.shape[0] - start, size - self._held)
-            self._rows[self._held : self._held + take] = rows[start : start + take]
-            self._held += take
-            start += take
-            if self._held == size:
-                self._held = 0
-                yield self._rows
-
-    def push(self, row: FloatArray) -> FloatArray | None:
-        """Take one row in; return the piece if that fills it. `feed`, without its overhead."""
-        self._rows[self._held] = row
-        self._held += 1
-        if self._held < self._rows.shape[0]:
-            return None
-        self._held = 0
-        return self._rows
-
-    def flush(self) -> FloatArray:
-        """Return the rows that wait, and forget them."""
-        held, self._held = self._held, 0
-        return self._rows[:held]
-
-    def state(self) -> FloatArray:
-        """The rows that wait. Raw rows: curator only."""
-        return self._rows[: self._held].copy()
-
-    def restore(self, rows: Any) -> None:
-        """Continue from `state`."""
-        waiting = np.asarray(rows, dtype=np.float64)
-        self._held = waiting.shape[0]
-        self._rows[: self._held] = waiting
+def hashable(rate: Any) -> Any:
+    """The learning rate, as a tuple if it is a list."""
+    return tuple(rate) if isinstance(rate, list) else rate
 
 
-def check_rate(rate: object) -> tuple[float, float]:
-    """Return (c, offset) of a learning rate ``c / (offset + t)``, or raise `BadParameter`."""
+def schedule_of(rate: object) -> tuple[float, float] | None:
+    """(c, offset) of a learning rate ``c / (offset + t)``, None for ``"adaptive"``, or `BadParameter`."""
+    if isinstance(rate, str) and rate == "adaptive":
+        return None
     pair = rate if isinstance(rate, Sequence) and not isinstance(rate, str) else (rate, rate)
     try:
         c, offset = (float(part) for part in pair)  # type: ignore[arg-type]

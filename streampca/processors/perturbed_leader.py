@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from streampca.linalg.lattice import GramAccumulator
+from streampca.linalg.counts import check_components, check_count, use_plain_numbers
+from streampca.linalg.lattice import GramSum
+from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
 from streampca.privacy.budget import Budget
 from streampca.privacy.gaussian import epsilon_at
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import NoiseStream, Randomness
-from streampca.processors.base import check_components, check_count
-from streampca.processors.leader import DTTZ14, Leader, leader_regret_bound
-from streampca.release import Release
+from streampca.privacy.outlet import NoiseSource, Outlet
+from streampca.processors.base import chain_restored
+from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, leader_regret_bound
+from streampca.release import Release, Terms
 
 
+@dataclass(frozen=True, kw_only=True)
 class PerturbedLeader(Leader):
     """Follow the perturbed leader with fresh noise at every release. Not private across steps.
 
@@ -36,69 +41,78 @@ class PerturbedLeader(Leader):
     DTTZ14 Algorithm 3 with sd ``1 / mu(epsilon, delta)`` in svec coordinates.
     """
 
-    horizon = None
-    absorbs_grams = True
+    n_components: int
+    epsilon: float
+    delta: float
+    n_features: int | None = None
+    release_every: int = 1
+    seed: int | None = None
 
-    def __init__(
-        self,
-        *,
-        n_components: int,
-        epsilon: float,
-        delta: float,
-        n_features: int | None = None,
-        release_every: int = 1,
-        seed: int | None = None,
-    ) -> None:
-        check_components(n_components, n_features)
-        check_count("release_every", release_every)
-        self.n_components = n_components
-        self.n_features = n_features
-        self.epsilon = epsilon
-        self.delta = delta
-        self.release_every = release_every
-        self.seed = seed
-        self._sigma = 1.0 / Budget(epsilon, delta).mu
-        self._noise: NoiseStream | None = None
+    horizon = None
+
+    def __post_init__(self) -> None:
+        use_plain_numbers(self)
+        check_components(self.n_components, self.n_features)
+        check_count("release_every", self.release_every)
+        _ = self.sigma
+
+    @cached_property
+    def sigma(self) -> float:
+        """Standard deviation of a diagonal entry of the noise in every release."""
+        return 1.0 / Budget(self.epsilon, self.delta).mu
 
     @property
     def guarantee(self) -> Guarantee:
         """None: the releases together have no guarantee."""
-        composed = epsilon_at(math.sqrt(100.0) / self._sigma, self.delta)
+        composed = epsilon_at(math.sqrt(100.0) / self.sigma, self.delta)
         return Guarantee.none(
             "fresh noise at every step is a regulariser: each release alone is "
             f"({self.epsilon:g}, {self.delta:g})-DP, 100 of them together are at epsilon = {composed:.3g}, and so on",
             f"{DTTZ14}, Algorithm 3",
         )
 
-    def _start(self, n_features: int, randomness: Randomness) -> None:
-        self._gram = GramAccumulator(n_features)
-        self._noise = randomness.stream("PerturbedLeader")
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """The standard deviation of the noise."""
+        return (self.sigma,)
 
-    def _leave(self) -> Release | None:
-        if self.t % self.release_every:
-            return None
-        assert self._noise is not None
-        noise = self._noise.normal(self.t // self.release_every, svec_size(self._gram.n_features)) * self._sigma
-        return Release(
-            t=self.t,
-            n_components=self.n_components,
-            guarantee=self.guarantee,
-            packed_gram=self._gram.plus(noise),
-            noise_std=self._sigma,
-        )
+    def std(self, n: int) -> float:
+        """Standard deviation of a diagonal entry of the noise in release n."""
+        return self.sigma
 
     def _std(self, leaf: int) -> float:
-        return self._sigma
+        return self.sigma
+
+    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> PerturbedLeaderProcessor:
+        return PerturbedLeaderProcessor(self, n_features, source, terms, source.first, 0, GramSum(n_features))
+
+    def _continued(
+        self, n_features: int, source: NoiseSource, terms: Terms, snapshot: Mapping[str, Any]
+    ) -> PerturbedLeaderProcessor:
+        gram = GramSum.restored(n_features, snapshot["gram"])
+        chain = chain_restored(snapshot["chain"])
+        return PerturbedLeaderProcessor(self, n_features, source, terms, chain, int(snapshot["t"]), gram)
+
+
+class PerturbedLeaderProcessor(LeaderProcessor):
+    """Where a `PerturbedLeader` stands."""
+
+    __slots__ = ()
+
+    algorithm: PerturbedLeader
+
+    def _at(self, t: int, gram: GramSum) -> PerturbedLeaderProcessor:
+        return PerturbedLeaderProcessor(self.algorithm, self.n_features, self.source, self.terms, self.chain, t, gram)
+
+    def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[PerturbedLeaderProcessor, Release]:
+        """The processor after a release, and the release."""
+        algorithm = self.algorithm
+        packed = outlet.gram("gram", gram, svec_size(self.n_features), algorithm.sigma)
+        release = Release(
+            t=t, n_components=algorithm.n_components, terms=self.terms, packed_gram=packed, noise_std=algorithm.sigma
+        )
+        after = PerturbedLeaderProcessor(algorithm, self.n_features, self.source, self.terms, outlet.chain, t, gram)
+        return after, release
 
     def regret_bound(self, t: int, opt: float) -> float:
         """Theorem 14 of DTTZ14 with its constants (`bounds.perturbed_leader_regret`)."""
-        return leader_regret_bound(self, t, opt, {})
-
-    def state(self) -> dict[str, Any]:
-        """Arrays and scalars from which `restore` continues. As secret as the rows."""
-        return {"t": self.t, "gram": self._gram.state()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        self.t = state["t"]
-        self._gram.restore(state["gram"])
+        return leader_regret_bound(self.algorithm, self.algorithm, self.n_features, t, opt)

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from streampca.errors import BadParameter
+from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.eigen import power_step
-from streampca.linalg.lattice import GramAccumulator
+from streampca.linalg.lattice import GramSum
+from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
-from streampca.prefix_sums.base import PrefixSum, RunningNoise
-from streampca.prefix_sums.blt import AnytimeBLT, GeometricBLT
-from streampca.prefix_sums.exact_tree import ExactTree, ExactTreeNoise
-from streampca.prefix_sums.haar import HaarTree
-from streampca.prefix_sums.participation import user_factor
-from streampca.prefix_sums.tree import BinaryTree
+from streampca.matrix_factorization.base import MatrixFactorization, RunningNoise
+from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
+from streampca.matrix_factorization.exact_tree import ExactTree, ExactTreeNoise
+from streampca.matrix_factorization.participation import user_factor
+from streampca.matrix_factorization.tree import BinaryTree
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.exact import exact_sum
+from streampca.privacy.exact import LatticeGram
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
-from streampca.privacy.randomness import Randomness
-from streampca.processors.base import check_components, check_count
+from streampca.privacy.outlet import Chain, NoiseSource, Outlet
+from streampca.processors.base import Processor, chain_restored
 from streampca.processors.doubling import Doubling
-from streampca.processors.leader import DTTZ14, Leader, leader_regret_bound
-from streampca.processors.rewards import RewardSum, joint_sensitivity
-from streampca.release import Release
+from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, leader_regret_bound
+from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity
+from streampca.release import Release, Terms
 
-Noise = Literal["blt", "tree", "haar"]
+Noise = Literal["blt", "tree"]
 Regularisation = Literal["privacy", "doubling"]
 Solver = Literal["exact", "tracking"]
 
@@ -38,10 +40,10 @@ DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
 _SOURCE = {
     "blt": "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)",
     "tree": "Dwork, Naor, Pitassi, Rothblum, STOC 2010; Chan, Shi, Song, ICALP 2010 (binary tree)",
-    "haar": "Xiao, Wang, Gehrke, ICDE 2010 (Haar wavelet)",
 }
 
 
+@dataclass(frozen=True, kw_only=True)
 class PrivateFPL(Leader):
     """Private follow-the-perturbed-leader: a private subspace after every b rows, forever.
 
@@ -58,7 +60,7 @@ class PrivateFPL(Leader):
     horizon : number of rows the noise is calibrated for, or None for an
         endless stream (noise ``"blt"`` only; some 20 % more noise).
     noise : ``"blt"``, the least noise known; ``"tree"``, the paper's
-        binary tree, exactly calibrated; ``"haar"``, a wavelet tree with random access.
+        binary tree, exactly calibrated.
     release_every : rows between releases, b. Noise and time both fall with it.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
     regularisation : ``"privacy"``, the noise that privacy needs and no more;
@@ -76,7 +78,7 @@ class PrivateFPL(Leader):
         floating-point arithmetic stands between the proof and the release
         (`privacy.exact`). With ``noise="tree"`` only; same noise level.
     max_rows_per_user : calibrate for all rows of a user together, of which so many count
-        (`UserStream` sees to that); `prefix_sums.participation` has the proof. None: for one row.
+        (`UserStream` sees to that); `matrix_factorization.participation` has the proof. None: for one row.
     seed : for tests and scenarios; see `Stream`.
 
     Raises
@@ -89,7 +91,7 @@ class PrivateFPL(Leader):
     *Guarantee.* svec(a a^T) has norm ||a||**2 <= 1, so one row changes one
     input of the prefix-sum mechanism by at most 1 in Euclidean norm (zero-out)
     or sqrt(2) (replace, since <a a^T, b b^T> >= 0). The mechanism is mu-GDP
-    over all its outputs and for inputs chosen adaptively (`prefix_sums.base`),
+    over all its outputs and for inputs chosen adaptively (`matrix_factorization.base`),
     with mu solved exactly from (epsilon, delta). Everything released is
     post-processing of them.
 
@@ -108,188 +110,267 @@ class PrivateFPL(Leader):
     row is in one epoch, so the guarantee is that of the costliest epoch, the first.
     """
 
-    def __init__(
-        self,
-        *,
-        n_components: int,
-        epsilon: float,
-        delta: float,
-        n_features: int | None = None,
-        horizon: int | None = None,
-        noise: Noise = "blt",
-        release_every: int = 1,
-        adjacency: Adjacency = "zero-out",
-        regularisation: Regularisation = "privacy",
-        publish_regret: bool = False,
-        solver: Solver = "exact",
-        exact: bool = False,
-        max_rows_per_user: int | None = None,
-        seed: int | None = None,
-    ) -> None:
-        check_components(n_components, n_features)
-        check_count("horizon", horizon, optional=True)
-        check_count("release_every", release_every)
-        budget = Budget(epsilon, delta, adjacency)
-        if noise not in _SOURCE:
-            raise BadParameter(f"noise={noise!r} is not known; use 'blt', 'tree' or 'haar'")
-        if regularisation not in ("privacy", "doubling"):
-            raise BadParameter(f"regularisation={regularisation!r} is not known; use 'privacy' or 'doubling'")
-        if horizon is None and (noise != "blt" or regularisation == "doubling"):
-            what = f"noise={noise!r}" if noise != "blt" else "regularisation='doubling'"
+    n_components: int
+    epsilon: float
+    delta: float
+    n_features: int | None = None
+    horizon: int | None = None
+    noise: Noise = "blt"
+    release_every: int = 1
+    adjacency: Adjacency = "zero-out"
+    regularisation: Regularisation = "privacy"
+    publish_regret: bool = False
+    solver: Solver = "exact"
+    exact: bool = False
+    max_rows_per_user: int | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        use_plain_numbers(self)
+        check_components(self.n_components, self.n_features)
+        check_count("horizon", self.horizon, optional=True)
+        check_count("release_every", self.release_every)
+        check_count("max_rows_per_user", self.max_rows_per_user, optional=True)
+        if self.noise not in _SOURCE:
+            raise BadParameter(
+                f"noise={self.noise!r} is not known; use 'blt' or 'tree' ('haar' was retired: 'blt' has less noise)"
+            )
+        if self.regularisation not in ("privacy", "doubling"):
+            raise BadParameter(f"regularisation={self.regularisation!r} is not known; use 'privacy' or 'doubling'")
+        doubling = self.regularisation == "doubling"
+        if self.horizon is None and (self.noise != "blt" or doubling):
+            what = f"noise={self.noise!r}" if self.noise != "blt" else "regularisation='doubling'"
             raise BadParameter(f"{what} needs a known horizon; pass horizon=, or use noise='blt' with 'privacy'")
-        if publish_regret and regularisation == "doubling":
+        if self.publish_regret and doubling:
             raise BadParameter(
                 "publish_regret=True needs regularisation='privacy': each epoch of 'doubling' sums its own rows only"
             )
-        if solver not in ("exact", "tracking"):
-            raise BadParameter(f"solver={solver!r} is not known; use 'exact' or 'tracking'")
-        if exact and (noise != "tree" or regularisation != "privacy" or publish_regret):
+        if self.solver not in ("exact", "tracking"):
+            raise BadParameter(f"solver={self.solver!r} is not known; use 'exact' or 'tracking'")
+        if self.exact and (self.noise != "tree" or doubling or self.publish_regret):
             raise BadParameter(
                 "exact=True needs noise='tree' with regularisation='privacy' and without publish_regret: integer "
                 "noise is drawn node by node"
             )
-        check_count("max_rows_per_user", max_rows_per_user, optional=True)
-        if max_rows_per_user is not None and regularisation == "doubling":
+        if self.max_rows_per_user is not None and doubling:
             raise BadParameter("max_rows_per_user needs regularisation='privacy': a user may have rows in every epoch")
-        self.max_rows_per_user = max_rows_per_user
-        self.n_components = n_components
-        self.n_features = n_features
-        self.epsilon = epsilon
-        self.delta = delta
-        self.horizon = horizon
-        self.noise = noise
-        self.solver = solver
-        self.exact = bool(exact)
-        self.release_every = release_every
-        self.adjacency = adjacency
-        self.regularisation = regularisation
-        self.publish_regret = bool(publish_regret)
-        self.seed = seed
-        self._budget = budget
-        self._mu = budget.mu
-        self._prefix = self._mechanism(self._mu, self._total_leaves)
-        self._doubling: Doubling | None = None
-        self._rewards: RewardSum | None = None
-        self._stds: dict[int, float] = {}
-        rows = "an endless stream" if horizon is None else f"a stream of up to {horizon} rows"
-        self._guarantee = gaussian_guarantee(
-            self._mu,
-            epsilon,
-            delta,
-            adjacency=adjacency,
-            scope=f"all releases of {rows}" + (", with the noisy sums of rewards" if publish_regret else ""),
-            theorem="Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
-            + ("; exact discrete Gaussian noise on integers" if exact else ""),
-            citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {_SOURCE[noise]}",
-            unit="one row" if max_rows_per_user is None else f"one user with up to {max_rows_per_user} rows",
-        )
+        _ = self.mechanism
 
-    @property
-    def _total_leaves(self) -> int | None:
-        return None if self.horizon is None else self._leaves(self.horizon)
+    @cached_property
+    def budget(self) -> Budget:
+        """The budget of the whole stream."""
+        return Budget(self.epsilon, self.delta, self.adjacency)
 
-    def _mechanism(self, mu: float, leaves: int | None) -> PrefixSum:
-        sensitivity = self._budget.gram_sensitivity
+    @cached_property
+    def mechanism(self) -> MatrixFactorization:
+        """The matrix factorization that the whole stream is released by (of a first epoch, with ``"doubling"``)."""
+        return self.calibrated(self.budget.mu, None if self.horizon is None else self.leaves(self.horizon))
+
+    def calibrated(self, mu: float, leaves: int | None) -> MatrixFactorization:
+        """The matrix factorization for this Gaussian-DP parameter and number of releases."""
+        sensitivity = self.budget.gram_sensitivity
         if self.publish_regret:
             sensitivity = joint_sensitivity(sensitivity)
-        kind: Callable[[float], PrefixSum]
+        kind: Callable[[float], MatrixFactorization]
         if leaves is None:
             kind = partial(AnytimeBLT, mu)
+        elif self.noise == "blt":
+            kind = partial(GeometricBLT, leaves, mu)
         else:
-            kinds = {"blt": GeometricBLT, "tree": ExactTree if self.exact else BinaryTree, "haar": HaarTree}
-            kind = partial(kinds[self.noise], leaves, mu)
+            kind = partial(ExactTree if self.exact else BinaryTree, leaves, mu)
         made = kind(sensitivity)
         if self.max_rows_per_user is None:
             return made
         return kind(sensitivity * user_factor(made, self.max_rows_per_user, self.release_every))
 
-    @property
+    @cached_property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta)-DP and mu-GDP for all releases together, known before any row."""
-        return self._guarantee
-
-    def _start(self, n_features: int, randomness: Randomness) -> None:
-        self._gram = GramAccumulator(n_features)
-        self._randomness = randomness
-        if self.regularisation == "doubling":
-            assert self.horizon is not None
-            self._doubling = Doubling(
-                self._budget, self.n_components, n_features, self.horizon, self._total_leaves or 1, self._mechanism
-            )
-            self._past = GramAccumulator(n_features)
-            self._prefix = self._doubling.mechanism
-        if self.publish_regret:
-            self._rewards = RewardSum(n_features, self.n_components, randomness.stream("PrivateFPL", "split"))
-        self._running = self._begin(n_features, 0)
-        self._span = np.asfortranarray(np.eye(n_features, self.n_components))
-
-    def _begin(self, n_features: int, epoch: int) -> RunningNoise | ExactTreeNoise:
-        if isinstance(self._prefix, ExactTree):
-            return self._prefix.begin(n_features, self._randomness.stream("PrivateFPL", "exact tree", epoch))
-        size = svec_size(n_features) + (1 if self.publish_regret else 0)
-        return self._prefix.start(size, self._randomness.stream("PrivateFPL", self.noise, epoch))
+        rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} rows"
+        users = self.max_rows_per_user
+        return gaussian_guarantee(
+            self.budget.mu,
+            self.epsilon,
+            self.delta,
+            adjacency=self.adjacency,
+            scope=f"all releases of {rows}" + (", with the noisy sums of rewards" if self.publish_regret else ""),
+            theorem="Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
+            + ("; exact discrete Gaussian noise on integers" if self.exact else ""),
+            citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {_SOURCE[self.noise]}",
+            unit="one row" if users is None else f"one user with up to {users} rows",
+        )
 
     @property
-    def absorbs_grams(self) -> bool:  # type: ignore[override]
+    def absorbs_grams(self) -> bool:
         """False where rewards are released: each is rounded by itself."""
         return not self.publish_regret
 
-    def _absorb(self, rows: FloatArray) -> Release | None:
-        if self._rewards is not None:
-            self._rewards.add(rows)
-        self._gram.add(rows)
-        return self._leave()
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """Every number of the noise; with ``"doubling"``, those of the first epoch and the rule for the others."""
+        doubling = self._doubling(n_features)
+        if doubling is None:
+            return self.mechanism.constants()
+        return (*doubling.mechanism.constants(), doubling.opt_guess, self.budget.mu)
 
-    def _leave(self) -> Release | None:
-        if self.t % self.release_every and self.t != self.horizon:
+    def _doubling(self, n_features: int) -> Doubling | None:
+        if self.regularisation != "doubling" or self.horizon is None:
             return None
-        noise: Any = self._running.advance()  # floats in svec coordinates, or lattice integers if exact
-        std = self._prefix.std(self._running.n)
-        details: dict[str, Any] = {}
-        if self._rewards is not None:
-            details["rewards"] = self._rewards.noisy(float(noise[-1]), std, self._running.n)
-            noise = noise[:-1]
-        if self._doubling is not None:
-            details |= {"epoch": self._doubling.epoch, "epoch_start": self._doubling.start_row}
-        packed = exact_sum(self._gram, noise) if self.exact else self._gram.noisy(noise, std)
-        tracking = self.solver == "tracking"
-        if tracking:
-            d = self._gram.n_features
-            # The shift is the size of the noise's eigenvalues: it keeps negative ones from leading.
-            self._span = power_step(packed, self._span, std * math.sqrt(2.0 * d))
-            details["solver"] = self.solver
-        release = Release(
-            t=self.t,
-            n_components=self.n_components,
-            guarantee=self._guarantee,
-            packed_gram=packed,
-            span=self._span if tracking else None,
-            noise_std=std,
-            details=details,
-        )
-        if self._rewards is not None:
-            self._rewards.play(release)
-        if self._doubling is not None and self._doubling.passed(release.eigenvalues, self._running.n):
-            self._next_epoch()
-        return release
-
-    def _next_epoch(self) -> None:
-        assert self._doubling is not None
-        assert self.n_features is not None
-        leaves = self._leaves(self.rows_left or 0)
-        if leaves == 0:
-            return
-        self._past.add_gram(*self._gram.words())
-        self._gram = GramAccumulator(self.n_features)
-        self._doubling.restart(self.t, leaves)
-        self._prefix = self._doubling.mechanism
-        self._running = self._begin(self.n_features, self._doubling.epoch)
-        self._stds = {}
+        leaves = self.leaves(self.horizon)
+        return Doubling.first(self.budget, self.n_components, n_features, self.horizon, leaves, self.calibrated)
 
     def _std(self, leaf: int) -> float:
-        if self._doubling is not None:
-            leaf = max(1, leaf - self._doubling.start_row // self.release_every)
-        return self._prefix.std(leaf)
+        return self.mechanism.std(leaf)
+
+    def _size(self, n_features: int) -> int:
+        """Coordinates of a vector of noise."""
+        return svec_size(n_features) + int(self.publish_regret)
+
+    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> FPLProcessor:
+        doubling = self._doubling(n_features)
+        mechanism = self.mechanism if doubling is None else doubling.mechanism
+        k = self.n_components
+        return FPLProcessor(
+            self, n_features, source, terms, source.first, 0, GramSum(n_features), mechanism,
+            self.first_noise(mechanism, n_features),
+            span=np.asfortranarray(np.eye(n_features, k)) if self.solver == "tracking" else None,
+            rewards=RewardSum.first(n_features, k) if self.publish_regret else None,
+            doubling=doubling,
+            past=None if doubling is None else GramSum(n_features),
+        )  # fmt: skip
+
+    def first_noise(self, mechanism: MatrixFactorization, n_features: int) -> RunningNoise | ExactTreeNoise:
+        """The noise of a mechanism before its first release."""
+        if isinstance(mechanism, ExactTree):
+            return mechanism.begin(n_features)
+        return mechanism.start(self._size(n_features))
+
+    def _continued(
+        self, n_features: int, source: NoiseSource, terms: Terms, snapshot: Mapping[str, Any]
+    ) -> FPLProcessor:
+        first = self._begun(n_features, source, terms)
+        doubling = None if first.doubling is None else first.doubling.restored(snapshot["doubling"])
+        mechanism = self.mechanism if doubling is None else doubling.mechanism
+        noise: RunningNoise | ExactTreeNoise
+        if isinstance(mechanism, ExactTree):
+            noise = mechanism.restore_exact(n_features, snapshot["noise"], source)
+        else:
+            noise = mechanism.restore(self._size(n_features), snapshot["noise"], source)
+        return FPLProcessor(
+            self, n_features, source, terms, chain_restored(snapshot["chain"]), int(snapshot["t"]),
+            GramSum.restored(n_features, snapshot["gram"]), mechanism, noise,
+            span=None if first.span is None else np.asfortranarray(snapshot["span"]),
+            rewards=None if first.rewards is None else RewardSum.restored(snapshot["rewards"]),
+            doubling=doubling,
+            past=None if doubling is None else GramSum.restored(n_features, snapshot["past"]),
+        )  # fmt: skip
+
+
+class FPLProcessor(LeaderProcessor):
+    """Where a `PrivateFPL` stands.
+
+    Attributes
+    ----------
+    mechanism : the matrix factorization in use.
+    noise : the noise of the latest release.
+    span : (d, k) basis of the latest subspace, with ``solver="tracking"``.
+    rewards : the exact sum of rewards, with ``publish_regret``.
+    doubling, past : the epoch, and the Gram matrix of the epochs before, with ``regularisation="doubling"``.
+    """
+
+    __slots__ = ("doubling", "mechanism", "noise", "past", "rewards", "span")
+
+    algorithm: PrivateFPL
+
+    def __init__(
+        self,
+        algorithm: PrivateFPL,
+        n_features: int,
+        source: NoiseSource,
+        terms: Terms,
+        chain: Chain,
+        t: int,
+        gram: GramSum,
+        mechanism: MatrixFactorization,
+        noise: RunningNoise | ExactTreeNoise,
+        span: FloatArray | None,
+        rewards: RewardSum | None,
+        doubling: Doubling | None,
+        past: GramSum | None,
+    ) -> None:
+        self.algorithm = algorithm
+        self.n_features = n_features
+        self.source = source
+        self.terms = terms
+        self.chain = chain
+        self.t = t
+        self.gram = gram
+        self.rows_until_release = algorithm.due(t)
+        self.mechanism = mechanism
+        self.noise = noise
+        self.span = span
+        self.rewards = rewards
+        self.doubling = doubling
+        self.past = past
+
+    def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
+        """Add the rows to the sums; release them if that is due."""
+        algorithm, t, gram = self.algorithm, self.t + rows.shape[0], self.gram.add(rows)
+        scored = self if self.rewards is None else self.changed(self.t, self.gram, rewards=self.rewards.add(rows))
+        if t % algorithm.release_every and t != algorithm.horizon:
+            return scored.changed(t, gram), None
+        return scored.released(t, gram, outlet)
+
+    def changed(self, t: int, gram: GramSum, **changes: Any) -> FPLProcessor:
+        """The processor with other values."""
+        made = FPLProcessor.__new__(FPLProcessor)
+        for name in _FIELDS:
+            setattr(made, name, changes.get(name, getattr(self, name)))
+        made.t, made.gram, made.rows_until_release = t, gram, self.algorithm.due(t)
+        return made
+
+    def _at(self, t: int, gram: GramSum) -> FPLProcessor:
+        return self.changed(t, gram)
+
+    def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[FPLProcessor, Release]:
+        """The processor after a release, and the release."""
+        algorithm, d, n = self.algorithm, self.n_features, self.noise.n + 1
+        first, stds = self.mechanism.std_chunks.latest
+        std = stds[n - first] if 0 <= n - first < len(stds) else self.mechanism.std_chunks.at(n)
+        details: dict[str, Any] = {}
+        rewards, span = self.rewards, self.span
+        if rewards is not None:
+            noise, (packed, told) = outlet.running("gram", GramWithRewards(gram, rewards), self.noise, std)
+            details["rewards"] = {**told, "split": int(outlet.coins("split").words(1)[0] >> np.uint64(11))}
+        elif algorithm.exact:
+            noise, packed = outlet.running("gram", LatticeGram(gram), self.noise, std)
+        else:
+            noise, packed = outlet.running("gram", gram, self.noise, std)
+        if self.doubling is not None:
+            details |= {"epoch": self.doubling.epoch, "epoch_start": self.doubling.start_row}
+        if span is not None:
+            # The shift is the size of the noise's eigenvalues: it keeps negative ones from leading.
+            span = power_step(packed, span, std * math.sqrt(2.0 * d))
+            details["solver"] = "tracking"
+        release = Release(
+            t=t, n_components=algorithm.n_components, terms=self.terms, packed_gram=packed, span=span, noise_std=std,
+            details=details,
+        )  # fmt: skip
+        after = FPLProcessor.__new__(FPLProcessor)  # this runs once a release: no call of __init__
+        after.algorithm, after.n_features, after.source, after.terms = algorithm, d, self.source, self.terms
+        after.chain, after.t, after.gram, after.mechanism = outlet.chain, t, gram, self.mechanism
+        after.noise, after.span, after.doubling, after.past = noise, span, self.doubling, self.past
+        after.rewards = None if rewards is None else RewardSum(rewards.total, release)
+        every, horizon = algorithm.release_every, algorithm.horizon
+        due = algorithm.due(t) if algorithm.batches else every - t % every  # `Leader.due`, mostly without a call
+        after.rows_until_release = due if horizon is None else min(due, horizon - t)
+        return (after if after.doubling is None else _next_epoch(after, after.doubling, release)), release
+
+    def noise_std(self, t: int) -> float:
+        """`PrivateFPL.noise_std`; with ``"doubling"``, of the epoch under way."""
+        if self.doubling is None:
+            return self.algorithm.noise_std(t)
+        every = self.algorithm.release_every
+        return self.mechanism.std(max(1, -(-t // every) - self.doubling.start_row // every))
 
     def regret_bound(self, t: int, opt: float) -> float:
         """Theorem 14 of DTTZ14 with its constants (`bounds.perturbed_leader_regret`).
@@ -297,44 +378,43 @@ class PrivateFPL(Leader):
         For noise whose sd is smooth in time (``"blt"``, without doubling) and
         exact leaders; otherwise the trivial bound, ``opt``.
         """
-        proved = self.noise == "blt" and self.regularisation == "privacy" and self.solver == "exact"
-        if not proved or self.n_features is None:
+        algorithm = self.algorithm
+        if algorithm.noise != "blt" or self.doubling is not None or algorithm.solver != "exact":
             return opt
-        return leader_regret_bound(self, t, opt, self._stds)
+        return leader_regret_bound(algorithm, self.mechanism, self.n_features, t, opt)
 
-    def curator_gram(self) -> FloatArray:
-        """The exact Gram matrix of all rows absorbed, packed. Curator only."""
-        if self._doubling is None:
-            return self._gram.plus()
-        total = GramAccumulator(self._gram.n_features)
-        total.add_gram(*self._past.words())
-        total.add_gram(*self._gram.words())
-        return total.plus()
+    def curator_gram(self) -> GramSum:
+        """The exact Gram matrix of all rows absorbed. Curator only."""
+        return self.gram if self.past is None else self.past.add_words(*self.gram.words())
 
-    def state(self) -> dict[str, Any]:
-        """Arrays and scalars from which `restore` continues. As secret as the rows."""
-        out: dict[str, Any] = {"t": self.t, "gram": self._gram.state(), "noise": self._running.state()}
-        if self.solver == "tracking":
-            out["span"] = self._span.copy()
-        if self._doubling is not None:
-            out["doubling"] = self._doubling.state()
-            out["past"] = self._past.state()
-        if self._rewards is not None:
-            out["rewards"] = self._rewards.state()
+    def snapshot(self) -> dict[str, Any]:
+        """Plain values and arrays from which the processor is made again. As secret as the rows."""
+        out = {**super().snapshot(), "noise": self.noise.snapshot()}
+        if self.span is not None:
+            out["span"] = self.span
+        if self.rewards is not None:
+            out["rewards"] = self.rewards.snapshot()
+        if self.doubling is not None and self.past is not None:
+            out["doubling"] = self.doubling.snapshot()
+            out["past"] = self.past.snapshot()
         return out
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        self.t = state["t"]
-        self._gram.restore(state["gram"])
-        if self.solver == "tracking":
-            self._span = np.asfortranarray(state["span"])
-        if self._doubling is not None:
-            assert self.n_features is not None
-            self._doubling.restore(state["doubling"])
-            self._past.restore(state["past"])
-            self._prefix = self._doubling.mechanism
-            self._running = self._begin(self.n_features, self._doubling.epoch)
-        if self._rewards is not None:
-            self._rewards.restore(state["rewards"])
-        self._running.restore(state["noise"])
+
+_FIELDS = (*LeaderProcessor.__slots__, *FPLProcessor.__slots__)
+
+
+def _next_epoch(after: FPLProcessor, doubling: Doubling, release: Release) -> FPLProcessor:
+    """The processor, or that of the next epoch if the guess of OPT is passed."""
+    algorithm, values = after.algorithm, release.eigenvalues
+    leaves = algorithm.leaves(after.rows_left or 0)
+    if values is None or leaves == 0 or not doubling.passed(values, after.noise.n):
+        return after
+    following, past = doubling.restarted(after.t, leaves), after.past or GramSum(after.n_features)
+    return after.changed(
+        after.t,
+        GramSum(after.n_features),
+        past=past.add_words(*after.gram.words()),
+        doubling=following,
+        mechanism=following.mechanism,
+        noise=algorithm.first_noise(following.mechanism, after.n_features),
+    )

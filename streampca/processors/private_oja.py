@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from scipy.linalg.blas import dgemm
 
 from streampca.errors import BadParameter
+from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.eigen import fix_signs
-from streampca.linalg.lattice import coarsen
+from streampca.linalg.lazy import cached_property
+from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.privacy import shuffling
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
-from streampca.privacy.randomness import Randomness
-from streampca.processors.base import Processor, check_components, check_count
+from streampca.privacy.outlet import Chain, NoiseSource, Outlet
+from streampca.processors.base import Algorithm, Processor, chain_restored, chain_snapshot
 from streampca.processors.oja_steps import (
-    Chunks,
+    EXACT_ROWS,
+    GAIN,
+    GRID,
     LearningRate,
     PrivateStepSizes,
-    check_rate,
+    hashable,
     orthonormalise,
-    random_basis,
+    schedule_of,
+    start_basis,
 )
-from streampca.release import Release
+from streampca.release import Release, Terms
 
 CITATION = "Liu, Kong, Jain and Oh 2022, Algorithm 2, with the exact transcript argument"
-#: Sums of gradients and noise live on this lattice: low bits tell nothing.
-GRID = 2.0**-36
 #: Covers rounding in the gradients of one row and in the basis.
 ROUNDING = 1.0 + 1e-9
+#: Rows whose gradients are summed at a time, from the start of a step on.
 _CHUNK = 64
 _FIRST_BATCH = 256
 #: A step is one part in so many of all rows before it.
@@ -55,7 +61,22 @@ def gradient_sensitivity(n_components: int, clip: float, adjacency: Adjacency) -
     return min(2.0 * clip, 1.0 if n_components == 1 else math.sqrt(2.0))
 
 
-class PrivateOja(Processor):
+def clipped_gradients(rows: FloatArray, basis: FloatArray, bound: float) -> FloatArray:
+    """Sum of the gradients ``a a^T W`` of rows, each clipped to a norm, rounded to the lattice. Curator only.
+
+    The block's bounds must not depend on the rows.
+    """
+    columns = rows.T  # (d, n) in column-major order
+    scores = dgemm(1.0, columns, basis, trans_a=1)
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows) * np.einsum("ij,ij->i", scores, scores))
+    if norms.max() > bound:
+        scores *= np.minimum(1.0, bound / np.maximum(norms, bound))[:, None]
+    total: FloatArray = np.rint(dgemm(1.0, columns, scores) * (1.0 / GRID)) * GRID
+    return total
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateOja(Algorithm):
     """Streaming private PCA in O(dk) memory: Oja's algorithm on clipped, noisy gradients.
 
     Parameters
@@ -68,6 +89,7 @@ class PrivateOja(Processor):
         all before it, and the last one end at a known horizon. Every step
         adds the same noise, whatever its length, so few long steps have the
         least: 16 equal ones have twice the error, steps of one row are all noise.
+        At most 2**23, up to which sums of gradients are exact.
     learning_rate : ``"adaptive"`` (see `oja_steps.PrivateStepSizes`), or
         ``(c, offset)`` for steps of ``c / (offset + t)`` on the sum of gradients.
     clip : bound on a row's gradient, in units of row_norm**2; left out, 1, at
@@ -97,7 +119,7 @@ class PrivateOja(Processor):
     row, is N(0, 1) against N(mu, 1): mu-GDP, whatever the number of steps,
     under zero-out or replacement of one row. Bases, eigenvalues and step
     sizes are post-processing. Noise and sums are rounded to multiples of
-    2**-36, which the sensitivity allows for.
+    2**-30, which the sensitivity allows for.
 
     *Shuffled.* Each step is a mechanism on one row at mu_0; the pass is
     (epsilon, delta)-DP by `privacy.shuffling`. A row is in one pass.
@@ -108,49 +130,50 @@ class PrivateOja(Processor):
     that for one component, or under zero-out.
     """
 
-    def __init__(
-        self,
-        *,
-        n_components: int = 1,
-        epsilon: float,
-        delta: float,
-        n_features: int | None = None,
-        horizon: int | None = None,
-        batch_size: int | Literal["auto"] = "auto",
-        learning_rate: LearningRate = "adaptive",
-        clip: float | None = None,
-        shuffle: int | None = None,
-        adjacency: Adjacency = "zero-out",
-        release_every: int | None = None,
-        seed: int | None = None,
-    ) -> None:
-        check_components(n_components, n_features)
-        budget = Budget(epsilon, delta, adjacency)
-        check_count("horizon", horizon, optional=True)
-        check_count("release_every", release_every, optional=True)
-        check_count("shuffle", shuffle, optional=True)
-        if batch_size != "auto":
-            check_count("batch_size", batch_size)
-        if learning_rate != "adaptive":
-            check_rate(learning_rate)
-        if clip is not None and not 0.0 < clip <= 1.0:
-            raise BadParameter(f"clip={clip!r} must be in (0, 1], in units of row_norm**2, or None for 1")
-        self.n_components = n_components
-        self.n_features = n_features
-        self.epsilon = epsilon
-        self.delta = delta
-        self.horizon = horizon
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.clip = clip
-        self.shuffle = shuffle
-        self.adjacency = adjacency
-        self.release_every = release_every
-        self.seed = seed
-        self._clip = 1.0 if clip is None else clip
-        self._mu = budget.mu if shuffle is None else self._shuffled_mu(shuffle)
+    n_components: int = 1
+    epsilon: float
+    delta: float
+    n_features: int | None = None
+    horizon: int | None = None
+    batch_size: int | Literal["auto"] = "auto"
+    learning_rate: LearningRate = "adaptive"
+    clip: float | None = None
+    shuffle: int | None = None
+    adjacency: Adjacency = "zero-out"
+    release_every: int | None = None
+    seed: int | None = None
 
-    def _shuffled_mu(self, rows: int) -> float:
+    def __post_init__(self) -> None:
+        use_plain_numbers(self)
+        check_components(self.n_components, self.n_features)
+        check_count("horizon", self.horizon, optional=True)
+        check_count("release_every", self.release_every, optional=True)
+        check_count("shuffle", self.shuffle, optional=True)
+        if self.batch_size != "auto":
+            check_count("batch_size", self.batch_size)
+            if self.batch_size > EXACT_ROWS:
+                raise BadParameter(f"batch_size={self.batch_size} is too large: sums of {EXACT_ROWS} rows are exact")
+        object.__setattr__(self, "learning_rate", hashable(self.learning_rate))
+        if self.clip is not None and not 0.0 < self.clip <= 1.0:
+            raise BadParameter(f"clip={self.clip!r} must be in (0, 1], in units of row_norm**2, or None for 1")
+        _ = self.schedule, self.mu
+
+    @cached_property
+    def schedule(self) -> tuple[float, float] | None:
+        """(c, offset) of steps of ``c / (offset + t)``; None if adaptive."""
+        return schedule_of(self.learning_rate)
+
+    @property
+    def bound(self) -> float:
+        """Bound on the norm of a row's gradient."""
+        return 1.0 if self.clip is None else self.clip
+
+    @cached_property
+    def mu(self) -> float:
+        """Gaussian-DP parameter of one step."""
+        budget, rows = Budget(self.epsilon, self.delta, self.adjacency), self.shuffle
+        if rows is None:
+            return budget.mu
         if self.adjacency != "replace":
             raise BadParameter("shuffle= is proved for adjacency='replace' only; set that, or leave shuffle out")
         if self.batch_size not in ("auto", 1):
@@ -166,35 +189,28 @@ class PrivateOja(Processor):
         if self.shuffle is not None:
             return Guarantee(
                 self.epsilon, self.delta, "replace", scope,
-                f"amplification by shuffling {self.shuffle} Gaussian steps of {self._mu:.6g}-GDP",
+                f"amplification by shuffling {self.shuffle} Gaussian steps of {self.mu:.6g}-GDP",
                 f"{CITATION}; {shuffling.CITATION}",
             )  # fmt: skip
         return gaussian_guarantee(
-            self._mu, self.epsilon, self.delta, adjacency=self.adjacency, scope=scope,
+            self.mu, self.epsilon, self.delta, adjacency=self.adjacency, scope=scope,
             theorem="a row is in one Gaussian step; the rest is post-processing", citation=CITATION,
         )  # fmt: skip
 
     def noise_std(self, n_features: int | None = None) -> float:
         """Sd of each entry of the noise in one step's sum of gradients, in units of row_norm**2."""
         d = n_features or self.n_features or 1
-        exact = gradient_sensitivity(self.n_components, self._clip, self.adjacency)
-        return (exact * ROUNDING + math.sqrt(d * self.n_components) * GRID) / self._mu
+        exact = gradient_sensitivity(self.n_components, self.bound, self.adjacency)
+        return (exact * ROUNDING + math.sqrt(d * self.n_components) * GRID) / self.mu
 
-    @property
-    def rows_left(self) -> int | None:
-        """Rows until the horizon; None if endless."""
-        return None if self.horizon is None else self.horizon - self.t
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """Standard deviation, bounds, lattice, schedule of steps and rates."""
+        return (
+            self.noise_std(n_features), self.mu, self.bound, ROUNDING, GRID, GAIN, _FIRST_BATCH, _GROWTH, self.schedule
+        )  # fmt: skip
 
-    @property
-    def rows_until_release(self) -> int:
-        """Rows until the next release; 0 at the horizon."""
-        due = self._end - self.t if self._bound else self._next_end(self.t) - self.t
-        if self.release_every is not None:
-            due = self.release_every - self.t % self.release_every
-        return due if self.horizon is None else min(due, self.horizon - self.t)
-
-    def _next_end(self, t: int) -> int:
-        """Rows at which the step (or pass) that begins after t rows ends. Public."""
+    def step_end(self, t: int) -> int:
+        """Rows at which the step (or the shuffled pass) that begins after t rows ends. Public."""
         if self.shuffle is not None:
             return t + self.shuffle
         if self.batch_size != "auto":
@@ -206,99 +222,150 @@ class PrivateOja(Processor):
             end = self.horizon
             while (shorter := end * _GROWTH // (_GROWTH + 1)) > t and shorter >= _FIRST_BATCH:
                 end = shorter
+        end = min(end, t + EXACT_ROWS)
         return end if self.horizon is None else min(end, self.horizon)
 
-    def _start(self, n_features: int, randomness: Randomness) -> None:
-        self._noise = randomness.stream("PrivateOja", "noise")
-        self._secret = randomness.stream("PrivateOja", "shuffle")
-        self._basis = random_basis(n_features, self.n_components, randomness.stream("PrivateOja", "start"))
-        self._rates = PrivateStepSizes(self.learning_rate, self.n_components)
-        self._chunks = Chunks(_CHUNK if self.shuffle is None else self.shuffle, n_features)
-        self._std = self.noise_std(n_features)
-        self._sum = np.zeros((n_features, self.n_components), order="F")
-        self._steps = 0
-        self._end = self._next_end(0)
+    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> PrivateOjaProcessor:
+        k = self.n_components
+        return PrivateOjaProcessor(
+            self, n_features, source, terms, source.first, 0, start_basis(n_features, k, source.start),
+            PrivateStepSizes(self.schedule, np.zeros(k)), np.zeros((n_features, k), order="F"), Rows(n_features),
+            self.step_end(0), self.noise_std(n_features),
+        )  # fmt: skip
 
-    def _absorb(self, rows: FloatArray) -> Release | None:
-        t = self.t - rows.shape[0]
-        start = 0
-        stepped = False
-        while start < rows.shape[0]:
-            take = min(rows.shape[0] - start, self._end - t)
-            for chunk in self._chunks.feed(rows[start : start + take]):
-                self._take(chunk, t)
-            start += take
-            t += take
-            stepped = t == self._end
-            if stepped:
-                if self.shuffle is None:
-                    self._add(self._chunks.flush())
-                    self._step(t)
-                self._end = self._next_end(t)
-        if self.release_every is not None:
-            stepped = self.t % self.release_every == 0 or self.horizon == self.t
-        return self._release() if stepped and self._steps else None
+    def _continued(
+        self, n_features: int, source: NoiseSource, terms: Terms, snapshot: Mapping[str, Any]
+    ) -> PrivateOjaProcessor:
+        rates = PrivateStepSizes(
+            self.schedule, snapshot["collected"], float(snapshot["variance"]), int(snapshot["steps"])
+        )
+        return PrivateOjaProcessor(
+            self, n_features, source, terms, chain_restored(snapshot["chain"]), int(snapshot["t"]),
+            np.asfortranarray(snapshot["basis"]), rates, np.asfortranarray(snapshot["total"]),
+            Rows.of(snapshot["waiting"]), int(snapshot["end"]), self.noise_std(n_features),
+        )  # fmt: skip
 
-    def _take(self, chunk: FloatArray, t: int) -> None:
-        """Absorb a full chunk: part of a sum of gradients, or a whole pass to shuffle."""
-        if self.shuffle is None:
-            self._add(chunk)
-            return
-        order = self._secret.permutation(self._steps // self.shuffle, self.shuffle)
-        for i in range(self.shuffle):
-            self._add(chunk[order[i] : order[i] + 1])
-            self._step(self._steps + 1)
 
-    def _add(self, rows: FloatArray) -> None:
-        """Add the clipped gradients of rows to the step's sum, on the lattice."""
-        if not rows.shape[0]:
-            return
-        columns = rows.T
-        scores = dgemm(1.0, columns, self._basis, trans_a=1)
-        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows) * np.einsum("ij,ij->i", scores, scores))
-        if norms.max() > self._clip:
-            scores *= np.minimum(1.0, self._clip / np.maximum(norms, self._clip))[:, None]
-        self._sum += np.rint(dgemm(1.0, columns, scores) * (1.0 / GRID)) * GRID
+class PrivateOjaProcessor(Processor):
+    """Where a run of `PrivateOja` stands.
 
-    def _step(self, t: int) -> None:
-        shape = self._sum.shape
-        noise = self._std * self._noise.normal(self._steps, self._sum.size).reshape(shape)
-        released = coarsen(self._sum + np.rint(noise * (1.0 / GRID)) * GRID, self._std)
-        step = self._rates.scale(released, self._basis, t, self._std)
-        self._basis = orthonormalise(np.asfortranarray(self._basis + step))
-        self._sum[...] = 0.0
-        self._steps += 1
+    Attributes
+    ----------
+    basis : (d, k) orthonormal array, columns in no order. A function of the noisy sums so far: private.
+    rates : step sizes. Private.
+    total : (d, k) array: the exact sum of gradients of the step in progress. Curator only.
+    waiting : rows that are not in it yet. Curator only.
+    end : rows at which the step in progress ends. Public.
+    std : sd of each entry of the noise in a step's sum.
+    """
 
-    def _release(self) -> Release:
-        values = self._rates.collected
+    __slots__ = (
+        "algorithm", "basis", "chain", "end", "n_features", "rates", "source", "std", "t", "terms", "total", "waiting",
+    )  # fmt: skip
+
+    algorithm: PrivateOja
+
+    def __init__(
+        self, algorithm: PrivateOja, n_features: int, source: NoiseSource, terms: Terms, chain: Chain, t: int,
+        basis: FloatArray, rates: PrivateStepSizes, total: FloatArray, waiting: Rows, end: int, std: float,
+    ) -> None:  # fmt: skip
+        self.algorithm = algorithm
+        self.n_features = n_features
+        self.source = source
+        self.terms = terms
+        self.chain = chain
+        self.t = t
+        self.basis = basis
+        self.rates = rates
+        self.total = total
+        self.waiting = waiting
+        self.end = end
+        self.std = std
+
+    @property
+    def rows_left(self) -> int | None:
+        """Rows until the horizon; None if endless."""
+        horizon = self.algorithm.horizon
+        return None if horizon is None else horizon - self.t
+
+    @property
+    def rows_until_release(self) -> int:
+        """Rows until the next release; 0 at the horizon."""
+        every, left = self.algorithm.release_every, self.rows_left
+        due = self.end - self.t if every is None else every - self.t % every
+        return due if left is None else min(due, left)
+
+    def step(self, rows: FloatArray, outlet: Outlet) -> tuple[PrivateOjaProcessor, Release | None]:
+        """Sum gradients; make the steps that end with these rows."""
+        algorithm, end, ended = self.algorithm, self.end, False
+        basis, rates, total, waiting = self.basis, self.rates, self.total, self.waiting
+        chunk = _CHUNK if algorithm.shuffle is None else algorithm.shuffle
+        start, count, t = 0, rows.shape[0], self.t
+        while start < count:
+            stop = min(count, start + chunk - waiting.count, start + end - t)
+            waiting = waiting.append(rows[start:stop])
+            start, t = stop, t + stop - start
+            ended = t == end
+            if waiting.count == chunk or ended:
+                if algorithm.shuffle is None:
+                    total = total + clipped_gradients(waiting.array, basis, algorithm.bound)
+                else:
+                    basis, rates = self._pass(waiting.array, basis, rates, outlet)
+                waiting = Rows(self.n_features)
+            if ended:
+                if algorithm.shuffle is None:
+                    basis, rates = self._moved(total, basis, rates, t, outlet)
+                    total = np.zeros_like(total)
+                end = algorithm.step_end(t)
+        after = PrivateOjaProcessor(
+            algorithm, self.n_features, self.source, self.terms, outlet.chain, t,
+            basis, rates, total, waiting, end, self.std,
+        )  # fmt: skip
+        if algorithm.release_every is not None:
+            ended = t % algorithm.release_every == 0 or t == algorithm.horizon
+        return after, after.release() if ended and rates.steps else None
+
+    def _pass(
+        self, rows: FloatArray, basis: FloatArray, rates: PrivateStepSizes, outlet: Outlet
+    ) -> tuple[FloatArray, PrivateStepSizes]:
+        """A step for each row, in a secret order that is drawn when the rows are all there."""
+        parts = [rows[start : start + _CHUNK] for start in range(0, rows.shape[0], _CHUNK)]
+        for i in outlet.hide("shuffle", *parts).permutation(rows.shape[0]).tolist():
+            gradient = clipped_gradients(rows[i : i + 1], basis, self.algorithm.bound)
+            basis, rates = self._moved(gradient, basis, rates, rates.steps + 1, outlet)
+        return basis, rates
+
+    def _moved(
+        self, total: FloatArray, basis: FloatArray, rates: PrivateStepSizes, t: int, outlet: Outlet
+    ) -> tuple[FloatArray, PrivateStepSizes]:
+        """Release a sum of gradients, and step along it."""
+        released = np.asfortranarray(outlet.gaussian("gradient", total, self.std, GRID))
+        rates, step = rates.step(released, basis, t, self.std)
+        return orthonormalise(np.asfortranarray(basis + step)), rates
+
+    def release(self) -> Release:
+        """The subspace as it now is."""
+        values = self.rates.collected
         order = np.argsort(-values, kind="stable")
         return Release(
             t=self.t,
-            n_components=self.n_components,
-            guarantee=self.guarantee,
-            basis=fix_signs(self._basis[:, order]),
+            n_components=self.algorithm.n_components,
+            terms=self.terms,
+            basis=fix_signs(self.basis[:, order]),
             eigenvalues=values[order],
-            details={"steps": self._steps},
+            details={"steps": self.rates.steps},
         )
 
-    def state(self) -> dict[str, Any]:
-        """Arrays and scalars from which `restore` continues. As secret as the rows."""
+    def snapshot(self) -> dict[str, Any]:
+        """Basis, rates, the sum in progress and the rows that wait."""
         return {
             "t": self.t,
-            "basis": self._basis.copy(),
-            "rates": self._rates.state(),
-            "waiting": self._chunks.state(),
-            "sum": self._sum.copy(),
-            "steps": self._steps,
-            "end": self._end,
+            "chain": chain_snapshot(self.chain),
+            "basis": self.basis,
+            "collected": self.rates.collected,
+            "variance": self.rates.variance,
+            "steps": self.rates.steps,
+            "total": self.total,
+            "waiting": self.waiting.array.copy(),
+            "end": self.end,
         }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        self.t = int(state["t"])
-        self._basis = np.asfortranarray(state["basis"], dtype=np.float64)
-        self._rates.restore(state["rates"])
-        self._chunks.restore(state["waiting"])
-        self._sum = np.array(state["sum"], dtype=np.float64, order="F")
-        self._steps = int(state["steps"])
-        self._end = int(state["end"])

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
-from streampca.errors import BadParameter, NoRelease
-from streampca.linalg.types import FloatArray
-from streampca.prefix_sums.forgetting import ForgettingBLT
-from streampca.prefix_sums.window import LaggedTwin, StationaryBLT
+from streampca.errors import BadParameter
+from streampca.linalg.counts import check_components, check_count, use_plain_numbers
+from streampca.linalg.fading import LONGEST, ROUNDING
+from streampca.linalg.lazy import cached_property
+from streampca.linalg.svec import svec_size
+from streampca.matrix_factorization.forgetting import ForgettingBLT
+from streampca.matrix_factorization.window import LaggedTwin, StationaryBLT
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
-from streampca.privacy.randomness import Randomness
-from streampca.processors.base import Processor, check_components, check_count
-from streampca.processors.sketched_histogram import SketchedHistogram
-from streampca.processors.spectral_histogram import SpectralHistogram
-from streampca.processors.window_engine import WindowEngine
-from streampca.processors.window_forgetting import LONGEST, ROUNDING, ForgettingEngine
-from streampca.processors.window_histogram import HistogramEngine, noise_norm
-from streampca.processors.window_once import OnceEngine
-from streampca.processors.window_ring import RingEngine
-from streampca.release import Release
+from streampca.privacy.outlet import NoiseSource
+from streampca.processors.base import Algorithm
+from streampca.processors.spectral_histogram import Rules
+from streampca.processors.window_processors import (
+    ForgettingProcessor,
+    HistogramProcessor,
+    OnceProcessor,
+    RowRingProcessor,
+    SumRingProcessor,
+    WindowProcessor,
+)
+from streampca.release import Terms
 
 Method = Literal["histogram", "ring", "forgetting", "once"]
 
@@ -41,9 +49,17 @@ _CITATION = {
     "forgetting": f"{DMRST22}; {BLT24}",
     "once": "Dwork, Talwar, Thakurta, Zhang, 'Analyze Gauss', STOC 2014, Algorithm 1",
 }
+#: What follows the window, by method (``"ring"`` has another one, for long leaves).
+PROCESSORS: dict[str, type[WindowProcessor]] = {
+    "histogram": HistogramProcessor,
+    "ring": RowRingProcessor,
+    "forgetting": ForgettingProcessor,
+    "once": OnceProcessor,
+}
 
 
-class SlidingWindowPCA(Processor):
+@dataclass(frozen=True, kw_only=True)
+class SlidingWindowPCA(Algorithm):
     """A private subspace of the last W rows, after every b rows, forever.
 
     Parameters
@@ -81,9 +97,9 @@ class SlidingWindowPCA(Processor):
     Notes
     -----
     *Guarantee.* One row changes one input of a matrix mechanism by at most 1 in Euclidean norm
-    (zero-out) or sqrt(2) (replace). Each mechanism is mu-GDP over the endless sequence and for adaptive
-    rows (`streampca.prefix_sums.window`, `forgetting`), with mu solved exactly from (epsilon, delta). Which checkpoints
-    are kept, and every subspace, is computed from private sums: post-processing.
+    (zero-out) or sqrt(2) (replace). Each mechanism is mu-GDP over the endless sequence and for adaptive rows
+    (`streampca.matrix_factorization.window`, `forgetting`), with mu solved exactly from (epsilon, delta).
+    Which checkpoints are kept, and every subspace, is computed from private sums: post-processing.
 
     *Accuracy of the histogram.* Checkpoints i < j allow what lies between them to be deleted if (1 - eta/2)
     K(i) - slack I is below K(j), K(i) the private sum since checkpoint i. With z a bound on the noise of any K,
@@ -104,67 +120,35 @@ class SlidingWindowPCA(Processor):
     anytime mechanism 4.52 and 6.31; with a binary tree per block, 12.7 and 21.2.
     """
 
-    def __init__(
-        self,
-        *,
-        window: int,
-        n_components: int,
-        epsilon: float,
-        delta: float,
-        n_features: int | None = None,
-        eta: float = 0.25,
-        method: Method = "histogram",
-        adjacency: Adjacency = "zero-out",
-        release_every: int = 1,
-        checkpoint_every: int | None = None,
-        overhang: float = 0.125,
-        sketch_rank: int | None = None,
-        failure_rate: float = 0.01,
-        horizon: int | None = None,
-        seed: int | None = None,
-    ) -> None:
-        check_components(n_components, n_features)
-        check_count("window", window)
-        check_count("release_every", release_every)
-        check_count("checkpoint_every", checkpoint_every, optional=True)
-        check_count("sketch_rank", sketch_rank, optional=True)
-        check_count("horizon", horizon, optional=True)
-        for name, value in (("eta", eta), ("failure_rate", failure_rate), ("overhang", overhang)):
+    window: int
+    n_components: int
+    epsilon: float
+    delta: float
+    n_features: int | None = None
+    eta: float = 0.25
+    method: Method = "histogram"
+    adjacency: Adjacency = "zero-out"
+    release_every: int = 1
+    checkpoint_every: int | None = None
+    overhang: float = 0.125
+    sketch_rank: int | None = None
+    failure_rate: float = 0.01
+    horizon: int | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        use_plain_numbers(self)
+        check_components(self.n_components, self.n_features)
+        check_count("window", self.window)
+        check_count("release_every", self.release_every)
+        for name in ("checkpoint_every", "sketch_rank", "horizon"):
+            check_count(name, getattr(self, name), optional=True)
+        for name in ("eta", "failure_rate", "overhang"):
+            value = getattr(self, name)
             if not (isinstance(value, (int, float)) and 0.0 < value <= 1.0) or (value == 1.0 and name != "overhang"):
                 raise BadParameter(f"{name}={value!r} must be between 0 and 1")
-        budget = Budget(epsilon, delta, adjacency)
-        self.window = window
-        self.n_components = n_components
-        self.epsilon = epsilon
-        self.delta = delta
-        self.n_features = n_features
-        self.eta = eta
-        self.method = method
-        self.adjacency = adjacency
-        self.release_every = release_every
-        self.checkpoint_every = checkpoint_every
-        self.overhang = overhang
-        self.sketch_rank = sketch_rank
-        self.failure_rate = failure_rate
-        self.horizon = horizon
-        self.seed = seed
+        _ = self.mu
         self._check_method()
-        self._mu = budget.mu
-        self._sensitivity = budget.gram_sensitivity
-        self._leaves = -(-window // release_every)
-        self._mark_every = checkpoint_every or (self._default_marks() if method == "histogram" else 1)
-        self._pin_every = max(1, int(window * overhang / self._mark_every)) * self._mark_every
-        self._latest: tuple[int, int] | None = None
-        self._engine: WindowEngine | None = None
-        self._guarantee = gaussian_guarantee(
-            self._mu,
-            epsilon,
-            delta,
-            adjacency=adjacency,
-            scope=f"one release, after row {horizon}" if method == "once" else "all releases of an endless stream",
-            theorem=_THEOREM[method],
-            citation=_CITATION[method],
-        )
 
     def _check_method(self) -> None:
         if self.method not in _THEOREM:
@@ -176,7 +160,7 @@ class SlidingWindowPCA(Processor):
         for name in ("checkpoint_every", "sketch_rank"):
             if getattr(self, name) is not None and self.method != "histogram":
                 raise BadParameter(f"{name}={getattr(self, name)!r} is for method='histogram' only; leave it out")
-        if self.method != "once" and self.window < self.release_every:
+        if not once and self.window < self.release_every:
             raise BadParameter(
                 f"window={self.window} must be at least release_every={self.release_every}: "
                 "otherwise rows leave before they are released"
@@ -193,31 +177,63 @@ class SlidingWindowPCA(Processor):
         if self.method == "forgetting" and self.window > LONGEST:
             raise BadParameter(f"window={self.window} must be at most {LONGEST} with method='forgetting'")
 
-    def _default_marks(self) -> int:
-        """As many rows as move the Gram matrix by no more than one sd of its noise, in whole leaves."""
-        rows = min(self._histogram_noise().lag_std(self._leaves), self.window / 8.0)
-        return max(1, int(rows / self.release_every)) * self.release_every
+    # -- what it promises -------------------------------------------------------------
 
-    def _histogram_noise(self) -> StationaryBLT:
-        return StationaryBLT(self._leaves, self._mu, self._sensitivity)
-
-    # -- what it promises and when --------------------------------------------------
+    @cached_property
+    def mu(self) -> float:
+        """The Gaussian-DP parameter of all releases together."""
+        return Budget(self.epsilon, self.delta, self.adjacency).mu
 
     @property
+    def sensitivity(self) -> float:
+        """How far one row moves a Gram matrix."""
+        return Budget(self.epsilon, self.delta, self.adjacency).gram_sensitivity
+
+    @cached_property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta)-DP and mu-GDP per row for all releases together, known before any row."""
-        return self._guarantee
+        once = self.method == "once"
+        return gaussian_guarantee(
+            self.mu,
+            self.epsilon,
+            self.delta,
+            adjacency=self.adjacency,
+            scope=f"one release, after row {self.horizon}" if once else "all releases of an endless stream",
+            theorem=_THEOREM[self.method],
+            citation=_CITATION[self.method],
+        )
+
+    # -- the noise --------------------------------------------------------------------
 
     @property
-    def rows_left(self) -> int | None:
-        """Rows until the horizon; None if endless."""
-        return None if self.horizon is None else self.horizon - self.t
+    def leaves(self) -> int:
+        """Releases in a window."""
+        return -(-self.window // self.release_every)
+
+    @cached_property
+    def prefix_noise(self) -> StationaryBLT:
+        """The noise of ``"histogram"``, in sums of all rows."""
+        return StationaryBLT(self.leaves, self.mu, self.sensitivity)
+
+    @cached_property
+    def prefix_grid(self) -> float:
+        """The least sd there is in a sum of all rows: that of a difference over a single leaf."""
+        return self.prefix_noise.difference_std(1, 1)
+
+    @cached_property
+    def ring_noise(self) -> LaggedTwin:
+        """The noise of ``"ring"``, in sums of the last rows."""
+        return LaggedTwin(self.leaves, self.mu, self.sensitivity)
+
+    @cached_property
+    def fading_noise(self) -> ForgettingBLT:
+        """The noise of ``"forgetting"``, in fading sums."""
+        return ForgettingBLT(self.leaves, self.mu, self.sensitivity + ROUNDING)
 
     @property
-    def rows_until_release(self) -> int:
-        """Rows until the next release; 0 once a one-time release is made."""
-        left = self.rows_left
-        return self.release_every - self.t % self.release_every if left is None else left
+    def sigma(self) -> float:
+        """Sd of the noise of ``"once"``."""
+        return self.sensitivity / self.mu
 
     def noise_std(self, t: int) -> float:
         """Sd of a diagonal entry of the noise in the latest released Gram matrix after t rows.
@@ -237,148 +253,112 @@ class SlidingWindowPCA(Processor):
             raise BadParameter(f"t={t}: the first release comes after {first} rows")
         n = t // self.release_every
         if self.method == "once":
-            return self._sensitivity / self._mu
+            return self.sigma
         if self.method == "ring":
-            return LaggedTwin(self._leaves, self._mu, self._sensitivity).std(n)
+            return self.ring_noise.std(n)
         if self.method == "forgetting":
-            return self._forgetting_noise().std(n)
-        return self._histogram_noise().difference_std(n, min(n, self._leaves))
+            return self.fading_noise.std(n)
+        return self.prefix_noise.difference_std(n, min(n, self.leaves))
 
-    def _forgetting_noise(self) -> ForgettingBLT:
-        return ForgettingBLT(self._leaves, self._mu, self._sensitivity + ROUNDING)
-
-    # -- how it works ---------------------------------------------------------------
-
-    def _start(self, n_features: int, randomness: Randomness) -> None:
-        noise = randomness.stream("SlidingWindowPCA", self.method)
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """Every number of the noise, and of the choice of checkpoints."""
+        shared = self.mu, self.sensitivity, self.noise_bound(n_features)
         if self.method == "once":
-            assert self.horizon is not None
-            first = max(1, self.horizon - self.window + 1)
-            self._engine = OnceEngine(n_features, first, self.horizon, self._sensitivity / self._mu, noise)
-        elif self.method == "ring":
-            twin = LaggedTwin(self._leaves, self._mu, self._sensitivity)
-            self._engine = RingEngine(twin, n_features, self.release_every, noise)
-        elif self.method == "forgetting":
-            self._engine = ForgettingEngine(self._forgetting_noise(), n_features, noise)
-        else:
-            self._engine = HistogramEngine(
-                self._histogram_noise(), self._histogram(n_features), self.release_every, self._mark_every, noise
-            )
+            return shared
+        if self.method == "ring":
+            return *shared, *self.ring_noise.constants()
+        if self.method == "forgetting":
+            return *shared, *self.fading_noise.constants()
+        choice = self.slack(n_features, self.pin_every), self.mark_every, self.pin_every
+        return *shared, *choice, self.prefix_grid, *self.prefix_noise.constants()
 
-    def _histogram(self, n_features: int) -> SpectralHistogram:
-        common = self._noise_bound(n_features)
+    # -- accuracy ---------------------------------------------------------------------
 
-        @lru_cache(maxsize=1024)
-        def slack(rows: int) -> float:
-            return self._noise_bound(n_features, rows) + self.eta * common
+    @cached_property
+    def mark_every(self) -> int:
+        """Rows between checkpoints, in whole leaves.
 
-        if self.sketch_rank is None:
-            return SpectralHistogram(n_features, self.window, self.eta, slack, self._pin_every)
-        return SketchedHistogram(n_features, self.window, self.eta, slack, self._pin_every, self.sketch_rank)
-
-    def _absorb(self, rows: FloatArray) -> Release | None:
-        assert self._engine is not None
-        self._engine.add(rows)
-        if self.t != self.horizon if self.method == "once" else self.t % self.release_every:
-            return None
-        view = self._engine.look(self.t)
-        self._latest = (view.first, self.t)
-        return Release(
-            t=self.t,
-            n_components=self.n_components,
-            guarantee=self._guarantee,
-            packed_gram=view.packed,
-            noise_std=view.std,
-            details=view.details,
-        )
-
-    def curator_gram(self) -> FloatArray | None:
-        """The exact Gram matrix of all rows absorbed, packed, if it is kept. Curator only."""
-        return self._engine.gram.plus() if isinstance(self._engine, HistogramEngine) else None
-
-    # -- what may be read off -------------------------------------------------------
+        Unless given, as many as move the Gram matrix by no more than one sd of its noise.
+        """
+        if self.checkpoint_every is not None:
+            return self.checkpoint_every
+        rows = min(self.prefix_noise.lag_std(self.leaves), self.window / 8.0)
+        return max(1, int(rows / self.release_every)) * self.release_every
 
     @property
-    def checkpoints(self) -> tuple[int, ...]:
-        """First rows of the sums that the histogram keeps, ascending. Publishable: post-processing."""
-        return tuple(self._histogram_engine("checkpoints").histogram.starts)
+    def pin_every(self) -> int:
+        """Rows between checkpoints that are never deleted."""
+        return max(1, int(self.window * self.overhang / self.mark_every)) * self.mark_every
 
-    @property
-    def sketch_error(self) -> float:
-        """Bound on the spectral norm of what truncation cost the latest sum; 0 without `sketch_rank`. Publishable."""
-        return self._histogram_engine("sketch_error").histogram.error
+    def noise_bound(self, n_features: int, rows: int | None = None) -> float:
+        """Bound on the spectral norm of the noise, for all that one release and its checkpoints rest on.
 
-    def _histogram_engine(self, name: str) -> HistogramEngine:
-        if self.method != "histogram":
-            raise BadParameter(f"{name} is for method='histogram'; this is {self.method!r}")
-        if not isinstance(self._engine, HistogramEngine):
-            raise NoRelease("no row has been seen, so there are no checkpoints yet")
-        return self._engine
+        Of sums of so many rows; of the longest there are, if left out.
+        """
+        if self.method == "once":
+            return self._norm(self.sigma, n_features)
+        if self.method == "ring":
+            return self._norm(self.ring_noise.lag_std(self.leaves), n_features)
+        if self.method == "forgetting":
+            return self._norm(self.fading_noise.limit_std, n_features)
+        longest = self.window + self.pin_every + self.mark_every
+        # At any time within the longest sum, any two checkpoints within it, and the sum since each.
+        marks = longest / self.mark_every
+        comparisons = marks * (longest / self.release_every + marks)
+        std = self.prefix_noise.lag_std(-(-(longest if rows is None else rows) // self.release_every))
+        return self._norm(std, n_features, comparisons)
 
-    @property
-    def window_bounds(self) -> tuple[int, int]:
-        """First and last row that the latest released matrix covers (fading, with ``"forgetting"``). Publishable."""
-        if self._latest is None:
-            raise NoRelease("nothing has been released yet, so there is no window")
-        return self._latest
+    def _norm(self, std: float, n_features: int, comparisons: float = 1.0) -> float:
+        """Bound on the spectral norms of many svec-GOE(std) matrices at once, but for the failure rate.
+
+        The largest eigenvalue has mean at most std sqrt(2 d) (Slepian) and is a
+        Lipschitz function of the noise with constant 1, so it exceeds its mean by
+        std u with probability at most exp(-u**2 / 2); both ends of the spectrum count.
+        """
+        tail = math.sqrt(2.0 * math.log(2.0 * comparisons / self.failure_rate))
+        return std * (math.sqrt(2.0 * n_features) + tail)
+
+    def slack(self, n_features: int, rows: int) -> float:
+        """Additive slack of the deletion test for checkpoints so many rows apart."""
+        return self.noise_bound(n_features, rows) + self.eta * self.noise_bound(n_features)
+
+    def rules(self, n_features: int) -> Rules:
+        """Which checkpoints the histogram keeps."""
+        slack = partial(self.slack, n_features)
+        return Rules(n_features, self.window, 1.0 - self.eta / 2.0, slack, self.pin_every, self.sketch_rank)
 
     @property
     def multiplicative_error(self) -> float:
         """How far, relatively, the released matrix may exceed the window's; see `additive_error`."""
         return 1.0 / (1.0 - self.eta / 2.0) - 1.0 if self.method == "histogram" else 0.0
 
-    @property
-    def additive_error(self) -> float:
+    def additive_error(self, n_features: int) -> float:
         """How far, absolutely, the released matrix may be from the window's, in units of row_norm**2.
 
         With a this number and S the exact Gram matrix of the window (of the
         fading sum, with ``"forgetting"``), ``S - a I <= gram <= (1 +
         multiplicative_error) S + a I`` with probability 1 - failure_rate at any one time.
+        With `sketch_rank`, the processor's `additive_error` counts in what truncation cost.
         """
-        if self.n_features is None:
-            raise NoRelease("the number of features is not known yet; push a row, or give n_features=")
-        bound = self._noise_bound(self.n_features)
+        bound = self.noise_bound(n_features)
         if self.method != "histogram":
             return bound
-        between = 2.0 * self._noise_bound(self.n_features, self._pin_every) + 1.5 * self.eta * bound
+        between = 2.0 * self.noise_bound(n_features, self.pin_every) + 1.5 * self.eta * bound
         factor = 1.0 + self.multiplicative_error
         # What precedes the window is bounded by the deletion test, and by the number of its rows.
-        before = min(factor * max(between, self._mark_every - 1.0), self._pin_every + self._mark_every - 1.0)
-        return before + bound + (self.sketch_error if self._engine else 0.0)
+        before = min(factor * max(between, self.mark_every - 1.0), self.pin_every + self.mark_every - 1.0)
+        return before + bound
 
-    def _noise_bound(self, n_features: int, rows: int | None = None) -> float:
-        """Bound on the spectral norm of the noise, for all that one release and its checkpoints rest on.
+    # -- how it works -----------------------------------------------------------------
 
-        Of sums of so many rows; of the longest there are, if left out.
-        """
-        if self.method == "once":
-            return noise_norm(self._sensitivity / self._mu, n_features, 1.0, self.failure_rate)
-        if self.method == "ring":
-            std = LaggedTwin(self._leaves, self._mu, self._sensitivity).lag_std(self._leaves)
-            return noise_norm(std, n_features, 1.0, self.failure_rate)
-        if self.method == "forgetting":
-            return noise_norm(self._forgetting_noise().limit_std(), n_features, 1.0, self.failure_rate)
-        longest = self.window + self._pin_every + self._mark_every
-        # At any time within the longest sum, any two checkpoints within it, and the sum since each.
-        marks = longest / self._mark_every
-        comparisons = marks * (longest / self.release_every + marks)
-        std = self._histogram_noise().lag_std(-(-(longest if rows is None else rows) // self.release_every))
-        return noise_norm(std, n_features, comparisons, self.failure_rate)
+    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> WindowProcessor:
+        kind = PROCESSORS[self.method]
+        # Two numbers an entry of a leaf's sum, against four bytes a number of its rows.
+        if self.method == "ring" and 16 * svec_size(n_features) < 4 * self.release_every * n_features:
+            kind = SumRingProcessor
+        return kind(self, n_features, source, terms)
 
-    @property
-    def memory(self) -> int:
-        """Bytes held for rows, sums and checkpoints; noise apart."""
-        return 0 if self._engine is None else self._engine.nbytes
-
-    def state(self) -> dict[str, Any]:
-        """Arrays and scalars from which `restore` continues. As secret as the rows."""
-        assert self._engine is not None
-        latest = None if self._latest is None else list(self._latest)
-        return {"t": self.t, "latest": latest, "engine": self._engine.state()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        assert self._engine is not None
-        self._engine.restore(state["engine"])
-        self._latest = None if state["latest"] is None else (int(state["latest"][0]), int(state["latest"][1]))
-        self.t = int(state["t"])
+    def _continued(
+        self, n_features: int, source: NoiseSource, terms: Terms, snapshot: Mapping[str, Any]
+    ) -> WindowProcessor:
+        return self._begun(n_features, source, terms).restored(snapshot)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from streampca.errors import BadParameter
+from streampca.linalg.counts import check_count, use_plain_numbers
+from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import Randomness
-from streampca.processors.base import Processor, check_count
-from streampca.release import Release
+from streampca.privacy.outlet import Chain, NoiseSource, Outlet
+from streampca.processors.base import Algorithm, Processor, chain_restored, chain_snapshot
+from streampca.release import Release, Terms
 
 
-class Tumbling(Processor):
+@dataclass(frozen=True)
+class Tumbling(Algorithm):
     """Release each block of rows once, by a mechanism; blocks do not overlap.
 
     A release speaks of its own block only. The rows of the block in progress
@@ -29,7 +31,7 @@ class Tumbling(Processor):
     horizon : rows in the stream, if that is known; None for an endless one.
     keep_short : whether a shorter last block is released too, at the horizon
         or by `finish`. Public, like the number of rows.
-    n_features : number of features; taken from the first row if left out.
+    n_features : number of features; that of the mechanism, or of the first row, if left out.
     seed : for tests and scenarios; see `Stream`.
 
     Raises
@@ -45,36 +47,33 @@ class Tumbling(Processor):
     This fails under true addition and removal, which shift the rows that follow.
     """
 
-    def __init__(
-        self,
-        mechanism: Mechanism,
-        *,
-        every: int,
-        horizon: int | None = None,
-        keep_short: bool = False,
-        n_features: int | None = None,
-        seed: int | None = None,
-    ) -> None:
+    mechanism: Mechanism
+    _: KW_ONLY
+    every: int
+    horizon: int | None = None
+    keep_short: bool = False
+    n_features: int | None = None
+    seed: int | None = None
+    #: Dimension to play with; before a mechanism that finds it has found it, the largest it looks for.
+    n_components: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        use_plain_numbers(self)
+        mechanism = self.mechanism
         if not isinstance(mechanism, Mechanism):
             raise BadParameter(f"mechanism={mechanism!r} is not a mechanism; pass e.g. GaussianCovariance(...)")
-        check_count("every", every)
-        check_count("horizon", horizon, optional=True)
-        check_count("n_features", n_features, optional=True)
+        check_count("every", self.every)
+        check_count("horizon", self.horizon, optional=True)
+        check_count("n_features", self.n_features, optional=True)
         if mechanism.guarantee.adjacency not in ("zero-out", "replace", "none"):
             raise BadParameter(
                 f"mechanism={mechanism!r} is private under {mechanism.guarantee.adjacency!r} adjacency, where a row "
                 "moves those after it to other blocks; calibrate it for 'zero-out' or 'replace'"
             )
-        self.mechanism = mechanism
-        self.every = every
-        self.horizon = horizon
-        self.keep_short = bool(keep_short)
-        self.n_features = n_features if n_features is not None else mechanism.n_features
-        self.n_components = _played_components(mechanism)
-        self.seed = seed
-        self._held: list[FloatArray] = []
-        self._held_rows = 0
-        self._finished = False
+        if self.n_features is None:
+            object.__setattr__(self, "n_features", mechanism.n_features)
+        k = mechanism.n_components or int(getattr(mechanism, "max_components", None) or 1)
+        object.__setattr__(self, "n_components", k)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -88,64 +87,97 @@ class Tumbling(Processor):
             theorem=f"{one.theorem}; parallel composition over disjoint blocks",
         )
 
+    def check(self, n_features: int, *, appended: int = 0) -> None:
+        """Raise `BadParameter` unless rows of so many features fit the parameters and the mechanism."""
+        super().check(n_features, appended=appended)
+        self.mechanism.check(n_features - appended)
+
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """Those of the mechanism."""
+        return self.mechanism.constants(n_features)
+
+    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> TumblingProcessor:
+        return TumblingProcessor(self, n_features, source, terms, source.first, 0, Rows(n_features))
+
+    def _continued(
+        self, n_features: int, source: NoiseSource, terms: Terms, snapshot: Mapping[str, Any]
+    ) -> TumblingProcessor:
+        chain, held = chain_restored(snapshot["chain"]), Rows.of(snapshot["held"])
+        return TumblingProcessor(
+            self, n_features, source, terms, chain, int(snapshot["t"]), held, bool(snapshot["finished"])
+        )
+
+
+class TumblingProcessor(Processor):
+    """Where a run of `Tumbling` stands: the rows of the block in progress."""
+
+    __slots__ = ("algorithm", "chain", "finished", "held", "n_features", "source", "t", "terms")
+
+    algorithm: Tumbling
+
+    def __init__(
+        self,
+        algorithm: Tumbling,
+        n_features: int,
+        source: NoiseSource,
+        terms: Terms,
+        chain: Chain,
+        t: int,
+        held: Rows,
+        finished: bool = False,
+    ) -> None:
+        self.algorithm = algorithm
+        self.n_features = n_features
+        self.source = source
+        self.terms = terms
+        self.chain = chain
+        self.t = t
+        self.held = held
+        self.finished = finished
+
     @property
     def rows_left(self) -> int | None:
         """How many more rows may be absorbed; None if endless."""
-        if self._finished:
+        if self.finished:
             return 0
-        return None if self.horizon is None else self.horizon - self.t
+        horizon = self.algorithm.horizon
+        return None if horizon is None else horizon - self.t
 
     @property
     def rows_until_release(self) -> int:
         """How many rows complete the block; 0 once the horizon is reached."""
-        due, left = self.every - self._held_rows, self.rows_left
+        due, left = self.algorithm.every - self.held.count, self.rows_left
         return due if left is None else min(due, left)
 
-    def _start(self, n_features: int, randomness: Randomness) -> None:
-        self.mechanism.check(n_features)
-        self._randomness = randomness
+    def step(self, rows: FloatArray, outlet: Outlet) -> tuple[TumblingProcessor, Release | None]:
+        """Hold the rows; release the block if they complete it."""
+        algorithm = self.algorithm
+        t, held = self.t + rows.shape[0], self.held.append(rows)
+        if held.count == algorithm.every or (algorithm.keep_short and t == algorithm.horizon):
+            release = algorithm.mechanism.released(held.array, outlet, self.terms, t)
+            return self._next(outlet, t, Rows(self.n_features)), release
+        return self._next(outlet, t, Rows(self.n_features) if t == algorithm.horizon else held), None
 
-    def _absorb(self, rows: FloatArray) -> Release | None:
-        self._held.append(rows.copy())
-        self._held_rows += rows.shape[0]
-        if self._held_rows == self.every or (self.keep_short and self.t == self.horizon):
-            return self._release_block()
-        if self.t == self.horizon:
-            self._held, self._held_rows = [], 0
-        return None
-
-    def _release_block(self) -> Release:
-        rows = np.concatenate(self._held)
-        self._held, self._held_rows = [], 0
-        release = self.mechanism.release(rows, self._randomness, t=self.t)
-        promised = self.guarantee
-        release.guarantee = promised.seeded() if self._randomness.is_seeded else promised
-        return release
-
-    def finish(self) -> Release | None:
+    def finish(self, outlet: Outlet) -> tuple[TumblingProcessor, Release | None]:
         """End the stream: release the last short block if ``keep_short``, else forget it.
 
         When to end must not depend on the rows. No rows are taken afterwards.
         """
-        if self._finished:
-            return None
-        release = self._release_block() if self.keep_short and self._held_rows else None
-        self._held, self._held_rows, self._finished = [], 0, True
-        return release
+        release = None
+        if self.algorithm.keep_short and self.held.count:
+            release = self.algorithm.mechanism.released(self.held.array, outlet, self.terms, self.t)
+        return self._next(outlet, self.t, Rows(self.n_features), finished=True), release
 
-    def state(self) -> dict[str, Any]:
-        """Arrays and scalars from which `restore` continues. As secret as the rows."""
-        held = np.concatenate(self._held) if self._held else np.zeros((0, self.n_features or 0))
-        return {"t": self.t, "held": held, "finished": self._finished}
+    def _next(self, outlet: Outlet, t: int, held: Rows, finished: bool = False) -> TumblingProcessor:
+        return TumblingProcessor(
+            self.algorithm, self.n_features, self.source, self.terms, outlet.chain, t, held, finished
+        )
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        self.t = int(state["t"])
-        held = np.array(state["held"], dtype=np.float64)
-        self._held, self._held_rows = ([held] if len(held) else []), len(held)
-        self._finished = bool(state["finished"])
-
-
-def _played_components(mechanism: Mechanism) -> int:
-    """Number of components to play and score with before a mechanism that finds it has found it."""
-    return mechanism.n_components or int(getattr(mechanism, "max_components", None) or 1)
+    def snapshot(self) -> dict[str, Any]:
+        """Plain values and arrays that `Tumbling` continues from."""
+        return {
+            "t": self.t,
+            "chain": chain_snapshot(self.chain),
+            "held": self.held.array.copy(),
+            "finished": self.finished,
+        }

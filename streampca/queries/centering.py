@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from streampca.errors import BadParameter
 from streampca.linalg.svec import pack_entries
 from streampca.linalg.types import FloatArray
-from streampca.release import Release
+from streampca.release import Release, Terms
 
 #: Name of the constant feature.
 CONSTANT = "1"
@@ -67,46 +67,46 @@ def centered(release: Release) -> Release:
     details: dict[str, Any] = {k: v for k, v in release.details.items() if k != "constant"}
     details |= {"centered": True, "mean": (ratio * constant).tolist(), "count": last / constant**2}
     packed: FloatArray = pack_entries(0.5 * (inner + inner.T)) / square
-    return Release(
-        t=release.t,
+    return release.replaced(
         n_components=min(release.n_components, release.n_features - 1),
-        guarantee=release.guarantee,
+        terms=_without_constant(release.terms),
         packed_gram=packed,
+        basis=None,
+        span=None,
+        eigenvalues=None,
         noise_std=None if noise_std is None else noise_std / square * (1.0 + float(ratio @ ratio)),
-        row_norm=release.row_norm,
-        features=None if release.features is None else release.features[:-1],
         details=details,
     )
 
 
-def centered_if_possible(release: Release, constant: float, features: Sequence[str] | None) -> Release:
+def centered_if_possible(release: Release, constant: float) -> Release:
     """`centered`, or the matrix about zero without the constant while the noisy count is not positive.
 
     Parameters
     ----------
     release : a release of rows with a constant last feature.
     constant : value of that feature in the rows' own units.
-    features : names of the other features.
 
     Returns
     -------
     A release of the other features; ``details["centered"]`` says which it is.
     """
     if not release.has_gram:
-        raise BadParameter("center=True needs a processor that releases Gram matrices, e.g. PrivateFPL")
-    release.details["constant"] = constant
-    release.features = None if features is None else (*features, CONSTANT)
+        raise BadParameter("center=True needs an algorithm that releases Gram matrices, e.g. PrivateFPL")
+    details = release.details
     if float(release.gram[-1, -1]) > 0.0:
-        return centered(release)
+        return centered(release.replaced(details={**details, "constant": constant}))
     inner: FloatArray = pack_entries(release.gram[:-1, :-1]) / release.row_norm**2
-    std = release.noise_std
-    return Release(
-        t=release.t,
+    return release.replaced(
         n_components=min(release.n_components, release.n_features - 1),
-        guarantee=release.guarantee,
+        terms=_without_constant(release.terms),
         packed_gram=inner,
-        noise_std=None if std is None else std / release.row_norm**2,
-        row_norm=release.row_norm,
-        features=features,
-        details={k: v for k, v in release.details.items() if k != "constant"} | {"centered": False},
+        basis=None,
+        span=None,
+        eigenvalues=None,
+        details={**details, "centered": False},
     )
+
+
+def _without_constant(terms: Terms) -> Terms:
+    return replace(terms, features=None if terms.features is None else terms.features[:-1])

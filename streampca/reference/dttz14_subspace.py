@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from streampca.linalg.counts import check_components
 from streampca.linalg.eigen import top_eigh
-from streampca.linalg.lattice import GramAccumulator
+from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import Draws, Mechanism, check_components
+from streampca.mechanisms.base import Mechanism
 from streampca.privacy.budget import Budget
 from streampca.privacy.guarantee import Guarantee
-from streampca.release import Release
+from streampca.privacy.outlet import Outlet
+from streampca.release import Release, Terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +50,18 @@ class PrintedSubspacePerturbation(Mechanism):
             "Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 2 and Theorem 11",
         )
 
-    def _release(self, rows: FloatArray, draws: Draws, guarantee: Guarantee, t: int) -> Release:
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """None: its noise depends on the rows."""
+        return ()
+
+    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         d, k = rows.shape[1], self.n_components
-        gram = GramAccumulator(d)
-        gram.add(rows)
-        values, basis = top_eigh(unpack_entries(gram.plus(), d), min(k + 1, d))
+        gram = GramSum.of(rows)
+        values, basis = top_eigh(unpack_entries(gram.packed(), d), min(k + 1, d))
         following = values[k] if k < d else 0.0
-        gap = values[k - 1] - following + 2.0 / self.epsilon * draws.stream("gap").laplace(0, 1)[0]
+        gap = values[k - 1] - following + 2.0 / self.epsilon * outlet.hide("gap", *gram.hidden).laplace(1)[0]
         log = math.log(1.0 / self.delta)
         sd = (1.0 + math.sqrt(2.0 * log)) / self.epsilon / (gap - 2.0 * (1.0 + log / self.epsilon))
-        noise = unpack_entries(sd * draws.stream("noise").normal(0, svec_size(d)), d)
+        noise = unpack_entries(sd * outlet.hide("projector", *gram.hidden).normal(svec_size(d)), d)
         top = basis[:, :k]
-        return Release(t=t, n_components=k, guarantee=guarantee, basis=top_eigh(top @ top.T + noise, k)[1])
+        return Release(t=t, n_components=k, terms=terms, basis=top_eigh(top @ top.T + noise, k)[1])

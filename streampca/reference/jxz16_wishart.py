@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from streampca.linalg.counts import check_components
 from streampca.linalg.svec import svec
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import Draws, check_components
 from streampca.mechanisms.covariance import CovarianceMechanism
 from streampca.mechanisms.matrix_laplace import wishart
 from streampca.privacy.budget import Budget
 from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.randomness import Draws
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,11 @@ class PrintedWishart(CovarianceMechanism):
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
         """Draw the noise."""
-        return svec(self.scale(n_features) * wishart(draws.stream("wishart"), n_features, n_features + 1))
+        return svec(self.scale(n_features) * wishart(draws, n_features, n_features + 1))
+
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """The scale."""
+        return (self.scale(n_features),)
 
     def noise_scale(self, n_features: int) -> float:
         """Sd of a diagonal entry of the noise."""

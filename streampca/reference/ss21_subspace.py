@@ -11,12 +11,14 @@ from itertools import combinations
 
 import numpy as np
 
+from streampca.linalg.counts import check_components
 from streampca.linalg.eigen import orthonormal
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import Draws, Mechanism, check_components
+from streampca.mechanisms.base import Mechanism
 from streampca.privacy.budget import Budget
 from streampca.privacy.guarantee import Guarantee
-from streampca.release import Release
+from streampca.privacy.outlet import Outlet
+from streampca.release import Release, Terms
 
 Vector = tuple[Fraction, ...]
 #: A subspace, as the rows of its reduced row echelon form.
@@ -72,20 +74,22 @@ class PrintedExactSubspace(Mechanism):
     def _candidates(self, points: Points) -> list[Span]:
         return sorted(span for span in spans(points, self.n_components) if len(span) == self.n_components)
 
-    def _release(self, rows: FloatArray, draws: Draws, guarantee: Guarantee, t: int) -> Release:
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """The scale of the noise."""
+        return (2.0 / self.epsilon,)
+
+    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         points: Points = Counter(tuple(Fraction(float(x)) for x in row) for row in rows)
         null = self.outliers + 4.0 * math.log(1.0 / self.delta) / self.epsilon + 1.0
         candidates: list[Span | None] = [None, *self._candidates(points)]
         scores = np.array([null, *(float(score(points, span)) for span in candidates if span is not None)])
         second = np.sort(scores)[-2] if scores.size > 1 else -math.inf
-        noise = truncated_laplace(draws.stream("noise").uniform(0, scores.size), 2.0, self.epsilon, self.delta)
+        noise = truncated_laplace(outlet.hide("scores", rows).uniform(scores.size), 2.0, self.epsilon, self.delta)
         winner = candidates[int(np.argmax(np.maximum(0.0, scores - second - 1.0) + noise))]
         basis = np.zeros((rows.shape[1], 0))
         if winner is not None:
             basis = orthonormal(np.array([[float(x) for x in row] for row in winner]).T)
-        return Release(
-            t=t, n_components=basis.shape[1], guarantee=guarantee, basis=basis, details={"null": winner is None}
-        )
+        return Release(t=t, n_components=basis.shape[1], terms=terms, basis=basis, details={"null": winner is None})
 
 
 def spans(points: Iterable[Vector], size: int) -> set[Span]:

@@ -72,7 +72,7 @@ class PrintedSlidingWishart:
         expire(self.starts, self._grams, self.t, self.window)
         for gram in self._grams:
             gram += outer
-        noise = wishart(self._randomness.stream("uu21", self.t), self.n_features, self.degrees)
+        noise = wishart(self._randomness.stream("uu21").draws(self.t), self.n_features, self.degrees)
         self.starts.append(self.t)
         self._grams.append(outer + noise)
         if self.keep_order:

@@ -13,7 +13,7 @@ import numpy as np
 
 from streampca.linalg.types import FloatArray
 from streampca.scenarios.runner import Context
-from streampca.scenarios.signal_noise import BLOCK, compare, processors
+from streampca.scenarios.signal_noise import BLOCK, algorithms, compare
 
 
 def run(context: Context) -> dict[str, dict[str, float]]:
@@ -28,7 +28,7 @@ def run(context: Context) -> dict[str, dict[str, float]]:
         random = np.random.default_rng([context.seed, i])
         turn = np.linalg.qr(random.standard_normal((d, d)))[0]
         for label, rows in (("sine_quarter", context.rows // 4), ("sine", context.rows)):
-            made = processors(rows, float(params["epsilon"]), float(params["delta"]), deflation=False)
+            made = algorithms(rows, float(params["epsilon"]), float(params["delta"]), deflation=False)
             blocks = _rows(rows, turn * np.sqrt(spectrum), random)
             for name, value in compare(blocks, turn[:, :1], made, context.seed + i, row_norm).items():
                 logs.setdefault(name, {}).setdefault(label, []).append(math.log(value))

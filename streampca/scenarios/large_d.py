@@ -10,7 +10,7 @@ import numpy as np
 
 import streampca as sp
 from streampca.linalg.types import FloatArray
-from streampca.processors.base import Processor
+from streampca.processors.base import Algorithm
 from streampca.scenarios.runner import Context
 from streampca.scenarios.signal_noise import sine
 
@@ -22,7 +22,7 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     params, rows = context.params, context.rows
     d, k = int(params["n_features"]), int(params["n_components"])
     budget: dict[str, Any] = {"n_components": k, "epsilon": float(params["epsilon"]), "delta": float(params["delta"])}
-    made: dict[str, Processor] = {
+    made: dict[str, Algorithm] = {
         "oja": sp.Oja(n_components=k),
         "private_oja": sp.PrivateOja(**budget, horizon=rows),
         "dp_pca": sp.DPPCA(**budget, horizon=rows),
@@ -32,9 +32,9 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     # What is imported on first use is not the streams' memory.
     sp.Stream(sp.Oja(), regret=None, seed=context.seed).push_many(np.eye(2 * _BLOCK))
     table: dict[str, dict[str, float]] = {}
-    for name, processor in made.items():
+    for name, algorithm in made.items():
         tracemalloc.start()
-        stream = sp.Stream(processor, row_norm=1.5, regret=None, seed=context.seed)
+        stream = sp.Stream(algorithm, row_norm=1.5, regret=None, seed=context.seed)
         for block in _rows(rows, truth, strengths, float(params["noise"]), context.seed):
             stream.push_many(block)
         peak = tracemalloc.get_traced_memory()[1]

@@ -60,7 +60,7 @@ class Meter:
         stream, record = self._stream, self._stream.regret.now()
         gram = stream.regret.exact_gram()
         recent = gram if self._gram is None else gram - self._gram
-        best = top_sum(recent, stream.processor.n_components)
+        best = top_sum(recent, stream.algorithm.n_components)
         values = {
             "regret_per_row": record.regret / record.t,
             "relative_regret": record.regret / record.opt if record.opt > 0.0 else 0.0,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from streampca.linalg.eigen import top_eigh
-from streampca.linalg.lattice import GramAccumulator, onto_ball
+from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
@@ -56,9 +56,7 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     params, k = context.params, int(context.params["n_components"])
     source = spiked(context.rows, int(params["n_features"]), k, seed=context.seed)
     rows = onto_ball(np.concatenate(list(source.blocks())))
-    accumulator = GramAccumulator(rows.shape[1])
-    accumulator.add(rows)
-    gram = unpack_entries(accumulator.plus(), rows.shape[1])
+    gram = unpack_entries(GramSum.of(rows).packed(), rows.shape[1])
     best, truth = top_eigh(gram, k)
     randomness = Randomness.from_seed(context.seed)
     table = {}

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from streampca.admission import Admission
-from streampca.linalg.lattice import GramAccumulator
+from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.planning import Prediction, Question, plan
 from streampca.privacy.randomness import Randomness
 from streampca.regret import RegretLog
+from streampca.rows import RowSource
 from streampca.scenarios.runner import Context
 from streampca.sources import flights
 from streampca.sources.synthetic import spiked
@@ -35,10 +36,8 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     sources = {"spiked": spiked(context.rows, 20, 3, seed=context.seed), "flights": flights.rows()}
     for name, source in sources.items():
         # Rows of scenarios are public. A user would guess; what is tested here is what follows from the guess.
-        rows = _admitted(source.blocks(), context.rows, flights.BOUNDS if name == "flights" else None)
-        total = GramAccumulator(rows.shape[1])
-        total.add(rows)
-        gram = unpack_entries(total.plus(), rows.shape[1])
+        rows = _admitted(source, context.rows)
+        gram = unpack_entries(GramSum.of(rows).packed(), rows.shape[1])
         made = plan(
             n_rows=len(rows), n_features=rows.shape[1], n_components=3, epsilon=1.0, delta=1e-6, release_every=every,
             spectrum=np.maximum(np.linalg.eigvalsh(gram / len(rows))[::-1], 0.0),
@@ -49,11 +48,11 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     return found | {"all": _summary(found)}
 
 
-def _admitted(blocks: Iterator[FloatArray], count: int, bounds: dict[str, tuple[float, float]] | None) -> FloatArray:
+def _admitted(source: RowSource, count: int) -> FloatArray:
     """So many rows as the gate of a stream would admit them, so that all candidates get the same."""
-    gate = Admission(bounds=bounds, features=None if bounds is None else list(bounds), on_bad_row="zero")
+    gate = Admission(bounds=source.bounds, features=source.features, on_bad_row="zero")
     out, held = [], 0
-    for block in blocks:
+    for block in source.blocks():
         out.append(gate.block(block[: count - held], held + 1)[0])
         held += len(out[-1])
         if held == count:
@@ -69,13 +68,13 @@ def _compare(
     if prediction.serves == "once":
         errors, shares = [], []
         for draw in range(_DRAWS):
-            release = prediction.make().release(rows, Randomness.from_seed(seed + draw))
+            release = prediction.algorithm.release(rows, Randomness.from_seed(seed + draw))
             shares.append(release.subspace.captured(gram) / (best * n))
             if release.has_gram:
                 errors.append(_norm(release.gram - gram))
         captured = float(np.mean(shares))
     else:
-        stream = Stream(prediction.make(), seed=seed, regret=RegretLog(every=n))
+        stream = Stream(prediction.algorithm, seed=seed, regret=RegretLog(every=n))
         errors = list(_errors(stream, rows, every))
         captured = stream.subspace.captured(gram) / (best * n)
         if prediction.regret_per_row is not None:
@@ -101,13 +100,13 @@ def _errors(stream: Stream, rows: FloatArray, every: int) -> Iterator[float]:
     """Errors of a few releases far apart: the norm of one noise matrix varies."""
     n, d = rows.shape
     looks = {n - i * (n // 8) // every * every for i in range(4)}
-    total = GramAccumulator(d)
+    total = GramSum(d)
     for start in range(0, n, every):
         block = rows[start : start + every]
-        total.add(block)
+        total = total.add(block)
         for release in stream.push_many(block).releases:
             if release.has_gram and release.t in looks:
-                yield _norm(release.gram - unpack_entries(total.plus(), d))
+                yield _norm(release.gram - unpack_entries(total.packed(), d))
 
 
 def _norm(matrix: FloatArray) -> float:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streampca import queries
-from streampca.linalg.lattice import GramAccumulator, onto_ball
-from streampca.linalg.svec import unpack_entries
+from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
@@ -39,10 +38,8 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     params = context.params
     raw, slopes, intercepts = joint_rows(context.rows, np.random.default_rng(context.seed))
     rows = onto_ball(raw)
-    accumulator = GramAccumulator(rows.shape[1])
-    accumulator.add(rows)
     outputs = list(range(PREDICTORS, PREDICTORS + RESPONSES))
-    truth = queries.regression(_exact(accumulator, len(rows)), outputs, ridge=0.0).coefficients
+    truth = queries.regression(_exact(rows), outputs, ridge=0.0).coefficients
     measured = {}
     for epsilon in params["epsilons"]:
         mechanism = GaussianCovariance(n_components=3, epsilon=float(epsilon), delta=float(params["delta"]))
@@ -50,8 +47,8 @@ def run(context: Context) -> dict[str, dict[str, float]]:
         found = [queries.regression(release, outputs) for release in releases]
         errors = np.array([each.coefficients - truth for each in found])
         stds = np.array([each.std for each in found])
-        releases[0].details["constant"] = CONSTANT
-        centred = queries.regression(queries.centered(releases[0]), outputs).coefficients
+        with_constant = releases[0].replaced(details={"constant": CONSTANT})
+        centred = queries.regression(queries.centered(with_constant), outputs).coefficients
         residuals = rows[:, outputs] - np.delete(rows, outputs, axis=1) @ found[0].coefficients
         spread = rows[:, outputs] - rows[:, outputs].mean(axis=0)
         measured[f"epsilon_{epsilon:g}"] = {
@@ -65,9 +62,9 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     return measured
 
 
-def _exact(accumulator: GramAccumulator, n_rows: int) -> Release:
+def _exact(rows: FloatArray) -> Release:
     """The exact Gram matrix in the form that queries take. Curator only."""
-    gram = unpack_entries(accumulator.plus(), accumulator.n_features)
-    return Release.of_gram(
-        gram, t=n_rows, n_components=1, guarantee=Guarantee.none("exact rows, for comparison"), noise_std=0.0
-    )
+    return Release(
+        packed_gram=GramSum.of(rows).packed(), t=len(rows), n_components=1, noise_std=0.0,
+        guarantee=Guarantee.none("exact rows, for comparison"),
+    )  # fmt: skip

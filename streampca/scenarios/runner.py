@@ -140,9 +140,9 @@ def _public(module: Any, name: str, where: str) -> Any:
 
 
 def make_stream(run: Run, tokens: Mapping[str, Any], seed: int) -> streampca.Stream:
-    """A stream of the processor that a ``[runs.NAME]`` names."""
-    processor = _make({"class": run.processor, **_fill(run.params, tokens)})
-    return streampca.Stream(processor, **{"seed": seed, **_fill(run.stream, tokens)})
+    """A stream of the algorithm that a ``[runs.NAME]`` names."""
+    algorithm = _make({"class": run.processor, **_fill(run.params, tokens)})
+    return streampca.Stream(algorithm, **{"seed": seed, **_fill(run.stream, tokens)})
 
 
 def _fill(params: Any, tokens: Mapping[str, Any]) -> Any:

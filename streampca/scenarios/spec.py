@@ -21,7 +21,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One processor on the rows of the scenario's source."""
+    """One algorithm on the rows of the scenario's source."""
 
     processor: str
     params: dict[str, Any] = {}

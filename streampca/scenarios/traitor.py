@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from streampca.attacks.fingerprinting import Evidence, exact_pca, processor_oracle, trace_contributors
+from streampca.attacks.fingerprinting import Evidence, algorithm_oracle, exact_pca, trace_contributors
 from streampca.attacks.picture import draw
 from streampca.attacks.pirates import Oracle
 from streampca.mechanisms.gaussian import GaussianCovariance
@@ -33,12 +33,12 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     trials = max(1, context.rows // contributors)
 
     def leader(epsilon: float, average: int = 1) -> Target:
-        return processor_oracle(
+        return algorithm_oracle(
             lambda k: PerturbedLeader(n_components=k, epsilon=epsilon, delta=_DELTA), average=average
         )
 
     def private(epsilon: float, average: int = 1) -> Target:
-        return processor_oracle(lambda k: PrivateFPL(n_components=k, epsilon=epsilon, delta=_DELTA), average=average)
+        return algorithm_oracle(lambda k: PrivateFPL(n_components=k, epsilon=epsilon, delta=_DELTA), average=average)
 
     def tumbling(k: int) -> Tumbling:
         return Tumbling(GaussianCovariance(n_components=k, epsilon=1.0, delta=_DELTA), every=contributors)
@@ -51,7 +51,7 @@ def run(context: Context) -> dict[str, dict[str, float]]:
         "leader_averaged": (leader(1.0, average), 1, few),
         "private": (private(1.0), 1, trials),
         "private_averaged": (private(1.0, average), 1, few),
-        "tumbling": (processor_oracle(tumbling), 1, trials),
+        "tumbling": (algorithm_oracle(tumbling), 1, trials),
         "exact_subspace": (exact_pca, 2, few),
         "private_subspace": (private(1.0), 2, few),
     }

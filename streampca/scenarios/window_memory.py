@@ -7,6 +7,7 @@ import sys
 
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.scenarios.runner import Context
+from streampca.scenarios.windows import window_of
 from streampca.sources.synthetic import drift
 from streampca.stream import Stream
 
@@ -23,8 +24,8 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     common = {name: params[name] for name in ("window", "n_components", "eta", "release_every")}
     d, table = int(params["n_features"]), {}
     for name, rank in (("whole", None), ("sketched", int(params["sketch_rank"]))):
-        processor = SlidingWindowPCA(epsilon=1.0, delta=1e-6, overhang=params["overhang"], sketch_rank=rank, **common)
-        stream = Stream(processor, regret=None, seed=context.seed)
+        algorithm = SlidingWindowPCA(epsilon=1.0, delta=1e-6, overhang=params["overhang"], sketch_rank=rank, **common)
+        stream = Stream(algorithm, regret=None, seed=context.seed)
         source = drift(
             context.rows, d, common["n_components"], context.seed, quarter_turn=5 * common["window"], norm=0.9
         )
@@ -33,9 +34,10 @@ def run(context: Context) -> dict[str, dict[str, float]]:
         for block in source.blocks():
             for start in range(0, len(block), 1000):
                 stream.push_many(block[start : start + 1000])
-                most = max(most, len(processor.checkpoints))
+                now = window_of(stream)
+                most = max(most, len(now.checkpoints))
                 half = int(2 * stream.t > context.rows)
-                halves[half] = max(halves[half], processor.memory)
+                halves[half] = max(halves[half], now.memory)
                 if not at_tenth and 10 * stream.t >= context.rows:
                     at_tenth = _peak()
         table[name] = {

@@ -9,12 +9,14 @@ from typing import Any, Final
 import numpy as np
 
 from streampca.admission import Admission
+from streampca.errors import BadParameter
 from streampca.linalg.eigen import top_sum
 from streampca.linalg.psd import spectral_norm
 from streampca.linalg.types import FloatArray
-from streampca.processors.base import Processor
+from streampca.processors.base import Algorithm
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
+from streampca.processors.window_processors import WindowProcessor
 from streampca.scenarios.runner import Context
 from streampca.sources import flights
 from streampca.sources.csv_rows import from_csv
@@ -62,14 +64,14 @@ def _follow(context: Context, blocks: Iterator[FloatArray], gate: Admission) -> 
     params = context.params
     window, every, k = int(params["window"]), int(params["release_every"]), int(params["n_components"])
     common: dict[str, Any] = {"n_components": k, **_BUDGET, "release_every": every}
-    processors: dict[str, Processor] = {
+    algorithms: dict[str, Algorithm] = {
         "all_rows": PrivateFPL(horizon=context.rows, **common),
         "histogram": SlidingWindowPCA(window=window, **common),
         "sketch": SlidingWindowPCA(window=window, sketch_rank=4 * k, **common),
         "ring": SlidingWindowPCA(window=window, method="ring", **common),
         "forgetting": SlidingWindowPCA(window=window, method="forgetting", **common),
     }
-    streams = {name: Stream(processor, regret=None, seed=context.seed) for name, processor in processors.items()}
+    streams = {name: Stream(algorithm, regret=None, seed=context.seed) for name, algorithm in algorithms.items()}
     captured: dict[str, list[float]] = {name: [] for name in streams}
     errors: dict[str, list[float]] = {name: [] for name in streams if name not in ("all_rows", "forgetting")}
     last: FloatArray = np.empty((0, 0))
@@ -95,13 +97,21 @@ def _follow(context: Context, blocks: Iterator[FloatArray], gate: Admission) -> 
     }
     for name, values in errors.items():
         table[name]["error"] = max(values)
-    for name, processor in processors.items():
-        if isinstance(processor, SlidingWindowPCA):
-            table[name]["memory"] = processor.memory / 2**20
+    for name, stream in streams.items():
+        if name != "all_rows":
+            table[name]["memory"] = window_of(stream).memory / 2**20
     table["uu21"] = {
         f"theorem_{number}": value / window for number, value in uu21_additive_terms(window, d, **_BUDGET).items()
     }
     return table
+
+
+def window_of(stream: Stream) -> WindowProcessor:
+    """Where a window stands. Curator only."""
+    processor = stream.processor
+    if not isinstance(processor, WindowProcessor):
+        raise BadParameter(f"{stream.algorithm!r} follows no window; use SlidingWindowPCA")
+    return processor
 
 
 def uu21_additive_terms(window: int, n_features: int, epsilon: float, delta: float) -> dict[int, float]:

@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from streampca.linalg.fast import compiled
+from streampca.linalg import fast
 from streampca.linalg.types import FloatArray
 from streampca.sources.csv_cells import MISSING
 
@@ -197,7 +197,7 @@ class _Feed:
 
 
 def _kernel() -> Callable[..., int] | None:
-    if compiled() is None:
+    if fast.kernels is None:
         return None
     from streampca.sources.csv_compiled import parse
 

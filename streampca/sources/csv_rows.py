@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from streampca.errors import BadParameter, SourceError
+from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
-from streampca.processors.base import check_count
 from streampca.sources import csv_text
 from streampca.sources.base import (
     BLOCK_ROWS,

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import SourceError
+from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
-from streampca.processors.base import check_count
 from streampca.sources.base import (
     BLOCK_ROWS,
     BlockSource,
@@ -37,6 +37,7 @@ class ParquetRows(BlockSource):
     n_rows : how many rows it has, as its footer says.
     features : names of the columns read.
     bounds : their public bounds, or None.
+    columns : the same names as the file spells them.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class ParquetRows(BlockSource):
         self.path = path
         self._nan = check_missing(missing)
         self._chunk_rows = chunk_rows
-        with self._open() as file, self._told("cannot be read as Parquet"):
+        with self.open() as file, self._told("cannot be read as Parquet"):
             schema = file.schema_arrow
             self.n_rows: int = file.metadata.num_rows
         names = list(schema.names)
@@ -61,17 +62,17 @@ class ParquetRows(BlockSource):
         self.features = feature_names(names, places)
         self._check_types([(names[place], schema.field(place).type) for place in places], columns is None, schema)
         # pyarrow selects by name, and reads every column of an ambiguous one.
-        self._wanted = [names[place] for place in places]
-        if any(names.count(name) > 1 for name in self._wanted):
+        self.columns: list[str] = [names[place] for place in places]
+        if any(names.count(name) > 1 for name in self.columns):
             raise SourceError(f"{path}: a chosen column shares its name with another; rename one")
         self.bounds = as_bounds(bounds, self.features, names)
 
     def blocks(self) -> Iterator[FloatArray]:
         """The rows from the start of the file, at most ``chunk_rows`` in a block."""
         start = 0
-        file = self._open()
+        file = self.open()
         with self._told("damaged"):
-            batches = file.iter_batches(batch_size=self._chunk_rows, columns=self._wanted, use_threads=False)
+            batches = file.iter_batches(batch_size=self._chunk_rows, columns=self.columns, use_threads=False)
         with file:
             while True:
                 with self._told(f"damaged after row {start}"):
@@ -84,9 +85,9 @@ class ParquetRows(BlockSource):
                 start += rows.shape[0]
 
     def _rows(self, batch: Any) -> FloatArray:
-        rows = np.empty((batch.num_rows, len(self._wanted)))
-        for at, name in enumerate(self._wanted):
-            rows[:, at] = _floats(batch.column(name))
+        rows = np.empty((batch.num_rows, len(self.columns)))
+        for at, name in enumerate(self.columns):
+            rows[:, at] = as_floats(batch.column(name))
         return rows
 
     def __len__(self) -> int:
@@ -95,7 +96,8 @@ class ParquetRows(BlockSource):
     def __repr__(self) -> str:
         return f"<ParquetRows {self.path.name!r} {self.n_rows} rows, {self._describe()}>"
 
-    def _open(self) -> Any:
+    def open(self) -> Any:
+        """The file, as pyarrow's ``ParquetFile``."""
         pq = _pyarrow_parquet()
         with self._told("cannot be read as Parquet"):
             return pq.ParquetFile(self.path, pre_buffer=False)
@@ -141,7 +143,8 @@ def _is_number(kind: Any) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
 
 
-def _floats(column: Any) -> FloatArray:
+def as_floats(column: Any) -> FloatArray:
+    """The numbers of an Arrow column; nan where a value is missing."""
     import pyarrow as pa
     import pyarrow.types as types
 

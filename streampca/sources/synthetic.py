@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from streampca.errors import BadParameter
+from streampca.linalg.counts import check_components, check_count
 from streampca.linalg.eigen import orthonormal
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.processors.base import check_components, check_count
 from streampca.sources.base import BlockSource
 
 _TILE_ENTRIES = 2**22

@@ -1,25 +1,28 @@
-"""What a stream is made of, and where it stands: out of it, and back into it.
-
-Curator only: all of it depends on raw rows.
-"""
+"""What a stream is made of: into a store and back, and whether it draws the same noise there and here."""
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any
 
+from streampca import admission
+from streampca.admission import Admission
 from streampca.errors import BadParameter, StoreCorrupt
+from streampca.privacy import outlet, randomness
 from streampca.private_regret import PrivateRegret
+from streampca.processors.base import Algorithm
 from streampca.regret import RegretLog
-from streampca.release import Release
 from streampca.store.keys import RunKey
 from streampca.stream import Stream
 
 
 def config_of(stream: Stream) -> dict[str, Any]:
     """The public configuration of a stream, without its key."""
-    gate, log, private = stream._gate, stream._log, stream._private_log
+    gate = stream.admission
+    log = stream.regret.log if stream.keeps_regret else None
+    private = stream.private_regret.config if stream.publishes_regret else None
     return {
-        "processor": stream._processor,
+        "processor": stream.algorithm,
         "row_norm": gate.row_norm,
         "bounds": gate.bounds,
         "features": gate.features,
@@ -33,7 +36,7 @@ def config_of(stream: Stream) -> dict[str, Any]:
     }
 
 
-def stream_of(config: dict[str, Any], key: RunKey, kind: type[Stream]) -> Stream:
+def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stream]) -> Stream:
     """A stream that has seen no row, as `config_of` described it."""
     try:
         log, private = config["regret"], config["private_regret"]
@@ -48,39 +51,46 @@ def stream_of(config: dict[str, Any], key: RunKey, kind: type[Stream]) -> Stream
             private_regret=None if private is None else PrivateRegret(**private),
             key=key.key,
         )
-        stream._gate.fix(None, config["n_features"])
+        settled = {"features": config["features"], "n_features": config["n_features"], "processor": None}
+        stream.randomness.is_seeded = key.seeded
+        stream.start_id = start
+        stream.restore(settled, None, copied=False)
     except (BadParameter, KeyError, TypeError) as problem:
         raise StoreCorrupt(
             f"the configuration of the run is refused ({problem}); open it with the version that wrote it"
         ) from problem
-    stream._randomness.is_seeded = key.seeded
     return stream
 
 
-def state_of(stream: Stream) -> dict[str, Any]:
-    """Where a stream stands: arrays and scalars, copied. As secret as the rows."""
-    log, private = stream._log, stream._private_log
+def label_of(algorithm: Algorithm, gate: Admission) -> dict[str, Any]:
+    """All that the noise of a run is a function of beside key, start, fresh bytes and rows. Public."""
+    d = gate.admitted_features
     return {
-        "processor": stream._processor.state(),
-        "bad_rows": stream._gate.bad_rows,
-        "release": None if stream._release is None else stream._release.t,
-        "regret": None if log is None else log.state(),
-        "private_regret": None if private is None else private.state(),
+        "noise scheme": outlet.SCHEME,
+        "version of the sampler": randomness.VERSION,
+        "version of admission": admission.VERSION,
+        "algorithm": repr(algorithm.unseeded()),
+        "admission": None if d is None else _digest(gate.settings),
+        "constants": None if d is None else _digest(algorithm.constants(d)),
     }
 
 
-def restore(stream: Stream, state: dict[str, Any], release: Release | None) -> None:
-    """Put a stream that has seen no row where `state_of` found one. ``release`` is its latest."""
-    try:
-        stream._start()
-        stream._processor.restore(state["processor"])
-        stream._gate.bad_rows = state["bad_rows"]
-        stream._release, stream._scoring = release, None
-        if stream._log is not None:
-            stream._log.restore(state["regret"])
-        if stream._private_log is not None:
-            stream._private_log.restore(state["private_regret"], release)
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+def check_label(stored: Any, stream: Stream, path: str) -> None:
+    """Raise `StoreCorrupt` unless the noise of a run is the same here as where it was written."""
+    here = label_of(stream.algorithm, stream.admission)
+    differs = [name for name in here if not isinstance(stored, dict) or stored.get(name) != here[name]]
+    if not differs:
+        return
+    if differs == ["constants"]:
         raise StoreCorrupt(
-            f"the snapshot does not fit the configuration ({problem}); open it with the version that wrote it"
-        ) from problem
+            f"{path}: the standard deviations and mixes of the noise come out otherwise here than where the run was "
+            "written; resume it on that machine, with the versions that wrote it"
+        )
+    raise StoreCorrupt(
+        f"{path} was written by another version of streampca ({', '.join(differs)} differ); "
+        "resume it with the version that wrote it"
+    )
+
+
+def _digest(values: tuple[object, ...]) -> str:
+    return blake2b(randomness.encoded(values), digest_size=16).hexdigest()

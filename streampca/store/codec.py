@@ -1,7 +1,7 @@
 """Plain values and arrays as bytes, and back: what a store writes instead of pickles.
 
 A record is a JSON head and the raw bytes of its arrays. Reading one can build
-numbers, strings, lists, dictionaries and arrays of five types, and nothing else.
+numbers, strings, lists, dictionaries and arrays of six types, and nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streampca.errors import BadParameter, StoreCorrupt
 
 _MAGIC = b"SPR1"
 _HEAD = struct.Struct("<4sI")
-_TYPES = {"f8": "<f8", "i8": "<i8", "u8": "<u8", "i4": "<i4", "b1": "|b1"}
+_TYPES = {"f8": "<f8", "i8": "<i8", "u8": "<u8", "i4": "<i4", "b1": "|b1", "u1": "|u1"}
 _ARRAY = "\x00array"
 
 Part = bytes | memoryview

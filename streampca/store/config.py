@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import BadParameter, StoreCorrupt
-from streampca.processors.base import Processor
+from streampca.processors.base import Algorithm
 
 #: Every class that a stored run may name. Nothing else is ever built from a store.
 REGISTRY = {
@@ -45,8 +45,18 @@ def dump(config: Mapping[str, Any]) -> str:
     return json.dumps(_plain(dict(config)), separators=(",", ":"))
 
 
-def load(text: str) -> dict[str, Any]:
-    """Inverse of `dump`.
+class Described:
+    """An object of a configuration by name and parameters: what is shown of it, also if it is of another version."""
+
+    def __init__(self, name: str, parameters: dict[str, Any]) -> None:
+        self.name, self.parameters = name, parameters
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.parameters.items())})"
+
+
+def load(text: str, *, build: bool = True) -> dict[str, Any]:
+    """Inverse of `dump`. With ``build=False`` objects are not made, but `Described`.
 
     Raises
     ------
@@ -54,7 +64,7 @@ def load(text: str) -> dict[str, Any]:
         If the text is not a configuration, or its parameters are refused.
     """
     try:
-        config = _rebuilt(json.loads(text))
+        config = _rebuilt(json.loads(text), build)
         if not isinstance(config, dict):
             raise TypeError("not a mapping")
     except (ValueError, TypeError, KeyError, RecursionError) as problem:
@@ -94,22 +104,23 @@ def _plain(value: Any) -> Any:
 
 
 def _parameters(value: Any) -> dict[str, Any]:
-    if isinstance(value, Processor):
+    if isinstance(value, Algorithm):
         # A seed is the key: it goes into the key file, never here.
         return {k: v for k, v in value.parameters().items() if k != "seed"}
     assert is_dataclass(value)
     return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
 
 
-def _rebuilt(plain: Any) -> Any:
+def _rebuilt(plain: Any, build: bool) -> Any:
     if isinstance(plain, list):
-        return [_rebuilt(inner) for inner in plain]
+        return [_rebuilt(inner, build) for inner in plain]
     if not isinstance(plain, dict):
         return plain
     if _ARRAY in plain:
         return np.array(plain[_ARRAY], dtype=np.float64)
     if _TUPLE in plain:
-        return tuple(_rebuilt(inner) for inner in plain[_TUPLE])
+        return tuple(_rebuilt(inner, build) for inner in plain[_TUPLE])
     if _CLASS in plain:
-        return _class(plain[_CLASS])(**{k: _rebuilt(v) for k, v in plain["with"].items()})
-    return {k: _rebuilt(v) for k, v in plain.items()}
+        given = {k: _rebuilt(v, build) for k, v in plain["with"].items()}
+        return _class(plain[_CLASS])(**given) if build else Described(plain[_CLASS], given)
+    return {k: _rebuilt(v, build) for k, v in plain.items()}

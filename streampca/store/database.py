@@ -6,42 +6,34 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from streampca.errors import BadParameter, StoreCorrupt
 from streampca.store.checksums import checksum, matches
 from streampca.store.files import told_plainly
 from streampca.store.records import Fields, fields_of
 
+T = TypeVar("T")
+
 APPLICATION = 0x53504341
-SCHEMA = 2
+SCHEMA = 3
 
 _PAGE = 16384
-_SNAPSHOT = """
-CREATE TABLE snapshot (
-  t INTEGER NOT NULL, piece INTEGER NOT NULL, pieces INTEGER NOT NULL, sealed BLOB NOT NULL, PRIMARY KEY (t, piece)
-)"""
+# log: entries since the snapshot. trace: the fresh bytes of all noise. points: where the latest commits ended.
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL, sum BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE rows (first INTEGER PRIMARY KEY, count INTEGER NOT NULL, sealed BLOB NOT NULL);
-CREATE TABLE points (t INTEGER PRIMARY KEY, digest TEXT NOT NULL);
+CREATE TABLE log (number INTEGER PRIMARY KEY, first INTEGER NOT NULL, count INTEGER NOT NULL, sealed BLOB NOT NULL);
+CREATE TABLE trace (number INTEGER PRIMARY KEY, sealed BLOB NOT NULL);
+CREATE TABLE points (number INTEGER PRIMARY KEY, t INTEGER NOT NULL, digest TEXT NOT NULL);
 CREATE TABLE releases (t INTEGER PRIMARY KEY, record BLOB NOT NULL, sum BLOB NOT NULL);
+CREATE TABLE snapshot (
+  number INTEGER NOT NULL, piece INTEGER NOT NULL, pieces INTEGER NOT NULL, sealed BLOB NOT NULL,
+  PRIMARY KEY (number, piece)
+);
 """
-
-
-def _snapshots_in_pieces(db: sqlite3.Connection) -> None:
-    """Schema 1 had snapshots of one piece, and one record a release, which is read as before."""
-    db.execute("ALTER TABLE snapshot RENAME TO snapshot_1")
-    db.execute(_SNAPSHOT)
-    db.execute("INSERT INTO snapshot SELECT t, 1, 1, sealed FROM snapshot_1")
-    db.execute("DROP TABLE snapshot_1")
-
-
-#: How a store of an older schema becomes one of the next: ``{from: statements}``.
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _snapshots_in_pieces}
 
 
 class Progress(NamedTuple):
@@ -52,13 +44,19 @@ class Progress(NamedTuple):
     rows : rows that are durable.
     releases : releases that are durable.
     snapshot : rows folded into the latest snapshot; 0 before the first.
-    digest : keyed digest of the rows, chained over commits.
+    digest : keyed digest of the chain value after the rows.
+    records : records of the log so far, those that were folded included.
+    folded : how many of them the snapshot holds.
+    released : row of the latest release; 0 before the first.
     """
 
     rows: int = 0
     releases: int = 0
     snapshot: int = 0
     digest: str = ""
+    records: int = 0
+    folded: int = 0
+    released: int = 0
 
 
 class Database:
@@ -67,12 +65,12 @@ class Database:
     Parameters
     ----------
     path : the file, or ``":memory:"``.
-    write : open for writing and make it if it is missing; else nothing is changed.
+    write : open for writing and make it if it is missing; else nothing is changed, and older schemas can be read.
 
     Raises
     ------
     StoreCorrupt
-        If it is damaged, not a store, or of a later schema.
+        If it is damaged, not a store, or of another schema.
     StoreUnwritable
         If it cannot be opened.
     """
@@ -80,7 +78,7 @@ class Database:
     def __init__(self, path: str, *, write: bool) -> None:
         self.path = path
         self.version = SCHEMA
-        self._pen = RLock()
+        self._lock = RLock()
         with told_plainly(path):
             if path != ":memory:" and write:
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # curator only, whatever the umask
@@ -108,10 +106,15 @@ class Database:
                 f"{self.path} is of schema {version}, this version reads up to {SCHEMA}; use the version that wrote it"
             )
         if not write:
-            if version < SCHEMA and not tables:
+            if not tables:
                 raise StoreCorrupt(f"{self.path} holds no run")
             self.version = version
             return
+        if tables and version < SCHEMA:
+            raise StoreCorrupt(
+                f"{self.path} is of schema {version}: its noise is of an older scheme, which this version does not "
+                "draw; resume it with the version that wrote it. status, verify, export and backup read it"
+            )
         if not tables:
             self.db.execute(f"PRAGMA page_size = {_PAGE}")
         self.db.execute("PRAGMA journal_mode = WAL")
@@ -119,38 +122,26 @@ class Database:
         self.db.execute("PRAGMA secure_delete = ON")
         self.db.execute("PRAGMA trusted_schema = OFF")
         if not tables:
-            self.db.execute("BEGIN IMMEDIATE")
-            for statement in (*_TABLES.strip().split(";\n"), _SNAPSHOT):
-                self.db.execute(statement)
-            self.db.execute(f"PRAGMA application_id = {APPLICATION}")
-            self.db.execute(f"PRAGMA user_version = {SCHEMA}")
-            self.db.execute("COMMIT")
-        for at in range(version, SCHEMA) if tables else ():
-            self._migrate(at)
+            self.transact(_make_tables)
 
-    def _migrate(self, version: int) -> None:
-        if version not in MIGRATIONS:
-            raise StoreCorrupt(f"{self.path} is of schema {version}, which no version ever wrote")
-        with self.transaction():
-            MIGRATIONS[version](self.db)
-            self.db.execute(f"PRAGMA user_version = {version + 1}")
-
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All that is written within, or nothing of it. Facts read in other threads wait until it has ended."""
-        with self._pen:
-            self.db.execute("BEGIN IMMEDIATE")
+    def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """All that ``work`` writes, or nothing of it. Facts read in other threads wait until it has ended."""
+        with self._lock:
             try:
-                yield self.db
-                self.db.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):
+                if self.db.in_transaction:  # of a call that was interrupted twice
                     self.db.execute("ROLLBACK")
-                raise
+                self.db.execute("BEGIN IMMEDIATE")
+                made = work(self.db)
+                self.db.execute("COMMIT")
+                return made
+            finally:
+                if self.db.in_transaction:
+                    with suppress(sqlite3.Error):
+                        self.db.execute("ROLLBACK")
 
     def fold_log(self) -> None:
         """Bring the write-ahead log into the file, as far as readers let it. What is committed is safe without, too."""
-        with self._pen, suppress(sqlite3.Error):
+        with self._lock, suppress(sqlite3.Error):
             self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     # -- small facts ----------------------------------------------------------------
@@ -162,7 +153,7 @@ class Database:
 
     def get(self, name: str) -> Any:
         """A small fact, or None."""
-        with told_plainly(self.path), self._pen:
+        with told_plainly(self.path), self._lock:
             found = self.db.execute("SELECT value, sum FROM meta WHERE name = ?", (name,)).fetchone()
         if found is None:
             return None
@@ -191,15 +182,31 @@ class Database:
             raise BadParameter(f"{self.path} holds no run yet; begin one with Stream(..., store=store)")
         return dict(found)
 
-    # -- snapshots and releases -----------------------------------------------------
+    # -- the log, snapshots and releases --------------------------------------------
 
-    def snapshot(self, t: int) -> list[tuple[int, int, bytes]]:
-        """The snapshot of row t as (piece, pieces, sealed), in order; nothing if there is none."""
-        query = "SELECT piece, pieces, sealed FROM snapshot WHERE t = ? ORDER BY piece"
-        if self.version == 1:
-            query = "SELECT 1, 1, sealed FROM snapshot WHERE t = ?"
+    def log(self) -> Iterator[tuple[int, int, int, bytes]]:
+        """The records of the log since the snapshot as (number, first row, rows, sealed), in order."""
+        with told_plainly(self.path):  # records that a snapshot holds may be left over
+            yield from self.db.execute("SELECT * FROM log WHERE number > ? ORDER BY number", (self.progress.folded,))
+
+    def trace(self) -> Iterator[tuple[int, bytes]]:
+        """The traces of all commits that drew noise as (number, sealed), in order."""
         with told_plainly(self.path):
-            return self.db.execute(query, (t,)).fetchall()
+            yield from self.db.execute(
+                "SELECT number, sealed FROM trace WHERE number <= ? ORDER BY number", (self.progress.records,)
+            )
+
+    def snapshot(self, number: int) -> list[tuple[int, int, bytes]]:
+        """The snapshot after this record as (piece, pieces, sealed), in order; nothing if there is none."""
+        query = "SELECT piece, pieces, sealed FROM snapshot WHERE number = ? ORDER BY piece"
+        with told_plainly(self.path):
+            return self.db.execute(query, (number,)).fetchall()
+
+    def has_point(self, t: int, digest: str) -> bool:
+        """True if a recent commit of this database ended at this point."""
+        with told_plainly(self.path):
+            found = self.db.execute("SELECT 1 FROM points WHERE t = ? AND digest = ?", (t, digest)).fetchone()
+        return found is not None
 
     def releases(self, after: int = 0) -> Iterator[Fields]:
         """The releases after row ``after``, in order, each checked; `records.release_of` reads them.
@@ -237,9 +244,20 @@ class Database:
         return fields_of(record)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. Closing again does nothing."""
         with told_plainly(self.path):
             self.db.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "db"):
+            self.db.close()
+
+
+def _make_tables(db: sqlite3.Connection) -> None:
+    for statement in _TABLES.strip().removesuffix(";").split(";\n"):
+        db.execute(statement)
+    db.execute(f"PRAGMA application_id = {APPLICATION}")
+    db.execute(f"PRAGMA user_version = {SCHEMA}")
 
 
 def _reader(path: Path) -> sqlite3.Connection:

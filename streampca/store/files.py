@@ -7,6 +7,8 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from io import FileIO
 from pathlib import Path
 
 from streampca.errors import StoreCorrupt, StoreLocked, StoreUnwritable
@@ -28,17 +30,17 @@ def told_plainly(path: object) -> Iterator[None]:
             raise StoreLocked(f"{path} is in use by another program; let it finish, then try again") from problem
         if code == sqlite3.SQLITE_FULL:
             raise StoreUnwritable(
-                f"{path}: the disk is full; make room, then resume. What was committed is safe"
+                f"{path}: the disk is full; make room, then go on. What was committed is safe"
             ) from problem
         if isinstance(problem, (sqlite3.OperationalError, sqlite3.InternalError)):
             raise StoreUnwritable(
-                f"{path} cannot be written ({problem}); mend that, then resume. What was committed is safe"
+                f"{path} cannot be written ({problem}); mend that, then go on. What was committed is safe"
             ) from problem
         raise StoreCorrupt(f"{path} is damaged ({problem}); restore the newest copy") from problem
     except OSError as problem:
         what = "the disk is full" if problem.errno in (errno.ENOSPC, errno.EDQUOT) else problem.strerror
         raise StoreUnwritable(
-            f"{problem.filename or path}: {what}; mend that, then resume. What was committed is safe"
+            f"{problem.filename or path}: {what}; mend that, then go on. What was committed is safe"
         ) from problem
 
 
@@ -51,7 +53,7 @@ def write_new(path: Path, data: bytes, *, mode: int) -> None:
         while view:
             view = view[os.write(handle, view) :]
         os.fsync(handle)
-    except OSError:
+    except BaseException:
         os.close(handle)
         os.unlink(path)
         raise
@@ -68,40 +70,57 @@ def sync_folder(path: Path) -> None:
         os.close(folder)
 
 
-class Lock:
-    """One writer: held while a store is open for writing, and let go by the system if the process dies."""
+class HeldFile:
+    """A file that this process alone has, from `open` to `close`. The system lets it go if the process dies.
+
+    Parameters
+    ----------
+    path : the file; made if it is missing, mode 0600.
+    """
+
+    _file: FileIO | None = None
 
     def __init__(self, path: Path) -> None:
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._path = path
+
+    def open(self) -> None:
+        """Take the file.
+
+        Raises
+        ------
+        StoreLocked
+            If another process has it.
+        """
+        import fcntl
+
+        if self._file is None or self._file.closed:
+            opener = partial(os.open, mode=0o600)
+            self._file = FileIO(self._path, "r+", opener=lambda path, flags: opener(path, flags | os.O_CREAT))
         try:
-            hold(self._handle, path)
-        except BaseException:
-            os.close(self._handle)
-            raise
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            self.close()
+            if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise StoreLocked(
+                f"{self._path} is held: another process writes to this run; let it finish, or end it, then try again"
+            ) from None
 
-    def release(self) -> None:
-        """Let the next writer in."""
-        os.close(self._handle)
+    @property
+    def handle(self) -> int:
+        """The open file."""
+        if self._file is None:
+            raise ValueError(f"{self._path} is not open")
+        return self._file.fileno()
 
+    def close(self) -> None:
+        """Let the next writer in. Closing again does nothing."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
-def hold(handle: int, path: Path) -> None:
-    """Take an open file for this process alone, until it is closed.
-
-    Raises
-    ------
-    StoreLocked
-        If another process has it.
-    """
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as problem:
-        if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-            raise
-        raise StoreLocked(
-            f"{path} is held: another process writes to this run; let it finish, or end it, then try again"
-        ) from None
+    def __del__(self) -> None:
+        self.close()
 
 
 def is_locked(path: Path) -> bool:
@@ -119,3 +138,8 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(handle)
     return False
+
+
+def beside(path: Path, ending: str) -> Path:
+    """The file of the same name with an ending more."""
+    return path.with_name(path.name + ending)

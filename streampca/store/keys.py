@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from streampca.errors import StoreCorrupt, WrongKey
-from streampca.store.files import write_new
+from streampca.store.files import beside, sync_folder, write_new
 
 _FORMAT = "streampca key 1"
 _NONCE = 12
@@ -50,6 +50,11 @@ class RunKey:
     def check(self) -> str:
         """A public value that only this key gives."""
         return blake2b(self.derive(b"streampca check"), digest_size=16).hexdigest()
+
+    def point(self, t: int, link: bytes) -> str:
+        """A digest of a place in the run: of the rows seen and the chain value. It tells nothing without the key."""
+        name = b"%d|%b" % (t, link)
+        return blake2b(name, key=self.derive(b"streampca point"), digest_size=16).hexdigest()
 
     def __repr__(self) -> str:
         return f"RunKey(run={self.run!r})"
@@ -86,8 +91,8 @@ class Seal:
         return b"%s|%s|%d" % (self._run, kind.encode(), number)
 
 
-def write_key(path: Path, key: RunKey, passphrase: str | None) -> None:
-    """Write a new key file, mode 0600, durably; never over another one."""
+def prepare_key(path: Path, key: RunKey, passphrase: str | None) -> None:
+    """Write a key file, mode 0600, durably, under the name that it has until `publish_key`."""
     head: dict[str, object] = {"format": _FORMAT, "run": key.run, "seeded": key.seeded}
     if passphrase is None:
         head["key"] = key.key.hex()
@@ -97,7 +102,26 @@ def write_key(path: Path, key: RunKey, passphrase: str | None) -> None:
         sealed = nonce + AESGCM(_stretched(passphrase, salt, **_SCRYPT)).encrypt(nonce, key.key, key.run.encode())
         head |= {"salt": salt.hex(), "scrypt": _SCRYPT, "sealed": sealed.hex()}
     text = json.dumps(head)
-    write_new(path, (text + "\n" + _sum(text) + "\n").encode(), mode=0o600)
+    part = beside(path, ".part")
+    part.unlink(missing_ok=True)
+    write_new(part, (text + "\n" + _sum(text) + "\n").encode(), mode=0o600)
+
+
+def publish_key(path: Path, run: str) -> None:
+    """Give the key file of a run its name, if it has another one yet."""
+    part = beside(path, ".part")
+    if run_of(part) == run:
+        os.replace(part, path)
+        sync_folder(path)
+
+
+def run_of(path: Path) -> str | None:
+    """The run that a key file belongs to; None if there is no file, or it cannot be read."""
+    try:
+        text, _, rest = path.read_text(encoding="ascii").partition("\n")
+        return str(json.loads(text)["run"]) if rest.strip() == _sum(text) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def read_key(path: Path, passphrase: str | None) -> RunKey:

@@ -27,26 +27,28 @@ def stored_releases(database: Database) -> Iterator[Release]:
 
 def features_of(database: Database) -> tuple[str, ...] | None:
     """Names of the features."""
-    features = config_text(database)["features"]
+    features = load(config_text(database), build=False)["features"]
     return None if features is None else tuple(features)
 
 
-def config_text(database: Database) -> dict[str, Any]:
-    """The configuration of the run."""
+def config_text(database: Database) -> str:
+    """The configuration of the run, for `config.load`."""
     text = database.get("config")
     if not isinstance(text, str):
         raise StoreCorrupt(f"{database.path} holds no configuration; restore the newest copy")
-    return load(text)
+    return text
 
 
 def status(path: Path) -> dict[str, Any]:
     """How a run stands. Curator only: the number of rows may not be public."""
     database = Database(str(path), write=False)
     try:
-        run, progress, config = database.run(), database.progress, config_text(database)
+        run, progress = database.run(), database.progress
+        config = load(config_text(database), build=False)
         return {
             "run": run["run"],
-            "processor": repr(config["processor"]),
+            "schema": database.version,
+            "algorithm": repr(config["processor"]),
             "guarantee": run["guarantee"],
             "rows": progress.rows,
             "next_row": progress.rows + 1,
@@ -107,16 +109,18 @@ def backup(path: Path, to: Path) -> int:
 
 def published_parameters(database: Database) -> dict[str, Any]:
     """The parameters of a run that may be published; never the key or a seed, which are not in the database."""
-    config = config_text(database)
-    processor, bounds = config["processor"], config["bounds"]
-    shown = {k: v for k, v in processor.parameters().items() if k != "seed"}
+    config = load(config_text(database), build=False)
+    algorithm, bounds = config["processor"], config["bounds"]
     if isinstance(bounds, dict):
         bounds = [[float(bounds[name][side]) for name in config["features"] or ()] for side in (0, 1)]
     elif bounds is not None:
         bounds = [np.asarray(side, dtype=np.float64).tolist() for side in bounds]
     return {
-        "processor": type(processor).__name__,
-        **{k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v) for k, v in shown.items()},
+        "processor": algorithm.name,
+        **{
+            name: value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
+            for name, value in algorithm.parameters.items()
+        },
         "row_norm": config["row_norm"],
         "center": config["center"],
         "bounds": bounds,

@@ -15,13 +15,14 @@ import numpy.typing as npt
 from streampca.errors import StoreCorrupt
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
-from streampca.release import Release
+from streampca.release import Release, Terms
 from streampca.store.codec import decode, encode
 
 #: One stored release: plain values and arrays.
 Fields = Mapping[str, Any]
 
 _AT_ONCE = 2**19  # bytes of working memory, which fit a cache
+_GROUP = 2**20  # bytes of releases in a record
 _FARTHEST = 900  # no subnormal numbers on the way
 
 
@@ -31,20 +32,20 @@ class ReleaseRecords:
     def __init__(self) -> None:
         self._work = np.empty(0)
 
-    def group(self, releases: Sequence[Release], features: tuple[str, ...] | None) -> bytes:
-        """Releases as bytes. ``features``, the stream's own, are left out."""
+    def group(self, releases: Sequence[Release]) -> bytes:
+        """Releases as bytes."""
         groups = []
         for _, alike in groupby(releases, key=_kind):
             group = list(alike)
-            first = group[0]
-            named = first.features == features
+            terms = group[0].terms
             groups.append({
-                "guarantee": first.guarantee.to_dict(),
-                "n_components": first.n_components,
-                "row_norm": first.row_norm,
-                "named": named,
-                "own_features": None if named or first.features is None else list(first.features),
-                "grams": self._grams([release._packed for release in group if release._packed is not None]),
+                "guarantee": terms.guarantee.to_dict(),
+                "row_norm": terms.row_norm,
+                "features": None if terms.features is None else list(terms.features),
+                "middle": terms.middle,
+                "scale": terms.scale,
+                "n_components": group[0].n_components,
+                "grams": self._grams([release.packed for release in group if release.packed is not None]),
                 "each": [_own(release) for release in group],
             })  # fmt: skip
         return encode(groups)
@@ -77,18 +78,38 @@ class ReleaseRecords:
         return np.array_equal(back.view(np.int64), values.view(np.int64))
 
 
+def in_groups(releases: Sequence[Release]) -> Iterator[list[Release]]:
+    """The releases of each record: those of a commit together, up to a size."""
+    group: list[Release] = []
+    size = 0
+    for release in releases:
+        group.append(release)
+        size += size_of(release)
+        if size >= _GROUP:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def size_of(release: Release) -> int:
+    """Bytes of its arrays."""
+    return sum(array.nbytes for array in (release.packed, release.own_basis, release.own_span) if array is not None)
+
+
 def _kind(release: Release) -> tuple[Any, ...]:
-    size = None if release._packed is None else release._packed.size
-    return id(release.guarantee), release.n_components, release.row_norm, release.features, size
+    terms, size = release.terms, None if release.packed is None else release.packed.size
+    shared = id(terms.guarantee), terms.row_norm, terms.features, id(terms.middle), id(terms.scale)
+    return *shared, release.n_components, size
 
 
 def _own(release: Release) -> dict[str, Any]:
     own = {
         "t": release.t,
-        "basis": release._basis,
-        "span": release._span,
-        "values": release._values,
-        "noise_std": release._noise_std,
+        "basis": release.own_basis,
+        "span": release.own_span,
+        "values": release.own_eigenvalues,
+        "noise_std": release.own_noise_std,
         "details": release.details or None,
     }
     return {name: value for name, value in own.items() if value is not None}
@@ -111,28 +132,36 @@ def _fields(group: dict[str, Any]) -> Iterator[Fields]:
         grams = [None] * len(each)
     elif isinstance(grams, dict):
         grams = grams["cells"] * np.ldexp(1.0, grams["bits"])[:, None]
+    shared = dict(group) if "named" in group else group | {"terms": _terms(group, group["features"])}
     for own, gram in zip(each, grams, strict=True):
-        yield {**group, **own, "gram": gram}
+        yield {**shared, **own, "gram": gram}
 
 
-def release_of(fields: Fields, features: tuple[str, ...] | None) -> Release:
-    """The release, bit for bit."""
+def release_of(fields: Fields, features: tuple[str, ...] | None = None) -> Release:
+    """The release, bit for bit. ``features``, those of the run, are needed for records of schemas 1 and 2."""
     try:
+        terms = fields.get("terms")
+        if terms is None:
+            terms = _terms(fields, features if fields["named"] else fields["own_features"])
         return Release(
             t=fields["t"],
             n_components=fields["n_components"],
-            guarantee=Guarantee.from_dict(fields["guarantee"]),
+            terms=terms,
             packed_gram=_array(fields.get("gram")),
             basis=_array(fields.get("basis")),
             span=_array(fields.get("span")),
             eigenvalues=_array(fields.get("values")),
             noise_std=fields.get("noise_std"),
-            row_norm=fields["row_norm"],
-            features=features if fields["named"] else fields["own_features"],
             details=fields.get("details"),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as problem:
         raise _unreadable(problem) from problem
+
+
+def _terms(fields: Fields, features: Sequence[str] | None) -> Terms:
+    names = None if features is None else tuple(features)
+    promised = Guarantee.from_dict(fields["guarantee"])
+    return Terms(promised, fields["row_norm"], names, _array(fields.get("middle")), _array(fields.get("scale")))
 
 
 def _array(value: Any) -> FloatArray | None:

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import logging
-import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from streampca.blocks import BlockGram
-from streampca.errors import BadParameter, StoreCorrupt, StoreForked, WrongKey
-from streampca.linalg.lattice import STEP
+from streampca.errors import BadParameter, HorizonReached, StoreCorrupt, StoreForked, WrongKey
 from streampca.release import Release
 from streampca.store import config
-from streampca.store.checkpoint import restore, stream_of
+from streampca.store.checkpoint import check_label, stream_of
 from streampca.store.codec import decode
 from streampca.store.database import Database
+from streampca.store.entries import entry_of
 from streampca.store.files import told_plainly
 from streampca.store.fold import label
 from streampca.store.keys import RunKey, Seal
-from streampca.store.records import release_of
-from streampca.store.witness import Witness
-from streampca.stream import Stream
+from streampca.store.records import Fields, release_of
+from streampca.store.witness import Point
+from streampca.stream import Entry, Stream
 
 log = logging.getLogger("streampca.store")
+
+#: How far what follows from a release may differ between machines and kernels.
+TOLERANCE = 1e-12
 
 
 def check_key(database: Database, key: RunKey) -> None:
@@ -33,135 +36,172 @@ def check_key(database: Database, key: RunKey) -> None:
         raise WrongKey(f"the key is not that of the run in {database.path}; put the key file of this run back")
 
 
-def check_lineage(database: Database, witness: Witness, *, moved: bool) -> None:
-    """Raise `StoreForked` if another copy of the run may have gone on.
+def check_lineage(database: Database, seen: Point | None, who: str) -> None:
+    """Raise `StoreForked` if this is not the one copy of the run that its witness or its ledger knows.
 
-    What is recognised, and what is not, is told in `streampca.store.store`.
+    Parameters
+    ----------
+    database : of the run.
+    seen : the latest point that is remembered of the run.
+    who : by whom.
     """
-    run, progress = database.run()["run"], database.progress
-    place = place_of(database.path)
-    if not moved and place is not None and database.get("place") != place:
-        raise StoreForked(
-            f"{database.path} was copied, moved or restored, and another copy may have gone on; resume the original, "
-            "or pass moved=True (--moved) if no other copy was resumed: two would put different rows under one noise"
-        )
-    seen = witness.recall(run)
+    progress = database.progress
     if seen is None:
-        if progress.rows and not moved and place is not None:
-            raise StoreForked(
-                f"{database.path}: its witness remembers nothing; put the witness file back, or pass moved=True "
-                "(--moved) if no other copy has been resumed"
-            )
+        if progress.rows:
+            raise forked(f"{who} remembers nothing of the run in {database.path}: another copy may have gone on")
         return
     rows, digest = seen
     if rows > progress.rows:
-        raise StoreForked(
-            f"{database.path} was set back to row {progress.rows}, but releases up to row {rows} were made from it; "
-            "put the newest copy back, or begin a new run, which spends its budget anew"
+        raise forked(
+            f"{database.path} is at row {progress.rows}, but {who} remembers the run at row {rows}: "
+            "this is an older copy, or it was set back"
         )
-    with told_plainly(database.path):
-        known = database.db.execute("SELECT digest FROM points WHERE t = ?", (rows,)).fetchone()
-    if rows and (known is None or known[0] != digest):
-        raise StoreForked(
-            f"{database.path} and a twin of it went on with different rows after a common beginning; "
-            "resume the twin, or begin a new run, which spends its budget anew"
+    if digest and not database.has_point(rows, digest):
+        raise forked(
+            f"{database.path} and the run that {who} remembers went on with different rows after a common beginning"
         )
 
 
-def place_of(path: str) -> int | None:
-    """What changes when a file is copied and stays when it is written to; None in memory."""
-    return None if path == ":memory:" else os.stat(path).st_ino
+def forked(what: str) -> StoreForked:
+    """The refusal of a copy, with what going on would cost."""
+    return StoreForked(
+        f"{what}. Resume the newest copy; to go on from here is a second run, and both together cost sqrt(2) times mu: "
+        "pass moved=True (--moved) for that, and it has noise of its own and is paid for again where there is a ledger"
+    )
 
 
 def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
-    """The stream as it stood after the last durable row: snapshot, then the rows since, played again.
+    """The stream as it stood after the last durable row: the snapshot, then the entries since, played again.
 
     Raises
     ------
     StoreCorrupt
-        If something is damaged or missing, or the replay gives other releases
-        than the stored ones.
+        If something is damaged or missing, the run is of another version, or the replay gives other chain values or
+        releases than the stored ones.
     """
-    text = database.get("config")
-    if not isinstance(text, str):
-        raise StoreCorrupt(f"{database.path} holds no configuration; restore the newest copy")
-    stream = stream_of(config.load(text), key, kind)
-    progress, seal = database.progress, Seal(key)
-    if not progress.rows:
-        return stream
-    if progress.snapshot:
-        state = decode(_snapshot(database, seal, progress.snapshot))
-        latest = None if state["release"] is None else _stored(database, state["release"], stream)
-        restore(stream, state, latest)
-    else:
-        stream._start()
-    t = _replay(database, seal, stream, progress.snapshot)
-    if t != progress.rows or stream._processor.t != t:
-        raise StoreCorrupt(f"{database.path}: rows up to {progress.rows} are due, {t} found; restore the newest copy")
+    stream, progress, seal = fresh_stream(database, key, kind), database.progress, Seal(key)
+    try:
+        if progress.folded:
+            state = decode(_snapshot(database, seal))
+            stream.restore(state, _stored(database, state["release"]), copied=False)
+        _replay(database, seal, stream)
+    except (KeyError, TypeError, ValueError, AttributeError, HorizonReached) as problem:
+        raise StoreCorrupt(
+            f"{database.path}: what is stored does not fit the configuration ({problem}); restore the newest copy"
+        ) from problem
+    if stream.t != progress.rows:
+        raise StoreCorrupt(
+            f"{database.path}: rows up to {progress.rows} are due, {stream.t} found; restore the newest copy"
+        )
     log.info("resumed: run=%s rows=%d snapshot=%d", key.run, progress.rows, progress.snapshot)
     return stream
 
 
-def _snapshot(database: Database, seal: Seal, t: int) -> bytes:
-    found = database.snapshot(t)
+def fresh_stream(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
+    """The stream of a run before its first row, checked to draw the same noise as where the run was written."""
+    if database.version < 3:
+        raise StoreCorrupt(
+            f"{database.path} is of schema {database.version}: its noise is of an older scheme, which this version "
+            "does not draw; use the version that wrote it"
+        )
+    text, sealed = database.get("config"), database.get("start")
+    if not isinstance(text, str) or not isinstance(sealed, str):
+        raise StoreCorrupt(f"{database.path} holds no configuration; restore the newest copy")
+    start = Seal(key).open("start", 0, bytes.fromhex(sealed))
+    stream = stream_of(config.load(text), key, start, kind)
+    check_label(database.get("label"), stream, database.path)
+    return stream
+
+
+def _snapshot(database: Database, seal: Seal) -> bytes:
+    number = database.progress.folded
+    found = database.snapshot(number)
     if not found or [(piece, pieces) for piece, pieces, _ in found] != [(i + 1, len(found)) for i in range(len(found))]:
-        raise StoreCorrupt(f"{database.path}: the snapshot of row {t} is missing; restore the newest copy")
-    return b"".join(seal.open(label(piece, pieces), t, sealed) for piece, pieces, sealed in found)
+        raise StoreCorrupt(f"{database.path}: a piece of the snapshot is missing; restore the newest copy")
+    return b"".join(seal.open(label(piece, pieces), number, sealed) for piece, pieces, sealed in found)
 
 
-def _replay(database: Database, seal: Seal, stream: Stream, t: int) -> int:
-    with told_plainly(database.path):  # rows up to t may be left over from before the snapshot
-        kept = database.db.execute("SELECT first, count, sealed FROM rows WHERE first > ? ORDER BY first", (t,))
-        due = database.releases(t)
-        for first, count, sealed in kept:
-            record = decode(seal.open("rows", first, sealed))
-            rows = record.get("rows")
-            if first != t + 1 or (rows is not None and rows.shape[0] != count):
-                raise StoreCorrupt(f"{database.path}: rows {t + 1} to {first - 1} are missing; restore the newest copy")
-            if rows is None:
-                step = stream._absorb_block(BlockGram(record["high"], record["low"], count, record["bad"]))
-                releases = [] if step.release is None else [step.release]
-            else:
-                releases = list(stream._absorb(rows * STEP, record["bad"])[1].values())
-            for release in releases:
-                # What `Stream.finish` released is not made again.
-                fields = next((one for one in due if one["t"] >= release.t), None)
-                if fields is None or fields["t"] != release.t:
-                    raise _missing(database, release.t)
-                compare(release, release_of(fields, stream.features), database.path)
-            t += count
-    return t
+def _replay(database: Database, seal: Seal, stream: Stream) -> None:
+    with told_plainly(database.path):
+        due = database.releases(stream.release.t if stream.release is not None else 0)
+        for number, first, count, sealed in database.log():
+            entry = entry_of(first, count, decode(seal.open("entry", number, sealed)))
+            if first != stream.t + 1:
+                raise StoreCorrupt(
+                    f"{database.path}: rows {stream.t + 1} to {first - 1} are missing; restore the newest copy"
+                )
+            played_again(stream, entry, due, database.path)
+    late = next(due, None)
+    if late is not None:
+        raise _differs(database.path, late["t"])
 
 
-def _stored(database: Database, t: int, stream: Stream) -> Release:
+def played_again(stream: Stream, entry: Entry, due: Iterator[Fields], path: str) -> int:
+    """Play an entry again, compare its releases with those that are due, and count them."""
+    releases = stream.replay(entry)
+    if entry.link and stream.processor.chain.link != entry.link:
+        raise StoreCorrupt(
+            f"{path}: the replay hides other values up to row {stream.t} than the run did; "
+            "use the machine and versions that wrote it, or restore the newest copy"
+        )
+    for release in releases:
+        fields = next(due, None)
+        if fields is None:
+            raise _missing(path, release.t)
+        compare(release, release_of(fields), path)
+    return len(releases)
+
+
+def _stored(database: Database, t: int | None) -> Release | None:
+    if t is None:
+        return None
     fields = database.release(t)
     if fields is None:
-        raise _missing(database, t)
-    return release_of(fields, stream.features)
-
-
-def _missing(database: Database, t: int) -> StoreCorrupt:
-    return StoreCorrupt(f"{database.path}: the release at row {t} is missing; restore the newest copy")
+        raise _missing(database.path, t)
+    return release_of(fields)
 
 
 def compare(made: Release, stored: Release, path: str) -> None:
-    """Raise `StoreCorrupt` unless two releases are the same, bit for bit."""
-    for name in ("_packed", "_basis", "_span", "_values"):
-        one, other = getattr(made, name), getattr(stored, name)
-        if (one is None) != (other is None) or (one is not None and not np.array_equal(one, other)):
-            break
-    else:
-        if (made.t, made.details, made._noise_std) == (stored.t, stored.details, stored._noise_std):
-            return
-    raise StoreCorrupt(
-        f"{path}: the replay gives another release at row {made.t} than the stored one; "
+    """Raise `StoreCorrupt` unless two releases are the same.
+
+    The private Gram matrix and all that is drawn must agree bit for bit. Bases and eigenvalues follow from them, with
+    rounding errors of the kernels at hand.
+    """
+    exact = [(made.t, made.own_noise_std), (made.packed,), (made.n_components,)]
+    other = [(stored.t, stored.own_noise_std), (stored.packed,), (stored.n_components,)]
+    loose = made.own_basis, made.own_span, made.own_eigenvalues, made.details
+    if not alike(exact, other, 0.0) or not alike(
+        loose, (stored.own_basis, stored.own_span, stored.own_eigenvalues, stored.details), TOLERANCE
+    ):
+        raise _differs(path, made.t)
+
+
+def alike(one: Any, other: Any, tolerance: float) -> bool:
+    """True if two nested values of plain values and arrays differ by no more than that, relative to the largest."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[name], other[name], tolerance) for name in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(alike, one, other, [tolerance] * len(one)))
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return False
+        if tolerance == 0.0 or one.dtype.kind != "f":
+            return np.array_equal(one, other)
+        return np.allclose(one, other, rtol=0.0, atol=tolerance * max(1.0, float(np.abs(other).max(initial=0.0))))
+    if isinstance(one, float) and isinstance(other, float):
+        return bool(one == other or abs(one - other) <= tolerance * max(1.0, abs(other)))
+    return bool(one == other)
+
+
+def _missing(path: str, t: int) -> StoreCorrupt:
+    return StoreCorrupt(f"{path}: the release at row {t} is missing; restore the newest copy")
+
+
+def _differs(path: str, t: int) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"{path}: the replay gives another release at row {t} than the stored one; "
         "use the machine and versions that wrote it, or restore the newest copy"
     )
-
-
-def beside(path: Path, ending: str) -> Path:
-    """The file of the same name with an ending more."""
-    return path.with_name(path.name + ending)
 
 
 def need_run(path: Path) -> None:

@@ -3,48 +3,27 @@
 What is kept, and where (all of it curator-side):
 
 - ``run.db``: configuration and progress in the clear; releases in the clear,
-  for they are publishable; the rows not yet folded into a snapshot and the
-  latest snapshot, both sealed with the key. A snapshot holds the exact Gram
-  matrix: with the key it is as secret as the rows, without it it is noise.
-- ``run.db.key``: the key, mode 0600 or under a passphrase. Whoever has it can
-  subtract the noise. Never put it beside an exported release.
-- ``run.db.witness``: how far the run has come, and a keyed digest.
+  for they are publishable. Sealed with the key: the entries since the latest snapshot
+  (rows, the fresh bytes of their noise, the chain value after them), the snapshot, the
+  fresh bytes of all noise, and the start. A snapshot holds the exact Gram matrix.
+- ``run.db.key``: the key, mode 0600 or under a passphrase. Never put it beside an
+  exported release: with both files, all of the above is open.
+- ``run.db.witness``: how far the run has come, and a keyed digest of its chain value.
 - ``run.db.lock``: empty; held by the one writer.
 
-**Never two different rows under one noise.** Noise is a function of (key,
-label, index), so this is a claim about which releases are ever handed out
-under one key. Let D be the durable sequence of rows.
+**Replay.** A release is handed out once the rows it depends on, their fresh bytes
+and the release itself are on the disk. So whatever was handed out is made again by
+`Stream.resume` from the same rows with the same noise, which the chain values and
+the stored releases confirm; rows that were not durable were part of nothing that
+was handed out, and what comes in their place has fresh noise (`privacy.outlet`).
 
-1. A release at row t is handed out only after a commit of the first t rows and
-   of the release itself has reached the disk (`Writer.wait_for`). So each
-   release handed out is a function of a prefix of D.
-2. One writer at a time (a lock that dies with its process), so D only grows;
-   a crash leaves a prefix that contains all rows of 1. Rows that were not
-   durable were part of no release handed out, and other rows may come instead.
-3. Resuming replays D from the last snapshot; noise is drawn again by index,
-   so the releases are the same bits (compared with the stored ones), and no
-   index is ever used for rows that differ.
-
-By 1 to 3, whatever is handed out under one key is a function of one growing
-sequence D, which is what the guarantee is about. It rests on D being one
-sequence, that is, on nobody continuing two copies of the database. A copy is
-recognised, and refused with `StoreForked`, in three ways: the file is not the
-one that was written (its inode, so copies, moves and restores to a new file);
-the witness remembers a later point, or a point that is not in this copy's
-history (a database set back in place, or a twin that went on); the witness is
-locked by the twin, or changes under the pen, where both share one
-(``witness=``, the shared ledger of a team).
-
-What remains: database and witness set back together in place (a snapshot of
-the whole machine, a restored volume, copies written over both files), or a
-copy resumed with ``moved=True`` although another went on, and then fed *other*
-rows than before. Nothing on that machine can tell. Keep ``witness=`` on storage
-that is not set back with it; with the same rows as before, the same releases
-are made and nothing is lost. Digests of rows mixed
-into noise labels would turn such a case from exact leaks into a second,
-independent run (sqrt(2) mu for the common rows, by composition); they are not
-used, since noise is made ahead of rows (`prefix_sums.buffered_noise`) and
-redrawn by index long after (trees, windows).
+**Copies** are a matter of accounting. A database that was copied or set back, and
+goes on, is a second run with noise of its own; both together cost sqrt(2) times
+mu. Where one is recognised it is refused with `StoreForked`: the witness, or the
+ledger that pays for the run, remembers a point that is not in its history. It
+goes on with ``moved=True``, and is then paid for again. Not recognised is a
+database that was copied or set back together with its witness, where there is no
+ledger: keep ``witness=`` on storage that is not set back with it.
 """
 
 from __future__ import annotations
@@ -52,9 +31,9 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -62,20 +41,22 @@ from typing import Any, Self
 
 from streampca.errors import BadParameter, WrongKey
 from streampca.release import Release
-from streampca.store.checkpoint import config_of
+from streampca.store.checkpoint import config_of, label_of
 from streampca.store.config import dump
 from streampca.store.database import SCHEMA, Database, Progress
-from streampca.store.files import Lock, told_plainly
-from streampca.store.keys import RunKey, read_key, write_key
+from streampca.store.files import HeldFile, beside, told_plainly
+from streampca.store.keys import RunKey, Seal, prepare_key, publish_key, read_key, run_of
 from streampca.store.ledger import Account, Ledger
 from streampca.store.reading import stored_releases
-from streampca.store.recovery import beside, check_key, check_lineage, need_run, place_of, rebuild
+from streampca.store.recovery import check_key, check_lineage, forked, need_run, rebuild
 from streampca.store.schedule import Schedule
-from streampca.store.witness import MemoryWitness, WitnessFile
+from streampca.store.witness import MemoryWitness, Point, Witness, WitnessFile
 from streampca.store.writer import Writer
 from streampca.stream import Stream
 
 log = logging.getLogger("streampca.store")
+
+_BEGINNING: Point = 0, ""
 
 
 class Store:
@@ -105,6 +86,11 @@ class Store:
     ------
     BadParameter
         If a parameter is outside its domain.
+
+    Notes
+    -----
+    A commit that fails, e.g. on a full disk, is made again by the next call. After an
+    interrupt the stream can be used on, or the store closed and the run resumed.
 
     Examples
     --------
@@ -143,12 +129,13 @@ class Store:
             )
         self._passphrase = passphrase
         self._schedule = Schedule.of(commit_every, snapshot_every)
-        self._lock: Lock | None = None
+        self._lock = HeldFile(beside(where, ".lock"))
         self._database: Database | None = None
-        self._witness: WitnessFile | MemoryWitness = MemoryWitness()
+        self._witness: Witness = MemoryWitness() if self._in_memory else WitnessFile(self._witness_file)
         self._key: RunKey | None = None
-        self._payer: Account | None = None
+        self._account: Account | None = None  # with a ledger of our own
         self._writer: Writer | None = None
+        _STORES.add(self)
 
     # -- what users read and do -----------------------------------------------------
 
@@ -191,17 +178,23 @@ class Store:
     def flush(self) -> None:
         """Commit all rows pushed so far, and return when they are durable."""
         if self._writer is not None:
-            self._writer.settle()
+            self._writer.flush()
 
     def releases(self) -> Iterator[Release]:
         """All durable releases, in order. Publishable."""
         yield from stored_releases(self._open_database())
 
     def close(self) -> None:
-        """Commit what there is, and let the next writer in. The stream takes no more rows."""
+        """Commit what there is, and let the next writer in. The stream takes no more rows. Again, it does nothing.
+
+        Raises
+        ------
+        StoreUnwritable
+            If the last rows could not be made durable. The store is closed all the same.
+        """
         try:
             if self._writer is not None:
-                _last_commit(self._writer, snapshot=True)
+                self._writer.finish()
         finally:
             self._let_go()
 
@@ -225,6 +218,9 @@ class Store:
     def begin(self, stream: Stream) -> Writer:
         """Begin a durable run. Called by `Stream`.
 
+        A run that was begun and has no rows is replaced, unless somebody may have paid for it: whoever was
+        killed here begins again.
+
         Raises
         ------
         BadParameter
@@ -232,74 +228,86 @@ class Store:
         WrongKey
             If there is a key file already: it may be that of a lost run.
         """
+        if self._writer is not None:
+            raise BadParameter(f"{self.path} holds the run of another stream; continue it with Stream.resume(store)")
+        payer, described = stream.account, dump(config_of(stream))
+        if payer is not None and not isinstance(payer, Account):
+            raise BadParameter(
+                "a durable stream needs ledger=Ledger(path).account(data_set): a debit that is durable too"
+            )
         try:
-            database = self._claim(create=True)
-            if database.get("run") is not None:
-                rows = database.progress.rows
-                raise BadParameter(f"{self.path} holds a run of {rows} rows; continue it with Stream.resume(store)")
-            described = dump(config_of(stream))
-            randomness = stream._randomness
-            key = RunKey(secrets.token_hex(16), randomness._key, randomness.is_seeded)
+            database = self._claim()
+            before = self._replaceable(database)
+            account = None if payer is None else self._own(payer.ledger.path, payer.data_set, payer.run)
+            key = RunKey(secrets.token_hex(16), stream.randomness.key, stream.randomness.is_seeded)
             if not self._in_memory:
-                if self._key_file.exists():
+                if self._key_file.exists() and (before is None or run_of(self._key_file) != before):
                     raise WrongKey(f"{self._key_file} exists, and may be the key of a lost run; move it away first")
                 with told_plainly(self._key_file):
-                    write_key(self._key_file, key, self._passphrase)
-                with told_plainly(self._witness_file):
-                    self._witness = WitnessFile(self._witness_file, create=True)
-                    self._witness.remember(key.run, 0, "")
-            account = _named(stream, key.run)
+                    prepare_key(self._key_file, key, self._passphrase)
+                    self._key_file.unlink(missing_ok=True)  # of the run that is replaced
+            with told_plainly(self._witness_file):
+                self._witness.open()
+                self._witness.clear(before)
             with told_plainly(self.path):
-                self._write_head(database, stream, key, described, account)
+                database.transact(lambda _: self._write_head(database, stream, key, described, account))
+            # From here on the run can be resumed; until the key has its name, it can be begun again.
+            with told_plainly(self._witness_file):
+                self._witness.remember(key.run, _BEGINNING)
+            if account is not None:
+                account.note(key.run, None, _BEGINNING)
+            if not self._in_memory:
+                with told_plainly(self._key_file):
+                    publish_key(self._key_file, key.run)
             self._key = key
-            self._writer = Writer(database, key, self._witness, stream, self._schedule)
+            head = None if account is None else _BEGINNING
+            writer = Writer(database, key, self._witness, account, head, stream, self._schedule)
+            self._writer = writer
         except BaseException:
             self._let_go()
             raise
         log.info("begun: run=%s path=%s", key.run, self.path)
-        return self._writer
+        return writer
 
     def resume(self, kind: type[Stream], *, moved: bool = False) -> Stream:
         """Rebuild the stream of the run. Called by `Stream.resume`."""
         if not self._in_memory:
             need_run(Path(self.path))
         if self._writer is not None:
-            _last_commit(self._writer)
+            self._writer.finish(snapshot=False)
             self._writer.detach()
             self._writer = None
         try:
-            database = self._claim(create=False)
-            database.run()
-            key = self._key if self._in_memory and self._key else read_key(self._key_file, self._passphrase)
+            database = self._claim()
+            run = database.run()
+            key = self._read_key(run["run"])
             check_key(database, key)
+            account = None if run["account"] is None else self._own(*run["account"])
+            head = None if account is None else account.head(key.run)
             if not self._in_memory:
-                with told_plainly(self._witness_file):
-                    self._witness.close()
-                    self._witness = WitnessFile(self._witness_file, create=moved)
-            check_lineage(database, self._witness, moved=moved)
+                self._recall(database, key.run, moved=moved)
+            if account is not None and not moved:
+                check_lineage(database, head, f"the ledger {account.ledger.path}")
             stream = rebuild(database, key, kind)
-            if not database.progress.rows:
-                stream._ledger = self._payer = _payer(database)
-            with told_plainly(self.path):
-                database.db.execute("BEGIN IMMEDIATE")
-                database.put("place", place_of(self.path))
-                database.db.execute("COMMIT")
-                self._witness.remember(key.run, database.progress.rows, database.progress.digest)
-            self._key = key
-            self._writer = Writer(database, key, self._witness, stream, self._schedule)
+            writer = Writer(database, key, self._witness, account, head, stream, self._schedule)
+            self._key, self._writer = key, writer
+            if not moved:
+                writer.note()
+            stream.attach(writer, account, copied=moved)
+            if moved:  # a copy without rows starts anew
+                with told_plainly(self.path):
+                    database.transact(lambda _: _put_start(database, key, stream))
         except BaseException:
-            if not self._in_memory:
-                self._let_go()
+            self._let_go()
             raise
-        stream._attach(self._writer)
         return stream
 
     # -- how it works ---------------------------------------------------------------
 
-    def _claim(self, *, create: bool) -> Database:
-        if not self._in_memory and self._lock is None:
+    def _claim(self) -> Database:
+        if not self._in_memory:
             with told_plainly(self.path):
-                self._lock = Lock(beside(Path(self.path), ".lock"))
+                self._lock.open()
         if self._database is None:
             self._database = Database(self.path, write=True)
         return self._database
@@ -309,63 +317,105 @@ class Store:
             raise BadParameter("the store is not open; begin a run with Stream(store=), or Stream.resume(store)")
         return self._database
 
+    def _replaceable(self, database: Database) -> str | None:
+        """The run in the database, if it may be begun again; None if there is none."""
+        found = database.get("run")
+        if found is None:
+            return None
+        rows = database.progress.rows
+        never_used = found["account"] is None or (not self._in_memory and not self._key_file.exists())
+        if rows or not never_used:
+            raise BadParameter(f"{self.path} holds a run of {rows} rows; continue it with Stream.resume(store)")
+        return str(found["run"])
+
+    def _read_key(self, run: str) -> RunKey:
+        if self._in_memory and self._key is not None:
+            return self._key
+        if not self._key_file.exists():
+            with told_plainly(self._key_file):
+                publish_key(self._key_file, run)
+            if not (self._key_file.exists() or self._open_database().progress.rows):
+                raise BadParameter(f"{self.path} holds no run yet, only one whose beginning broke off; begin one")
+        return read_key(self._key_file, self._passphrase)
+
+    def _recall(self, database: Database, run: str, *, moved: bool) -> None:
+        """Open the witness, and ask it."""
+        if database.progress.rows and not moved and not self._witness_file.exists():
+            raise forked(
+                f"{self._witness_file} is missing (put it back, or name it with witness= or --witness), so another "
+                f"copy of {self.path} may have gone on"
+            )
+        with told_plainly(self._witness_file):
+            self._witness.open()
+            seen = self._witness.recall(run)
+        if not moved:
+            check_lineage(database, seen, f"the witness {self._witness_file}")
+
+    def _own(self, ledger: str, data_set: str, run: str | None) -> Account:
+        """An account on a connection that lasts as long as this store is open."""
+        self._account = account = Ledger.existing(os.path.abspath(ledger)).account(data_set, run=run)
+        return account
+
     def _write_head(
         self, database: Database, stream: Stream, key: RunKey, described: str, account: Account | None
     ) -> None:
-        payer = None if account is None else [os.path.abspath(account.ledger.path), account.data_set, account.run]
-        database.db.execute("BEGIN IMMEDIATE")
         database.put("run", {
             "run": key.run,
             "check": key.check(),
             "seeded": key.seeded,
             "schema": SCHEMA,
-            "processor": type(stream._processor).__name__,
+            "processor": type(stream.algorithm).__name__,
             "guarantee": stream.guarantee.to_dict(),
-            "account": payer,
+            "account": None if account is None else [account.ledger.path, account.data_set, account.run],
         })  # fmt: skip
-        database.put("place", place_of(self.path))
         database.put("config", described)
+        database.put("label", label_of(stream.algorithm, stream.admission))
         database.put("progress", Progress())
-        database.db.execute("COMMIT")
+        _put_start(database, key, stream)
 
     def _let_go(self) -> None:
+        """Close everything. What was closed before, in a call that broke off, is closed again."""
         if self._writer is not None:
             self._writer.detach()
-        self._writer = None
+            self._writer = None
         self._witness.close()
-        self._witness = MemoryWitness()
-        if self._payer is not None:
-            self._payer.ledger.close()
-            self._payer = None
+        if self._account is not None:
+            self._account.ledger.close()
+            self._account = None
         if self._database is not None and not self._in_memory:
-            database, self._database = self._database, None
             with suppress(Exception):  # leaves one tidy file; the write-ahead log serves as well
-                database.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            database.close()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+                self._database.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._database.close()
+            self._database = None
+        self._lock.close()
+
+    def after_fork(self) -> None:
+        """In the child of a fork: leave everything to the parent, whose run this is."""
+        if self._writer is not None:
+            self._writer.after_fork()
+            self._writer = None
+        if self._database is not None:
+            _INHERITED.append(self._database)
+            self._database = None
+        self._account = None  # a ledger knows its process
+        self._witness.close()  # the child's own handles: a lock lasts until all are closed
+        self._lock.close()
 
 
-def _named(stream: Stream, run: str) -> Account | None:
-    """The account that pays for a stream, under the run's own name, so that a resumed run is not debited twice."""
-    account = stream._ledger
-    if account is None:
-        return None
-    if not isinstance(account, Account):
-        raise BadParameter("a durable stream needs ledger=Ledger(path).account(data_set): a debit that is durable too")
-    if account.run is None:
-        account = stream._ledger = replace(account, run=run)
-    return account
+def _put_start(database: Database, key: RunKey, stream: Stream) -> None:
+    database.put("start", Seal(key).close("start", 0, stream.start_id).hex())
 
 
-def _payer(database: Database) -> Account | None:
-    """Who pays for a run that has no rows yet: the debit comes before the first row, and is made once."""
-    found = database.run()["account"]
-    return None if found is None else Ledger.existing(found[0]).account(found[1], run=found[2])
+#: Stores of this process, for a fork to renew in the child.
+_STORES: weakref.WeakSet[Store] = weakref.WeakSet()
+#: Databases of a parent process: a child may not even close them.
+_INHERITED: list[Database] = []
 
 
-def _last_commit(writer: Writer, *, snapshot: bool = False) -> None:
-    """Commit what is left, unless a commit failed: that was told already, and closing cannot mend it."""
-    if not writer.has_failed:
-        writer.settle(snapshot=snapshot)
+def _renew() -> None:
+    for store in list(_STORES):
+        store.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)

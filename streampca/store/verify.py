@@ -6,17 +6,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from streampca.errors import StoreCorrupt
+import numpy as np
+
+from streampca.errors import BadParameter, HorizonReached, StoreCorrupt
 from streampca.linalg.types import FloatArray
 from streampca.rows import RowSource
-from streampca.store.checkpoint import stream_of
-from streampca.store.codec import encode
-from streampca.store.database import Database
-from streampca.store.files import told_plainly
-from streampca.store.keys import read_key
-from streampca.store.reading import config_text, features_of, stored_releases
-from streampca.store.recovery import beside, check_key, compare, rebuild
-from streampca.stream import Stream
+from streampca.store.codec import decode
+from streampca.store.config import load
+from streampca.store.database import SCHEMA, Database
+from streampca.store.entries import names_in
+from streampca.store.files import beside, told_plainly
+from streampca.store.keys import Seal, read_key
+from streampca.store.reading import config_text, stored_releases
+from streampca.store.recovery import TOLERANCE, alike, check_key, fresh_stream, played_again, rebuild
+from streampca.stream import Entry, Stream
+
+#: Rows that are played again at a time.
+_AT_ONCE = 4096
 
 
 class Verification:
@@ -27,6 +33,10 @@ class Verification:
     path : the database.
     passphrase : of the key file, if it has one.
     key_file : where the key is; ``<path>.key`` if left out.
+
+    Attributes
+    ----------
+    can_replay : False for a run of an older schema, of which only the file can be checked.
     """
 
     def __init__(self, path: Path, passphrase: str | None = None, key_file: Path | None = None) -> None:
@@ -37,12 +47,13 @@ class Verification:
                 self._database.db.execute("BEGIN")
             self._key = read_key(beside(path, ".key") if key_file is None else key_file, passphrase)
             check_key(self._database, self._key)
-            config = config_text(self._database)
+            config = load(config_text(self._database), build=False)
         except BaseException:
             self._database.close()
             raise
         self.rows = self._database.progress.rows
-        self.features = features_of(self._database)
+        self.can_replay = self._database.version == SCHEMA
+        self.features = None if config["features"] is None else tuple(config["features"])
         self.on_bad_row: Literal["raise", "zero"] = config["on_bad_row"]
         self._replayed: Stream | None = None
 
@@ -63,7 +74,7 @@ class Verification:
         return self._path
 
     def replay(self) -> int:
-        """Rebuild the stream from the snapshot and the rows since; return how many these are."""
+        """Rebuild the stream from the snapshot and the entries since; return how many rows these have."""
         self._replayed = rebuild(self._database, self._key, Stream)
         return self.rows - self._database.progress.snapshot
 
@@ -75,31 +86,73 @@ class Verification:
         StoreCorrupt
             If a release differs, or the state at the end.
         """
-        stream = stream_of(config_text(self._database), self._key, Stream)
+        stream = fresh_stream(self._database, self._key, Stream)
         stream.adopt(source)
-        stored, count = stored_releases(self._database), 0
-        for block in _first(source.blocks(), self.rows):
-            for made in stream.push_many(block).releases:
-                due = next(stored, None)
-                if due is None:
-                    raise StoreCorrupt(f"{self._path}: the release at row {made.t} is missing; restore the newest copy")
-                compare(made, due, str(self._path))
-                count += 1
+        rows, due, count = _Rows(source.blocks()), self._database.releases(), 0
+        try:
+            for kind, last, fresh in self._pieces():
+                used = 0
+                while kind == "rows" and stream.t < last and len(taken := rows.take(min(last - stream.t, _AT_ONCE))):
+                    admitted, bad = stream.admission.block(taken, stream.t + 1)
+                    entry, drawn = Entry(stream.t + 1, len(taken), admitted, None, bad, fresh[used:]), _drawn(stream)
+                    count += played_again(stream, entry, due, str(self._path))
+                    used += _drawn(stream) - drawn
+                if kind != "rows":
+                    entry = Entry(stream.t + 1, 0, None, None, 0, fresh, kind=kind)
+                    count += played_again(stream, entry, due, str(self._path))
+        except (BadParameter, HorizonReached) as problem:
+            raise self._other_source() from problem
         if stream.t != self.rows:
             raise StoreCorrupt(f"{self._path}: {self.rows} rows were taken, the source has {stream.t}: another source?")
         replayed = self._replayed or rebuild(self._database, self._key, Stream)
-        if self.rows and encode(stream.processor.state()) != encode(replayed.processor.state()):
-            raise StoreCorrupt(f"{self._path}: these rows lead to another state than the stored one: another source?")
+        if self.rows and not alike(stream.processor.snapshot(), replayed.processor.snapshot(), TOLERANCE):
+            raise self._other_source()
+        if next(due, None) is not None:
+            raise StoreCorrupt(f"{self._path}: these rows lead to fewer releases than are stored: another source?")
         return count
+
+    def _pieces(self) -> Iterator[tuple[str, int, tuple[bytes, ...]]]:
+        """All that the run took, as kind, last row and fresh bytes."""
+        seal = Seal(self._key)
+        for number, sealed in self._database.trace():
+            record = decode(seal.open("trace", number, sealed))
+            fresh, at = names_in(record["fresh"]), 0
+            for last, kind, count in record["marks"]:
+                if kind != "rows":  # rows before it that drew no noise
+                    yield "rows", last, ()
+                yield kind, last, fresh[at : at + count]
+                at += count
+        yield "rows", self.rows, ()
+
+    def _other_source(self) -> StoreCorrupt:
+        return StoreCorrupt(f"{self._path}: these rows lead to another state than the stored one: another source?")
 
     def close(self) -> None:
         """Close the database."""
         self._database.close()
 
 
-def _first(blocks: Iterator[FloatArray], count: int) -> Iterator[FloatArray]:
-    for block in blocks:
-        if count <= 0:
-            return
-        yield block[:count]
-        count -= len(block)
+def _drawn(stream: Stream) -> int:
+    """Vectors of noise so far."""
+    return stream.processor.chain.n
+
+
+class _Rows:
+    """The rows of a source, as many at a time as are asked for."""
+
+    def __init__(self, blocks: Iterator[FloatArray]) -> None:
+        self._blocks = blocks
+        self._block: FloatArray | None = None
+
+    def take(self, count: int) -> FloatArray:
+        """The next rows; fewer at the end of the source."""
+        found: list[FloatArray] = []
+        while count > 0:
+            if self._block is None or not len(self._block):
+                self._block = next(self._blocks, None)
+                if self._block is None:
+                    break
+            found.append(self._block[:count])
+            self._block = self._block[count:]
+            count -= len(found[-1])
+        return np.concatenate(found) if found else np.empty((0, 0))

@@ -1,10 +1,10 @@
 """A second memory of how far a run has come, outside its database.
 
-A database can be copied or set back to an older state, and then cannot tell:
-both twins hold the same key, and other rows fed to one of them would meet the
-noise that the other has already released. The witness remembers, per run, the
-latest durable point as a pair (rows, keyed digest of the rows and of all
-before). A database whose history does not contain that point is refused.
+A database can be copied or set back to an older state, and cannot tell. The
+witness remembers the latest durable point of the run as a pair (rows, keyed
+digest of the chain value there). A database whose history does not contain
+that point is another run from some row on, and is refused unless it is said to
+be one (``moved=True``).
 
 Two slots are written in turn, each with a checksum, so a torn write costs one
 of them and the other still stands.
@@ -19,7 +19,10 @@ from pathlib import Path
 from typing import Protocol
 
 from streampca.errors import StoreForked
-from streampca.store.files import hold, sync_folder
+from streampca.store.files import HeldFile, sync_folder
+
+#: Rows, and the keyed digest of the chain value after them.
+Point = tuple[int, str]
 
 _SLOT = 512
 _sync = getattr(os, "fdatasync", os.fsync)  # the former is not everywhere
@@ -27,23 +30,38 @@ _SUM = 16
 
 
 class Witness(Protocol):
-    """Where the latest durable point of runs is remembered: beside the key, or in a shared ledger."""
+    """Where the latest durable point of a run is remembered."""
 
-    def recall(self, run: str) -> tuple[int, str] | None:
-        """The latest (rows, digest) of a run; None if it was never seen."""
+    def open(self) -> None:
+        """Get ready."""
 
-    def remember(self, run: str, rows: int, digest: str) -> None:
+    def recall(self, run: str) -> Point | None:
+        """The latest point of a run; None if it was never seen."""
+
+    def clear(self, run: str | None) -> None:
+        """Forget what is remembered, which may be of this run only."""
+
+    def remember(self, run: str, point: Point) -> None:
         """Note the latest point, durably, before this returns."""
+
+    def close(self) -> None:
+        """Let go of it."""
 
 
 class MemoryWitness:
     """For runs that live in memory: there is nothing to outlive."""
 
-    def recall(self, run: str) -> tuple[int, str] | None:
+    def open(self) -> None:
+        """Do nothing."""
+
+    def recall(self, run: str) -> Point | None:
         """Nothing is known."""
         return None
 
-    def remember(self, run: str, rows: int, digest: str) -> None:
+    def clear(self, run: str | None) -> None:
+        """Do nothing."""
+
+    def remember(self, run: str, point: Point) -> None:
         """Do nothing."""
 
     def close(self) -> None:
@@ -56,63 +74,74 @@ class WitnessFile:
     Parameters
     ----------
     path : the file. Best kept where backups of the database are not restored to.
-    create : make it if it is missing.
     """
 
-    def __init__(self, path: Path, *, create: bool) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._turn = 0
-        try:
-            self._handle = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
-        except FileNotFoundError:
-            raise StoreForked(
-                f"{path} is missing: without it, it is not known whether another copy of this run went on; "
-                "put it back, name it (witness=, --witness), or pass moved=True (--moved) if no other copy was resumed"
-            ) from None
-        try:
-            hold(self._handle, path)
-            if create:
-                sync_folder(path)
-        except BaseException:
-            os.close(self._handle)
-            raise
+        self._held = HeldFile(path)
 
-    def recall(self, run: str) -> tuple[int, str] | None:
-        """The latest point. Of another run's witness, nothing."""
+    def open(self) -> None:
+        """Open the file for this process alone, and make it if it is missing."""
+        self._held.open()
+        sync_folder(self._path)
+
+    def recall(self, run: str) -> Point | None:
+        """The latest point; None if the file is empty or damaged.
+
+        Raises
+        ------
+        StoreForked
+            If it is the witness of another run.
+        """
         best: tuple[int, int, str] | None = None
-        for turn in (0, 1):
-            slot = os.pread(self._handle, _SLOT, turn * _SLOT)
-            text, total = slot[:-_SUM].rstrip(b" "), slot[-_SUM:]
-            if len(slot) < _SLOT or _digest(text) != total:
-                continue
-            seen, number, rows, digest = json.loads(text)
+        for seen, number, rows, digest in self._slots():
             if seen != run:
                 raise StoreForked(f"{self._path} is the witness of another run; give each run its own")
             if best is None or number > best[0]:
                 best = (number, rows, digest)
         if best is None:
-            if os.fstat(self._handle).st_size:
-                raise StoreForked(
-                    f"{self._path} is damaged: it is not known whether another copy of this run went on; "
-                    "delete it and pass moved=True (--moved) if no other copy has been resumed"
-                )
             return None
         self._turn = best[0]
         return best[1], best[2]
 
-    def remember(self, run: str, rows: int, digest: str) -> None:
+    def clear(self, run: str | None) -> None:
+        """Forget everything, for a run that begins in place of one without rows.
+
+        Raises
+        ------
+        StoreForked
+            If it is the witness of another run than that.
+        """
+        if any(seen != run for seen, _, _, _ in self._slots()):
+            raise StoreForked(f"{self._path} is the witness of another run; give each run its own")
+        os.ftruncate(self._held.handle, 0)
+        os.fsync(self._held.handle)
+        self._turn = 0
+
+    def remember(self, run: str, point: Point) -> None:
         """Note the latest point, durably."""
         number = self._turn + 1
-        text = json.dumps([run, number, rows, digest]).encode()
+        text = json.dumps([run, number, *point]).encode()
         slot = text.ljust(_SLOT - _SUM) + _digest(text)
-        if os.pwrite(self._handle, slot, (number % 2) * _SLOT) != _SLOT:
+        if os.pwrite(self._held.handle, slot, (number % 2) * _SLOT) != _SLOT:
             raise OSError(28, "the disk is full", str(self._path))
-        _sync(self._handle)
+        _sync(self._held.handle)
         self._turn = number
 
+    def _slots(self) -> list[tuple[str, int, int, str]]:
+        """What was written whole."""
+        found = []
+        for turn in (0, 1):
+            slot = os.pread(self._held.handle, _SLOT, turn * _SLOT)
+            text, total = slot[:-_SUM].rstrip(b" "), slot[-_SUM:]
+            if len(slot) == _SLOT and _digest(text) == total:
+                found.append(tuple(json.loads(text)))
+        return found
+
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._handle)
+        """Close the file. Closing again does nothing."""
+        self._held.close()
 
 
 def _digest(text: bytes) -> bytes:

@@ -13,8 +13,8 @@ import numpy as np
 
 import streampca as sp
 
-processor = sp.PrivateFPL(n_components=3, epsilon=1.0, delta=1e-6, horizon=5_000, release_every=100)
-promise = processor.guarantee
+algorithm = sp.PrivateFPL(n_components=3, epsilon=1.0, delta=1e-6, horizon=5_000, release_every=100)
+promise = algorithm.guarantee
 print(promise)
 
 # %% In words: whoever sees every release, and knows every row but one, and even chose them, can hardly tell what
@@ -31,11 +31,11 @@ path = Path(folder.name) / "ledger.db"
 rows = np.random.default_rng(0).normal(size=(5_000, 10)) * np.linspace(0.5, 0.05, 10)
 with sp.Ledger(path) as ledger:
     ledger.set_budget("patients", sp.Budget(1.2, 1e-6))
-    stream = sp.Stream(processor, ledger=ledger.account("patients"))
+    stream = sp.Stream(algorithm, ledger=ledger.account("patients"))
     stream.push_many(rows)
     print(f"spent: epsilon = {ledger.balance('patients').spent:.3f} of 1.2")
     try:
-        sp.Stream(processor.clone(), ledger=ledger.account("patients")).push_many(rows)
+        sp.Stream(algorithm, ledger=ledger.account("patients")).push_many(rows)
     except sp.errors.BudgetExhausted as refusal:
         print(f"refused: {refusal}")
 folder.cleanup()
@@ -65,7 +65,7 @@ print(f"mu is at least {found.bound:.3f}, claimed {found.claim:.3f}: {'holds' if
 # - Are `row_norm` and `bounds` public? They must not be read off the rows, nor may a scaler be fitted on them.
 # - Has a person more than one row? Then ask for `max_rows_per_user=` (`streampca.users`), or for a smaller epsilon.
 # - Is a seed set? Then whoever knows it can take the noise off, and the guarantee says so:
-seeded = sp.Stream(processor.clone(), seed=1)
+seeded = sp.Stream(algorithm, seed=1)
 seeded.push_many(rows[:100])
 print(f"caveat of a seeded run: {seeded.guarantee.caveat}")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.attacks.fingerprinting import Evidence, allowed, exact_pca, processor_oracle, trace_contributors
+from streampca.attacks.fingerprinting import Evidence, algorithm_oracle, allowed, exact_pca, trace_contributors
 from streampca.attacks.picture import draw
 from streampca.attacks.tardos import TardosCode, p_values, unanimous
 from streampca.errors import BadParameter
@@ -18,7 +18,7 @@ from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
 from streampca.mechanisms.wishart import WishartCovariance
 from streampca.privacy.randomness import Randomness
-from streampca.processors.base import Processor
+from streampca.processors.base import Algorithm
 from streampca.processors.dp_pca import DPPCA
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
@@ -83,7 +83,7 @@ def claim(epsilon: float = EPSILON) -> sp.Guarantee:
     return GaussianCovariance(n_components=1, epsilon=epsilon, delta=DELTA).guarantee
 
 
-LOOSE: dict[str, Callable[[int], Processor]] = {
+LOOSE: dict[str, Callable[[int], Algorithm]] = {
     "leader": lambda k: sp.PerturbedLeader(n_components=k, epsilon=1e6, delta=DELTA),
     "fpl": lambda k: sp.PrivateFPL(n_components=k, epsilon=1e6, delta=DELTA),
     "tumbling": lambda k: Tumbling(GaussianCovariance(n_components=k, epsilon=1e6, delta=DELTA), every=2),
@@ -93,27 +93,27 @@ LOOSE: dict[str, Callable[[int], Processor]] = {
 
 @pytest.mark.parametrize("name", LOOSE)
 def test_so_does_one_with_a_budget_in_name_only(name: str) -> None:
-    evidence = traced(processor_oracle(LOOSE[name]), length=128, trials=20)
+    evidence = traced(algorithm_oracle(LOOSE[name]), length=128, trials=20)
     assert evidence.trials_traced > 0.9
     assert evidence.refutes(claim())  # of epsilon = 1
     assert not evidence.refutes(claim(1e6))
 
 
 def test_fresh_noise_averages_out_and_correlated_noise_does_not() -> None:
-    leader = processor_oracle(lambda k: sp.PerturbedLeader(n_components=k, epsilon=4.0, delta=DELTA), average=600)
+    leader = algorithm_oracle(lambda k: sp.PerturbedLeader(n_components=k, epsilon=4.0, delta=DELTA), average=600)
     assert traced(leader, length=128, trials=6).trials_traced > 0.6
-    private = processor_oracle(lambda k: sp.PrivateFPL(n_components=k, epsilon=4.0, delta=DELTA), average=600)
+    private = algorithm_oracle(lambda k: sp.PrivateFPL(n_components=k, epsilon=4.0, delta=DELTA), average=600)
     evidence = traced(private, length=128, trials=6)
     assert evidence.agreement < 0.65
     assert not evidence.refutes(claim(4.0))
 
 
 BUDGET = {"epsilon": EPSILON, "delta": DELTA}
-PRIVATE: dict[str, Callable[[int], Processor]] = {
+PRIVATE: dict[str, Callable[[int], Algorithm]] = {
     "fpl": lambda k: sp.PrivateFPL(n_components=k, **BUDGET),
     "fpl-blt": lambda k: sp.PrivateFPL(n_components=k, horizon=2, **BUDGET),
     "fpl-tree": lambda k: sp.PrivateFPL(n_components=k, horizon=2, noise="tree", **BUDGET),
-    "fpl-haar": lambda k: sp.PrivateFPL(n_components=k, horizon=2, noise="haar", adjacency="replace", **BUDGET),
+    "fpl-replace": lambda k: sp.PrivateFPL(n_components=k, horizon=2, noise="tree", adjacency="replace", **BUDGET),
     "fpl-doubling": lambda k: sp.PrivateFPL(n_components=k, horizon=2, regularisation="doubling", **BUDGET),
     "fpl-regret": lambda k: sp.PrivateFPL(n_components=k, horizon=2, publish_regret=True, **BUDGET),
     "gaussian": lambda k: Tumbling(GaussianCovariance(n_components=k, **BUDGET), every=2),
@@ -139,7 +139,7 @@ def test_private_processors_give_nobody_away(name: str) -> None:
     make = PRIVATE[name]
     guarantee = make(1).guarantee
     assert guarantee.epsilon <= EPSILON
-    evidence = traced(processor_oracle(make), trials=36)
+    evidence = traced(algorithm_oracle(make), trials=36)
     assert evidence.accused <= 9
     assert not evidence.refutes(guarantee)
     assert evidence.agreement < 0.75
@@ -148,13 +148,13 @@ def test_private_processors_give_nobody_away(name: str) -> None:
 def test_dp_pca_gives_nobody_away() -> None:
     """It takes many rows; all but two are zero."""
     make = lambda k: DPPCA(n_components=k, horizon=20_000, **BUDGET)  # noqa: E731
-    evidence = traced(processor_oracle(make, zeros=19_998), trials=4)
+    evidence = traced(algorithm_oracle(make, zeros=19_998), trials=4)
     assert evidence.accused <= 3
     assert evidence.agreement < 0.75
 
 
 def test_algorithm_6_gives_nobody_away_either() -> None:
-    evidence = traced(processor_oracle(PRIVATE["fpl"]), trials=15, n_components=2)
+    evidence = traced(algorithm_oracle(PRIVATE["fpl"]), trials=15, n_components=2)
     assert not evidence.refutes(claim())
     assert evidence.accused <= 6
 
@@ -170,5 +170,5 @@ def test_evidence_is_drawn_and_rates_are_checked(tmp_path) -> None:  # type: ign
 
 
 def test_same_seed_same_evidence() -> None:
-    first, second = (traced(processor_oracle(PRIVATE["fpl"]), trials=2) for _ in range(2))
+    first, second = (traced(algorithm_oracle(PRIVATE["fpl"]), trials=2) for _ in range(2))
     np.testing.assert_array_equal(first.contributors, second.contributors)

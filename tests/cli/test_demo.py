@@ -2,7 +2,7 @@ import importlib.util
 
 import pytest
 
-from streampca import Release
+from streampca import read_releases
 from streampca.cli import main
 from streampca.cli.demo import read_regret
 from streampca.cli.summary import milestones
@@ -17,7 +17,7 @@ def test_a_short_demo_writes_all_its_files(tmp_path, capsys):
     summary = (out / "summary.md").read_text()
     for words in ("(1, 1e-06)-DP", "curator-only", "binary tree", "| 3000 |"):
         assert words in summary
-    releases = [Release.from_json(line) for line in (out / "releases.jsonl").read_text().splitlines()[1:]]
+    releases = list(read_releases(out / "releases.jsonl"))
     assert [r.t for r in releases] == [1000, 2000, 3000]
     records = read_regret(out / "regret.csv")
     assert records[-1].t == 3000

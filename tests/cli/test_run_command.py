@@ -9,9 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from streampca import Release
+from streampca import read_releases
 from streampca.cli import main
-from streampca.cli.outputs import CURATOR_ONLY, read_header
+from streampca.cli.outputs import CURATOR_ONLY
 
 COMMON = ["-k", "2", "--epsilon", "1", "--delta", "1e-5"]
 
@@ -32,15 +32,25 @@ def lines_of(table, name="releases.jsonl"):
     return (table.parent / name).read_text().splitlines()
 
 
+def releases_of(table, name="releases.jsonl"):
+    return list(read_releases(table.parent / name))
+
+
+def header_of(table, name="releases.jsonl"):
+    header = json.loads(lines_of(table, name)[0])
+    assert (header["kind"], header["format"]) == ("header", 2)
+    return header
+
+
 def test_releases_round_trip_and_the_header_tells_the_guarantee(table, capsys):
     assert run(table, "--release-every", "50", "--horizon", "300", "--row-norm", "5") == 0
-    head, *rest = lines_of(table)
-    header = read_header(head)
+    header = header_of(table)
     assert header["features"] == ["a", "b", "c", "d"]
     assert header["guarantee"]["epsilon"] == 1.0
     assert header["guarantee"]["adjacency"] == "zero-out"
     assert header["parameters"]["row_norm"] == 5.0
-    releases = [Release.from_json(line) for line in rest]
+    assert not any("zero-out" in line or '"a"' in line for line in lines_of(table)[1:])  # told once, in the header
+    releases = releases_of(table)
     assert [r.t for r in releases] == [50, 100, 150, 200, 250, 300]
     assert releases[-1].gram.shape == (4, 4)
     assert releases[-1].features == ("a", "b", "c", "d")
@@ -51,12 +61,13 @@ def test_the_command_line_releases_what_the_library_does(table):
     import streampca as sp
 
     assert run(table, "--release-every", "60", "--seed", "7", "--row-norm", "5") == 0
-    stream = sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1, delta=1e-5, release_every=60), row_norm=5.0, seed=7)
+    stream = sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-5, release_every=60), row_norm=5.0, seed=7)
     expected = [s.release for s in stream.run(sp.sources.from_csv(table)) if s.release is not None]
-    written = [Release.from_json(line) for line in lines_of(table)[1:]]
+    written = releases_of(table)
     assert len(written) == 5
     for a, b in zip(written, expected, strict=True):
         np.testing.assert_array_equal(a.subspace.basis, b.subspace.basis)
+        assert (a.guarantee, a.features, a.row_norm) == (b.guarantee, b.features, b.row_norm)
 
 
 def test_nothing_secret_is_published(table):
@@ -78,21 +89,22 @@ def test_regret_is_marked_as_the_curators(table):
 
 def test_no_gram_writes_subspaces_only(table):
     assert run(table, "--no-gram", "--release-every", "150") == 0
-    release = Release.from_json(lines_of(table)[-1])
+    release = releases_of(table)[-1]
     assert not release.has_gram
     assert release.subspace.basis.shape == (4, 2)
 
 
 def test_keep_every_thins(table):
     assert run(table, "--keep-every", "10", "--release-every", "1") == 0
-    assert [Release.from_json(line).t for line in lines_of(table)[1:]] == list(range(10, 301, 10))
+    assert [r.t for r in releases_of(table)] == list(range(10, 301, 10))
 
 
 def test_standard_output_holds_releases_and_nothing_else(table, capsys):
     assert main(["run", str(table), *COMMON, "--release-every", "100", "--out", "-"]) == 0
-    out = capsys.readouterr().out.splitlines()
-    read_header(out[0])
-    assert [Release.from_json(line).t for line in out[1:]] == [100, 200, 300]
+    out = table.parent / "out.jsonl"
+    out.write_text(capsys.readouterr().out)
+    assert header_of(table, "out.jsonl")["features"] == ["a", "b", "c", "d"]
+    assert [r.t for r in read_releases(out)] == [100, 200, 300]
 
 
 def test_columns_and_bounds_and_bad_rows(tmp_path, capsys):
@@ -102,7 +114,7 @@ def test_columns_and_bounds_and_bad_rows(tmp_path, capsys):
     bounds.write_text('{"x": [0, 5], "y": [-10, 10]}')
     more = ["--columns", "x,y", "--bounds", str(bounds), "--on-bad-row", "zero", "--release-every", "1"]
     assert run(path, *more) == 0
-    header = read_header(lines_of(path)[0])
+    header = header_of(path)
     assert header["features"] == ["x", "y"]
     assert header["parameters"]["bounds"] == [[0.0, -10.0], [5.0, 10.0]]
     assert len(lines_of(path)) == 4
@@ -177,13 +189,13 @@ def test_a_bad_line_keeps_what_was_released_before_it(tmp_path, capsys):
     err = capsys.readouterr().err
     assert "line 27" in err
     assert "Stopped after 25 rows" in err
-    assert [Release.from_json(line).t for line in lines_of(path)[1:]] == [10, 20]
+    assert [r.t for r in releases_of(path)] == [10, 20]
 
 
 def test_past_the_horizon_stops_with_complete_files(table, capsys):
     assert run(table, "--horizon", "120", "--release-every", "50") == 2
     assert "horizon of 120 rows" in capsys.readouterr().err
-    assert [Release.from_json(line).t for line in lines_of(table)[1:]] == [50, 100, 120]
+    assert [r.t for r in releases_of(table)] == [50, 100, 120]
 
 
 def test_files_are_not_overwritten_unasked(table, capsys):
@@ -208,10 +220,14 @@ def test_files_are_not_overwritten_unasked(table, capsys):
 )
 def test_other_processors_and_centring(table, capsys, more, name):
     assert run(table, *more) == 0
-    head, *rest = lines_of(table)
-    assert read_header(head)["parameters"]["processor"] == name
-    assert read_header(head)["parameters"]["center"] == ("--center" in more)
-    assert Release.from_json(rest[-1]).subspace.basis.shape == (4, 2)
+    parameters = header_of(table)["parameters"]
+    assert parameters["processor"] == name
+    assert parameters["center"] == ("--center" in more)
+    assert all("guarantee" not in json.loads(line) for line in lines_of(table)[1:])
+    last = releases_of(table)[-1]
+    assert last.subspace.basis.shape == (4, 2)
+    assert last.features == ("a", "b", "c", "d")
+    assert last.row_norm == (2**0.5 if "--center" in more else 1.0)
     assert ("captured" in capsys.readouterr().err) == ("--center" not in more)
 
 
@@ -266,7 +282,7 @@ def test_publishable_regret_has_a_file_of_its_own(table, capsys):
     assert records[-1].guarantee.epsilon == 1.0
     assert "rewards" in records[-1].guarantee.scope
     plain = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-5, horizon=300, release_every=50)
-    last = Release.from_json(lines_of(table)[-1])
+    last = releases_of(table)[-1]
     assert last.noise_std == pytest.approx(25.0 * plain.noise_std(300) * 1.25**0.5)
     said = capsys.readouterr().err
     assert f"publishable:  {private}" in said
@@ -295,8 +311,8 @@ def test_a_window_is_scored_window_by_window(table, capsys):
     ]
     assert run(table, *more, "--seed", "3", "--row-norm", "5") == 0
     assert "regret against the best subspace of each 100 rows" in capsys.readouterr().err
-    processor = sp.SlidingWindowPCA(n_components=2, epsilon=1, delta=1e-5, window=100, release_every=10)
-    stream = sp.Stream(processor, row_norm=5.0, seed=3, regret=sp.RegretLog(every=150, window=100))
+    algorithm = sp.SlidingWindowPCA(n_components=2, epsilon=1.0, delta=1e-5, window=100, release_every=10)
+    stream = sp.Stream(algorithm, row_norm=5.0, seed=3, regret=sp.RegretLog(every=150, window=100))
     list(stream.run(sp.sources.from_csv(table)))
     last = [float(value) for value in regret.read_text().splitlines()[-1].split(",")]
     assert last[:4] == pytest.approx([getattr(stream.regret.now(), f) for f in ("t", "reward", "opt", "regret")])

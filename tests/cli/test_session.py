@@ -1,11 +1,14 @@
 """How rows are handed on, and which regret records are made."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import streampca as sp
 from streampca.cli import live, session
 from streampca.cli.run import Options, Outputs, run
+from streampca.regret import RegretSums
 
 
 class Rows:
@@ -24,13 +27,13 @@ class Seen:
     due = True
 
     def __init__(self):
-        self.shown, self.ended = [], None
+        self.shown, self.added, self.ended = [], [], None
 
     def start(self):
         pass
 
     def add(self, record):
-        pass
+        self.added.append(record)
 
     def show(self, progress):
         self.shown.append(progress)
@@ -39,13 +42,14 @@ class Seen:
         self.ended = progress
 
 
-def made(*blocks, view=None, limit=None, every=2**62):
-    stream = sp.Stream(
-        sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100),
-        regret=sp.RegretLog(every=every),
-        seed=1,
-    )
-    return session.Session(stream, Rows(*blocks), releases=None, regret=None, view=view or Seen(), limit=limit)
+ALGORITHM = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100)
+
+
+def made(*blocks, view=None, limit=None, algorithm=ALGORITHM, **more):
+    stream = sp.Stream(algorithm, regret=sp.RegretLog(every=session.NEVER), seed=1)
+    return session.Session(
+        stream, Rows(*blocks), releases=None, regret=None, view=view or Seen(), limit=limit, **more
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("seconds", "largest"), [(0.0, 8192), (0.01, 1024), (1.0, 1024)])
@@ -78,16 +82,54 @@ def test_whoever_looks_is_shown_the_regret_of_the_moment():
     ending = made(rows, view=seen).run()
     assert len(seen.shown) >= 2
     assert all(progress.record.t == progress.t for progress in (*seen.shown, seen.ended))
+    assert [record.t for record in seen.added] == [3000]
     kept = Seen()
-    assert made(rows, view=kept, every=500).run().progress.record == ending.progress.record
+    assert made(rows, view=kept, every=700, followed=True).run().progress.record == ending.progress.record
+    assert [record.t for record in kept.added] == [700, 1400, 2100, 2800, 3000]
+
+
+def test_the_records_are_those_that_a_stream_keeps_and_none_are_held():
+    rows = np.random.default_rng(2).normal(size=(2600, 2)) / 3
+    seen = Seen()
+    run = made(rows[:1100], rows[1100:], view=seen, every=500, followed=True)
+    run.run()
+    kept = sp.Stream(ALGORITHM, regret=sp.RegretLog(every=500), seed=1)
+    kept.push_many(rows)
+    assert seen.added == [*kept.regret.history, kept.regret.now()]
+    assert run._stream.regret.history == []
+
+
+def test_publishable_records_are_made_of_the_releases():
+    rows = np.random.default_rng(3).normal(size=(2000, 2)) / 3
+    algorithm = replace(ALGORITHM, publish_regret=True, release_every=300)
+    file = Kept()
+    ending = made(rows, algorithm=algorithm, private_regret=file, every=500).run()
+    stream = sp.Stream(algorithm, private_regret=sp.PrivateRegret(every=500), regret=None, seed=1)
+    stream.push_many(rows)
+    assert [record.t for record in file.records] == [600, 1200, 1500, 1800]
+    assert file.records[:3] == stream.private_regret.history
+    assert file.records[3] == stream.private_regret.now() == ending.progress.private
+
+
+class Kept:
+    """A file that keeps what it is given."""
+
+    def __init__(self):
+        self.records = []
+
+    def write(self, records):
+        self.records += records
+
+    def flush(self):
+        pass
 
 
 @pytest.mark.parametrize("followed", [False, True])
 def test_records_are_made_for_those_who_follow(tmp_path, monkeypatch, capsys, followed):
     table = tmp_path / "rows.csv"
     np.savetxt(table, np.random.default_rng(1).normal(size=(300, 4)) / 4, delimiter=",", header="a,b,c,d", comments="")
-    count, record = [], sp.RegretLog._record
-    monkeypatch.setattr(sp.RegretLog, "_record", lambda log: count.append(log) or record(log))
+    count, record = [], RegretSums.record
+    monkeypatch.setattr(RegretSums, "record", lambda sums, *given: count.append(sums) or record(sums, *given))
     options = Options(
         processor="fpl", common={"n_components": 2, "epsilon": 1.0, "delta": 1e-5}, release_every=100, extra=(),
         columns=None, bounds=None, row_norm=1.0, on_bad_row="raise", center=False, seed=3,

@@ -5,7 +5,7 @@ import pytest
 
 import streampca
 from streampca.cli import main
-from streampca.cli.algorithms import make_processor
+from streampca.cli.algorithms import make_algorithm
 from streampca.cli.bounds import read_bounds
 from streampca.errors import BadParameter
 
@@ -30,6 +30,15 @@ def test_version_and_cite(capsys):
 def test_an_unknown_command_gets_a_suggestion(capsys):
     assert main(["rum"]) == 2
     assert 'Did you mean "run"' in capsys.readouterr().err
+
+
+def test_one_blas_thread_is_used():
+    code = (
+        "import numpy, threadpoolctl; threadpoolctl.threadpool_limits(2); from streampca.cli import main; "
+        "main(['cite']); print({p['num_threads'] for p in threadpoolctl.threadpool_info() if p['user_api'] == 'blas'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "{1}"
 
 
 def test_help_leaves_out_what_is_slow():
@@ -57,14 +66,14 @@ def test_bounds_files_are_checked(tmp_path, content):
         read_bounds(str(path))
 
 
-def test_processors_by_either_name():
+def test_algorithms_by_either_name():
     common = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5, "horizon": None}
     for name in ("fpl", "PrivateFPL"):
-        made = make_processor(name, common, extra=['regularisation="privacy"', "n_features=7"])
+        made = make_algorithm(name, common, extra=['regularisation="privacy"', "n_features=7"])
         assert isinstance(made, streampca.PrivateFPL)
         assert made.release_every == 100
         assert made.n_features == 7
     with pytest.raises(BadParameter, match="--horizon"):
-        make_processor("perturbed-leader", common | {"horizon": 5})
+        make_algorithm("perturbed-leader", common | {"horizon": 5})
     with pytest.raises(BadParameter, match="none of that name"):
-        make_processor("Stream", common)
+        make_algorithm("Stream", common)

@@ -1,5 +1,8 @@
-"""What every processor must do, whatever its algorithm. Add a case for each new one."""
+"""What every algorithm and its processors must do. Add a case for each new one."""
 
+import copy
+import dataclasses
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,16 +13,20 @@ import streampca as sp
 from streampca.errors import BadParameter, BadRow, StreamPCAError
 from streampca.linalg.lattice import onto_ball
 from streampca.privacy.randomness import Randomness
-from streampca.processors.base import Processor
+from streampca.processors.base import Algorithm, Processor
 
 D, K, N = 6, 2, 330
 BUDGET: dict[str, Any] = {"n_components": K, "epsilon": 1.0, "delta": 1e-6}
 
-CASES: dict[str, Callable[[], Processor]] = {
+CLASSES = (
+    "PrivateFPL", "PerturbedLeader", "SlidingWindowPCA", "Oja", "PrivateOja", "DPPCA", "Tumbling",
+    "GaussianCovariance", "WishartCovariance",
+)  # fmt: skip
+CASES: dict[str, Callable[[], Algorithm]] = {
     "fpl": lambda: sp.PrivateFPL(**BUDGET, horizon=400),
     "fpl-anytime": lambda: sp.PrivateFPL(**BUDGET, adjacency="replace"),
     "fpl-tree": lambda: sp.PrivateFPL(**BUDGET, horizon=400, noise="tree", release_every=3),
-    "fpl-haar": lambda: sp.PrivateFPL(**BUDGET, horizon=340, noise="haar", release_every=7),
+    "fpl-exact": lambda: sp.PrivateFPL(**BUDGET, horizon=340, noise="tree", exact=True, release_every=7),
     "fpl-doubling": lambda: sp.PrivateFPL(
         n_components=1, epsilon=50.0, delta=0.5, horizon=400, regularisation="doubling"
     ),
@@ -39,7 +46,7 @@ CASES: dict[str, Callable[[], Processor]] = {
 
 
 @pytest.fixture(params=CASES)
-def make(request: pytest.FixtureRequest) -> Callable[[], Processor]:
+def make(request: pytest.FixtureRequest) -> Callable[[], Algorithm]:
     return CASES[request.param]
 
 
@@ -56,7 +63,7 @@ def releases_of(stream: sp.Stream, rows: np.ndarray) -> list[tuple[Any, ...]]:
     return [bits(release) for release in stream.push_many(rows).releases]
 
 
-def test_blocks_and_single_rows_give_the_same_bits(make: Callable[[], Processor]) -> None:
+def test_blocks_and_single_rows_give_the_same_bits(make: Callable[[], Algorithm]) -> None:
     one, many = sp.Stream(make(), seed=3), sp.Stream(make(), seed=3)
     rows = some_rows()
     steps = [one.push(row) for row in rows]
@@ -67,42 +74,105 @@ def test_blocks_and_single_rows_give_the_same_bits(make: Callable[[], Processor]
     assert one.regret.now() == many.regret.now()
 
 
-def test_same_seed_same_bits_and_other_noise_under_another_key(make: Callable[[], Processor]) -> None:
+def test_same_seed_same_bits_and_other_noise_under_another_key(make: Callable[[], Algorithm]) -> None:
     a, b, c = (sp.Stream(make(), seed=3), sp.Stream(make(), seed=3), sp.Stream(make()))
     first, second, third = (releases_of(s, some_rows()) for s in (a, b, c))
     assert first == second
-    if a.processor.guarantee.is_private or isinstance(a.processor, sp.PerturbedLeader):
+    if a.algorithm.guarantee.is_private or isinstance(a.algorithm, sp.PerturbedLeader):
         assert not set(first) & set(third)
     assert "seed" in a.guarantee.caveat or not a.guarantee.is_private
     assert "seed" not in c.guarantee.caveat
 
 
-def test_state_continues_bit_for_bit(make: Callable[[], Processor]) -> None:
+def feed(processor: Processor, block: np.ndarray) -> tuple[Processor, list[tuple[Any, ...]]]:
+    out = []
+    while len(block):
+        take = min(len(block), processor.rows_until_release)
+        processor, release = processor.absorb(block[:take])
+        out += [bits(release)] if release else []
+        block = block[take:]
+    return processor, out
+
+
+def test_a_snapshot_continues_bit_for_bit(make: Callable[[], Algorithm]) -> None:
     rows = onto_ball(some_rows())
+    algorithm, randomness = make(), Randomness.from_seed(5)
+    first = algorithm.start(D, randomness)
+    expected = feed(first, rows)[1]
+    middle, got = feed(first, rows[:70])
+    snapshot = middle.snapshot()
+    assert_plain(snapshot)
+    kept = copy.deepcopy(snapshot)
+    feed(middle, rows[70:])  # the snapshot must not change with the processor it was taken from
+    again = algorithm.start(D, randomness, start=first.source.start, snapshot=kept)
+    assert again.t == 70
+    assert got + feed(again, rows[70:])[1] == expected
+    again = algorithm.start(D, randomness, start=first.source.start, snapshot=snapshot)
+    assert got + feed(again, rows[70:])[1] == expected
 
-    def feed(processor: Processor, block: np.ndarray) -> list[tuple[Any, ...]]:
-        out = []
-        while len(block):
-            take = min(len(block), processor.rows_until_release)
-            release = processor.absorb(block[:take])
-            out += [bits(release)] if release else []
-            block = block[take:]
-        return out
 
-    def bound() -> Processor:
-        processor = make()
-        processor.bind(D, Randomness.from_seed(5))
-        return processor
+def test_a_step_leaves_the_processor_as_it_was(make: Callable[[], Algorithm]) -> None:
+    """Two different continuations of one value, and the first one again."""
+    rows = onto_ball(some_rows())
+    middle = feed(make().start(D, Randomness.from_seed(5)), rows[:70])[0]
+    once = feed(middle, rows[70:])[1]
+    other = feed(middle, rows[170:250])[1]
+    assert feed(middle, rows[70:])[1] == once
+    private = middle.algorithm.guarantee.is_private
+    assert not (private and other) or set(other).isdisjoint(once)
 
-    whole, first, second = bound(), bound(), bound()
-    expected = feed(whole, rows)
-    got = feed(first, rows[:70])
-    state = first.state()
-    assert_plain(state)
-    feed(first, rows[70:])  # the state must not change with the processor it was taken from
-    second.restore(state)
-    assert second.t == 70
-    assert got + feed(second, rows[70:]) == expected
+
+@pytest.mark.parametrize("share", [0.2, 0.7, 0.999])
+def test_a_step_that_breaks_off_changes_nothing(make: Callable[[], Algorithm], share: float) -> None:
+    rows = onto_ball(some_rows())
+    middle = feed(make().start(D, Randomness.from_seed(5)), rows[:70])[0]
+    expected = feed(middle, rows[70:])[1]
+    count = min(middle.rows_until_release, len(rows) - 70)
+    lines = [counted(lambda: middle.absorb(rows[70 : 70 + count])) for _ in range(3)][-1]  # with all caches filled
+    for at in sorted({max(1, int(lines * share)), lines}):
+        with pytest.raises(Interrupted):
+            broken_at(at, lambda: middle.absorb(rows[70 : 70 + count]))
+    assert feed(middle, rows[70:])[1] == expected
+
+
+class Interrupted(BaseException):
+    """Raised from outside."""
+
+
+def counted(call: Callable[[], object]) -> int:
+    """How many lines of the package a call runs."""
+    lines = 0
+
+    def trace(frame: Any, event: str, arg: object) -> Any:
+        nonlocal lines
+        lines += event == "line" and "streampca" in frame.f_code.co_filename
+        return trace
+
+    return traced(trace, call) or lines
+
+
+def broken_at(line: int, call: Callable[[], object]) -> None:
+    """Raise `Interrupted` at a line of the package that a call runs."""
+    left = line
+
+    def trace(frame: Any, event: str, arg: object) -> Any:
+        nonlocal left
+        if event == "line" and "streampca" in frame.f_code.co_filename:
+            left -= 1
+            if left == 0:
+                raise Interrupted
+        return trace
+
+    traced(trace, call)
+
+
+def traced(trace: Any, call: Callable[[], object]) -> None:
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
 
 
 def assert_plain(value: Any) -> None:
@@ -120,34 +190,61 @@ def assert_plain(value: Any) -> None:
         assert value is None or isinstance(value, (bool, int, float, str, np.integer, np.floating)), type(value)
 
 
-def test_parameters_are_stored_under_their_names_and_clone(make: Callable[[], Processor]) -> None:
-    processor = make()
-    sp.Stream(processor, seed=1).push_many(some_rows(10))
-    copy = processor.clone()
-    assert copy.t == 0
-    assert repr(copy) == repr(make())
-    assert copy.guarantee == processor.guarantee
-    sp.Stream(copy).push_many(some_rows(10))
+def test_a_configuration_is_a_frozen_value(make: Callable[[], Algorithm]) -> None:
+    algorithm, same = make(), make()
+    sp.Stream(algorithm, seed=1).push_many(some_rows(10))
+    assert algorithm == same
+    assert hash(algorithm) == hash(same)
+    assert repr(algorithm) == repr(same)
+    assert eval(repr(algorithm), {name: getattr(sp, name) for name in CLASSES}) == algorithm
+    with pytest.raises(AttributeError):
+        algorithm.n_components = 1
+    assert dataclasses.replace(algorithm, seed=4) != algorithm
+    assert dataclasses.replace(algorithm, seed=4).unseeded() == algorithm
 
 
-def test_the_guarantee_is_known_before_any_row_and_stays(make: Callable[[], Processor]) -> None:
-    processor = make()
-    before = processor.guarantee
-    stream = sp.Stream(processor, seed=1)
+def test_whatever_numbers_it_is_given_it_holds_plain_ones(make: Callable[[], Algorithm]) -> None:
+    algorithm = make()
+    given = {
+        name: np.int64(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        for name, value in algorithm.parameters().items()
+    }
+    given |= {name: np.float64(value) for name, value in given.items() if isinstance(value, float)}
+    first = [given.pop("mechanism")] if "mechanism" in given else []
+    again = type(algorithm)(*first, **given)
+    assert again == algorithm
+    assert repr(again) == repr(algorithm)
+    assert hash(again) == hash(algorithm)
+
+
+def test_one_configuration_feeds_any_number_of_streams(make: Callable[[], Algorithm]) -> None:
+    algorithm, rows = make(), some_rows()
+    streams = [sp.Stream(algorithm, seed=3) for _ in range(2)]
+    made = [[], []]
+    for part in np.split(rows, [1, 30, 31, 100]):
+        for stream, out in zip(streams, made, strict=True):
+            out += [bits(release) for release in stream.push_many(part).releases]
+    assert made[0] == made[1] == releases_of(sp.Stream(make(), seed=3), rows)
+
+
+def test_the_guarantee_is_known_before_any_row_and_stays(make: Callable[[], Algorithm]) -> None:
+    algorithm = make()
+    before = algorithm.guarantee
+    stream = sp.Stream(algorithm, seed=1)
     releases = stream.push_many(some_rows()).releases
-    assert processor.guarantee == before
+    assert algorithm.guarantee == before
     assert {release.guarantee for release in releases} == {stream.guarantee}
     assert before.citation
     assert before.theorem
 
 
-def test_releases_come_when_they_were_announced(make: Callable[[], Processor]) -> None:
+def test_releases_come_when_they_were_announced(make: Callable[[], Algorithm]) -> None:
     stream = sp.Stream(make(), seed=1)
     due = None
     for row in some_rows():
         step = stream.push(row)
         assert (step.release is not None) == (due == 1) or due is None
-        due = stream.processor.rows_until_release
+        due = stream.rows_until_release
         assert due >= 1
         if step.release is not None:
             basis = step.release.subspace.basis
@@ -157,18 +254,8 @@ def test_releases_come_when_they_were_announced(make: Callable[[], Processor]) -
             assert step.release.t == stream.t
 
 
-def test_a_processor_feeds_one_stream(make: Callable[[], Processor]) -> None:
-    processor = make()
-    sp.Stream(processor, seed=1).push(some_rows(1)[0])
-    with pytest.raises(BadParameter, match="already feeds a stream"):
-        sp.Stream(processor).push(some_rows(1)[0])
-
-
-def test_rows_that_were_not_admitted_are_refused(make: Callable[[], Processor]) -> None:
-    processor = make()
-    with pytest.raises(BadParameter, match="not bound"):
-        processor.absorb(np.zeros((1, D)))
-    processor.bind(D, Randomness.from_seed(1))
+def test_rows_that_were_not_admitted_are_refused(make: Callable[[], Algorithm]) -> None:
+    processor = make().start(D, Randomness.from_seed(1))
     for bad in (np.full((1, D), 0.9), np.full((2, D), 1e-9), np.full((1, D), np.nan)):
         with pytest.raises((BadRow, BadParameter)):
             processor.absorb(bad)
@@ -177,7 +264,7 @@ def test_rows_that_were_not_admitted_are_refused(make: Callable[[], Processor]) 
     assert processor.t == 0
 
 
-def test_too_few_features_are_told_and_leave_no_trace(make: Callable[[], Processor]) -> None:
+def test_too_few_features_are_told_and_leave_no_trace(make: Callable[[], Algorithm]) -> None:
     if make().n_components == 1:
         pytest.skip("every row has a feature for one component")
     stream = sp.Stream(make(), seed=1)

@@ -9,7 +9,6 @@ import numpy as np
 
 import streampca as sp
 from streampca.dashboard import CuratorBoard, PublicBoard
-from streampca.regret import RegretLog
 
 FEATURES = ("age", "income", "height", "pulse", "<b>spend</b>")
 
@@ -17,22 +16,21 @@ FEATURES = ("age", "income", "height", "pulse", "<b>spend</b>")
 class Run:
     """A stream that fills both boards, some rows at a time."""
 
-    def __init__(self, *, seed: int = 1, processor: sp.PrivateFPL | None = None) -> None:
+    def __init__(self, *, seed: int = 1) -> None:
         self.rng = np.random.default_rng(seed)
-        self.log = RegretLog(every=50)
         self.public = PublicBoard("a run", {"epsilon": 1.0})
         self.curator = CuratorBoard(self.public)
-        chosen = processor or sp.PrivateFPL(
+        algorithm = sp.PrivateFPL(
             n_components=2, epsilon=1.0, delta=1e-6, horizon=100_000, release_every=50, publish_regret=True
         )
-        self.stream = sp.Stream(chosen, features=FEATURES, regret=self.log, seed=seed)
+        self.stream = sp.Stream(algorithm, features=FEATURES, regret=sp.RegretLog(every=50), seed=seed)
 
     def push(self, rows: int) -> list[sp.Release]:
         block = self.rng.normal(size=(rows, len(FEATURES))) * np.array([0.5, 0.3, 0.1, 0.05, 0.05])
+        before = self.stream.t
         releases = self.stream.push_many(block).releases
         self.public.add(releases)
-        self.curator.add(self.log.history)
-        self.log.history.clear()
+        self.curator.add([record for record in self.stream.regret.history if record.t > before])
         self.curator.count(rows=self.stream.t, rows_per_second=1234.5, bad_rows=3)
         return releases
 

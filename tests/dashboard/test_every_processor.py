@@ -7,7 +7,6 @@ import pytest
 
 import streampca as sp
 from streampca.dashboard import CuratorBoard, PublicBoard
-from streampca.regret import RegretLog
 
 BUDGET = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
 CASES = {
@@ -30,13 +29,12 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_shown(case):
     make, wanted = CASES[case]
-    log = RegretLog(every=20)
-    stream = sp.Stream(make(), regret=log, seed=1)
+    stream = sp.Stream(make(), regret=sp.RegretLog(every=20), seed=1)
     rows = np.random.default_rng(0).normal(size=(340, 6)) * np.array([0.6, 0.4, 0.1, 0.1, 0.1, 0.1])
     public = PublicBoard()
     curator = CuratorBoard(public)
     public.add(stream.push_many(rows).releases)
-    curator.add(log.history)
+    curator.add(stream.regret.history)
     curator.end()
     state = json.loads(json.dumps(curator.state(), allow_nan=False))
     assert {panel["name"] for panel in state["panels"]} >= wanted | {"regret", "captured"}

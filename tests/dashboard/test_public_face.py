@@ -17,7 +17,9 @@ from rich.console import Console
 import streampca as sp
 from streampca.dashboard import CuratorBoard, PublicBoard
 from streampca.errors import BadParameter
-from streampca.regret import RegretLog
+from streampca.linalg.lattice import GramSum
+from streampca.privacy.outlet import NoiseSource
+from streampca.processors.base import Processor
 
 pytest.importorskip("uvicorn")
 from streampca.cli.live import PlainView, Progress
@@ -117,7 +119,7 @@ def test_no_question_gets_a_canary(public, pieces, method, headers, query):
 def test_only_releases_get_in():
     run, board = Run(), PublicBoard()
     run.push(100)
-    for thing in (run.stream, run.log.now(), CANARY, run.stream.processor, {"t": 1}, 3.0):
+    for thing in (run.stream, run.stream.regret.now(), run.stream.regret, CANARY, run.stream.processor, {"t": 1}, 3.0):
         with pytest.raises(BadParameter, match="may be published"):
             board.add([thing])
         with pytest.raises(BadParameter, match="may not be published"):
@@ -165,7 +167,7 @@ def reachable(start):
 def test_nothing_of_the_curator_can_be_reached_from_the_public_app():
     run = Run()
     run.push(500)
-    secret = (sp.Stream, sp.RegretRecord, RegretLog, CuratorBoard, sp.PrivateFPL)
+    secret = (sp.Stream, sp.Regret, sp.RegretRecord, CuratorBoard, Processor, GramSum, NoiseSource, sp.Randomness)
     app = public_app(run.public, hosts=["x"])
     assert not [thing for thing in reachable(app) if isinstance(thing, secret)]
     assert [thing for thing in reachable(run.curator) if isinstance(thing, secret)]  # the method sees what is there

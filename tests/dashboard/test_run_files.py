@@ -8,9 +8,11 @@ from streampca.dashboard import CuratorBoard, PublicBoard
 from streampca.dashboard.files import CuratorRun, PublicRun
 from streampca.dashboard.follow import publish, tell
 from streampca.errors import BadParameter
+from streampca.release_file import Header
 from streampca.store import Store
 
-HEADER = json.dumps({"kind": "header", "format": 1, "parameters": {"processor": "PrivateFPL", "epsilon": 1.0}}) + "\n"
+PARAMETERS = {"processor": "PrivateFPL", "epsilon": 1.0}
+HEADER = json.dumps({"kind": "header", "format": 1, "parameters": PARAMETERS}) + "\n"
 
 
 def releases(store=None):
@@ -21,17 +23,19 @@ def releases(store=None):
     return stream, stream.push_many(rng.normal(size=(100, 4)) * 0.3).releases
 
 
-def test_a_growing_file_is_followed_line_by_line(tmp_path):
+@pytest.mark.parametrize("compact", [True, False])
+def test_a_growing_file_is_followed_line_by_line(tmp_path, compact):
     path = tmp_path / "releases.jsonl"
-    path.write_text(HEADER, encoding="utf-8")
+    made = releases()[1]
+    header = Header(made[0].terms, PARAMETERS).to_json() + "\n" if compact else HEADER
+    path.write_text(header, encoding="utf-8")
     board, run = PublicBoard(), PublicRun(tmp_path)
     assert not publish(board, run)
     assert board.state()["title"] == "streampca · PrivateFPL"
     assert board.state()["parameters"][0] == {"label": "processor", "value": "PrivateFPL"}
-    made = releases()[1]
-    text = "".join(release.to_json() + "\n" for release in made)
+    text = "".join(release.to_json(terms=not compact) + "\n" for release in made)
     for end in (len(text) // 3, len(text) // 3 + 5, len(text)):  # cut within lines
-        path.write_text(HEADER + text[:end], encoding="utf-8")
+        path.write_text(header + text[:end], encoding="utf-8")
         publish(board, run)
     rows = board.state()["tables"]["releases"]["rows"]
     assert [row[0] for row in rows] == [release.t for release in made]

@@ -40,8 +40,8 @@ def write_files(folder: Path, rows: int, features: int, files: int, group: int) 
 
 
 def new_stream(features: int, seed: int | None, store: Store | None) -> Stream:
-    processor = PrivateFPL(n_components=5, epsilon=1.0, delta=1e-6, horizon=2**21, release_every=EVERY)
-    return Stream(processor, features=[f"x{j}" for j in range(features)], row_norm=2.0, seed=seed, store=store)
+    algorithm = PrivateFPL(n_components=5, epsilon=1.0, delta=1e-6, horizon=2**21, release_every=EVERY)
+    return Stream(algorithm, features=[f"x{j}" for j in range(features)], row_norm=2.0, seed=seed, store=store)
 
 
 def new_session():

@@ -1,152 +1,193 @@
-"""Copies of a running stream: the past stays, the noise to come is the copy's own."""
+"""Copies of models that learn: other runs, with noise of their own, which a ledger pays for."""
 
 from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from streampca.integrations._continued import ContinuedRandomness, forked, parts_of
-from streampca.integrations._session import Session
-from streampca.linalg.lattice import onto_ball
+import streampca as sp
+from streampca.errors import BudgetExhausted
+from streampca.integrations.river import PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
+from streampca.integrations.sklearn import PrivatePCA as SklearnPCA
 from streampca.linalg.svec import svec
-from streampca.prefix_sums.base import PrefixSum
-from streampca.prefix_sums.blt import AnytimeBLT, GeometricBLT
-from streampca.prefix_sums.window import StationaryBLT
-from streampca.privacy.budget import Budget
-from streampca.privacy.randomness import Randomness
-from streampca.processors.private_fpl import PrivateFPL
-from streampca.processors.private_oja import PrivateOja
-from streampca.processors.sliding_window import SlidingWindowPCA
 
-SIZE = 6
-MECHANISMS: list[PrefixSum] = [
-    AnytimeBLT(mu=0.3, sensitivity=1.0),
-    GeometricBLT(horizon=40, mu=0.3, sensitivity=1.0),
-    StationaryBLT(window=16, mu=0.3, sensitivity=1.0),
+D = 20
+NAMES = [f"x{j:02d}" for j in range(D)]
+COPIERS: list[Callable[[Any], Any]] = [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))]
+RIVER: list[tuple[Any, dict[str, Any]]] = [
+    (PrivatePCA, {}),
+    (PrivatePCA, {"release_every": 3}),
+    (PrivatePCA, {"horizon": 60}),
+    (PrivateWindowPCA, {"window": 20, "release_every": 2}),
 ]
+OJA: tuple[Any, dict[str, Any]] = (PrivateOjaPCA, {"batch_size": 5})
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: type(m).__name__)
-@pytest.mark.parametrize("forks", [(5,), (8,), (3, 6, 7, 20)])
-def test_a_copy_has_the_noise_of_the_mechanism(mechanism: PrefixSum, forks: tuple[int, ...]) -> None:
-    """The noise is B z with the z of releases made before the fork, and fresh ones after it: exactly."""
-    randomness = Randomness.from_seed(1)
-    running = mechanism.start(SIZE, randomness.stream("x"))
-    draws, outputs = [], []
-    for n in range(1, 31):
-        outputs.append(running.advance().copy())
-        # Each draw as the key of its own time makes it.
-        draws.append(randomness.stream("x").normal(n, SIZE))
-        if n in forks:
-            state = running.state()
-            randomness = forked(parts_of(randomness), n + 1)
-            running = mechanism.start(SIZE, randomness.stream("x"))
-            running.restore(state)
-    assert np.allclose(mechanism.decoder(30) @ np.array(draws), outputs, rtol=1e-9, atol=1e-9)
+def rows(count: int, seed: int) -> Any:
+    made = np.random.default_rng(seed).normal(size=(count, D)) / np.sqrt(D)
+    return made / np.maximum(1.0, np.linalg.norm(made, axis=1))[:, None]
 
 
-def test_keys_change_where_they_should() -> None:
-    first = Randomness.from_seed(1)
-    second = forked(parts_of(first), 6)
-    third = forked(parts_of(second), 11)
-    assert [place for place, _ in third.parts] == [0, 6, 11]
-    for index in range(14):
-        one, two, three = (r.stream("x").normal(index, 3).tolist() for r in (first, second, third))
-        assert (one == two) == (index < 6)
-        assert (two == three) == (index < 11)
-        assert (one == three) == (index < 6)
-    # What is older than the chunk in progress is in the noise's state, and its key is forgotten.
-    assert len(forked(parts_of(third), 1000).parts) == 2
-    assert parts_of(first)[0][1] not in dict(forked(parts_of(third), 1000).parts).values()
-    assert len(forked(parts_of(first), 0).parts) == 1
-    assert isinstance(third.stream("x").word(), int)
+def learn(model: Any, given: Any) -> None:
+    for row in given:
+        model.learn_one(dict(zip(NAMES, row, strict=True)))
 
 
-PROCESSORS: list[dict[str, Any]] = [
-    {"kind": PrivateFPL},
-    {"kind": PrivateFPL, "release_every": 3},
-    {"kind": PrivateFPL, "horizon": 60},
-    {"kind": SlidingWindowPCA, "window": 20},
-    {"kind": PrivateOja, "batch_size": 5},
-]
+def what_is_left(one: Any, other: Any, exact: Any) -> float:
+    """Root mean square of the difference of two releases without that of the exact sums, over that of two runs."""
+    assert one.t == other.t
+    left = svec(one.gram - other.gram - exact)
+    return float(np.sqrt(np.mean(left**2)) / (np.sqrt(2.0) * one.noise_std))
 
 
-def session(options: dict[str, Any], seed: int | None) -> Session:
-    made = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6} | options
-    return Session(made.pop("kind")(**made), n_features=4, seed=seed)
-
-
-def what_differs(options: dict[str, Any], seed: int | None, fed: int) -> float:
-    """How far two copies' releases differ, if they are fed the same rows."""
-    rows = onto_ball(np.random.default_rng(0).normal(size=(60, 4)) / 4.0)
-    first = session(options, seed)
-    first.stream.push_many(rows[:fed])
-    saved = pickle.dumps(first)
-    one, two, three = pickle.loads(saved), pickle.loads(saved), copy.deepcopy(first)
-    for copied in (one, two, three):
-        assert copied.stream.t == fed
-        assert (copied.stream.release is None) == (first.stream.release is None)
-        if first.stream.release is not None:
-            assert copied.stream.release.to_json() == first.stream.release.to_json()
-    apart = [np.inf] * 4
-    for i in range(fed, 60):
-        new = [s.stream.push(rows[i]).release for s in (first, one, two, three)]
-        assert len({release is None for release in new}) == 1
-        if new[0] is not None:
-            values = [np.asarray(r.gram if r.has_gram else r.subspace.basis) for r in new]
-            gaps = [float(np.abs(values[a] - values[b]).max()) for a, b in ((0, 1), (1, 2), (2, 3), (0, 3))]
-            apart = [min(pair) for pair in zip(apart, gaps, strict=True)]
-    return min(apart)
-
-
-@pytest.mark.parametrize(
-    "options", PROCESSORS, ids=lambda o: "-".join(str(getattr(v, "__name__", v)) for v in o.values())
-)
+@pytest.mark.parametrize("copier", COPIERS, ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize(("adapter", "options"), RIVER, ids=lambda value: str(getattr(value, "__name__", value)))
 @pytest.mark.parametrize("fed", [0, 1, 13, 24])
-def test_no_two_copies_share_noise(options: dict[str, Any], fed: int) -> None:
-    """With one key they would agree to the bit, as seeded ones do, and other rows would show in the difference."""
-    assert what_differs(options, None, fed) > 1e-6
-    assert what_differs(options, 7, fed) == 0.0
+def test_the_difference_of_two_copies_is_noise(adapter: Any, options: dict[str, Any], fed: int, copier: Any) -> None:
+    """With shared noise it would be the difference of their rows, to 1e-5."""
+    first = adapter(n_components=2, **options)
+    learn(first, rows(fed, 0))
+    models = [first, copier(first), copier(first)]
+    assert [model.t for model in models] == [fed] * 3
+    given = [rows(30, 1 + i) for i in range(3)]
+    checked = 0
+    for stop in range(30):
+        for model, own in zip(models, given, strict=True):
+            learn(model, own[stop : stop + 1])
+        for i, j in ((0, 1), (1, 2), (0, 2)):
+            one, other = models[i].release, models[j].release
+            if one is not None and one.t == fed + stop + 1:
+                seen = [own[max(0, stop + 1 - options.get("window", 60)) : stop + 1] for own in (given[i], given[j])]
+                assert what_is_left(one, other, seen[0].T @ seen[0] - seen[1].T @ seen[1]) >= 0.5
+                checked += 1
+    assert checked >= 30
 
 
-def test_the_session_forks_after_the_last_release() -> None:
-    """Rows of zeros: what is released is the noise, and it must be B z across copies, too."""
-    first = Session(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=2), n_features=3)
-    draws, outputs = [], []
-    for n in range(1, 21):
-        draws.append(first.stream._randomness.stream("PrivateFPL", "blt", 0).normal(len(draws) + 1, 6))
-        first.stream.push_many(np.zeros((2, 3)))
-        release = first.stream.release
-        assert release is not None
-        outputs.append(svec(release.gram))
-        if n in (3, 11):
-            first.stream.push(np.zeros(3))
-            first = copy.deepcopy(first)
-            first.stream.push(np.zeros(3))
-            draws.append(first.stream._randomness.stream("PrivateFPL", "blt", 0).normal(len(draws) + 1, 6))
-            assert first.stream.release is not None
-            outputs.append(svec(first.stream.release.gram))
-    mu = Budget(1.0, 1e-6).mu
-    assert np.allclose(AnytimeBLT(mu=mu).decoder(len(draws)) @ np.array(draws), outputs, atol=1e-4)
+@pytest.mark.parametrize("copier", COPIERS, ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    ("adapter", "options"), [*RIVER, OJA], ids=lambda value: str(getattr(value, "__name__", value))
+)
+@pytest.mark.parametrize("fed", [1, 13, 24])
+def test_equal_rows_give_other_releases_unless_seeded(
+    adapter: Any, options: dict[str, Any], fed: int, copier: Any
+) -> None:
+    for seed in (None, 7):
+        first = adapter(n_components=2, seed=seed, **options)
+        learn(first, rows(fed, 0))
+        models = [first, copier(first), copier(copier(first))]
+        shown = [None if model.release is None else model.release.to_json() for model in models]
+        assert len(set(shown)) == 1
+        for row in rows(30, 1):
+            for model in models:
+                learn(model, row[None])
+            made = [model.release for model in models]
+            if made[0] is not None and made[0].t == models[0].t:
+                apart = [
+                    float(np.abs(made[i].subspace.projector - made[i - 1].subspace.projector).max()) for i in range(3)
+                ]
+                if seed is None:
+                    assert min(apart) > 1e-4
+                else:
+                    assert len({release.to_json() for release in made}) == 1
 
 
-def test_a_copy_of_a_copy() -> None:
-    first = session({"kind": PrivateFPL}, None)
-    for row in np.eye(4)[[0, 1, 2, 3, 0]]:
-        first.stream.push(row)
-        first = pickle.loads(pickle.dumps(first))
-    assert first.stream.t == 5
-    assert isinstance(first.stream._randomness, ContinuedRandomness)
-    gram = first.stream.processor.curator_gram()
-    assert gram is not None
-    assert np.allclose(np.sort(gram)[-4:], [1.0, 1.0, 1.0, 2.0])
+@pytest.mark.parametrize("copier", COPIERS, ids=["deepcopy", "pickle"])
+def test_a_model_in_the_middle_of_partial_fit(copier: Any) -> None:
+    first = SklearnPCA(center=False)
+    for i in range(5):
+        first.partial_fit(rows(40, i))
+    models, given = [first, copier(first), copier(first)], [rows(30, 10 + i) for i in range(3)]
+    for model, own in zip(models, given, strict=True):
+        model.partial_fit(own)
+    for i, j in ((0, 1), (1, 2), (0, 2)):
+        exact = given[i].T @ given[i] - given[j].T @ given[j]
+        assert what_is_left(models[i].release_, models[j].release_, exact) >= 0.5
+    equal = rows(1, 99)
+    for model in models:
+        model.partial_fit(equal)
+    assert len({model.release_.to_json() for model in models}) == 3
+    seeded = SklearnPCA(random_state=3).partial_fit(rows(40, 0))
+    other = copier(seeded)
+    assert seeded.partial_fit(equal).release_.to_json() == other.partial_fit(equal).release_.to_json()
+
+
+def entries(path: Path) -> int:
+    with sp.Ledger(path) as ledger:
+        return len(ledger.balance("people").entries)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    with sp.Ledger(tmp_path / "ledger.db") as made:
+        made.set_budget("people", sp.Budget(1.6, 1e-6))  # two runs at epsilon 1 cost 1.46, three 1.81
+    return tmp_path / "ledger.db"
+
+
+@pytest.mark.parametrize("copier", COPIERS, ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_copy_pays_before_its_first_row(ledger: Path, copier: Any, seed: int | None) -> None:
+    model = PrivatePCA(ledger=str(ledger), data_set="people", release_every=3, seed=seed)
+    learn(model, rows(8, 0))
+    assert entries(ledger) == 1
+    other = copier(model)
+    assert entries(ledger) == 1
+    learn(other, rows(1, 1))
+    assert entries(ledger) == 2
+    learn(other, rows(5, 1))
+    learn(model, rows(5, 1))
+    assert entries(ledger) == 2
+    # Nobody covers the third and the fourth, by rows or by a table: they learn nothing, and the others go on.
+    release = model.release
+    for third in (copier(other), copier(copier(model))):
+        for _ in range(2):
+            with pytest.raises(BudgetExhausted):
+                learn(third, rows(1, 2))
+            with pytest.raises(BudgetExhausted):
+                third.learn_many(pd.DataFrame(rows(3, 2), columns=NAMES))
+        assert third.t in (13, 14)
+        assert third.release.t == 12
+    assert model.release is release
+    learn(model, rows(3, 2))
+    assert model.release.t == 15
+    assert entries(ledger) == 2
+
+
+def test_copies_of_a_model_that_has_not_learnt_pay_like_any_other(ledger: Path) -> None:
+    model = PrivatePCA(ledger=str(ledger), data_set="people")
+    with pytest.raises(ValueError, match="not finite"):
+        learn(model, np.full((1, D), np.nan))
+    other = copy.deepcopy(model)
+    learn(model, rows(1, 0))
+    learn(other, rows(1, 0))
+    assert entries(ledger) == 2
+    with pytest.raises(BudgetExhausted):
+        learn(model.clone(), rows(1, 0))
+
+
+def test_a_copy_in_the_middle_of_partial_fit_pays(ledger: Path) -> None:
+    model = SklearnPCA(ledger=ledger, data_set="people").partial_fit(rows(20, 0))
+    other = copy.deepcopy(model)
+    assert entries(ledger) == 1
+    other.partial_fit(rows(1, 0)).partial_fit(rows(1, 0))
+    assert entries(ledger) == 2
+    before = model.partial_fit(rows(5, 0)).n_samples_seen_
+    third = pickle.loads(pickle.dumps(model))
+    with pytest.raises(BudgetExhausted):
+        third.partial_fit(rows(5, 0))
+    assert third.n_samples_seen_ == before == 25
+    assert third.release_.to_json() == model.release_.to_json()
 
 
 def test_bad_rows_are_still_counted() -> None:
-    first = Session(PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), n_features=2, on_bad_row="zero")
-    first.stream.push([np.nan, 1.0])
-    assert copy.deepcopy(first).stream.bad_rows == 1
+    first = PrivatePCA(on_bad_row="zero", features=["a", "b"])
+    first.learn_one({"a": np.nan, "b": 1.0})
+    other = copy.deepcopy(first)
+    other.learn_one({"a": 0.5, "b": np.inf})
+    assert (first.t, other.t) == (1, 2)

@@ -40,8 +40,8 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 def stream(**options) -> Stream:
-    processor = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=100, horizon=N)
-    return Stream(processor, features=NAMES, row_norm=2.0, **{"seed": 5, **options})
+    algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=100, horizon=N)
+    return Stream(algorithm, features=NAMES, row_norm=2.0, **{"seed": 5, **options})
 
 
 def single(files: list[Path]) -> list[str]:
@@ -86,8 +86,8 @@ def test_rows_from_elsewhere_may_come_first(files: list[Path]) -> None:
 
 
 def test_columns_are_read_by_name(files: list[Path]) -> None:
-    processor = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100)
-    out, other = (Stream(processor.clone(), features=["x3", "x1"], seed=5) for _ in range(2))
+    algorithm = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100)
+    out, other = (Stream(algorithm, features=["x3", "x1"], seed=5) for _ in range(2))
     assert [step.t for step in absorb_parquet(out, files[0], processes=1)][-1] == 1234
     other.push_many(next(from_parquet(files[0], columns=["x3", "x1"]).blocks()))
     assert out.release.to_json() == other.release.to_json()

@@ -22,7 +22,6 @@ if importlib.util.find_spec("pyspark") is None:
 if shutil.which("java") is None:
     pytest.skip("Spark needs Java 17 on the path", allow_module_level=True)
 
-from streampca.blocks import gate_mark
 from streampca.errors import BadParameter, HorizonReached, StoreForked
 from streampca.integrations.spark import EpochSink, absorb_frame, absorb_parquet, parquet_paths
 from streampca.processors.private_fpl import PrivateFPL
@@ -54,9 +53,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def stream(store: Store | None = None, **options) -> Stream:
-    processor = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=250, horizon=N)
+    algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=250, horizon=N)
     names = [f"x{j}" for j in range(D)]
-    return Stream(processor, features=names, row_norm=2.0, seed=3, store=store, **options)
+    return Stream(algorithm, features=names, row_norm=2.0, seed=3, store=store, **options)
 
 
 def single(rows: list[np.ndarray]) -> list[str]:
@@ -167,15 +166,6 @@ def test_paths_in_epochs(spark, folder: Path, tmp_path: Path) -> None:
     assert [release.to_json() for release in store.releases()] == single(in_order(folder))
     with pytest.raises(StoreForked, match="epoch 7 given, epoch 0 is next"):
         EpochSink(out, store, files=True, new_query=True)(spark.range(1), 7)
-
-
-def test_a_block_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    out = stream()
-    made = list(out.leaves().blocks([np.ones((10, D))], 0))
-    monkeypatch.setattr("streampca.blocks.ADMISSION", 0)
-    assert gate_mark(out.leaves().gate) != made[0].gate
-    with pytest.raises(BadParameter, match="by another version"):
-        out.push_block(made[0])
 
 
 def _start(how: str, data: Path, folder: Path) -> subprocess.Popen:

@@ -5,11 +5,12 @@ import sys
 import numpy as np
 import pytest
 
+from streampca.admission import Admission
+from streampca.errors import BadRow
 from streampca.linalg import fast
 from streampca.linalg.eigen import power_step
-from streampca.linalg.lattice import STEP, GramAccumulator, is_admitted, onto_ball
+from streampca.linalg.lattice import STEP, GramSum, is_admitted, onto_ball
 from streampca.linalg.svec import svec_size
-from streampca.prefix_sums.blt import AnytimeBLT, GeometricBLT
 from streampca.privacy.randomness import Randomness
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
@@ -22,10 +23,10 @@ def both(make):
     """What is made with the kernels, and without."""
     before = fast.use(True)
     try:
-        assert fast.compiled() is not None
+        assert fast.kernels is not None
         compiled = make()
         fast.use(False)
-        assert fast.compiled() is None
+        assert fast.kernels is None
         return compiled, make()
     finally:
         fast.use(before)
@@ -42,35 +43,29 @@ def test_normals(count):
 
 
 @pytest.mark.parametrize("count", [210, 5050, 8193, 20_001])
-def test_normals_that_left_their_rectangle(count):
+def test_normals_that_left_their_rectangle(count, monkeypatch):
+    """Also those that one attempt of the kernel does not finish: all of them, where it finishes none."""
+    draws = [Randomness.from_seed(5).stream("x").draws(index) for index in range(60)]
+    compiled, plain = both(lambda: [one.normal(count) for one in draws])
+    np.testing.assert_array_equal(compiled, plain)
     fast.use(True)
-    compiled = Randomness.from_seed(5).stream("x")
-    kernels, short = compiled._compiled, []
-
-    class TooFewWords:
-        ziggurat = staticmethod(kernels.ziggurat)
-
-        @staticmethod
-        def settle(words, outside, more, *rest):
-            short.append(kernels.settle(words, outside, more[: outside.size], *rest))
-            return short[-1]
-
-    plain = Randomness.from_seed(5).stream("x")
-    plain._compiled = None
-    for few in (False, True):
-        compiled._compiled = TooFewWords if few else kernels
-        for index in range(60):
-            np.testing.assert_array_equal(compiled.normal(index, count), plain.normal(index, count))
-    assert min(short) < 0  # the words did not suffice, and the draws were finished one by one
+    none = type(
+        "Kernels", (), {"ziggurat": staticmethod(fast.kernels.ziggurat), "settle": lambda *given: given[1].size}
+    )
+    monkeypatch.setattr(fast, "kernels", none)
+    np.testing.assert_array_equal([one.normal(count) for one in draws], plain)
 
 
-@pytest.mark.parametrize("mechanism", [GeometricBLT(40, 0.7), AnytimeBLT(0.7)], ids=["horizon", "endless"])
-def test_running_noise(mechanism):
-    def make():
-        running = mechanism.start(55, Randomness.from_seed(5).stream("x"))
-        return np.array([running.advance().copy() for _ in range(40)])
-
-    same(make)
+def test_a_row_is_admitted_alike_by_itself():
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((300, 5)) * rng.uniform(0.1, 1.0, (300, 1))
+    rows[0], rows[1], rows[2, 0] = 0.0, -0.0, 1e300
+    for admission in (Admission(n_features=5), Admission(n_features=5, row_norm=2.5)):
+        compiled, plain = both(lambda admission=admission: [admission.row(row, 1)[0] for row in rows])
+        np.testing.assert_array_equal(np.array(compiled).view(np.int64), np.array(plain).view(np.int64))
+        np.testing.assert_array_equal(np.concatenate(compiled), admission.block(rows, 1)[0])
+    with pytest.raises(BadRow):
+        Admission(n_features=2).row(np.array([np.nan, 0.0]), 1)
 
 
 @pytest.mark.parametrize("d", [1, 2, 7, 33])
@@ -78,11 +73,12 @@ def test_noisy_gram(d):
     rows = onto_ball(np.random.default_rng(0).standard_normal((40, d)))
 
     def make():
-        gram, out = GramAccumulator(d), []
+        gram, out = GramSum(d), []
         for i, size in enumerate((0.0, 1e-9, 1.0, 3e5)):
-            gram.add(rows[i : i + 1] if i % 2 else rows)
-            out.append(gram.plus(size * np.random.default_rng(i).standard_normal(svec_size(d))))
-        return np.array(out)
+            gram = gram.add(rows[i : i + 1] if i % 2 else rows)
+            noise = size * np.random.default_rng(i).standard_normal(svec_size(d))
+            out += [gram.noisy(noise, std) for std in (1e-12, 1.0, 4.0, 700.0)]
+        return np.array([*out, *gram.parts])
 
     same(make)
 
@@ -117,8 +113,8 @@ def test_releases_and_rewards_of_a_stream(d, solver):
     rows = np.random.default_rng(0).standard_normal((60, d))
 
     def make():
-        processor = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=60, solver=solver, seed=1)
-        stream = Stream(processor, regret=RegretLog(every=7))
+        algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=60, solver=solver, seed=1)
+        stream = Stream(algorithm, regret=RegretLog(every=7))
         releases = []
         for row in rows[:20]:
             release = stream.push(row).release
@@ -132,14 +128,16 @@ def test_releases_and_rewards_of_a_stream(d, solver):
 
 
 def test_without_numba_numpy_does_it(monkeypatch):
+    before = fast.use(True)
     monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.delitem(sys.modules, "streampca.linalg.compiled", raising=False)
-    fast._load.cache_clear()
     try:
-        assert fast.compiled() is None
+        fast.use(True)
+        assert fast.kernels is None
         assert Randomness.from_seed(0).stream("x").normal(0, 3).shape == (3,)
     finally:
-        fast._load.cache_clear()
+        monkeypatch.undo()
+        fast.use(before)
 
 
 @pytest.mark.parametrize("d", [1, 3, 20, 1024, 1030])

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from streampca.errors import BadRow
 from streampca.linalg.fast import use
-from streampca.linalg.lattice import EXACT_ROWS, STEP, GramAccumulator, _trim, is_admitted, onto_ball
+from streampca.linalg.lattice import EXACT_ROWS, STEP, GramSum, _trim, is_admitted, onto_ball
 from streampca.linalg.svec import entry_weights
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -75,18 +75,26 @@ def some_rows(n: int, d: int, seed: int = 0) -> np.ndarray:
 @given(cuts=st.lists(st.integers(1, 400), min_size=1, max_size=30), d=st.integers(1, 9))
 def test_gram_has_the_same_bits_for_every_blocking(cuts: list[int], d: int) -> None:
     rows = some_rows(sum(cuts), d)
-    whole, blocks = GramAccumulator(d), GramAccumulator(d)
-    whole.add(rows)
+    whole, blocks = GramSum.of(rows), GramSum(d)
     for end, size in zip(np.cumsum(cuts), cuts, strict=True):
-        blocks.add(rows[end - size : end])
-        blocks.plus()
-    np.testing.assert_array_equal(whole.plus(), blocks.plus())
+        blocks = blocks.add(rows[end - size : end])
+    assert whole.parts.tobytes() == blocks.parts.tobytes()
+
+
+def test_a_sum_is_a_value() -> None:
+    rows = some_rows(30, 4)
+    gram = GramSum.of(rows[:10])
+    before = gram.parts.tobytes()
+    other, one = gram.add(rows[10:]), gram.add(rows[10:11])
+    assert gram.parts.tobytes() == before
+    assert other.parts.tobytes() == GramSum.of(rows).parts.tobytes()
+    assert one.add(rows[11:]).parts.tobytes() == other.parts.tobytes()
+    assert gram.hidden[0] is gram.parts
 
 
 def test_gram_is_exact() -> None:
     rows = some_rows(50, 3)
-    gram = GramAccumulator(3)
-    gram.add(rows)
+    gram = GramSum.of(rows)
     i, j = np.triu_indices(3)
     expected = [sum(Fraction(float(r[a])) * Fraction(float(r[b])) for r in rows) for a, b in zip(i, j, strict=True)]
     high, low = gram.words()
@@ -96,47 +104,49 @@ def test_gram_is_exact() -> None:
 def test_gram_is_exact_past_a_block_of_float64() -> None:
     row = np.array([[1.0 - STEP, -STEP]])
     n = 3 * EXACT_ROWS + 5
-    gram = GramAccumulator(2)
-    gram.add(np.repeat(row, n, axis=0))
+    gram = GramSum.of(np.repeat(row, n, axis=0))
     high, low = gram.words()
     unit = [Fraction(float(row[0, a])) * Fraction(float(row[0, b])) * n for a, b in ((0, 0), (0, 1), (1, 1))]
     assert [Fraction(int(h)) + Fraction(int(w), 2**40) for h, w in zip(high, low, strict=True)] == unit
     assert ((low >= 0) & (low < 2**40)).all()
 
 
-def test_rows_can_be_taken_out_again() -> None:
+def test_words_are_added_and_kept() -> None:
     rows = some_rows(100, 4)
-    gram, rest = GramAccumulator(4), GramAccumulator(4)
-    gram.add(rows)
-    gram.subtract(rows[:60])
-    rest.add(rows[60:])
-    np.testing.assert_array_equal(gram.plus(), rest.plus())
-    other = GramAccumulator(4)
-    other.restore(gram.state())
-    np.testing.assert_array_equal(other.plus(), rest.plus())
+    first, second = GramSum.of(rows[:60]), GramSum.of(rows[60:])
+    both = first.add_words(*second.words())
+    assert both.parts.tobytes() == GramSum.of(rows).parts.tobytes()
+    high, low = first.words()
+    assert both.add_words(-high, -low).parts.tobytes() == second.parts.tobytes()
+    assert GramSum.restored(4, both.snapshot()).parts.tobytes() == both.parts.tobytes()
+
+
+#: So small an sd that a release is not made coarser than the lattice.
+FINE = 2.0**-30
 
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 3.7e6])
 def test_noise_is_added_in_integers(size: float) -> None:
     rng = np.random.default_rng(3)
     noise = rng.standard_normal(6) * size
-    gram, zero = GramAccumulator(3), GramAccumulator(3)
-    gram.add(some_rows(20, 3))
-    np.testing.assert_allclose(zero.plus(noise), noise * entry_weights(3), rtol=1e-12, atol=2**-40)
+    gram, zero = GramSum.of(some_rows(20, 3)), GramSum(3)
+    np.testing.assert_allclose(zero.noisy(noise, FINE), noise * entry_weights(3), rtol=1e-12, atol=2**-40)
     # In lattice units the noisy value differs from the noise alone by the exact integer Gram.
     units = [Fraction(int(h)) + Fraction(int(w), 2**40) for h, w in zip(*gram.words(), strict=True)]
     if size <= 1.0:
-        both, alone = gram.plus(noise), zero.plus(noise)
+        both, alone = gram.noisy(noise, FINE), zero.noisy(noise, FINE)
         assert [Fraction(float(b)) - Fraction(float(a)) for a, b in zip(alone, both, strict=True)] == units
+    coarse = gram.noisy(noise, 8.0)
+    assert (coarse * 2.0**17 == np.rint(coarse * 2.0**17)).all()
+    np.testing.assert_allclose(coarse, gram.noisy(noise, FINE), atol=2.0**-17)
 
 
 def test_low_bits_of_a_noisy_entry_do_not_tell_the_rows() -> None:
     """Adding 0 or 1 to float noise leaves different low bits; adding on the lattice does not."""
     noise = np.random.default_rng(1).standard_normal((4000, 1)) * 4.22
-    zero, one = GramAccumulator(1), GramAccumulator(1)
-    one.add(np.array([[1.0]]))
-    off_zero = np.array([zero.plus(z)[0] for z in noise])
-    off_one = np.array([one.plus(z)[0] for z in noise])
+    zero, one = GramSum(1), GramSum.of(np.array([[1.0]]))
+    off_zero = np.array([zero.noisy(z, FINE)[0] for z in noise])
+    off_one = np.array([one.noisy(z, FINE)[0] for z in noise])
     for released in (off_zero, off_one):
         assert (released * 2.0**40 == np.rint(released * 2.0**40)).all()
     # The planted flaw, plain float addition, is seen: small values keep bits that 1 + z cannot have.

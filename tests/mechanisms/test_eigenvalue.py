@@ -10,11 +10,13 @@ import pytest
 from streampca.errors import BadParameter
 from streampca.mechanisms.eigenvalue import PrivateEigenvalue
 from streampca.mechanisms.histogram import StabilityHistogram
+from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 
 
-def noise(seed: int):
-    return Randomness.from_seed(seed).stream("eigenvalue")
+def outlet(seed: int) -> Outlet:
+    source = NoiseSource(Randomness.from_seed(seed), "eigenvalue")
+    return source.outlet(source.first)
 
 
 def test_top_eigenvalue_of_spread_vectors_far_from_the_origin() -> None:
@@ -22,7 +24,7 @@ def test_top_eigenvalue_of_spread_vectors_far_from_the_origin() -> None:
     rng = np.random.default_rng(0)
     mechanism = PrivateEigenvalue(1.0, 1e-6, pairs=200)
     vectors = 5.0 + 0.01 * rng.normal(size=(mechanism.rows, 4)) * np.sqrt([4.0, 1.0, 1.0, 0.5])
-    estimate = mechanism.release(vectors, noise(1))
+    estimate = mechanism.release(vectors, outlet(1), "votes")
     assert estimate is not None
     assert 0.7 < estimate / 4e-4 < 1.4
     assert mechanism.votes == 71
@@ -32,7 +34,7 @@ def test_range_covers_most_vectors() -> None:
     rng = np.random.default_rng(0)
     mechanism = PrivateEigenvalue(1.0, 1e-6, pairs=8, statistic="range", bins_per_octave=2)
     vectors = 3.0 + rng.normal(size=(mechanism.rows, 50))
-    estimate = mechanism.release(vectors, noise(1))
+    estimate = mechanism.release(vectors, outlet(1), "votes")
     assert estimate is not None
     assert np.mean(np.sum((vectors - 3.0) ** 2, axis=1) <= estimate) > 0.9
     assert estimate < 2.0 * 50
@@ -40,16 +42,19 @@ def test_range_covers_most_vectors() -> None:
 
 def test_norm_takes_no_differences() -> None:
     mechanism = PrivateEigenvalue(1.0, 1e-6, pairs=2, statistic="norm", bins_per_octave=1)
-    estimate = mechanism.release(np.full((mechanism.rows, 1), 0.3), noise(1))
+    estimate = mechanism.release(np.full((mechanism.rows, 1), 0.3), outlet(1), "votes")
     assert estimate == 0.125  # the upper end of the bin of 0.09
 
 
 def test_zero_and_disagreement() -> None:
     mechanism = PrivateEigenvalue(1.0, 1e-6, pairs=2)
-    assert mechanism.release(np.ones((mechanism.rows, 3)), noise(1)) == 0.0
+    assert mechanism.release(np.ones((mechanism.rows, 3)), outlet(1), "votes") == 0.0
     scales = np.repeat(4.0 ** np.arange(mechanism.votes), 4)[:, None]
-    assert mechanism.release(np.random.default_rng(0).normal(size=(mechanism.rows, 3)) * scales, noise(1)) is None
-    assert mechanism.release(np.ones((3, 3)), noise(1)) is None
+    assert (
+        mechanism.release(np.random.default_rng(0).normal(size=(mechanism.rows, 3)) * scales, outlet(1), "votes")
+        is None
+    )
+    assert mechanism.release(np.ones((3, 3)), outlet(1), "votes") is None
 
 
 @pytest.mark.parametrize("statistic", ["top", "range", "norm"])
@@ -78,9 +83,9 @@ def test_votes_move_and_the_histogram_knows() -> None:
 
     def told_apart(histogram: StabilityHistogram) -> float:
         """How much likelier one bin leads by 2 with the vote than without, as a log ratio."""
-        wins = []
+        wins, noise = [], outlet(7)
         for counts in ([61, 59], [60, 60]):
-            made = [histogram.noisy_counts(counts, noise(7), i) for i in range(runs)]
+            made = [histogram.noisy_counts(counts, noise, "votes") for _ in range(runs)]
             wins.append(np.mean([a - b > 6.0 for a, b in made]))
         return float(np.log(wins[0] / wins[1]))
 
@@ -95,7 +100,7 @@ def test_a_failing_solver_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(np.linalg, "eigvalsh", fail)
     mechanism = PrivateEigenvalue(1.0, 1e-6, pairs=2)
-    assert mechanism.release(np.random.default_rng(0).normal(size=(mechanism.rows, 3)), noise(1)) == 0.0
+    assert mechanism.release(np.random.default_rng(0).normal(size=(mechanism.rows, 3)), outlet(1), "votes") == 0.0
 
 
 @pytest.mark.parametrize("bad", [{"pairs": 0}, {"statistic": "mean"}, {"epsilon": -1.0}, {"delta": 0.0}])

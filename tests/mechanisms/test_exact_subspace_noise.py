@@ -12,7 +12,7 @@ from streampca.privacy.randomness import Randomness
 
 
 def draws(noise, count=20000, seed=1):
-    return noise.draw(Randomness.from_seed(seed).stream("test"), 0, count)
+    return noise.draw(Randomness.from_seed(seed).stream("test").draws(0), count)
 
 
 def test_bound_is_the_papers():

@@ -13,9 +13,15 @@ from scipy.stats import norm
 from streampca.errors import BadParameter
 from streampca.mechanisms.histogram import GRID, GaussianHistograms, StabilityHistogram
 from streampca.privacy.gaussian import delta_at
+from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 
 EDGES = np.arange(-40.0, 200.0, 0.125)  # a vote is a whole number of cells: shifted densities keep their breakpoints
+
+
+def outlet(seed: int) -> Outlet:
+    source = NoiseSource(Randomness.from_seed(seed), "histogram")
+    return source.outlet(source.first)
 
 
 def laplace_cdf(x: np.ndarray, scale: float) -> np.ndarray:
@@ -81,7 +87,7 @@ def test_noise_has_the_stated_law() -> None:
     """Scale estimated from 4000 bins within 6 % (false alarm below 1e-3); 2/3 and 3/2 of it are rejected."""
     histogram = StabilityHistogram(1.0, 1e-6)
     counts = np.full(4000, 10_000)
-    noise = histogram.noisy_counts(counts, Randomness.from_seed(1).stream("h")) - counts
+    noise = histogram.noisy_counts(counts, outlet(1), "votes") - counts
     scale = np.abs(noise).mean()
     assert abs(scale / histogram.scale - 1.0) < 0.06
     for wrong in (2.0 / 3.0, 1.5):
@@ -92,20 +98,36 @@ def test_noise_has_the_stated_law() -> None:
 def test_lone_votes_stay_hidden_with_the_stated_probability() -> None:
     """40 000 lone votes at delta = 0.1: within 4 standard deviations (false alarm 6e-5)."""
     histogram = StabilityHistogram(1.0, 0.1)
-    shown = np.isfinite(histogram.noisy_counts(np.ones(40_000, dtype=int), Randomness.from_seed(2).stream("h"))).mean()
+    shown = np.isfinite(histogram.noisy_counts(np.ones(40_000, dtype=int), outlet(2), "votes")).mean()
     assert abs(shown - 0.1) < 4.0 * math.sqrt(0.1 * 0.9 / 40_000)
 
 
 def test_release_orders_bins_and_hides_rare_ones() -> None:
     histogram = StabilityHistogram(1.0, 1e-6)
     labels = ["rare", *["a"] * 200, *[("b", 1)] * 500]
-    noise = Randomness.from_seed(3).stream("h")
-    shown = histogram.release(labels, noise)
+    shown = histogram.release(labels, outlet(3), "votes")
     assert [label for label, _ in shown] == [("b", 1), "a"]
-    assert histogram.winner(labels, noise) == ("b", 1)
-    assert histogram.winner(["x"] * 3, noise) is None
-    assert histogram.winner([], noise) is None
-    assert (histogram.noisy_counts([0, 0], noise) == -np.inf).all()
+    assert histogram.winner(labels, outlet(3), "votes") == ("b", 1)
+    assert histogram.winner(["x"] * 3, outlet(3), "votes") is None
+    assert histogram.winner([], outlet(3), "votes") is None
+    assert (histogram.noisy_counts([0, 0], outlet(3), "votes") == -np.inf).all()
+
+
+def test_what_is_hidden_is_the_votes_and_not_their_order() -> None:
+    """Equal votes, equal noise, in whatever order they came; other counts or labels, other noise."""
+    histogram = StabilityHistogram(1.0, 1e-6)
+    labels = [*[7] * 300, *[-3] * 200, *[(1, b"x")] * 100]
+    shown = histogram.release(labels, outlet(4), "votes")
+    assert histogram.release(labels[::-1], outlet(4), "votes") == shown
+    for other in ([*labels, 7], [8 if label == 7 else label for label in labels]):
+        noise = [noisy for _, noisy in histogram.release(other, outlet(4), "votes")]
+        assert not {round(noisy % 1.0, 6) for noisy in noise} & {round(noisy % 1.0, 6) for _, noisy in shown}
+    counts = np.array([300, 200])
+    first, second = (histogram.noisy_counts(c, outlet(4), "votes") - c for c in (counts, counts + np.array([0, 1])))
+    assert not np.isclose(first, second).any()
+    table = np.array([[300, 200], [100, 500]])
+    one, other = (histogram.noisy_counts(t, outlet(4), "votes") for t in (table, np.asfortranarray(table)))
+    assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("n", [1, 50])
@@ -139,7 +161,7 @@ def test_winners_are_the_popular_bins() -> None:
     counts[0, 3], counts[0, 4] = 400, 900
     counts[1, 8] = 500
     counts[2] = 1  # nobody agrees: no bin
-    winners, found = GaussianHistograms(4, 1.0, 1e-6).winners(counts, Randomness.from_seed(5).stream("h"))
+    winners, found = GaussianHistograms(4, 1.0, 1e-6).winners(counts, outlet(5), "bins")
     assert found.tolist() == [True, True, False, False]
     assert winners.tolist() == [4, 8, 0, 0]
 
@@ -149,8 +171,8 @@ def test_gaussian_lone_votes_stay_hidden_with_the_stated_probability() -> None:
     histograms = GaussianHistograms(4000, 1.0, 0.49)
     shown = norm.sf((histograms.threshold - 1.0) / histograms.std) * 4000
     assert shown == pytest.approx(0.49)
-    noise = Randomness.from_seed(6).stream("h")
-    total = sum(histograms.winners(np.ones((4000, 1), dtype=np.int64), noise, i)[1].sum() for i in range(400))
+    noise, ones = outlet(6), np.ones((4000, 1), dtype=np.int64)
+    total = sum(histograms.winners(ones, noise, "bins")[1].sum() for _ in range(400))
     assert abs(total - 400 * 0.49) < 4.0 * math.sqrt(400 * 0.49)
 
 
@@ -162,6 +184,6 @@ def test_bad_parameters(bad: dict[str, object]) -> None:
 
 def test_bad_counts() -> None:
     with pytest.raises(BadParameter, match="counts"):
-        StabilityHistogram(1.0, 1e-6).noisy_counts([-1], Randomness.from_seed(1).stream("h"))
+        StabilityHistogram(1.0, 1e-6).noisy_counts([-1], outlet(1), "votes")
     with pytest.raises(BadParameter, match="counts of shape"):
-        GaussianHistograms(3, 1.0, 1e-6).winners(np.zeros((2, 2), dtype=np.int64), Randomness.from_seed(1).stream("h"))
+        GaussianHistograms(3, 1.0, 1e-6).winners(np.zeros((2, 2), dtype=np.int64), outlet(1), "bins")

@@ -43,8 +43,8 @@ def test_moments_of_the_noise():
 
 
 def test_wishart_has_its_law():
-    stream = Randomness.from_seed(9)
-    drawn = np.array([wishart(stream.stream(i), 2, 5) for i in range(1500)])
+    stream = Randomness.from_seed(9).stream("test")
+    drawn = np.array([wishart(stream.draws(i), 2, 5) for i in range(1500)])
     assert (kstest(drawn[:, 0, 0], "chi2", args=(5,)).pvalue) > 1e-3
     schur = np.array([1.0 / np.linalg.inv(w)[1, 1] for w in drawn])
     assert kstest(schur, "chi2", args=(4,)).pvalue > 1e-3

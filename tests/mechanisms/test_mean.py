@@ -10,14 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampca.errors import BadParameter
-from streampca.mechanisms.centre import WINDOW, CentreVotes, PrivateCentre
-from streampca.mechanisms.mean import ClippedMean, ClippedProducts
+from streampca.mechanisms.centre import BINS, WINDOW, PrivateCentre
+from streampca.mechanisms.mean import ClippedMean
 from streampca.privacy.gaussian import mu_of
+from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 
 
-def noise(seed: int):
-    return Randomness.from_seed(seed).stream("mean")
+def outlet(seed: int) -> Outlet:
+    source = NoiseSource(Randomness.from_seed(seed), "mean")
+    return source.outlet(source.first)
 
 
 # -- centre ---------------------------------------------------------------------------
@@ -28,7 +30,7 @@ def test_centre_is_within_a_bin() -> None:
     middle = rng.uniform(-0.3, 0.3, size=30)
     mechanism = PrivateCentre(30, 1.0, 1e-6)
     vectors = middle + 0.004 * rng.normal(size=(mechanism.rows(), 30))
-    centre, found = mechanism.release(vectors, 0.005, noise(1))
+    centre, found = mechanism.release(vectors, 0.005, outlet(1), "centre")
     assert found.all()
     assert np.abs(centre - middle).max() < 0.0125  # the most popular bin, or its neighbour at a tie
 
@@ -37,11 +39,11 @@ def test_centre_falls_back_to_the_guess() -> None:
     rng = np.random.default_rng(0)
     mechanism = PrivateCentre(4, 1.0, 1e-6)
     guess = np.array([0.1, 0.2, 0.3, 0.4])
-    centre, found = mechanism.release(rng.uniform(-1, 1, size=(800, 4)), 0.01, noise(1), around=guess)
+    centre, found = mechanism.release(rng.uniform(-1, 1, size=(800, 4)), 0.01, outlet(1), "centre", around=guess)
     assert not found.any()
     assert np.array_equal(centre, guess)
     far = np.full((2000, 4), 0.1 * (WINDOW + 2))  # past the window: not counted, and not an error
-    assert not mechanism.release(far, 0.1, noise(1))[1].any()
+    assert not mechanism.release(far, 0.1, outlet(1), "centre")[1].any()
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
@@ -52,12 +54,11 @@ def test_one_vector_moves_the_counts_by_what_the_noise_is_for(adjacency: str) ->
     assert histograms.std * histograms.mu == pytest.approx(math.sqrt(6.0 if adjacency == "zero-out" else 12.0))
     worst = 0.0
     for _ in range(200):
-        here, there = CentreVotes(mechanism, 0.1, np.zeros(6)), CentreVotes(mechanism, 0.1, np.zeros(6))
         vectors = rng.normal(size=(5, 6))
-        here.add(vectors)
+        here = mechanism.count(vectors, 0.1, np.zeros(6))
         vectors[2] = 0.0 if adjacency == "zero-out" else rng.normal(size=6)
-        there.add(vectors)
-        worst = max(worst, float(np.linalg.norm(here.counts - there.counts)))
+        there = mechanism.count(vectors, 0.1, np.zeros(6))
+        worst = max(worst, float(np.linalg.norm(here - there)))
     assert worst <= histograms.std * histograms.mu * (1.0 + 1e-12)
     assert worst > 0.9 * histograms.std * histograms.mu
 
@@ -65,23 +66,34 @@ def test_one_vector_moves_the_counts_by_what_the_noise_is_for(adjacency: str) ->
 def test_centre_noise_and_the_wrong_sizes_of_it() -> None:
     """Sd of 40 000 noisy counts within 2 % (false alarm 2e-8); 2/3 and 3/2 of it are rejected."""
     mechanism = PrivateCentre(40_000, 1.0, 1e-6)
-    votes = CentreVotes(mechanism, 1.0, np.zeros(40_000))
-    votes.counts = np.zeros((40_000, 2), dtype=np.int64)
-    votes.counts[:, 0] = 10**7
+    counts = np.zeros((40_000, 2), dtype=np.int64)
+    counts[:, 0] = 10**7
     histograms = mechanism.histograms
-    drawn = histograms.std * noise(2).normal(0, 40_000)
+    drawn = histograms.std * outlet(2).hide("centre", counts).normal(40_000)
     ratio = drawn.std() / (math.sqrt(40_000) / mu_of(1.0, 0.9e-6))
     assert abs(ratio - 1.0) < 0.02
     for wrong in (2.0 / 3.0, 1.5):
         assert abs(ratio / wrong - 1.0) > 0.02
-    assert histograms.winners(votes.counts, noise(2))[1].all()
+    assert histograms.winners(counts, outlet(2), "centre")[1].all()
+
+
+def test_votes_of_blocks_add_up() -> None:
+    mechanism, vectors = PrivateCentre(3, 1.0, 1e-6), np.random.default_rng(1).normal(size=(400, 3))
+    whole = mechanism.count(vectors, 0.5, np.ones(3))
+    assert whole.shape == (3, BINS)
+    assert np.array_equal(sum(mechanism.count(part, 0.5, np.ones(3)) for part in np.split(vectors, 8)), whole)
+    one, other = (
+        mechanism.decide(whole, 0.5, np.ones(3), outlet(1), "centre"),
+        mechanism.release(vectors, 0.5, outlet(1), "centre", np.ones(3)),
+    )
+    assert np.array_equal(one[0], other[0])
 
 
 def test_centre_bad_parameters() -> None:
     with pytest.raises(BadParameter, match="delta"):
         PrivateCentre(3, 1e-3, 0.5)
     with pytest.raises(BadParameter, match="width"):
-        PrivateCentre(3, 1.0, 1e-6).release(np.zeros((5, 3)), 0.0, noise(1))
+        PrivateCentre(3, 1.0, 1e-6).release(np.zeros((5, 3)), 0.0, outlet(1), "centre")
 
 
 # -- mean -----------------------------------------------------------------------------
@@ -95,9 +107,8 @@ def test_no_pair_exceeds_the_sensitivity(seed: int, radius: float, adjacency: st
     vectors = rng.normal(size=(4, 5)) * rng.exponential(size=(4, 1))
     sums = []
     for last in (vectors[3], np.zeros(5) if adjacency == "zero-out" else rng.normal(size=5)):
-        mean = ClippedMean(1.0, centre, radius, adjacency)  # type: ignore[arg-type]
-        mean.add(np.vstack([vectors[:3], last]))
-        sums.append(mean.sum)
+        mean = ClippedMean(1.0, 5, radius, adjacency)  # type: ignore[arg-type]
+        sums.append(mean.vectors(np.vstack([vectors[:3], last]), centre))
     assert float(np.linalg.norm(sums[0] - sums[1])) <= mean.std
 
 
@@ -109,16 +120,14 @@ def measured_mu(adjacency: str, plant: str = "") -> float:
     towards = np.array([1.0, 0.0, 0.0])
     worst = (towards, np.zeros(d)) if adjacency == "zero-out" else (towards, -towards)
     scores: list[list[float]] = [[], []]
+    mean, noise = ClippedMean(1.0, d, 0.1, adjacency), outlet(0)  # type: ignore[arg-type]
+    clip = ClippedMean(1.0, d, 0.2, adjacency) if plant == "no clipping" else mean  # type: ignore[arg-type]
     for run in range(2 * runs):
-        mean = ClippedMean(1.0, np.zeros(d), 0.1, adjacency)  # type: ignore[arg-type]
-        if plant == "no clipping":
-            mean.radius = 0.2  # while adding; the noise below is for 0.1
-        mean.add(np.vstack([others, worst[run % 2]]))
-        mean.radius = 0.1
-        released = mean.release(noise(run))
+        total = clip.vectors(np.vstack([others, worst[run % 2]]), np.zeros(d))
+        released = mean.release(total, batch // 2, noise, "mean")
         if plant == "whole-batch B":  # noise of the mean divided by the whole minibatch, not by its half
-            exact = mean.centre + mean.sum / mean.count
-            released = exact + (released - exact) * (mean.count / batch)
+            exact = total / (batch // 2)
+            released = exact + 0.5 * (released - exact)
         scores[run % 2].append(float(released @ towards))
     first, second = (np.array(s) for s in scores)
     return float((first.mean() - second.mean()) / math.sqrt(0.5 * (first.var() + second.var())))
@@ -138,26 +147,26 @@ def test_planted_bugs_are_caught(plant: str) -> None:
 def test_mean_of_close_vectors_is_close() -> None:
     rng = np.random.default_rng(0)
     vectors = 0.5 + 0.01 * rng.normal(size=(10_000, 20))
-    mean = ClippedMean(0.25, np.full(20, 0.5), 0.08, "zero-out", diameter=1.0)
-    for start in range(0, 10_000, 64):
-        mean.add(vectors[start : start + 64])
-    released = mean.release(noise(1))
+    mean, centre = ClippedMean(0.25, 20, 0.08, "zero-out", diameter=1.0), np.full(20, 0.5)
+    total = sum(mean.vectors(vectors[start : start + 64], centre) for start in range(0, 10_000, 64))
+    assert np.array_equal(total, np.rint(total / mean.grid) * mean.grid)
+    released = centre + mean.release(np.asarray(total), 10_000, outlet(1), "mean")
     assert np.abs(released - 0.5).max() < 5.0 * (mean.std / 10_000 + 0.01 / 100)
     assert mean.guarantee(1.0, 1e-6).mu == 0.25
 
 
 def test_diameter_caps_the_noise_under_replace() -> None:
-    assert ClippedMean(1.0, np.zeros(3), 1.0, "replace", diameter=1.0).std == pytest.approx(1.0, rel=1e-6)
-    assert ClippedMean(1.0, np.zeros(3), 1.0, "replace").std == pytest.approx(2.0, rel=1e-6)
+    assert ClippedMean(1.0, 3, 1.0, "replace", diameter=1.0).std == pytest.approx(1.0, rel=1e-6)
+    assert ClippedMean(1.0, 3, 1.0, "replace").std == pytest.approx(2.0, rel=1e-6)
 
 
 def test_mean_bad_parameters() -> None:
     with pytest.raises(BadParameter, match="radius"):
-        ClippedMean(1.0, np.zeros(3), 0.0, "zero-out")
+        ClippedMean(1.0, 3, 0.0, "zero-out")
     with pytest.raises(BadParameter, match="adjacency"):
-        ClippedMean(1.0, np.zeros(3), 1.0, "near")  # type: ignore[arg-type]
+        ClippedMean(1.0, 3, 1.0, "near")  # type: ignore[arg-type]
     with pytest.raises(BadParameter, match="count"):
-        ClippedMean(1.0, np.zeros(3), 1.0, "zero-out").release(noise(1))
+        ClippedMean(1.0, 3, 1.0, "zero-out").release(np.zeros(3), 0, outlet(1), "mean")
 
 
 # -- products -------------------------------------------------------------------------
@@ -172,9 +181,8 @@ def test_no_pair_of_products_exceeds_the_sensitivity(seed: int, radius: float, a
     for other in (False, True):
         if other:
             left[3] = 0.0 if adjacency == "zero-out" else rng.normal(size=5)
-        mean = ClippedProducts(1.0, (5, 2), radius, adjacency)  # type: ignore[arg-type]
-        mean.add(left, right)
-        sums.append(mean.sum)
+        mean = ClippedMean(1.0, 10, radius, adjacency)  # type: ignore[arg-type]
+        sums.append(mean.products(left, right))
     assert float(np.linalg.norm(sums[0] - sums[1])) <= mean.std
 
 
@@ -185,22 +193,14 @@ def test_products_near_tight_and_planted_bug(adjacency: str, plant: str, least: 
     left = np.array([[0.6, 0.0, 0.8]])
     right = np.array([[0.9, 0.1]])
     scores: list[list[float]] = [[], []]
+    mean, noise = ClippedMean(1.0, 6, 0.25, adjacency), outlet(0)  # type: ignore[arg-type]
     for run in range(8000):
-        mean = ClippedProducts(1.0, (3, 2), 0.25, adjacency)  # type: ignore[arg-type]
         sign = (1.0, 0.0 if adjacency == "zero-out" else -1.0)[run % 2]
-        mean.add(sign * left, right)
-        exact = mean.sum.copy()
-        released = mean.release(noise(run))
+        exact = mean.products(sign * left, right)
+        released = mean.release(exact, 1, noise, "mean")
         if plant:
             released = exact + 0.5 * (released - exact)
         scores[run % 2].append(float(np.sum(released * (left.T @ right))))
     first, second = (np.array(s) for s in scores)
     measured = (first.mean() - second.mean()) / math.sqrt(0.5 * (first.var() + second.var()))
     assert least < measured < most
-
-
-def test_products_bad_parameters() -> None:
-    with pytest.raises(BadParameter, match="radius"):
-        ClippedProducts(1.0, (3, 2), 0.0, "zero-out")
-    with pytest.raises(BadParameter, match="count"):
-        ClippedProducts(1.0, (3, 2), 1.0, "zero-out").release(noise(1))

@@ -31,7 +31,7 @@ def measured(prediction: Prediction, n: int, window: int | None = None) -> tuple
     for run in range(RUNS):
         rows = rows_of(n, run)
         gram = rows[-(window or n) :].T @ rows[-(window or n) :]
-        made = prediction.make()
+        made = prediction.algorithm
         if isinstance(made, Mechanism):
             made = sp.processors.tumbling.Tumbling(made, every=window or n)
         stream = sp.Stream(made, seed=run, regret=sp.RegretLog(every=n))
@@ -91,7 +91,7 @@ def test_everything_that_applies_is_there() -> None:
         "PrivateFPL", "PrivateOja", "GaussianCovariance", "WishartCovariance", "MatrixLaplaceCovariance",
         "LaplaceCovariance", "SubspacePerturbation",
     }  # fmt: skip
-    assert len(STREAMS) == 5
+    assert len(STREAMS) == 4
     assert {"SlidingWindowPCA", "Tumbling[GaussianCovariance]"} <= {p.name for p in WINDOW.predictions}
     lots = plan(**(ASKED | {"n_rows": 100_000, "n_components": 1}))
     assert any(p.name == "DPPCA" for p in lots.predictions)
@@ -101,8 +101,7 @@ def test_everything_that_applies_is_there() -> None:
 
 def test_the_recommended_one_runs_and_is_explained() -> None:
     found = plan(**ASKED)
-    processor = found.processor()
-    stream = sp.Stream(processor, seed=0)
+    stream = sp.Stream(found.algorithm, seed=0)
     stream.push_many(rows_of(100))
     assert found.recommended.name == "PrivateFPL"
     assert found.recommended.settings["noise"] == "blt"
@@ -113,9 +112,9 @@ def test_the_recommended_one_runs_and_is_explained() -> None:
     assert "use: PrivateFPL(" in text
     assert "assumed: the given spectrum" in text
     window = plan(**ASKED, window=500)
-    assert isinstance(window.processor(), SlidingWindowPCA)
+    assert isinstance(window.algorithm, SlidingWindowPCA)
     once = plan(**ASKED, release_every=3000)
-    assert isinstance(once.processor(), Mechanism)
+    assert isinstance(once.algorithm, Mechanism)
 
 
 def test_waiting_and_noise_are_weighed() -> None:

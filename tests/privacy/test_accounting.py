@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import streampca as sp
 from streampca.errors import BadParameter
+from streampca.matrix_factorization.tree import BinaryTree
 from streampca.mechanisms.laplace import LaplaceCovariance
 from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.prefix_sums.tree import BinaryTree
 from streampca.privacy import gaussian
 from streampca.privacy.accounting import Event, epsilon_of, library_epsilon
 from streampca.privacy.guarantee import Guarantee

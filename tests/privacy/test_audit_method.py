@@ -10,14 +10,15 @@ from streampca.auditing.experiment import transcript
 from streampca.auditing.statistic import matched_filter
 from streampca.errors import BadParameter
 from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.privacy import outlet
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.guarantee import Guarantee
 from streampca.release import Release
 
 
 def normal_pair(mu, claim):
-    def draw(changed, count, key):
-        return np.random.default_rng(list(key)).normal(mu * changed, 1.0, (count, 1))
+    def draw(changed, count, seed):
+        return np.random.default_rng(seed).normal(mu * changed, 1.0, (count, 1))
 
     promised = Guarantee(1.0, 1e-3, "zero-out", "one number", "", "", mu=claim)
     return of_samples("normal", promised, draw)
@@ -83,7 +84,7 @@ def test_transcripts_hold_everything_that_leaves():
     }  # fmt: skip
 
 
-def test_processors_and_mechanisms_are_taken_as_they_are():
+def test_algorithms_and_mechanisms_are_taken_as_they_are():
     found = audit(sp.PrivateFPL(n_components=2, epsilon=8.0, delta=1e-2, horizon=10_000), runs=120, seed=0)
     assert found.holds
     assert found.bound > 0.5  # it is audited at a horizon of 8 rows, where 120 runs see something
@@ -115,10 +116,33 @@ def test_bad_parameters(options, message):
 
 
 def test_only_what_can_be_audited():
-    with pytest.raises(BadParameter, match="not a processor"):
+    with pytest.raises(BadParameter, match="not an algorithm"):
         audit("PrivateFPL")
 
 
 def test_same_seed_same_audit():
     mechanism = GaussianCovariance(n_components=1, epsilon=8.0, delta=1e-2)
     assert audit(mechanism, runs=80, seed=3) == audit(mechanism, runs=80, seed=3)
+    tree = sp.PrivateFPL(n_components=1, n_features=1, epsilon=8.0, delta=1e-2, horizon=3, noise="tree")
+    first, second, other = (audit(tree, runs=80, seed=seed) for seed in (3, 3, 4))
+    assert first == second != other
+
+
+def test_without_a_seed_noise_is_fresh_from_the_system(monkeypatch):
+    fresh, hide = set(), outlet.Outlet.hide
+
+    def seen(self, *given):
+        draws = hide(self, *given)
+        fresh.add(self.fresh[-1])
+        return draws
+
+    monkeypatch.setattr(outlet.Outlet, "hide", seen)
+    fpl = sp.PrivateFPL(n_components=1, n_features=1, epsilon=8.0, delta=1e-2, horizon=2)
+    taken = []
+    for seed in (1, 1, None, None):
+        fresh.clear()
+        assert audit(fpl, runs=40, seed=seed).holds
+        assert len(fresh) == 2 * 40 * 2  # for both kinds of runs, each of two releases
+        taken.append(frozenset(fresh))
+    assert taken[0] == taken[1]
+    assert len(taken[1] | taken[2] | taken[3]) == 3 * 160

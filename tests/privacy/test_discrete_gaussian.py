@@ -41,7 +41,7 @@ def chi_square(draws, sigma, claimed):
 
 @pytest.mark.parametrize("sigma", [Fraction(1, 2), 1, Fraction(422, 100), 50, 3000, 100_003])
 def test_law_over_the_lattice(sigma):
-    draws = DiscreteGaussian([sigma]).draw(stream(), 0, DRAWS)
+    draws = DiscreteGaussian([sigma]).draw(stream().draws(0), DRAWS)
     found, limit = chi_square(draws, float(sigma), sigma)
     assert found < limit
     for wrong in (0.97, 1.03):  # the test bites
@@ -51,7 +51,7 @@ def test_law_over_the_lattice(sigma):
 
 @pytest.mark.parametrize("sigma", [2**42, 13 * 2**41 + 7])
 def test_large_sigma_is_normal_and_fills_the_low_bits(sigma):
-    draws = DiscreteGaussian([sigma]).draw(stream(), 0, DRAWS)
+    draws = DiscreteGaussian([sigma]).draw(stream().draws(0), DRAWS)
     assert draws.dtype == np.int64
     assert kstest(draws / sigma, "norm").pvalue > 1e-5
     low = np.bincount(draws & 255, minlength=256)
@@ -61,9 +61,8 @@ def test_large_sigma_is_normal_and_fills_the_low_bits(sigma):
 def test_the_tail_beyond_the_bins_is_right():
     # Reached once in 2**44 draws, so it is called by itself: its law is that of |x| given |x| >= start.
     sampler = DiscreteGaussian([40])
-    made, start, noise = sampler._made[0], len(sampler._made[0].inside) - 2, stream()
-    noise.words(0, 1)
-    draws = np.array([sampler._from_tail(made, start, noise) for _ in range(12_000)])
+    made, start, word = sampler._made[0], len(sampler._made[0].inside) - 2, stream().draws(0).more(0).__next__
+    draws = np.array([sampler._from_tail(made, start, word) for _ in range(12_000)])
     draws = draws[draws > 0]
     assert draws.size > 2000
     support = np.arange(start, start + 400)
@@ -80,22 +79,69 @@ def test_kinds_have_their_own_sigma():
     kinds = np.arange(4000) % 3
     sigmas = [2**40, 3 * 2**40, 2**41]
     noise, sampler = stream(), DiscreteGaussian(sigmas, kinds)
-    draws = np.array([sampler.draw(noise, i) for i in range(10)])
+    draws = np.array([sampler.draw(noise.draws(i)) for i in range(10)])
     for kind, sigma in enumerate(sigmas):
         assert kstest(draws[:, kinds == kind].reshape(-1) / sigma, "norm").pvalue > 1e-5
-    small = DiscreteGaussian([3, 5], np.arange(60_000) % 2).draw(noise, 0)
+    small = DiscreteGaussian([3, 5], np.arange(60_000) % 2).draw(noise.draws(0))
     for kind, sigma in enumerate((3.0, 5.0)):
         found, limit = chi_square(small[kind::2], sigma, Fraction(sigma))
         assert found < limit
 
 
-def test_same_index_same_draw():
+def test_a_draw_is_a_function_of_the_vector_it_is_made_of():
     sampler = DiscreteGaussian([2**41])
-    first = sampler.draw(stream(), 5, 300)
+    first = sampler.draw(stream().draws(5), 300)
     noise = stream()
-    sampler.draw(noise, 4, 300)
-    assert np.array_equal(sampler.draw(noise, 5, 300), first)
-    assert not np.array_equal(sampler.draw(noise, 6, 300), first)
+    sampler.draw(noise.draws(4), 300)
+    assert np.array_equal(sampler.draw(noise.draws(5), 300), first)
+    assert not np.array_equal(sampler.draw(noise.draws(6), 300), first)
+    with pytest.raises(BadParameter, match="count=None"):
+        sampler.draw(noise.draws(6))
+
+
+class OneChanged:
+    """A vector of which the words of one coordinate are others."""
+
+    def __init__(self, draws, other, coordinate):
+        self.draws, self.other, self.coordinate = draws, other, coordinate
+
+    def words(self, count):
+        words = self.draws.words(count).copy()
+        for i in (self.coordinate, count // 2 + self.coordinate):
+            words[i] = self.other.words(count)[i]
+        return words
+
+    def more(self, coordinate):
+        return (self.other if coordinate == self.coordinate else self.draws).more(coordinate)
+
+
+def test_coordinates_do_not_depend_on_each_other():
+    # A sigma of 1 has few and wide bins, so that many draws are settled with words of their own.
+    sampler, noise, asked = DiscreteGaussian([1]), stream(), []
+    draws = noise.draws(0)
+    more = draws.more
+    whole = sampler.draw(draws, 200)
+    for i in range(200):
+        changed = sampler.draw(OneChanged(draws, noise.draws(1), i), 200)
+        asked.append(changed[i] != whole[i])
+        assert np.array_equal(np.delete(changed, i), np.delete(whole, i))
+    assert np.mean(asked) > 0.5
+    assert next(more(3)) != next(more(4))
+
+
+def test_a_coordinate_is_settled_however_long_it_takes():
+    # Words of which every first pair is refused: zero with a minus sign, a thousand times.
+    class Stubborn:
+        def words(self, count):
+            return np.full(count, 1, dtype=np.uint64)
+
+        def more(self, coordinate):
+            yield from [1] * 2000
+            yield from stream().draws(coordinate).more(0)
+
+    settled = DiscreteGaussian([1]).draw(Stubborn(), 4000)
+    found, limit = chi_square(settled, 1.0, 1)
+    assert found < limit
 
 
 def test_exp_bounds_hold_and_are_tight():

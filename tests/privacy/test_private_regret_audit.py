@@ -8,8 +8,9 @@ test weighs it by the inverse covariance of the noise. A second test looks at
 rewards alone.
 
 The shift is that of the mean over pairs of runs with one seed each, which
-share their noise; its sd is estimated from 2 x 1000 runs, within 1.6 %. Six and a half
-percent above mu is an alarm: 4 standard errors, 3e-5.
+share their noise, since the noise is not bound to the rows here (`blind`); its sd is
+estimated from 2 x 1000 runs, within 1.6 %. Six and a half percent above mu is an
+alarm: 4 standard errors, 3e-5.
 """
 
 from collections.abc import Callable
@@ -21,13 +22,19 @@ import streampca as sp
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.svec import svec
 from streampca.privacy.gaussian import delta_at
-from streampca.privacy.randomness import Randomness
+from streampca.privacy.outlet import NoiseSource
 from streampca.processors import private_fpl
 from streampca.processors.rewards import REWARD_WEIGHT, RewardSum, score, scoring_basis
 
 RUNS, T, D = 1000, 4, 2
 MU, SLACK = 1.5, 1.065
 KNOWN = onto_ball(np.tile([0.6, 0.4], (T, 1)))
+
+
+@pytest.fixture(autouse=True)
+def blind(monkeypatch: pytest.MonkeyPatch) -> None:
+    link = NoiseSource.link
+    monkeypatch.setattr(NoiseSource, "link", lambda self, chain, kind, fresh, exact: link(self, chain, kind, fresh, ()))
 
 
 def make(adjacency: str, noise: str) -> sp.PrivateFPL:
@@ -64,7 +71,7 @@ def left_over(seed: int, adjacency: str, noise: str, at: int, has_row: bool) -> 
 
 def measured(adjacency: str = "zero-out", noise: str = "blt", *, at: int = 2, runs: int = RUNS) -> float:
     """The larger shift of the two tests, in units of their noise."""
-    decoder, moved = make(adjacency, noise)._prefix.decoder(T), (np.arange(T) >= at).astype(float)
+    decoder, moved = make(adjacency, noise).mechanism.decoder(T), (np.arange(T) >= at).astype(float)
     weights = np.linalg.solve(decoder @ decoder.T, moved)
     scores = np.zeros((2, runs, 2))
     for run in range(runs):
@@ -83,12 +90,12 @@ def test_no_more_can_be_told_than_is_claimed_and_hardly_less(adjacency: str, noi
     assert told > 0.75 * MU  # some position meets the claim; this one may be spared a little
 
 
-def publish_exactly(self: RewardSum, noise: float, std: float, n: int) -> dict[str, object]:
-    return {"sum": self._sum / 2.0**30, "std": std / REWARD_WEIGHT, "split": n}
+def publish_exactly(self: RewardSum, noise: float, std: float) -> dict[str, float]:
+    return {"sum": self.total / 2.0**30, "std": std / REWARD_WEIGHT}
 
 
-def a_tenth_of_the_noise(honest: Callable[..., dict[str, object]]) -> Callable[..., dict[str, object]]:
-    return lambda self, noise, std, n: honest(self, 0.1 * noise, std, n)
+def a_tenth_of_the_noise(honest: Callable[..., dict[str, float]]) -> Callable[..., dict[str, float]]:
+    return lambda self, noise, std: honest(self, 0.1 * noise, std)
 
 
 def test_rewards_published_exactly_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +116,5 @@ def test_the_sensitivity_of_the_matrix_alone_is_caught(monkeypatch: pytest.Monke
 
 
 def test_no_reward_counts_for_more_than_one() -> None:
-    total = RewardSum(D, 1, Randomness.from_seed(0).stream("x"))
-    total.restore({"high": 0, "low": 0, "scoring": np.array([[1.5], [0.0]])})
-    total.add(np.array([[1.0, 0.0], [0.5, 0.0]]))
-    assert total.noisy(0.0, 1.0, 1)["sum"] == 1.0 + 0.75**2
+    total = RewardSum(0, np.array([[1.5], [0.0]])).add(np.array([[1.0, 0.0], [0.5, 0.0]]))
+    assert total.noisy(0.0, 1.0)["sum"] == 1.0 + 0.75**2

@@ -7,7 +7,6 @@ from scipy.stats import binom
 from streampca import queries
 from streampca.linalg.lattice import onto_ball
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.privacy.randomness import Randomness
 
 RUNS, LEVEL, D = 200, 0.9, 6
 #: Two-sided acceptance for 200 runs at 90 %: each check false-alarms with probability below 2e-3.
@@ -26,10 +25,8 @@ def rows():
 def releases():
     mechanism = GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6)
     data = rows()
-    made = [mechanism.release(data, Randomness.from_seed(1000 + i)) for i in range(RUNS)]
-    for each in made:
-        each.details["constant"] = 0.5
-    return data.T @ data, made
+    made = [mechanism.release(data, seed=1000 + i) for i in range(RUNS)]
+    return data.T @ data, [each.replaced(details={**each.details, "constant": 0.5}) for each in made]
 
 
 X = np.linspace(-1.0, 1.0, D + 1)

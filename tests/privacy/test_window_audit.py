@@ -8,26 +8,33 @@ tried on a planted bug as well: deletion decided by exact matrices.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import ndtri
 from scipy.stats import beta
 
-from streampca.linalg.psd import loewner_below
-from streampca.linalg.svec import svec, unpack_entries
-from streampca.linalg.words import copy, difference
+from streampca.linalg.parts import GramInParts
+from streampca.linalg.svec import svec
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness
 from streampca.processors import sliding_window
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.spectral_histogram import SpectralHistogram
-from streampca.processors.window_histogram import HistogramEngine
+from streampca.processors.window_processors import HistogramProcessor
 
 MU, EPSILON = 1.5, 2.0
 RUNS, T, W, AT, D = 600, 8, 4, 4, 2
 ROW, OTHER = np.array([0.0, 1.0]), np.array([1.0, 0.0])
 # The test alarms at 4 standard errors of the separation, sqrt(2/300) each: rate 3e-5 a test.
 SLACK = 4.0 * np.sqrt(2.0 / (RUNS / 2))
+
+
+@pytest.fixture(autouse=True)
+def half_a_unit_of_slack(monkeypatch):
+    """Privacy rests on no slack: this one makes the kept checkpoints vary most."""
+    monkeypatch.setattr(SlidingWindowPCA, "slack", lambda self, n_features, rows: 0.5)
 
 
 def make(method, adjacency="zero-out"):
@@ -51,15 +58,12 @@ def transcripts(method, having, seeds, adjacency="zero-out", stretch=1.0):
     x[AT] = ROW * stretch if having else (np.zeros(D) if adjacency == "zero-out" else OTHER)
     numbers, sets = [], []
     for seed in seeds:
-        processor = make(method, adjacency)
-        processor.bind(D, Randomness.from_seed(seed))
-        if method == "histogram":  # privacy rests on no slack: this one makes the kept checkpoints vary most
-            processor._engine.histogram._slack = lambda rows: 0.5
+        processor = make(method, adjacency).start(D, Randomness.from_seed(seed))
         seen, marks = [], []
         for start in range(T):
             if method == "once" and start:
                 break
-            release = processor.absorb(x if method == "once" else x[start : start + 1])
+            processor, release = processor.absorb(x if method == "once" else x[start : start + 1])
             seen.append(svec(release.gram))
             marks.append(processor.checkpoints if method == "histogram" else ())
         numbers.append(np.concatenate(seen))
@@ -115,55 +119,44 @@ def test_a_row_of_norm_two_is_caught(method):
     assert separation(yes, no) > MU + SLACK
 
 
-class ExactDeletion(SpectralHistogram):
+class ExactDeletion(HistogramProcessor):
     """Planted bug: checkpoints are kept or deleted by comparing exact matrices, as the paper does."""
 
-    engine: HistogramEngine
+    __slots__ = ("exact",)
 
-    def mark(self, t):
-        if not hasattr(self, "exact"):
-            self.exact = {1: (0 * self.engine.gram.words()[0], 0 * self.engine.gram.words()[1])}
-        self.exact[t + 1] = copy(self.engine.gram.words())
-        super().mark(t)
+    def begin(self):
+        super().begin()
+        self.exact = SpectralHistogram.first(replace(self.histogram.rules, slack=lambda rows: 1e-9))
 
-    def _is_close(self, i, first):
-        now = self.engine.gram.words()
-        a, b = (unpack_entries(difference(now, self.exact[self.starts[j]]), D) for j in (i, i + 2))
-        return loewner_below(self._keep * a, b, 1e-9)
+    def close(self, outlet):
+        self.exact = self.exact.advanced(self.t, self.gram.parts).marked(self.t)
+        return super().close(outlet)
 
-
-class LeakyEngine(HistogramEngine):
-    def __init__(self, *given):
-        super().__init__(*given)
-        self.histogram.engine = self
+    @property
+    def checkpoints(self):
+        return self.exact.starts
 
 
 def test_deletion_by_exact_matrices_is_caught(monkeypatch):
-    monkeypatch.setattr(sliding_window, "SpectralHistogram", ExactDeletion)
-    monkeypatch.setattr(sliding_window, "HistogramEngine", LeakyEngine)
+    monkeypatch.setitem(sliding_window.PROCESSORS, "histogram", ExactDeletion)
     _, kept = transcripts("histogram", True, range(200))
     _, kept_without = transcripts("histogram", False, range(200, 400))
     assert event_mu(kept, kept_without) > 1.5 * MU
 
 
-def test_deletion_by_private_matrices_leaks_nothing_new():
+def test_deletion_by_private_matrices_leaks_nothing_new(monkeypatch):
     """The kept checkpoints are a function of the private running sums: the same from sums alone."""
-    processor = make("histogram")
-    processor.bind(D, Randomness.from_seed(1))
-    engine = processor._engine
-    sums, plain = [], engine._private_sum
+    sums, noisy = [], GramInParts.noisy
 
-    def recorded():
-        sums.append(plain())
+    def recorded(self, noise, std):
+        sums.append(noisy(self, noise, std))
         return sums[-1]
 
-    engine._private_sum = recorded
-    kept = []
-    for _ in range(T):
-        processor.absorb(np.array([[0.5, 0.0]]))
-        kept.append(processor.checkpoints)
-    replay = make("histogram")._histogram(D)
-    for t, words in enumerate(sums, start=1):
-        replay.advance(t, words)
-        replay.mark(t)
-        assert tuple(replay.starts) == kept[t - 1]
+    monkeypatch.setattr(GramInParts, "noisy", recorded)
+    processor = make("histogram").start(D, Randomness.from_seed(1))
+    replay = SpectralHistogram.first(make("histogram").rules(D))
+    for t in range(1, T + 1):
+        processor, _ = processor.absorb(np.array([[0.5, 0.0]]))
+        assert len(sums) == t
+        replay = replay.advanced(t, sums[-1]).marked(t)
+        assert replay.starts == processor.checkpoints

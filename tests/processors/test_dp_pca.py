@@ -13,10 +13,13 @@ from streampca.errors import BadParameter, HorizonReached
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.privacy.gaussian import mu_of
-from streampca.privacy.randomness import Randomness
+from streampca.privacy.outlet import Outlet
+from streampca.privacy.randomness import Draws, Randomness
 from streampca.processors.base import Processor
-from streampca.processors.dp_pca import DPPCA
-from streampca.processors.dp_pca_plan import CANDIDATES, Plan
+from streampca.processors.dp_pca import DPPCA, DPPCAProcessor
+from streampca.processors.dp_pca_deflation import CANDIDATES, Deflation
+from streampca.processors.dp_pca_engine import Segment
+from streampca.processors.dp_pca_tangent import Tangent
 from streampca.processors.private_oja import PrivateOja
 from streampca.release import Release
 
@@ -32,20 +35,25 @@ def signal_noise(n: int, sigma: float, seed: int, d: int = D) -> tuple[np.ndarra
     return onto_ball(rows / 1.5), v
 
 
-def feed(processor: Processor, rows: np.ndarray, *sizes: int) -> list[Release]:
+def feed(processor: Processor, rows: np.ndarray, *sizes: int) -> tuple[Processor, list[Release]]:
     releases, start, i = [], 0, 0
     while start < len(rows):
         size = min(sizes[i % len(sizes)], processor.rows_until_release, len(rows) - start)
-        release = processor.absorb(rows[start : start + size])
+        processor, release = processor.absorb(rows[start : start + size])
         start, i = start + size, i + 1
         if release is not None:
             releases.append(release)
-    return releases
+    return processor, releases
 
 
-def make(d: int = D, seed: int = 1, **kw: object) -> DPPCA:
-    processor = DPPCA(**{"epsilon": EPSILON, "delta": DELTA, **kw})  # type: ignore[arg-type]
-    processor.bind(d, Randomness.from_seed(seed))
+def last(processor: Processor, rows: np.ndarray) -> Release:
+    return feed(processor, rows, len(rows))[1][-1]
+
+
+def make(d: int = D, seed: int = 1, **kw: object) -> DPPCAProcessor:
+    algorithm = DPPCA(**{"epsilon": EPSILON, "delta": DELTA, **kw})  # type: ignore[arg-type]
+    processor = algorithm.start(d, Randomness.from_seed(seed))
+    assert isinstance(processor, DPPCAProcessor)
     return processor
 
 
@@ -67,11 +75,10 @@ def test_error_falls_with_sigma_and_that_of_private_oja_does_not(method: str) ->
         logs: dict[str, list[float]] = {name: [] for name in found}
         for seed in range(3):
             rows, v = signal_noise(20_000, sigma, seed)
-            oja = PrivateOja(epsilon=EPSILON, delta=DELTA, horizon=20_000)
-            oja.bind(D, Randomness.from_seed(seed))
-            release = feed(make(seed=seed, horizon=20_000, method=method), rows, 20_000)[-1]
+            oja = PrivateOja(epsilon=EPSILON, delta=DELTA, horizon=20_000).start(D, Randomness.from_seed(seed))
+            release = last(make(seed=seed, horizon=20_000, method=method), rows)
             logs["dp_pca"].append(math.log(sine(release, v)))
-            logs["private_oja"].append(math.log(sine(feed(oja, rows, 20_000)[-1], v)))
+            logs["private_oja"].append(math.log(sine(last(oja, rows), v)))
             noise = np.random.default_rng(seed).normal(size=svec_size(D)) / mu_of(EPSILON, DELTA)
             for name, gram in (("gaussian", rows.T @ rows + unsvec(noise, D)), ("exact", rows.T @ rows)):
                 w = np.linalg.eigh(gram)[1][:, -1]
@@ -97,12 +104,11 @@ def test_two_components_beat_input_perturbation_where_rows_are_clean(sigma: floa
         truth = np.linalg.qr(rng.normal(size=(d, 2)))[0]
         signal = rng.choice([-1.0, 1.0], size=(n, 2)) * np.sqrt([10.0, 5.0])
         rows = onto_ball((signal @ truth.T + sigma * rng.normal(size=(n, d))) / 4.3)
-        oja = PrivateOja(n_components=2, epsilon=1.0, delta=0.01, horizon=n)
-        oja.bind(d, Randomness.from_seed(seed))
+        oja = PrivateOja(n_components=2, epsilon=1.0, delta=0.01, horizon=n).start(d, Randomness.from_seed(seed))
         noise = np.random.default_rng(seed).normal(size=svec_size(d)) / mu_of(1.0, 0.01)
         bases = {
-            "dp_pca": feed(make(d, seed, n_components=2, delta=0.01, horizon=n), rows, n)[-1].subspace.basis,
-            "private_oja": feed(oja, rows, n)[-1].subspace.basis,
+            "dp_pca": last(make(d, seed, n_components=2, delta=0.01, horizon=n), rows).subspace.basis,
+            "private_oja": last(oja, rows).subspace.basis,
             "gaussian": np.linalg.eigh(rows.T @ rows + unsvec(noise, d))[1][:, -2:],
         }
         for name, basis in bases.items():
@@ -117,7 +123,7 @@ def test_two_components(method: str) -> None:
     basis = np.linalg.qr(rng.normal(size=(20, 2)))[0]
     signs = rng.choice([-1.0, 1.0], size=(60_000, 2)) * np.sqrt([0.6, 0.3])
     rows = onto_ball(signs @ basis.T + 0.01 * rng.normal(size=(60_000, 20)))
-    release = feed(make(20, n_components=2, horizon=60_000, method=method), rows, 60_000)[-1]
+    release = last(make(20, n_components=2, horizon=60_000, method=method), rows)
     error = math.sin(release.subspace.angles(type(release.subspace)(basis)).max())
     assert error < (0.002 if method == "tangent" else 0.1)
     assert (np.diff(release.eigenvalues) <= 0.0).all()  # type: ignore[arg-type]
@@ -133,39 +139,58 @@ def test_two_components(method: str) -> None:
         {"horizon": 50_000, "n_components": 2, "adjacency": "replace", "method": "deflation"},
     ],
 )
-def test_bits_do_not_depend_on_blocks_and_state_restores(kw: dict[str, Any]) -> None:
+def test_bits_do_not_depend_on_blocks_and_snapshots_continue(kw: dict[str, Any]) -> None:
     rows, _ = signal_noise(kw["horizon"], 0.1, 0, 10)
-    one = feed(make(10, **kw), rows, 10**6)
-    other = feed(make(10, **kw), rows, 1, 7, 730)
+    one = feed(make(10, **kw), rows, 10**6)[1]
+    other = feed(make(10, **kw), rows, 1, 7, 730)[1]
     assert [r.t for r in one] == [r.t for r in other]
     assert one[-1].t == kw["horizon"]
     assert [r.subspace.basis.tobytes() for r in one] == [r.subspace.basis.tobytes() for r in other]
-    processor = make(10, **kw)
-    for stop in range(997, kw["horizon"], 4999):  # hop from one restored processor to the next
-        feed(processor, rows[processor.t : stop], 613)
-        state = processor.state()
-        processor = make(10, **kw)
-        processor.restore(state)
-    last = feed(processor, rows[processor.t :], 10**6)[-1]
-    assert last.subspace.basis.tobytes() == one[-1].subspace.basis.tobytes()
+    processor: Processor = make(10, **kw)
+    start, randomness = processor.source.start, Randomness.from_seed(1)
+    for stop in range(997, kw["horizon"], 4999):  # hop from one resumed processor to the next
+        processor, _ = feed(processor, rows[processor.t : stop], 613)
+        processor = processor.algorithm.resume(10, randomness, processor.snapshot(), start)
+    processor, releases = feed(processor, rows[processor.t :], 10**6)
+    assert releases[-1].subspace.basis.tobytes() == one[-1].subspace.basis.tobytes()
     assert processor.rows_until_release == 0
     with pytest.raises(HorizonReached):
         processor.absorb(rows[:1])
 
 
+@pytest.mark.parametrize("method", ["tangent", "deflation"])
+def test_a_processor_is_a_value(method: str) -> None:
+    """From every place in a minibatch one may go on any number of times."""
+    rows, _ = signal_noise(20_000, 0.1, 0, 10)
+    whole = [r.subspace.basis.tobytes() for r in feed(make(10, horizon=20_000, method=method), rows, 20_000)[1]]
+    processor: Processor = make(10, horizon=20_000, method=method)
+    made = []
+    for start in range(0, 20_000, 100):
+        feed(processor, rows[::-1][: min(250, 20_000 - start)], 50)  # this changes nothing
+        processor, releases = feed(processor, rows[start : start + 100], 40)
+        made += [r.subspace.basis.tobytes() for r in releases]
+    assert made == whole
+
+
 def test_search_finds_rates_that_work() -> None:
     rows, v = signal_noise(100_000, 0.05, 5, 10)
-    release = feed(make(10, horizon=100_000, method="deflation", learning_rate="search"), rows, 5000)[-1]
-    assert sine(release, v) < 0.02
+    processor = make(10, horizon=100_000, method="deflation", learning_rate="search")
+    assert sine(last(processor, rows), v) < 0.02
+    middle, _ = feed(processor, rows[:99_995], 100_000)  # among the scores of finalists
+    resumed = middle.algorithm.resume(10, Randomness.from_seed(1), middle.snapshot(), middle.source.start)
+    ends = [last(p, rows[99_995:]).subspace.basis.tobytes() for p in (middle, resumed)]
+    assert ends[0] == ends[1]
 
 
 def test_refuses_before_any_row_is_spent() -> None:
     with pytest.raises(BadParameter, match=r"horizon=5000 rows are too few .* need \d+\. .*GaussianCovariance"):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=5000, n_features=D)
     late = DPPCA(epsilon=1.0, delta=1e-5, horizon=5000)
-    with pytest.raises(BadParameter, match="horizon=5000"):
-        late.bind(D, Randomness.from_seed(1))
-    assert late.t == 0
+    for refuse in (late.check, late.start, lambda d: late.check(d, appended=1)):
+        with pytest.raises(BadParameter, match="horizon=5000"):
+            refuse(D)
+    with pytest.raises(BadParameter, match="too long"):
+        DPPCA(epsilon=1.0, delta=1e-5, horizon=2**27 + 1)
     with pytest.raises(BadParameter, match="batch_size=100 is too small"):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000, n_features=D, batch_size=100)
     with pytest.raises(BadParameter, match="batch_size=100 is too small"):
@@ -184,7 +209,9 @@ def test_refuses_before_any_row_is_spent() -> None:
 @pytest.mark.parametrize("batch_size", ["auto", 6000])
 def test_every_row_is_in_one_segment(batch_size: object, candidates: int) -> None:
     """Parallel composition rests on it."""
-    plan = Plan.make(D, 2, 700_001, DPPCA(epsilon=1.0, delta=1e-5, horizon=1)._budget, batch_size, candidates)  # type: ignore[arg-type]
+    rate = "search" if candidates > 1 else "adaptive"
+    kw: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "horizon": 700_001, "n_components": 2}
+    plan = DPPCA(**kw, batch_size=batch_size, method="deflation", learning_rate=rate).plan(D)  # type: ignore[arg-type]
     start = 0
     for segment in plan.segments:
         assert segment.rows >= 1
@@ -194,7 +221,7 @@ def test_every_row_is_in_one_segment(batch_size: object, candidates: int) -> Non
     assert start <= 700_001
     assert sum(s.last for s in plan.segments) == 2 * candidates
     start = 0
-    for segment in make(horizon=700_001, n_components=2)._engine.segments:
+    for segment in DPPCA(**kw).plan(D).segments:
         assert segment.stop - segment.rows == start
         start = segment.stop
     assert start == 700_001
@@ -206,36 +233,50 @@ def test_hostile_rows_fall_back_and_count(method: str) -> None:
     rng = np.random.default_rng(0)
     scale = 10.0 ** rng.uniform(-5, 0, size=20_000)
     rows = onto_ball(rng.standard_cauchy(size=(20_000, 10)) * scale[:, None])
-    release = feed(make(10, horizon=20_000, method=method), rows, 20_000)[-1]
+    release = last(make(10, horizon=20_000, method=method), rows)
     fallbacks = release.details["fallbacks"]
     assert fallbacks.get("norm", 0) + fallbacks.get("spread", 0) + fallbacks.get("range", 0) > 0
     assert np.isfinite(release.subspace.basis).all()
-    zeros = feed(make(10, horizon=20_000, method=method), np.zeros((20_000, 10)), 20_000)[-1]
+    zeros = last(make(10, horizon=20_000, method=method), np.zeros((20_000, 10)))
     assert np.isfinite(zeros.subspace.basis).all()
 
 
 def test_guarantee_is_known_before_any_row() -> None:
-    processor = DPPCA(
-        epsilon=1.0, delta=1e-5, horizon=20_000, n_features=D, learning_rate=(4.0, 0.0), method="deflation"
-    )
-    assert (processor.guarantee.epsilon, processor.guarantee.delta) == (1.0, 1e-5)
-    assert processor.guarantee.is_private
-    assert processor.clone().parameters() == processor.parameters()
+    algorithm = DPPCA(
+        epsilon=1.0, delta=1e-5, horizon=20_000, n_features=D, learning_rate=[4.0, 0.0], method="deflation"  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert (algorithm.guarantee.epsilon, algorithm.guarantee.delta) == (1.0, 1e-5)
+    assert algorithm.guarantee.is_private
+    assert eval(repr(algorithm)) == algorithm
+    assert hash(algorithm) == hash(eval(repr(algorithm)))
+    assert algorithm.start(D).snapshot()["t"] == 0
+
+
+@pytest.mark.parametrize("method", ["tangent", "deflation"])
+def test_constants_hold_every_scale(method: str) -> None:
+    algorithm = DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000, method=method)  # type: ignore[arg-type]
+    plan, constants = algorithm.plan(D), algorithm.constants(D)
+    if method == "tangent":
+        expected = plan.votes.histogram.scale, plan.inside_std, plan.across(0.5).std  # type: ignore[attr-defined]
+    else:
+        expected = plan.top.histogram.scale, plan.centre.histograms.std, plan.mean(1.0).std  # type: ignore[attr-defined]
+    assert set(expected) <= set(constants)
+    assert algorithm.constants(D + 1) != constants
 
 
 @pytest.mark.parametrize(("method", "k"), [("tangent", 5), ("deflation", 1)])
 def test_memory_has_no_d_by_d_array(method: str, k: int) -> None:
     """d = 3000: a d x d array would be 72 MB; 64 rows are 1.5 MB and 257 counts a coordinate 6 MB."""
     d = 3000
-    processor = DPPCA(n_components=k, epsilon=8.0, delta=1e-5, horizon=60_000, method=method)  # type: ignore[arg-type]
+    algorithm = DPPCA(n_components=k, epsilon=8.0, delta=1e-5, horizon=60_000, method=method)  # type: ignore[arg-type]
     rows = np.zeros((64, d))
     rows[:, 0] = 0.5
-    oja = PrivateOja(epsilon=1.0, delta=1e-5, batch_size=64)
-    oja.bind(d, Randomness.from_seed(1))
+    oja = PrivateOja(epsilon=1.0, delta=1e-5, batch_size=64).start(d, Randomness.from_seed(1))
     feed(oja, rows, 64)  # imports on first use are not its memory
     tracemalloc.start()
-    processor.bind(d, Randomness.from_seed(1))
-    while not feed(processor, rows, 64):
+    processor, releases = algorithm.start(d, Randomness.from_seed(1)), []
+    while not releases:
+        processor, releases = feed(processor, rows, 64)
         assert processor.t < 8000
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -248,33 +289,78 @@ def test_each_row_reaches_one_mechanism(method: str, monkeypatch: pytest.MonkeyP
     horizon = 20_001
     rows = np.zeros((horizon, 10))
     rows[:, 0] = np.arange(1, horizon + 1) * 2.0**-20  # every row is another
-    processor = make(10, horizon=horizon, method=method)
+    engine = Tangent if method == "tangent" else Deflation
     seen: list[float] = []
-    take = processor._engine.take
-    monkeypatch.setattr(processor._engine, "take", lambda s, r: (seen.extend(r[:, 0]), take(s, r))[1])
-    feed(processor, rows, 777)
+    take = engine.take
+
+    def spy(self: Any, segment: Segment, block: np.ndarray) -> Any:
+        seen.extend(block[:, 0])
+        return take(self, segment, block)
+
+    monkeypatch.setattr(engine, "take", spy)
+    feed(make(10, horizon=horizon, method=method), rows, 777)
     assert len(seen) == len(set(seen)) == horizon
 
 
+class Overheard(Outlet):
+    """An outlet that remembers what was hidden, and with how much noise."""
+
+    def __init__(self, processor: Processor) -> None:
+        super().__init__(processor.source, processor.chain)
+        self.hidden: list[str] = []
+        self.stds: list[float] = []
+
+    def hide(self, kind: str, *exact: np.ndarray) -> Draws:
+        self.hidden.append(kind)
+        return super().hide(kind, *exact)
+
+    def gaussian(self, kind: str, values: np.ndarray, std: float, grid: float) -> np.ndarray:
+        self.stds.append(std)
+        return super().gaussian(kind, values, std, grid)
+
+
+@pytest.mark.parametrize(
+    ("kw", "kinds"),
+    [
+        ({"method": "tangent"}, ["norm", "inside", "across"]),
+        ({"method": "deflation"}, ["top", "range", "centre", "mean"]),
+    ],
+)
+def test_each_segment_meets_noise_once(kw: dict[str, Any], kinds: list[str]) -> None:
+    processor: Processor = make(10, horizon=20_000, **kw)
+    rows, _ = signal_noise(20_000, 0.05, 1, 10)
+    while processor.rows_until_release:
+        outlet = Overheard(processor)
+        processor, release = processor.absorb(rows[processor.t : processor.t + processor.rows_until_release], outlet)
+        assert release is not None
+        assert outlet.hidden == kinds
+
+
 @pytest.mark.parametrize(("adjacency", "factor"), [("zero-out", 1.0), ("replace", 2.0)])
-def test_tangent_noise_is_calibrated_to_the_released_radius(adjacency: str, factor: float) -> None:
+def test_tangent_noise_is_calibrated_to_the_released_radius(
+    adjacency: str, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The noise that privacy rests on, read off each segment; a planted half of it, or a stale radius, is caught."""
-    processor = make(10, horizon=20_000, n_components=2, adjacency=adjacency)
-    engine, mu, steps = processor._engine, mu_of(EPSILON, DELTA), []
-    close = engine.close
+    processor: Processor = make(10, horizon=20_000, n_components=2, adjacency=adjacency)
+    rows, mu, close = signal_noise(20_000, 0.05, 1, 10)[0], mu_of(EPSILON, DELTA), Tangent.close
+    steps: list[int] = []
+    released: list[float] = []
 
-    def spy(segment: Any, at: int) -> None:
-        if segment.purpose == "across":
-            mean = engine._mean  # type: ignore[attr-defined]
-            assert mean.radius == engine._radius  # type: ignore[attr-defined]
-            assert mean.count == segment.rows
-            assert factor * mean.radius <= mean.std * mu <= factor * mean.radius * (1.0 + 1e-6)
+    def spy(engine: Tangent, segment: Segment, outlet: Overheard) -> Tangent:
+        after = close(engine, segment, outlet)
+        if segment.purpose == "norm":
+            released.append(after.radius)
+        elif segment.purpose == "across":
+            assert engine.radius == released[-1]
+            assert factor * engine.radius <= outlet.stds[-1] * mu <= factor * engine.radius * (1.0 + 1e-6)
             steps.append(segment.step)
-        elif segment.purpose == "inside":
-            assert engine._inside_std * mu >= math.sqrt(factor)  # type: ignore[attr-defined]
-        close(segment, at)
+        else:
+            assert math.sqrt(factor) <= outlet.stds[-1] * mu <= math.sqrt(factor) * (1.0 + 1e-6)
+        return after
 
-    engine.close = spy  # type: ignore[method-assign]
-    feed(processor, signal_noise(20_000, 0.05, 1, 10)[0], 4000)
+    monkeypatch.setattr(Tangent, "close", spy)
+    while processor.rows_until_release:
+        due = rows[processor.t : processor.t + processor.rows_until_release]
+        processor, _ = processor.absorb(due, Overheard(processor))
     assert steps == list(range(len(steps)))
-    assert len(steps) >= 6
+    assert len(released) == len(steps) >= 6

@@ -26,12 +26,12 @@ def test_noise_of_the_default_is_that_of_the_design() -> None:
     assert np.sqrt((sds**2).mean()) == pytest.approx(3.87, rel=0.01)
 
 
-def test_noise_of_the_tree_and_of_haar() -> None:
+def test_noise_of_the_tree() -> None:
     T = 2**14
     tree = fpl(horizon=T, noise="tree")
     assert max(tree.noise_std(t) for t in range(1, T + 1)) * MU == pytest.approx(14.49, rel=0.01)
-    haar = fpl(horizon=T, noise="haar")
-    assert max(haar.noise_std(t) for t in range(1, T + 1, 7)) * MU == pytest.approx(5.47, rel=0.01)
+    with pytest.raises(BadParameter, match="'haar' was retired"):
+        fpl(horizon=T, noise="haar")
 
 
 @pytest.mark.parametrize(("t", "sd"), [(2**8, 3.56), (2**10, 4.04), (2**14, 4.92), (2**16, 5.44), (2**20, 6.55)])
@@ -61,7 +61,7 @@ def test_the_last_short_block_is_released() -> None:
 
 
 # False-alarm rate 1e-5 a test under a fixed seed; 2/3 and 3/2 of the noise must be rejected.
-@pytest.mark.parametrize("noise", ["blt", "tree", "haar"])
+@pytest.mark.parametrize("noise", ["blt", "tree"])
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
 def test_noise_on_zero_rows_has_the_stated_law(noise: str, adjacency: str) -> None:
     d, T, at = 60, 11, 7
@@ -84,7 +84,7 @@ def fits(draws: np.ndarray, sd: float) -> bool:
     return 2 * min(stats.chi2.cdf(total, draws.size), stats.chi2.sf(total, draws.size)) > 1e-5
 
 
-@pytest.mark.parametrize("noise", ["blt", "tree", "haar"])
+@pytest.mark.parametrize("noise", ["blt", "tree"])
 def test_releases_are_on_a_grid_that_hides_the_low_bits_of_noise(noise: str) -> None:
     rows = np.random.default_rng(0).standard_normal((20, 3)) * 0.4
     for release in sp.Stream(fpl(horizon=20, noise=noise), seed=0).push_many(rows).releases:

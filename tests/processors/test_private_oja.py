@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from streampca.errors import BadParameter, HorizonReached
 from streampca.linalg.lattice import onto_ball
 from streampca.privacy.gaussian import delta_at, mu_of
-from streampca.privacy.randomness import Randomness
+from streampca.privacy.outlet import Outlet
+from streampca.privacy.randomness import Draws, Randomness
 from streampca.privacy.shuffling import largest_local_epsilon, shuffled_epsilon, shuffled_mu
+from streampca.processors import private_oja
 from streampca.processors.base import Processor
-from streampca.processors.private_oja import PrivateOja, gradient_sensitivity
+from streampca.processors.oja_steps import EXACT_ROWS, GRID
+from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, gradient_sensitivity
 from streampca.release import Release
 
 
@@ -32,20 +35,39 @@ def captured(basis: np.ndarray, rows: np.ndarray) -> float:
     return float(np.trace(basis.T @ gram @ basis) / np.linalg.eigvalsh(gram)[-basis.shape[1] :].sum())
 
 
-def feed(processor: Processor, rows: np.ndarray, *sizes: int) -> list[Release]:
+class Overheard(Outlet):
+    """An outlet that remembers what was hidden and what was released."""
+
+    def __init__(self, processor: Processor) -> None:
+        super().__init__(processor.source, processor.chain)
+        self.hidden: list[tuple[str, tuple[np.ndarray, ...]]] = []
+        self.released: list[tuple[np.ndarray, float, float]] = []
+
+    def hide(self, kind: str, *exact: np.ndarray) -> Draws:
+        self.hidden.append((kind, tuple(np.array(part) for part in exact)))
+        return super().hide(kind, *exact)
+
+    def gaussian(self, kind: str, values: np.ndarray, std: float, grid: float) -> np.ndarray:
+        released = super().gaussian(kind, values, std, grid)
+        self.released.append((released, std, grid))
+        return released
+
+
+def feed(processor: Processor, rows: np.ndarray, *sizes: int) -> tuple[Processor, list[Release]]:
     releases, start, i = [], 0, 0
     while start < len(rows):
         size = min(sizes[i % len(sizes)], processor.rows_until_release, len(rows) - start)
-        release = processor.absorb(rows[start : start + size])
+        processor, release = processor.absorb(rows[start : start + size])
         start, i = start + size, i + 1
         if release is not None:
             releases.append(release)
-    return releases
+    return processor, releases
 
 
-def make(d: int = 6, seed: int = 1, **kw: object) -> PrivateOja:
-    processor = PrivateOja(**{"epsilon": 1.0, "delta": 1e-6, **kw})  # type: ignore[arg-type]
-    processor.bind(d, Randomness.from_seed(seed))
+def make(d: int = 6, seed: int = 1, **kw: object) -> PrivateOjaProcessor:
+    algorithm = PrivateOja(**{"epsilon": 1.0, "delta": 1e-6, **kw})  # type: ignore[arg-type]
+    processor = algorithm.start(d, Randomness.from_seed(seed))
+    assert isinstance(processor, PrivateOjaProcessor)
     return processor
 
 
@@ -94,16 +116,47 @@ def test_noise_is_calibrated(adjacency: str, k: int) -> None:
     processor = make(4, n_components=k, adjacency=adjacency, batch_size=1)
     mu = mu_of(1.0, 1e-6)
     expected = gradient_sensitivity(k, 1.0, adjacency) / mu  # type: ignore[arg-type]
-    assert processor.noise_std(4) == pytest.approx(expected, rel=1e-8)
-    assert processor.noise_std(4) >= expected
+    assert processor.algorithm.noise_std(4) == pytest.approx(expected, rel=1e-8)
+    assert processor.algorithm.noise_std(4) >= expected
+    assert processor.algorithm.noise_std(4) in processor.algorithm.constants(4)
     seen: list[np.ndarray] = []
-    scale = processor._rates.scale
-    processor._rates.scale = lambda g, *rest: (seen.append(g.copy()), scale(g, *rest))[1]  # type: ignore[method-assign]
-    feed(processor, np.zeros((20_000 // (4 * k), 4)), 1000)
+    for _ in range(20_000 // (4 * k)):
+        outlet = Overheard(processor)
+        processor, _release = processor.step(np.zeros((1, 4)), outlet)
+        seen += [released for released, _std, _grid in outlet.released]
     ratio = float(np.concatenate(seen).std()) / expected
     assert abs(ratio - 1.0) < 0.03
     for wrong in (2.0 / 3.0, 1.5):
         assert abs(ratio / wrong - 1.0) > 0.03
+
+
+@pytest.mark.parametrize("clip", [None, 0.3])
+def test_what_is_hidden_is_the_exact_sum_of_clipped_gradients(clip: float | None) -> None:
+    rows, processor = spiked(130, 6, 2), make(n_components=2, batch_size=130, clip=clip)
+    first, _ = feed(processor, rows[:100], 7)
+    outlet = Overheard(first)
+    after, release = first.absorb(rows[100:], outlet)
+    assert [kind for kind, _ in outlet.hidden] == ["gradient"]
+    exact = outlet.hidden[0][1][0]
+    expected = sum(gradient(row, processor.basis, clip or 1.0) for row in rows)
+    assert np.abs(exact - expected).max() < 4 * GRID
+    assert np.array_equal(exact, np.rint(exact / GRID) * GRID)
+    assert outlet.released[0][1] == processor.std
+    assert release is not None
+    assert after.chain == outlet.chain
+
+
+def test_other_rows_have_other_noise() -> None:
+    """Under one seed: the noise of neighbouring streams does not cancel."""
+    rows = spiked(64, 6, 2)
+    noise = []
+    for last in (1.0, 0.0):
+        rows[-1] *= last
+        processor = make(n_components=2, batch_size=64)
+        outlet = Overheard(processor)
+        processor.absorb(rows, outlet)
+        noise.append(outlet.released[0][0] - outlet.hidden[0][1][0])
+    assert np.abs(noise[0] - noise[1]).min() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -119,44 +172,84 @@ def test_noise_is_calibrated(adjacency: str, k: int) -> None:
 )
 def test_bits_do_not_depend_on_blocks(kw: dict[str, object]) -> None:
     rows = spiked(3000, 6, 2)
-    one = feed(make(n_components=2, **kw), rows, 3000)
-    other = feed(make(n_components=2, **kw), rows, 1, 7, 130)
+    one = feed(make(n_components=2, **kw), rows, 3000)[1]
+    processor, other = feed(make(n_components=2, **kw), rows, 1, 7, 130)
     assert [r.t for r in one] == [r.t for r in other]
     assert [r.subspace.basis.tobytes() for r in one] == [r.subspace.basis.tobytes() for r in other]
     if "horizon" in kw:
         assert one[-1].t == 3000
-        processor = make(n_components=2, **kw)
-        feed(processor, rows, 500)
         assert processor.rows_until_release == 0
         with pytest.raises(HorizonReached):
             processor.absorb(rows[:1])
 
 
 @pytest.mark.parametrize("kw", [{}, {"horizon": 2500}, {"shuffle": 1250, "adjacency": "replace", "epsilon": 0.1}])
-def test_restores(kw: dict[str, object]) -> None:
-    rows = spiked(2500, 6, 2)
-    first, second = make(n_components=2, **kw), make(n_components=2, **kw)
-    feed(first, rows[:1333], 100)
-    second.restore(first.state())
-    ends = [feed(p, rows[1333:], 90)[-1] for p in (first, second)]
+def test_snapshots_continue_bit_for_bit(kw: dict[str, object]) -> None:
+    rows, randomness = spiked(2500, 6, 2), Randomness.from_seed(1)
+    first, _ = feed(make(n_components=2, **kw), rows[:1333], 100)
+    second = first.algorithm.resume(6, randomness, first.snapshot(), first.source.start)
+    ends = [feed(p, rows[1333:], 90)[1][-1] for p in (first, second)]
     assert ends[0].t == ends[1].t
     assert ends[0].subspace.basis.tobytes() == ends[1].subspace.basis.tobytes()
 
 
+@pytest.mark.parametrize("kw", [{}, {"shuffle": 1250, "adjacency": "replace", "epsilon": 0.1}])
+def test_a_processor_is_a_value(kw: dict[str, object]) -> None:
+    rows = spiked(2600, 6, 2)
+    before, _ = feed(make(n_components=2, **kw), rows[:100], 30)
+    one = feed(before, rows[100:], 90)[1]
+    feed(before, rows[::-1][:1500], 7)
+    again = feed(before, rows[100:], 2000)[1]
+    assert [r.subspace.basis.tobytes() for r in one] == [r.subspace.basis.tobytes() for r in again]
+    assert before.t == 100
+
+
+def test_recorded_bytes_replay_a_step() -> None:
+    rows = spiked(256, 6, 2)
+    algorithm = PrivateOja(epsilon=1.0, delta=1e-6, n_components=2)
+    randomness = Randomness()
+    processor = algorithm.start(6, randomness)
+    outlet = processor.outlet()
+    after, release = processor.absorb(rows, outlet)
+    resumed = algorithm.resume(6, randomness, None, processor.source.start)
+    again, replayed = resumed.absorb(rows, resumed.outlet(outlet.fresh))
+    other = resumed.absorb(rows)[1]
+    assert release is not None
+    assert replayed is not None
+    assert other is not None
+    assert again.chain == after.chain
+    assert replayed.subspace.basis.tobytes() == release.subspace.basis.tobytes()
+    assert other.subspace.basis.tobytes() != release.subspace.basis.tobytes()
+
+
+def test_steps_are_never_longer_than_sums_are_exact() -> None:
+    endless = PrivateOja(epsilon=1.0, delta=1e-6)
+    assert [endless.step_end(t) - t for t in (0, 256, 1000, 10**9)] == [256, 256, 500, EXACT_ROWS]
+    known = PrivateOja(epsilon=1.0, delta=1e-6, horizon=10**9)
+    ends = [0]
+    while ends[-1] < 10**9:
+        ends.append(known.step_end(ends[-1]))
+    assert ends[-1] == 10**9
+    assert np.diff(ends).max() == EXACT_ROWS
+    with pytest.raises(BadParameter, match="batch_size"):
+        PrivateOja(epsilon=1.0, delta=1e-6, batch_size=EXACT_ROWS + 1)
+
+
 def test_learns_the_subspace() -> None:
     rows = spiked(20_000, 50, 3)
-    release = feed(make(50, n_components=3, horizon=20_000), rows, 20_000)[-1]
+    release = feed(make(50, n_components=3, horizon=20_000), rows, 20_000)[1][-1]
     assert captured(release.subspace.basis, rows) > 0.99
     basis = release.subspace.basis
     assert np.abs(basis.T @ basis - np.eye(3)).max() < 1e-12
 
 
 def test_guarantee_is_known_before_any_row() -> None:
-    processor = PrivateOja(epsilon=1.0, delta=1e-6)
-    guarantee = processor.guarantee
+    algorithm = PrivateOja(epsilon=1.0, delta=1e-6, learning_rate=[4.0, 1.0])  # type: ignore[arg-type]
+    guarantee = algorithm.guarantee
     assert guarantee.mu == pytest.approx(mu_of(1.0, 1e-6))
     assert (guarantee.epsilon, guarantee.delta, guarantee.adjacency) == (1.0, 1e-6, "zero-out")
-    assert processor.clone().parameters() == processor.parameters()
+    assert eval(repr(algorithm)) == algorithm
+    assert hash(algorithm) == hash(PrivateOja(epsilon=1.0, delta=1e-6, learning_rate=(4.0, 1.0)))
 
 
 def test_memory_is_dk() -> None:
@@ -165,10 +258,8 @@ def test_memory_is_dk() -> None:
     rows = np.zeros((600, d))
     rows[np.arange(600), np.arange(600)] = 0.5
     feed(make(d, batch_size=300), rows, 600)  # imports on first use are not its memory
-    processor = PrivateOja(n_components=5, epsilon=1.0, delta=1e-6)
     tracemalloc.start()
-    processor.bind(d, Randomness.from_seed(1))
-    feed(processor, rows, 1)
+    feed(make(d, n_components=5), rows, 1)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < (64 + 15 * 5) * d * 8
@@ -217,18 +308,52 @@ def test_shuffled_calibration_is_within_budget() -> None:
         assert spent[1] > delta
 
 
-def test_shuffled_passes_use_every_row_once() -> None:
-    processor = make(3, n_components=1, epsilon=0.1, adjacency="replace", shuffle=1250)
+SHUFFLED: dict[str, object] = {"n_components": 1, "epsilon": 0.1, "adjacency": "replace", "shuffle": 1250}
+
+
+def order_of(rows: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> tuple[list[bytes], list[Overheard]]:
+    """Rows in the order in which passes over them make steps, and the outlets."""
     seen: list[bytes] = []
-    add = processor._add
-    processor._add = lambda rows: (seen.extend(r.tobytes() for r in rows), add(rows))[1]  # type: ignore[method-assign]
+
+    def spy(block: np.ndarray, basis: np.ndarray, bound: float) -> np.ndarray:
+        seen.extend(row.tobytes() for row in block)
+        return real(block, basis, bound)
+
+    real = private_oja.clipped_gradients
+    processor: Processor = make(3, **SHUFFLED)
+    outlets = []
+    with monkeypatch.context() as patch:
+        patch.setattr(private_oja, "clipped_gradients", spy)
+        for part in np.split(rows, len(rows) // 625):
+            outlets.append(Overheard(processor))
+            processor, _ = processor.absorb(part, outlets[-1])
+    return seen, outlets
+
+
+def test_shuffled_passes_use_every_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = spiked(2500, 3, 1)
-    feed(processor, rows, 400)
+    seen, _ = order_of(rows, monkeypatch)
     for i in (0, 1):
         block = [r.tobytes() for r in rows[1250 * i : 1250 * (i + 1)]]
         got = seen[1250 * i : 1250 * (i + 1)]
         assert sorted(got) == sorted(block)
         assert got != block
+
+
+def test_the_order_is_drawn_when_the_rows_are_all_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first noise of a pass hides its rows; with one row changed, the order is another, under the same seed."""
+    rows = spiked(1250, 3, 1)
+    seen, (before, outlet) = order_of(rows, monkeypatch)
+    assert before.hidden == []
+    assert [kind for kind, _ in outlet.hidden] == ["shuffle", *["gradient"] * 1250]
+    assert np.array_equal(np.concatenate(outlet.hidden[0][1]), rows)
+    changed = rows.copy()
+    changed[-1] = 0.0
+    other, _ = order_of(changed, monkeypatch)
+    places = [
+        np.argsort([{r.tobytes(): i for i, r in enumerate(rows)}.get(row, 1249) for row in s]) for s in (seen, other)
+    ]
+    assert (places[0] == places[1]).mean() < 0.05
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
+
 import numpy as np
 import pytest
 
 from streampca.errors import BadParameter, HorizonReached, NoRelease
-from streampca.linalg.lattice import coarsen, onto_ball
-from streampca.privacy.randomness import Randomness
+from streampca.linalg import fast
+from streampca.linalg.lattice import GramSum, coarsen, onto_ball
+from streampca.privacy.outlet import Outlet
+from streampca.privacy.randomness import Draws, Randomness
 from streampca.processors.sliding_window import SlidingWindowPCA
-from streampca.stream import Stream
 
 D, W = 4, 40
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 METHODS = {
     "histogram": {"method": "histogram"},
     "histogram, leaves": {"method": "histogram", "release_every": 4, "checkpoint_every": 8},
-    "histogram, sketched": {"method": "histogram", "sketch_rank": 2, "overhang": 1.0},
+    "histogram, sketched": {"method": "histogram", "sketch_rank": 2, "overhang": 1.0, "epsilon": 2000.0},
     "ring": {"method": "ring"},
     "ring, rows in leaves": {"method": "ring", "release_every": 2},
     "ring of sums": {"method": "ring", "release_every": 20},
@@ -38,34 +42,45 @@ def rows(n=130, d=D, seed=0):
     return onto_ball(x / 2.0)
 
 
-class Silent:
-    """Randomness whose noise is zero: what is left is the data side."""
-
-    def stream(self, *label):
-        return self
-
-    def normal(self, index, count, out=None):
-        out = np.empty(count) if out is None else out
-        out[...] = 0.0
-        return out
+@pytest.fixture
+def silent(monkeypatch):
+    """Noise is zero: what is left is the data side."""
+    monkeypatch.setattr(Draws, "normal", lambda self, count, out=None: np.zeros(count))
 
 
-def silent_releases(processor, x):
-    processor.bind(x.shape[1], Silent())
-    releases, start = [], 0
-    while start < len(x):
-        take = min(processor.rows_until_release, len(x) - start)
-        release = processor.absorb(x[start : start + take])
+def start(algorithm, seed=0, d=D):
+    return algorithm.start(d, Randomness.from_seed(seed))
+
+
+def absorb(processor, x, largest=None):
+    """Feed rows, up to the next release or `largest` at a time; the last processor and all releases."""
+    releases, at = [], 0
+    while at < len(x):
+        take = min(processor.rows_until_release, len(x) - at, largest or len(x))
+        processor, release = processor.absorb(x[at : at + take])
+        at += take
         if release is not None:
             releases.append(release)
-        start += take
-    return releases
+    return processor, releases
+
+
+def silent_releases(algorithm, x):
+    return absorb(start(algorithm, d=x.shape[1]), x)[1]
+
+
+def assert_same(releases, others):
+    assert [release.t for release in releases] == [release.t for release in others]
+    for a, b in zip(releases, others, strict=True):
+        assert a.packed.tobytes() == b.packed.tobytes()
+        assert a.details == b.details
+        assert a.noise_std == b.noise_std
 
 
 def gram(x):
     return x.T @ x
 
 
+@pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("name", ["ring", "ring, rows in leaves", "ring of sums"])
 def test_ring_holds_exactly_the_window(name):
     x = rows()
@@ -75,19 +90,21 @@ def test_ring_holds_exactly_the_window(name):
         np.testing.assert_array_equal(release.gram, coarsen(gram(x[first - 1 : last]), release.noise_std))
 
 
+@pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("name", ["histogram", "histogram, leaves"])
 def test_histogram_covers_what_it_says_it_covers(name):
     x = rows()
-    processor = make(name)
-    for release in silent_releases(processor, x):
+    algorithm = make(name)
+    for release in silent_releases(algorithm, x):
         first, last = release.details["window"]
         assert first <= max(1, last - W + 1)
-        assert last - first + 1 <= W + processor._pin_every + processor._mark_every
+        assert last - first + 1 <= W + algorithm.pin_every + algorithm.mark_every
         # Two prefixes, each rounded to a grid of at most 2**-19 of the sd, and to its middle.
         atol = 2.0**-19 * release.noise_std
         np.testing.assert_allclose(release.gram, gram(x[first - 1 : last]), rtol=0, atol=atol)
 
 
+@pytest.mark.usefixtures("silent")
 def test_forgetting_is_the_fading_sum():
     x = rows()
     for release in silent_releases(make("forgetting"), x):
@@ -100,6 +117,7 @@ def test_forgetting_is_the_fading_sum():
         )
 
 
+@pytest.mark.usefixtures("silent")
 def test_forgetting_in_leaves_fades_a_leaf_at_a_time():
     x = rows(128)
     for release in silent_releases(make("forgetting, leaves"), x):
@@ -113,74 +131,188 @@ def test_forgetting_in_leaves_fades_a_leaf_at_a_time():
         )
 
 
+@pytest.mark.usefixtures("silent")
 def test_once_sums_the_last_rows():
     x = rows()
     (release,) = silent_releases(make("once"), x)
     assert release.details["window"] == [91, 130]
     np.testing.assert_array_equal(release.gram, coarsen(gram(x[90:]), release.noise_std))
-    spent = make("once")
-    silent_releases(spent, x)
+    spent, _ = absorb(start(make("once")), x)
+    assert spent.rows_until_release == spent.rows_left == 0
     with pytest.raises(HorizonReached):
         spent.absorb(x[:1])
 
 
 def test_once_has_the_noise_of_one_release():
-    processor = make("once")
-    assert processor.noise_std(130) == pytest.approx(1.0 / processor.guarantee.mu)
-    assert "one release" in processor.guarantee.scope
+    algorithm = make("once")
+    assert algorithm.noise_std(130) == pytest.approx(1.0 / algorithm.guarantee.mu)
+    assert "one release" in algorithm.guarantee.scope
+
+
+def assert_plain(value):
+    """What a store takes."""
+    if isinstance(value, dict):
+        assert all(isinstance(name, str) for name in value)
+    if isinstance(value, (dict, list)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            assert_plain(inner)
+    elif isinstance(value, np.ndarray):
+        assert value.dtype.str[1:] in ("f8", "i8", "u8", "i4", "b1", "u1")
+    else:
+        assert value is None or type(value) in (bool, int, float, str)
 
 
 @every_method
-def test_blocks_do_not_change_a_bit(name):
+@pytest.mark.parametrize("largest", [None, 3, 7])
+def test_blocks_do_not_change_a_bit(name, largest):
     x = rows()
-    one_by_one = Stream(make(name, seed=1))
-    single = [step.release for step in one_by_one.run(x) if step.release is not None]
-    blocks = Stream(make(name, seed=1))
-    together = [release for part in (x[:7], x[7:60], x[60:61], x[61:]) for release in blocks.push_many(part).releases]
-    assert [release.t for release in single] == [release.t for release in together]
-    for a, b in zip(single, together, strict=True):
-        np.testing.assert_array_equal(a.gram, b.gram)
-        assert a.details == b.details
+    one_by_one, single = absorb(start(make(name), 1), x, 1)
+    together, releases = absorb(start(make(name), 1), x, largest)
+    assert_same(single, releases)
+    assert one_by_one.chain == together.chain
+    assert one_by_one.window_bounds == together.window_bounds
 
 
 @every_method
-@pytest.mark.parametrize("cut", [3, 67, 100])
+def test_compiled_kernels_do_not_change_a_bit(name):
+    pytest.importorskip("numba")
+    _, plain = absorb(start(make(name), 1), rows())
+    before = fast.use(True)
+    try:
+        _, compiled = absorb(start(make(name), 1), rows())
+    finally:
+        fast.use(before)
+    assert_same(plain, compiled)
+
+
+@every_method
+@pytest.mark.parametrize("cut", [0, 3, 67, 100, 129])
 def test_restored_continues_bit_for_bit(name, cut):
-    x = rows()
-
-    def run(processor, part):
-        out = []
-        for row in part:
-            release = processor.absorb(row[None])
-            if release is not None:
-                out.append((release.gram.copy(), release.details))
-        return out
-
-    whole, first, second = make(name), make(name), make(name)
-    for processor in (whole, first, second):
-        processor.bind(D, Randomness.from_seed(2))
-    expected = run(whole, x)
-    before = run(first, x[:cut])
-    state = first.state()
-    run(first, x[cut : cut + 30])  # the state must be a copy
-    second.restore(state)
-    after = run(second, x[cut:])
-    assert len(before) + len(after) == len(expected)
-    for (a, details), (b, other) in zip(before + after, expected, strict=True):
-        np.testing.assert_array_equal(a, b)
-        assert details == other
+    x, algorithm = rows(), make(name)
+    whole, expected = absorb(start(algorithm, 2), x)
+    first, before = absorb(start(algorithm, 2), x[:cut])
+    snapshot = first.snapshot()
+    assert_plain(snapshot)
+    second = algorithm.resume(D, Randomness.from_seed(2), pickle.loads(pickle.dumps(snapshot)), first.source.start)
+    assert second.snapshot().keys() == snapshot.keys()
+    assert (second.t, second.chain, second.covered) == (first.t, first.chain, first.covered)
+    _, on = absorb(first, x[cut:])
+    second, after = absorb(second, x[cut:])
+    assert_same(before + after, expected)
+    assert_same(after, on)
     assert second.window_bounds == whole.window_bounds
+    assert second.chain == whole.chain
+
+
+@every_method
+def test_every_processor_stays_as_it_was(name):
+    """What is kept goes on in the same way after any number of later steps, and after steps on other rows."""
+    x, processor = rows(), start(make(name), 3)
+    kept, expected = [], []
+    for i in range(len(x)):
+        kept.append(processor)
+        processor, release = processor.absorb(x[i : i + 1])
+        if release is not None:
+            expected.append(release)
+    for cut in (0, 1, 41, 66, 99, 120):
+        assert kept[cut].t == cut
+        absorb(kept[cut], rows(20, seed=cut + 1)[: 130 - cut])
+        _, again = absorb(kept[cut], x[cut:])
+        assert_same(again, [release for release in expected if release.t > cut])
+
+
+def broken_off(processor, x, line):
+    """Take a step that is interrupted at this line of it, if it has so many; whether it was."""
+    left = line
+
+    def trace(frame, event, argument):
+        nonlocal left
+        if "streampca" not in frame.f_code.co_filename:
+            return None
+        left -= event == "line"
+        if left < 0:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        processor.absorb(x)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@every_method
+def test_a_step_that_is_broken_off_anywhere_has_changed_nothing(name):
+    x, processor = rows(), start(make(name), 3)
+    _, expected = absorb(processor, x)
+    rng, releases, at, broken = np.random.default_rng(0), [], 0, 0
+    while at < len(x):
+        count = min(processor.rows_until_release, len(x) - at)
+        for line in rng.integers(0, 250, size=8):
+            broken += broken_off(processor, rows(count, seed=at), int(line))
+        processor, release = processor.absorb(x[at : at + count])
+        releases += [release] if release is not None else []
+        at += count
+    assert_same(releases, expected)
+    assert broken >= 3
+
+
+class Recorded(Outlet):
+    """An outlet that keeps what it hides."""
+
+    def hide(self, kind, *exact):
+        self.seen = exact
+        return super().hide(kind, *exact)
+
+
+@every_method
+def test_noise_is_bound_to_the_exact_sum_that_it_hides(name):
+    x, algorithm = rows(), make(name)
+    processor, at = start(algorithm), 0
+    while at + processor.rows_until_release <= len(x) and processor.rows_until_release:
+        outlet, count = Recorded(processor.source, processor.chain), processor.rows_until_release
+        # In two pieces, so that a part of the leaf came before.
+        if count > 1:
+            processor, _ = processor.absorb(x[at : at + 1])
+            assert processor.chain == outlet.chain
+        processor, _ = processor.absorb(x[at + min(1, count - 1) : at + count], outlet)
+        at += count
+        assert processor.chain == outlet.chain
+        assert len(outlet.fresh) == 1
+        (hidden,) = outlet.seen
+        if algorithm.method == "histogram":
+            exact = GramSum.of(x[:at]).parts
+        elif algorithm.method == "forgetting":
+            exact = processor.fading.parts
+        else:
+            exact = GramSum.of(x[max(0, at - W) : at]).parts
+        assert hidden.tobytes() == exact.tobytes()
+
+
+def test_constants_tell_configurations_apart():
+    assert len({make(name).constants(D) for name in METHODS}) == len(METHODS)
+    assert make("ring", epsilon=1.0 + 1e-9).constants(D) != make("ring").constants(D)
+    for name in METHODS:
+        Randomness.from_seed(0).derived("label", *make(name).constants(D))  # all of it fits in a label
+
+
+def test_curator_gram_is_of_all_rows():
+    x = rows()
+    processor, _ = absorb(start(make("histogram")), x)
+    assert processor.curator_gram().parts.tobytes() == GramSum.of(x).parts.tobytes()
+    assert start(make("ring")).curator_gram() is None
 
 
 @pytest.mark.parametrize("name", ["histogram", "ring", "forgetting", "once"])
 def test_noise_has_the_promised_sd(name):
     """Zero rows leave the noise alone: 1275 coordinates, 5 standard errors (false alarm below 6e-7)."""
     d = 50
-    processor = make(name, release_every=2)
-    processor.bind(d, Randomness.from_seed(4))
-    release = None
-    while processor.t < 130:
-        release = processor.absorb(np.zeros((processor.rows_until_release, d))) or release
+    processor, releases = absorb(start(make(name, release_every=2), 4, d), np.zeros((130, d)))
+    release = releases[-1]
     noise = release.gram
     off = np.triu_indices(d, 1)
     coordinates = np.concatenate([np.diagonal(noise), noise[off] * np.sqrt(2.0)])
@@ -209,11 +341,10 @@ def test_noise_of_sixteen_thousand_rows_as_designed():
 def test_noise_of_sixteen_thousand_rows_by_monte_carlo(name, rows_seen, capsys):
     """`pytest -m long tests/processors/test_sliding_window.py`: 11 325 coordinates, so 0.7 % standard error."""
     d = 150
-    processor = make(name, window=2**14)
-    processor.bind(d, Randomness.from_seed(6))
+    processor = start(make(name, window=2**14), 6, d)
     row = np.zeros((1, d))
     for _ in range(rows_seen):
-        release = processor.absorb(row)
+        processor, release = processor.absorb(row)
     noise = release.gram
     coordinates = np.concatenate([np.diagonal(noise), noise[np.triu_indices(d, 1)] * np.sqrt(2.0)])
     measured = float(np.sqrt(np.mean(coordinates**2))) * processor.guarantee.mu
@@ -234,39 +365,60 @@ def test_replace_costs_sqrt_two():
 
 @every_method
 def test_guarantee_is_known_before_any_row(name):
-    guarantee = make(name).guarantee
+    guarantee = make(name, epsilon=1.0).guarantee
     assert (guarantee.epsilon, guarantee.delta, guarantee.adjacency) == (1.0, 1e-6, "zero-out")
     assert guarantee.mu == pytest.approx(0.236704, abs=1e-6)
     assert name == "once" or guarantee.scope == "all releases of an endless stream"
 
 
 @every_method
-def test_clone_has_the_same_parameters(name):
-    processor = make(name)
-    assert processor.clone().parameters() == processor.parameters()
+def test_the_algorithm_is_a_value(name):
+    algorithm = make(name, seed=3)
+    assert eval(repr(algorithm)) == algorithm
+    assert hash(algorithm) == hash(make(name, seed=3))
+    assert algorithm != make(name, seed=3, eta=0.3)
+    assert algorithm.unseeded() == make(name)
+    assert SlidingWindowPCA(**algorithm.parameters()) == algorithm
+    with pytest.raises(AttributeError):
+        algorithm.window = 3
 
 
 def test_what_may_be_read_off():
-    stream = Stream(make("histogram", seed=1))
-    processor = stream.processor
-    for attribute in ("checkpoints", "window_bounds", "additive_error"):
-        with pytest.raises(NoRelease):
-            getattr(processor, attribute)
-    assert processor.memory == 0
-    stream.push_many(rows())
-    assert processor.window_bounds == tuple(stream.release.details["window"])
+    algorithm = make("histogram")
+    processor = start(algorithm, 1)
+    assert processor.checkpoints == (1,)
+    with pytest.raises(NoRelease, match="no window"):
+        _ = processor.window_bounds
+    empty = processor.memory
+    processor, releases = absorb(processor, rows())
+    release = releases[-1]
+    assert processor.window_bounds == tuple(release.details["window"])
     assert processor.checkpoints[0] == processor.window_bounds[0]
-    assert stream.release.details["checkpoints"] <= len(processor.checkpoints) + 1
-    assert processor.multiplicative_error == pytest.approx(1.0 / 0.875 - 1.0)
-    assert processor.additive_error > 0.0
-    assert processor.memory > 0
+    assert release.details["checkpoints"] <= len(processor.checkpoints) + 1
+    assert processor.multiplicative_error == algorithm.multiplicative_error == pytest.approx(1.0 / 0.875 - 1.0)
+    assert processor.additive_error == algorithm.additive_error(D) > 0.0
+    assert processor.noise_std(130) == algorithm.noise_std(130)
+    assert processor.memory > empty
     assert processor.sketch_error == 0.0
-    assert stream.subspace.basis.shape == (D, 2)
-    ring = Stream(make("ring", seed=1))
-    ring.push_many(rows())
-    assert ring.processor.multiplicative_error == 0.0
-    with pytest.raises(BadParameter, match="checkpoints"):
-        _ = ring.processor.checkpoints
+    assert release.subspace.basis.shape == (D, 2)
+    sketched, _ = absorb(start(make("histogram, sketched"), 1), rows())
+    assert sketched.sketch_error > 0.0
+    assert sketched.additive_error == sketched.algorithm.additive_error(D) + sketched.sketch_error
+    for name in ("ring", "forgetting", "once"):
+        other, _ = absorb(start(make(name), 1), rows())
+        assert other.multiplicative_error == 0.0
+        assert other.additive_error == other.algorithm.additive_error(D)
+        assert other.memory > 0
+        for reading in ("checkpoints", "sketch_error"):
+            with pytest.raises(BadParameter, match=reading):
+                getattr(other, reading)
+
+
+def test_a_ring_holds_the_smaller_of_rows_and_sums():
+    rows_of_32_bits, words = 4 * W * D, 16 * (W // 20) * D * (D + 1) // 2
+    assert start(make("ring")).memory < 2 * rows_of_32_bits
+    few, many = start(make("ring of sums")), absorb(start(make("ring of sums")), rows())[0]
+    assert few.memory <= many.memory <= 2 * words + 2 * 16 * D * (D + 1) // 2 < rows_of_32_bits * 2
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from streampca.linalg.svec import unpack_entries
 from streampca.privacy.randomness import Randomness
 from streampca.processors import spectral_histogram
 from streampca.processors.sliding_window import SlidingWindowPCA
+from streampca.processors.spectral_histogram import SpectralHistogram
 
 
 def streams(kind, n, d, rng):
@@ -56,10 +57,9 @@ def follow(kind, d, w, epsilon, seed, eta, overhang, every):
     prefix = np.concatenate([np.zeros((1, d, d)), np.cumsum(x[:, :, None] * x[:, None, :], axis=0)])
     processor = SlidingWindowPCA(
         window=w, n_components=1, epsilon=epsilon, delta=1e-6, eta=eta, overhang=overhang, checkpoint_every=every
-    )
-    processor.bind(d, Randomness.from_seed(seed))
+    ).start(d, Randomness.from_seed(seed))
     for t in range(1, 4 * w + 1):
-        release = processor.absorb(x[t - 1 : t])
+        processor, release = processor.absorb(x[t - 1 : t])
         yield processor, release, prefix[t] - prefix[max(0, t - w)], prefix[t] - prefix[processor.checkpoints[0] - 1]
 
 
@@ -77,7 +77,7 @@ def test_sandwich_and_count_hold_at_every_step(kind, d, w, epsilon, seed, eta, o
     """Both fail with probability at most failure_rate = 1 % at any step; here they never do."""
     failures = 0
     for processor, release, window, since in follow(kind, d, w, epsilon, seed, eta, overhang, 1):
-        z = processor._noise_bound(d)
+        z = processor.algorithm.noise_bound(d)
         eye = np.eye(d)
         factor = 1.0 / (1.0 - eta / 2.0)
         below = loewner_gap(window - z * eye, release.gram) >= -1e-9
@@ -101,7 +101,7 @@ def test_sandwich_and_count_hold_on_longer_streams(kind):
         for processor, release, window, since in follow(
             kind, 6, 512, [1.0, 50.0, 2000.0][seed % 3], seed, 0.25, 1.0, 1
         ):
-            z, eye = processor._noise_bound(6), np.eye(6)
+            z, eye = processor.algorithm.noise_bound(6), np.eye(6)
             above = 1.0 / 0.875 * (window + 3.875 * z * eye) + z * eye
             most = 5.0 + 16.0 * np.log1p(np.linalg.eigvalsh(since).clip(0.0) / z).sum()
             holds = loewner_gap(window - z * eye, release.gram) >= -1e-9 and loewner_gap(release.gram, above) >= -1e-9
@@ -117,22 +117,21 @@ def test_deletion_happens_and_saves_memory():
 
 def test_no_three_neighbours_allow_a_deletion():
     for processor, *_ in follow("random", 3, 48, 2000.0, 1, 0.5, 1.0, 1):
-        histogram = processor._engine.histogram
+        histogram = processor.histogram
         for i in range(len(histogram.starts) - 2):
             a, b = (unpack_entries(histogram.view(j), 3) for j in (i, i + 2))
             gap = histogram.starts[i + 2] - histogram.starts[i]
-            if not histogram.is_pinned(histogram.starts[i + 1]):
-                assert not psd.loewner_below(0.75 * a, b, histogram._slack(gap) - 1e-9)
+            if not histogram.rules.is_pinned(histogram.starts[i + 1]):
+                assert not psd.loewner_below(0.75 * a, b, histogram.rules.slack(gap) - 1e-9)
 
 
 def test_slack_is_below_twice_the_noise_bound():
     # The printed slack of 2 z allows more deletions, and so larger errors, than are needed for the same count.
-    processor = SlidingWindowPCA(window=1000, n_components=2, n_features=10, epsilon=1.0, delta=1e-6)
-    histogram = processor._histogram(10)
-    z = processor._noise_bound(10)
-    for rows in (processor._mark_every, 100, processor._pin_every):
-        assert histogram._slack(rows) < 2.0 * z
-    assert histogram._slack(2 * processor._mark_every) < 1.01 * z
+    algorithm = SlidingWindowPCA(window=1000, n_components=2, n_features=10, epsilon=1.0, delta=1e-6)
+    z = algorithm.noise_bound(10)
+    for rows in (algorithm.mark_every, 100, algorithm.pin_every):
+        assert algorithm.slack(10, rows) < 2.0 * z
+    assert algorithm.slack(10, 2 * algorithm.mark_every) < 1.01 * z
 
 
 def test_no_cubic_work_where_nothing_can_be_deleted(monkeypatch):
@@ -156,6 +155,17 @@ def test_no_cubic_work_where_nothing_can_be_deleted(monkeypatch):
     assert 0 < calls < 0.7 * compared
 
 
+def test_remembered_directions_decide_nothing():
+    """A histogram that has forgotten them, as after a restart, keeps the same checkpoints."""
+    for processor, *_ in follow("axes in long runs", 4, 64, 5000.0, 0, 0.25, 1.0, 2):
+        now, t = processor.histogram, processor.t + 1
+        forgetful = SpectralHistogram.restored(now.rules, now.snapshot())
+        assert not forgetful.witnesses
+        if t > 8:
+            assert now.witnesses
+        assert forgetful.marked(t).starts == now.marked(t).starts
+
+
 def test_sketches_keep_their_stated_error_and_less_memory():
     d, w = 20, 120
     rng = np.random.default_rng(0)
@@ -164,23 +174,23 @@ def test_sketches_keep_their_stated_error_and_less_memory():
     common = {
         "window": w, "n_components": 2, "epsilon": 200.0, "delta": 1e-6, "overhang": 1.0, "checkpoint_every": 5
     }  # fmt: skip
-    whole, sketched = SlidingWindowPCA(**common), SlidingWindowPCA(**common, sketch_rank=8)
-    for processor in (whole, sketched):
-        processor.bind(d, Randomness.from_seed(1))
+    whole = SlidingWindowPCA(**common).start(d, Randomness.from_seed(1))
+    sketched = SlidingWindowPCA(**common, sketch_rank=8).start(d, Randomness.from_seed(1))
+    sketched.source, sketched.chain = whole.source, whole.chain  # the same noise
     worst = 0.0
     for row in x:
-        whole.absorb(row[None])
-        release = sketched.absorb(row[None])
-        # The same noise: what differs between the sum since a checkpoint and its sketch is truncation alone.
+        whole, _ = whole.absorb(row[None])
+        sketched, release = sketched.absorb(row[None])
+        # What differs between the sum since a checkpoint and its sketch is truncation alone.
         first = sketched.checkpoints[0] if release.t % 5 else release.details["window"][0]
         if first in whole.checkpoints:
-            histogram = whole._engine.histogram
+            histogram = whole.histogram
             exact = unpack_entries(histogram.view(histogram.starts.index(first)), d)
             missed = psd.spectral_norm(release.gram - exact)
             assert missed <= release.details["sketch_error"] + 1e-9
             worst = max(worst, missed)
-    assert sketched._engine.histogram.nbytes < 0.75 * whole._engine.histogram.nbytes
-    assert 0.0 < worst < sketched._noise_bound(d)  # truncation costs less than the noise
+    assert sketched.histogram.nbytes < 0.75 * whole.histogram.nbytes
+    assert 0.0 < worst < sketched.algorithm.noise_bound(d)  # truncation costs less than the noise
     assert sketched.noise_std(420) == whole.noise_std(420)
 
 

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -6,114 +6,182 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampca.errors import BadParameter, HorizonReached
-from streampca.linalg.lattice import onto_ball
+from streampca.linalg.lattice import GramSum, onto_ball
+from streampca.linalg.svec import pack_entries
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
+from streampca.processors.base import Setting
 from streampca.processors.tumbling import Tumbling
-from streampca.reference.jxz16_wishart import PrintedWishart
-from streampca.stream import Stream
+from streampca.release import Terms
 
 GAUSSIAN = GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6)
 ROWS = onto_ball(np.random.default_rng(0).normal(size=(25, 4)))
+SEED = Randomness.from_seed(1)
 
 
-def releases(stream, rows, sizes=(1000,)):
+def absorbed(processor, rows, sizes=(1000,)):
+    """The processor after some rows, and its releases; rows come in pieces, cut where a release is due."""
     found, start = [], 0
     while start < len(rows):
         for size in sizes:
-            found += stream.push_many(rows[start : start + size]).releases
-            start += size
-    return found
+            piece = rows[start : start + size]
+            start += len(piece)
+            while len(piece):
+                due = processor.rows_until_release
+                processor, release = processor.absorb(piece[:due])
+                piece = piece[due:]
+                found += [] if release is None else [release]
+    return processor, found
+
+
+def releases(algorithm, rows=ROWS, sizes=(1000,), randomness=SEED):
+    return absorbed(algorithm.start(rows.shape[1], randomness), rows, sizes)[1]
+
+
+def texts(found):
+    return [release.to_json() for release in found]
 
 
 def test_each_release_is_the_mechanism_on_its_own_block():
-    found = releases(Stream(Tumbling(GAUSSIAN, every=10), seed=3), ROWS)
-    assert [r.t for r in found] == [10, 20]
-    for i, release in enumerate(found):
-        alone = GAUSSIAN.release(ROWS[10 * i : 10 * i + 10], Randomness.from_seed(3), t=10 * i + 10)
-        np.testing.assert_array_equal(release.gram, alone.gram)
+    processor = Tumbling(GAUSSIAN, every=10).start(4, SEED)
+    for i in range(2):
+        block = ROWS[10 * i : 10 * i + 10]
+        alone = GAUSSIAN.released(block, processor.outlet(), processor.terms, 10 * i + 10)
+        processor, (release,) = absorbed(processor, block)
+        assert release.t == 10 * i + 10
+        assert release.to_json() == alone.to_json()
         assert release.noise_std == GAUSSIAN.sigma
+    sharp = GaussianCovariance(n_components=2, epsilon=1e9, delta=1e-6)
+    for i, release in enumerate(releases(Tumbling(sharp, every=10))):
+        block = ROWS[10 * i : 10 * i + 10]
+        np.testing.assert_allclose(release.gram, block.T @ block, atol=6 * sharp.sigma)
 
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 12), st.booleans())
 def test_block_sizes_change_no_bit(sizes, every, keep_short):
-    def made():
-        return Stream(Tumbling(GAUSSIAN, every=every, horizon=25, keep_short=keep_short), seed=1)
-
-    at_once, piecewise = releases(made(), ROWS), releases(made(), ROWS, sizes)
-    assert [r.to_json() for r in at_once] == [r.to_json() for r in piecewise]
+    algorithm = Tumbling(GAUSSIAN, every=every, horizon=25, keep_short=keep_short)
+    at_once, piecewise = releases(algorithm), releases(algorithm, sizes=sizes)
+    assert texts(at_once) == texts(piecewise)
     assert [r.t for r in at_once] == [*range(every, 26, every), *([25] if keep_short and 25 % every else [])]
 
 
 def test_equal_blocks_get_unlike_noise():
     # Otherwise the releases would show that two blocks are equal, and so that no row differs.
-    found = releases(Stream(Tumbling(GAUSSIAN, every=5), seed=1), np.tile(ROWS[:5], (2, 1)))
+    found = releases(Tumbling(GAUSSIAN, every=5), np.tile(ROWS[:5], (2, 1)))
     assert not np.array_equal(found[0].gram, found[1].gram)
 
 
-def test_one_row_changes_the_release_of_its_block_only():
-    other = ROWS.copy()
+def test_one_row_changes_its_block_and_the_noise_from_there_on():
+    other, algorithm = ROWS.copy(), Tumbling(GAUSSIAN, every=5)
     other[12] = 0.0
-    pair = [releases(Stream(Tumbling(GAUSSIAN, every=5), seed=1), rows) for rows in (ROWS, other)]
-    same = [a.to_json() == b.to_json() for a, b in zip(*pair, strict=True)]
-    assert same == [True, True, False, True, True]
+    first, second = releases(algorithm), releases(algorithm, other)
+    assert [a.to_json() == b.to_json() for a, b in zip(first, second, strict=True)] == [True, True, False, False, False]
+    for i in range(2, 5):
+        # The noise does not cancel in the difference: it is that of two independent draws.
+        blocks = [GramSum.of(rows[5 * i : 5 * i + 5]).packed() for rows in (ROWS, other)]
+        left = pack_entries(first[i].gram - second[i].gram) - (blocks[0] - blocks[1])
+        assert np.linalg.norm(left) > GAUSSIAN.sigma
 
 
 @pytest.mark.parametrize("keep_short", [True, False])
 def test_the_last_short_block(keep_short):
-    processor = Tumbling(GAUSSIAN, every=10, keep_short=keep_short)
-    stream = Stream(processor, seed=1)
-    releases(stream, ROWS)
-    last = processor.finish()
+    algorithm = Tumbling(GAUSSIAN, every=10, keep_short=keep_short)
+    processor, _ = absorbed(algorithm.start(4, SEED), ROWS)
+    ended, last = processor.finish(processor.outlet())
     if keep_short:
         assert last.t == 25
         assert last.details["rows"] == 5
+        assert last.terms is processor.terms
     else:
         assert last is None
-    assert processor._held == []
-    assert processor.finish() is None
+    assert (ended.held.count, ended.rows_left, processor.held.count) == (0, 0, 5)
+    again, nothing = ended.finish(ended.outlet())
+    assert nothing is None
+    assert again.snapshot().keys() == ended.snapshot().keys()
+    assert (again.chain, again.t, again.finished) == (ended.chain, 25, True)
     with pytest.raises(HorizonReached):
-        stream.push(ROWS[0])
+        ended.absorb(ROWS[:1])
+
+
+def test_a_stream_that_ends_with_a_block_has_no_short_one():
+    processor, found = absorbed(Tumbling(GAUSSIAN, every=5, keep_short=True).start(4, SEED), ROWS)
+    assert len(found) == 5
+    assert processor.finish(processor.outlet())[1] is None
 
 
 def test_rows_are_forgotten_once_released_or_dropped():
-    processor = Tumbling(GAUSSIAN, every=10, horizon=25)
-    stream = Stream(processor, regret=None, seed=1)
-    held = [(stream.push(row), len(stream.processor._held))[1] for row in ROWS]
+    processor, held = Tumbling(GAUSSIAN, every=10, horizon=25).start(4, SEED), []
+    for row in ROWS:
+        processor, _ = processor.absorb(row[None])
+        held.append(processor.held.count)
     assert held == [*range(1, 10), 0, *range(1, 10), 0, 1, 2, 3, 4, 0]
-    assert stream.processor.rows_left == 0
+    assert (processor.rows_left, processor.rows_until_release) == (0, 0)
+    assert not processor.snapshot()["held"].size
+    with pytest.raises(HorizonReached):
+        processor.absorb(ROWS[:1])
 
 
-def test_a_stream_resumes_from_its_state():
-    whole = Tumbling(GAUSSIAN, every=10)
-    whole.bind(4, Randomness.from_seed(1))
-    expected = [whole.absorb(block) for block in (ROWS[:10], ROWS[10:20])]
-    first = Tumbling(GAUSSIAN, every=10)
-    first.bind(4, Randomness.from_seed(1))
-    first.absorb(ROWS[:10])
-    assert first.absorb(ROWS[10:13]) is None
-    state = first.state()
-    first.absorb(ROWS[13:15])
-    second = first.clone()
-    second.bind(4, Randomness.from_seed(1))
-    second.restore(state)
-    assert (second.t, second.rows_until_release) == (13, 7)
-    assert second.absorb(ROWS[13:20]).to_json() == expected[1].to_json()
+@pytest.mark.parametrize("stop", [0, 3, 10, 13, 19, 25])
+def test_a_stream_resumes_from_its_snapshot(stop):
+    algorithm = Tumbling(GAUSSIAN, every=10, keep_short=True)
+    whole, expected = absorbed(algorithm.start(4, SEED), ROWS)
+    first, begun = absorbed(algorithm.start(4, SEED), ROWS[:stop])
+    snapshot = first.snapshot()
+    absorbed(first, ROWS[stop:], (3, 5))  # what comes later does not reach the snapshot
+    second = algorithm.resume(4, SEED, snapshot, first.source.start)
+    assert (second.t, second.rows_until_release) == (stop, 10 - stop % 10)
+    second, rest = absorbed(second, ROWS[stop:])
+    assert texts(begun + rest) == texts(expected)
+    assert second.finish(second.outlet())[1].to_json() == whole.finish(whole.outlet())[1].to_json()
+    ended = second.finish(second.outlet())[0]
+    assert algorithm.resume(4, SEED, ended.snapshot(), first.source.start).rows_left == 0
+
+
+def test_a_replay_with_the_recorded_bytes_is_bit_identical():
+    algorithm, key = Tumbling(GAUSSIAN, every=10), Randomness(bytes(32))
+    processor = algorithm.start(4, key)
+    outlet = processor.outlet()
+    _, release = processor.absorb(ROWS[:10], outlet)
+    again = algorithm.resume(4, key, None, processor.source.start)
+    assert again.absorb(ROWS[:10], again.outlet(outlet.fresh))[1].to_json() == release.to_json()
+    assert again.absorb(ROWS[:10])[1].to_json() != release.to_json()  # another continuation has other noise
+
+
+def test_a_processor_is_a_value():
+    processor, _ = absorbed(Tumbling(GAUSSIAN, every=10).start(4, SEED), ROWS[:7])
+    before = processor.snapshot()
+    absorbed(processor, ROWS[20:])
+    one, other = absorbed(processor, ROWS[7:10])[1], absorbed(processor, ROWS[7:10], (1, 2))[1]
+    assert texts(one) == texts(other)
+    for name, value in before.items():
+        np.testing.assert_array_equal(processor.snapshot()[name], value)
+
+
+def test_a_step_that_is_broken_off_changes_nothing(monkeypatch):
+    processor, _ = absorbed(Tumbling(GAUSSIAN, every=10).start(4, SEED), ROWS[:7])
+    expected = texts(absorbed(processor, ROWS[7:])[1])
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GaussianCovariance, "noise", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            processor.absorb(ROWS[7:10])
+    assert texts(absorbed(processor, ROWS[7:])[1]) == expected
 
 
 def test_the_caller_may_reuse_its_array():
     block = ROWS[:5].copy()
-    processor = Tumbling(GAUSSIAN, every=10)
-    processor.bind(4, Randomness.from_seed(1))
-    processor.absorb(block)
+    processor, _ = Tumbling(GAUSSIAN, every=10).start(4, SEED).absorb(block)
     block[...] = 0.0
-    release = processor.absorb(ROWS[5:10])
-    alone = GAUSSIAN.release(ROWS[:10], Randomness.from_seed(1))
-    np.testing.assert_array_equal(release.gram, alone.gram)
+    release = processor.absorb(ROWS[5:10])[1]
+    assert release.to_json() == releases(Tumbling(GAUSSIAN, every=10))[0].to_json()
 
 
 @pytest.mark.parametrize(
@@ -122,18 +190,25 @@ def test_the_caller_may_reuse_its_array():
     ids=["gaussian", "matrix laplace"],
 )
 def test_all_releases_together_cost_one(mechanism):
-    stream = Stream(Tumbling(mechanism, every=5), seed=1)
-    claim, one = stream.guarantee, mechanism.guarantee
+    algorithm = Tumbling(mechanism, every=5)
+    claim, one = algorithm.guarantee, mechanism.guarantee
     assert (claim.epsilon, claim.delta, claim.mu, claim.adjacency) == (one.epsilon, one.delta, one.mu, one.adjacency)
     assert "parallel composition" in claim.theorem
     assert "one per block of 5 rows" in claim.scope
-    assert releases(stream, ROWS)[0].guarantee == claim
-    assert "seeded" in claim.caveat
+    assert {release.guarantee for release in releases(algorithm, randomness=Randomness())} == {claim}
+    assert {release.guarantee for release in releases(algorithm)} == {claim.seeded()}
+    terms = Terms(claim, row_norm=2.0, features=tuple("abcd"))
+    processor = algorithm.start(4, SEED, Setting(terms))
+    assert all(release.terms is terms for release in absorbed(processor, ROWS)[1])
 
 
 def test_what_has_no_guarantee_gains_none():
-    printed = Tumbling(PrintedWishart(n_components=1, epsilon=1.0), every=5)
-    assert not printed.guarantee.is_private
+    class Unproven(GaussianCovariance):
+        @property
+        def guarantee(self):
+            return Guarantee.none("nobody has looked", "none")
+
+    assert not Tumbling(Unproven(n_components=1, epsilon=1.0, delta=1e-6), every=5).guarantee.is_private
 
 
 def test_a_mechanism_that_finds_its_own_k():
@@ -141,10 +216,9 @@ def test_a_mechanism_that_finds_its_own_k():
     rows = np.zeros((240, 4))
     rows[:, :2] = rng.integers(-9, 10, size=(240, 2))
     rows[80:160] = rng.integers(-9, 10, size=(80, 4))  # no plane holds these
-    mechanism = ExactSubspace(epsilon=1.0, delta=1e-6, max_components=2)
-    stream = Stream(Tumbling(mechanism, every=80), row_norm=16.0, seed=0)
-    assert stream.processor.n_components == 2
-    found = releases(stream, rows)
+    algorithm = Tumbling(ExactSubspace(epsilon=1.0, delta=1e-6, max_components=2), every=80)
+    assert algorithm.n_components == 2
+    found = releases(algorithm, onto_ball(rows / 32.0))
     assert [r.n_components for r in found] == [2, 0, 2]
     assert [r.details["null"] for r in found] == [False, True, False]
     np.testing.assert_allclose(found[0].subspace.projector, np.diag([1.0, 1.0, 0.0, 0.0]), atol=1e-12)
@@ -153,12 +227,15 @@ def test_a_mechanism_that_finds_its_own_k():
 def test_bad_parameters():
     with pytest.raises(BadParameter, match="is not a mechanism"):
         Tumbling("gaussian", every=5)
-    with pytest.raises(BadParameter, match="every=0"):
-        Tumbling(GAUSSIAN, every=0)
+    for name in ("every", "horizon", "n_features"):
+        with pytest.raises(BadParameter, match=f"{name}=0"):
+            Tumbling(GAUSSIAN, **{"every": 5, name: 0})
+    with pytest.raises(TypeError):
+        Tumbling(GAUSSIAN, 5)
     with pytest.raises(BadParameter, match="n_components=2 exceeds n_features=1"):
-        Stream(Tumbling(GAUSSIAN, every=5), seed=0).push([0.5])
+        Tumbling(GAUSSIAN, every=5).start(1)
     with pytest.raises(BadParameter, match="below the 2 features"):
-        Stream(Tumbling(SubspacePerturbation(n_components=2, epsilon=1.0, delta=1e-6), every=5)).push([0.5, 0.5])
+        Tumbling(SubspacePerturbation(n_components=2, epsilon=1.0, delta=1e-6), every=5).start(2)
 
 
 def test_add_remove_adjacency_is_refused():
@@ -172,8 +249,23 @@ def test_add_remove_adjacency_is_refused():
 
 
 def test_parameters_and_repr():
-    processor = Tumbling(GAUSSIAN, every=10, keep_short=True, seed=4)
-    assert processor.parameters() == {
+    algorithm = Tumbling(GAUSSIAN, every=10, keep_short=True, seed=4)
+    assert algorithm.parameters() == {
         "mechanism": GAUSSIAN, "every": 10, "horizon": None, "keep_short": True, "n_features": None, "seed": 4,
     }  # fmt: skip
-    assert "every=10" in repr(processor)
+    assert eval(repr(algorithm)) == algorithm
+    assert hash(algorithm) == hash(Tumbling(GAUSSIAN, every=10, keep_short=True, seed=4))
+    assert replace(algorithm, every=11) != algorithm
+    assert "seed=None" in repr(algorithm.unseeded())
+    with pytest.raises(FrozenInstanceError):
+        algorithm.every = 5
+
+
+def test_the_number_of_features_may_come_from_the_mechanism():
+    named = Tumbling(replace(GAUSSIAN, n_features=4), every=5)
+    assert named.n_features == 4
+    for algorithm in (named, Tumbling(replace(GAUSSIAN, n_features=4), every=5, n_features=3)):
+        with pytest.raises(BadParameter, match="made for n_features="):
+            algorithm.start(3)
+    # A stream may append features of its own, which neither counts.
+    assert named.start(5, SEED, Setting(Terms(named.guarantee), appended=1)).n_features == 5

@@ -12,6 +12,7 @@ import streampca as sp
 from streampca.cli import main
 from streampca.errors import BadParameter, NoRelease
 from streampca.regret import RegretLog
+from streampca.release_file import Header
 from streampca.store import Store
 
 pytest.importorskip("matplotlib")
@@ -36,7 +37,7 @@ def a_stream(store=None, rows=1500):
 @pytest.fixture(scope="module")
 def made():
     stream, releases = a_stream()
-    return releases, stream.regret.history[:]
+    return releases, stream.regret.history
 
 
 @pytest.fixture(scope="module")
@@ -194,8 +195,8 @@ def test_the_command_reads_files_and_stores(tmp_path, capsys, monkeypatch):
     assert "PrivateFPL read rows of 5 numbers" in text
     assert main(["report", "run.db"]) == 2
     assert "--force" in capsys.readouterr().err
-    header = json.dumps({"kind": "header", "format": 1, "parameters": {"processor": "PrivateFPL"}})
-    lines = "\n".join([header, *(release.to_json() for release in releases)])
+    header = Header(releases[0].terms, {"processor": "PrivateFPL"}).to_json()
+    lines = "\n".join([header, *(release.to_json(terms=False) for release in releases)])
     (tmp_path / "releases.jsonl").write_text(lines + "\n", encoding="utf-8")
     (tmp_path / "regret.csv").write_text(
         "# curator only: x\nt,reward,opt,regret,bound,captured\n9,1.0,2.0,1.0,3.0,0.5\n"

@@ -1,12 +1,12 @@
-"""Kill a durable run at random moments until it is done, and compare it with one that was left alone.
+"""Break a durable run off at random moments until it is done, and compare it with one that was left alone.
 
-    python tests/store/crash.py --kills 200 --rows 100000
+    python tests/store/crash.py --times 200 --rows 100000 --how kill
 
-A child process resumes the run and feeds it rows; it is killed with SIGKILL
-after a random time (``--how kill``), or meets a file-size limit in the middle
-of a write, as on a full disk (``--how full``). Each child reports every
-release it reads, at once, to a file of its own that stands for the world: no
-two reports may differ, and each must be that of the uninterrupted run. With
+A child process begins or resumes the run and feeds it rows; after a random time it is killed with SIGKILL
+(``--how kill``), or meets a file-size limit in the middle of a write, as on a full disk (``full``), or is interrupted
+with SIGINT as by Ctrl-C (``int``): it then goes on with the same stream, or closes the store and resumes. With
+``begin``, runs are killed in their first moments. Each child reports every release it reads, at once, to a file of its
+own that stands for the world: no two reports may differ, and each must be that of the uninterrupted run. With
 ``--piece 256``, snapshots are written in several transactions, as large ones are.
 """
 
@@ -21,25 +21,25 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 
-from streampca.errors import StoreCorrupt, StoreUnwritable
+from streampca.errors import BadParameter, StoreCorrupt, StoreUnwritable
 from streampca.privacy.budget import Budget
-from streampca.processors.base import Processor
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.release import Release
-from streampca.store import batch, fold, writer
+from streampca.store import entries, fold, writer
 from streampca.store.ledger import Ledger
 from streampca.store.store import Store
 from streampca.stream import Stream
 
-FEATURES, EVERY = 5, 100
+FEATURES, EVERY, SEED = 5, 100, 11
 
 
-def processor() -> Processor:
+def algorithm() -> PrivateFPL:
     return PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=FEATURES, release_every=EVERY)
 
 
@@ -51,35 +51,113 @@ def digest(release: Release) -> str:
     return blake2b(release.to_json().encode(), digest_size=16).hexdigest()
 
 
-def live(path: Path, world: Path, rows: np.ndarray, commit_every: int | str, choice: int) -> None:
-    """What one child does: begin or resume, feed rows, report releases."""
-    store = Store(path, commit_every=commit_every, snapshot_every="50ms")
-    stream = Stream.resume(store)
-    pieces = random.Random(choice)
-    with world.open("a", buffering=1) as out:
-        while stream.t < len(rows):
-            if pieces.random() < 0.5:
-                took = stream.push_many(rows[stream.t : stream.t + pieces.randrange(1, 3000)]).releases
-            else:
-                steps = [stream.push(row) for row in rows[stream.t : stream.t + pieces.randrange(1, 400)]]
-                took = [step.release for step in steps if step.release is not None]
-            for release in took:
-                out.write(f"{release.t} {digest(release)}\n")
-    store.close()
+class Run:
+    """One run in a folder, fed by children.
+
+    Parameters
+    ----------
+    folder : of its files.
+    rows : all that it is fed.
+    commit_every : of its store.
+    """
+
+    def __init__(self, folder: Path, rows: np.ndarray, commit_every: int | str) -> None:
+        self.path, self.world, self.ledger = folder / "run.db", folder / "world", folder / "ledger.db"
+        self.rows, self.commit_every = rows, commit_every
+        self.world.touch()
+        with Ledger(self.ledger) as ledger:
+            ledger.set_budget("rows", Budget(1.0, 1e-6))
+
+    def store(self) -> Store:
+        return Store(self.path, commit_every=self.commit_every, snapshot_every="50ms")
+
+    def stream(self, store: Store) -> Stream:
+        """Resume, or begin if there is nothing to resume."""
+        try:
+            return Stream.resume(store)
+        except BadParameter:
+            return Stream(algorithm(), seed=SEED, store=store, ledger=Ledger(self.ledger).account("rows"))
+
+    def feed(self, stream: Stream, pieces: random.Random) -> None:
+        """Push the rows that are left, and report releases."""
+        world = os.open(self.world, os.O_WRONLY | os.O_APPEND)
+        try:
+            while stream.t < len(self.rows):
+                if pieces.random() < 0.5:
+                    took = stream.push_many(self.rows[stream.t : stream.t + pieces.randrange(1, 3000)]).releases
+                else:
+                    steps = [stream.push(row) for row in self.rows[stream.t : stream.t + pieces.randrange(1, 400)]]
+                    took = [step.release for step in steps if step.release is not None]
+                for release in took:
+                    os.write(world, f"{release.t} {digest(release)}\n".encode())
+        finally:
+            os.close(world)
+
+    def live(self, choice: int) -> None:
+        """What a child does that is killed from outside."""
+        store = self.store()
+        self.feed(self.stream(store), random.Random(choice))
+        store.close()
+
+    def live_interrupted(self, choice: int, times: int) -> int:
+        """What a child does that interrupts itself; return how many interrupts it took."""
+        draw, taken = random.Random(choice), 0
+        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        store: Store | None = None
+        stream: Stream | None = None
+        while True:
+            try:
+                if taken < times:
+                    signal.setitimer(signal.ITIMER_REAL, draw.choice([0.001, 0.02, 0.1]) * draw.uniform(0.02, 1.0))
+                if stream is None:
+                    store = self.store()
+                    stream = self.stream(store)
+                if draw.random() < 0.1:
+                    store.flush()
+                self.feed(stream, draw)
+                store.close()
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
+                return taken
+            except KeyboardInterrupt:
+                taken += 1
+            try:
+                if stream is None or draw.random() < 0.5:
+                    if draw.random() < 0.5:
+                        signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.0001, 0.01))
+                    if store is not None:
+                        store.close()
+                    signal.setitimer(signal.ITIMER_REAL, 0.0)
+                    stream = None
+            except KeyboardInterrupt:
+                taken += 1
+                store.close()
+                stream = None
+
+    def check(self, expected: dict[int, str]) -> None:
+        """All that was ever read is that of the uninterrupted run, and the store holds each release once."""
+        for line in self.world.read_text().splitlines():
+            t, _, seen = line.partition(" ")
+            assert expected[int(t)] == seen, f"the release at row {t} differs from that of the uninterrupted run"
+        with Store(self.path) as store:
+            stream = Stream.resume(store)
+            stored = [(release.t, digest(release)) for release in store.releases()]
+        assert stream.t == len(self.rows)
+        assert stored == sorted(expected.items()), "a release was lost, doubled or changed"
+        with Ledger(self.ledger) as ledger:
+            assert len(ledger.balance("rows").entries) == 1, "the ledger was not debited once"
 
 
-def child(how: str, limit: int, *fed: object) -> int:
+def child(work: Callable[[], object]) -> int:
     """Start one child in a process of its own; return its id."""
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            if how == "full":
-                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-            live(*fed)  # type: ignore[arg-type]
+            work()
             code = 0
-        except StoreUnwritable:
+        except StoreUnwritable as problem:
+            sys.stderr.write(f"{problem}\n")
             code = 3
         except BaseException as problem:
             sys.stderr.write(f"{type(problem).__name__}: {problem}\n")
@@ -88,72 +166,69 @@ def child(how: str, limit: int, *fed: object) -> int:
     return pid
 
 
-def run(kills: int, count: int, commit_every: int | str, how: str, seed: int) -> dict[str, int]:
-    """Kill until the number is reached, over as many whole runs as that takes; check each."""
+def until_done(run: Run, how: str, draw: random.Random, left: int) -> int:
+    """Children one after the other until the rows are done; return how many were broken off."""
+    if how == "int":
+        count = run.world.with_name("count")
+        # Ten interrupts a run, as a child does not die of them.
+        pid = child(lambda: count.write_text(str(run.live_interrupted(draw.randrange(2**30), min(10, left)))))
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "an interrupted run could not go on"
+        return int(count.read_text())
+    done = 0
+    while True:
+        size = max(p.stat().st_size for p in run.path.parent.iterdir())
+        limit, last, choice = size + draw.randrange(1, 400_000), done >= left, draw.randrange(2**30)
+
+        def work(limit: int = limit, last: bool = last, choice: int = choice) -> None:
+            if how == "full" and not last:
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+            run.live(choice)
+
+        pid = child(work)
+        if how in ("kill", "begin") and not last:
+            time.sleep(draw.uniform(0.0, 0.12 if how == "kill" else 0.04))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if code == 0:
+            return done
+        if code != (3 if how == "full" else -signal.SIGKILL):
+            raise AssertionError(f"a child ended with {code} after {done} interruptions")
+        done += 1
+
+
+def break_off(times: int, count: int, commit_every: int | str, how: str, seed: int) -> dict[str, int]:
+    """Break off until the number is reached, over as many whole runs as that takes; check each."""
     draw = random.Random(seed)
     rows = data(count)
-    whole = Stream(processor(), seed=11)
-    expected = {release.t: digest(release) for release in whole.push_many(rows).releases}
+    expected = {release.t: digest(release) for release in Stream(algorithm(), seed=SEED).push_many(rows).releases}
     done = runs = 0
-    while done < kills:
+    while done < times:
         with tempfile.TemporaryDirectory() as folder:
-            path, world = Path(folder, "run.db"), Path(folder, "world")
-            with Ledger(Path(folder, "ledger.db")) as ledger:
-                ledger.set_budget("rows", Budget(1.0, 1e-6))
-            with Ledger(Path(folder, "ledger.db")) as ledger, Store(path) as store:
-                Stream(processor(), seed=11, store=store, ledger=ledger.account("rows"))
-            while True:
-                size = max(p.stat().st_size for p in Path(folder).iterdir())
-                limit = size + draw.randrange(1, 400_000)
-                last = done >= kills
-                fed = (path, world, rows, commit_every, draw.randrange(2**30))
-                pid = child("none" if last else how, limit, *fed)
-                if how == "kill" and not last:
-                    time.sleep(draw.uniform(0.0, 0.12))
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                if code == 0:
-                    break
-                if code not in ((-signal.SIGKILL,) if how == "kill" else (3,)):
-                    raise AssertionError(f"a child ended with {code} after {done} interruptions")
-                done += 1
-            check(path, world, expected, count)
-            with Ledger(Path(folder, "ledger.db")) as ledger:
-                assert len(ledger.balance("rows").entries) == 1, "the ledger was not debited once"
+            run = Run(Path(folder), rows, commit_every)
+            done += until_done(run, how, draw, min(5, times - done) if how == "begin" else times - done)
+            run.check(expected)
             runs += 1
     return {"interruptions": done, "runs": runs, "releases": len(expected)}
 
 
-def check(path: Path, world: Path, expected: dict[int, str], count: int) -> None:
-    """All that was ever read is that of the uninterrupted run, and the store holds each release once."""
-    for line in world.read_text().splitlines():
-        t, _, seen = line.partition(" ")
-        if len(seen) == 32:  # the last line of a killed child may be cut short
-            assert expected[int(t)] == seen, f"the release at row {t} differs from that of the uninterrupted run"
-    store = Store(path)
-    stream = Stream.resume(store)
-    stored = [(release.t, digest(release)) for release in store.releases()]
-    store.close()
-    assert stream.t == count
-    assert stored == sorted(expected.items()), "a release was lost, doubled or changed"
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--times", type=int, default=200)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--commit-every", default="20ms")
-    parser.add_argument("--how", choices=("kill", "full"), default="kill")
+    parser.add_argument("--how", choices=("kill", "full", "int", "begin"), default="kill")
     parser.add_argument("--piece", type=int, help="write snapshots in pieces of so many bytes")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     every = int(given.commit_every) if given.commit_every.isdigit() else given.commit_every
     if given.piece is not None:
-        for module in (batch, fold, writer):
+        for module in (entries, fold, writer):
             module.PIECE = given.piece
     began = time.perf_counter()
     try:
-        print(run(given.kills, given.rows, every, given.how, given.seed), f"{time.perf_counter() - began:.1f} s")
+        found = break_off(given.times, given.rows, every, given.how, given.seed)
+        print(found, f"{time.perf_counter() - began:.1f} s")
     except StoreCorrupt as problem:
         sys.exit(f"corrupt: {problem}")

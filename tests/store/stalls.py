@@ -18,7 +18,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ import pytest
 
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.store import writer
-from streampca.store.batch import Batch
 from streampca.store.store import Store
+from streampca.store.thread import Idle, Job, WritingThread
 from streampca.store.writer import Writer
 from streampca.stream import Stream
 
@@ -45,30 +45,32 @@ class Counted:
     @contextmanager
     def counting(self) -> Iterator[None]:
         """Count steps between commits, those that each commit had to wait for, and snapshots."""
-        counted, tend, write, folding, submit = self, Writer._tend, Writer._write, Writer._folding, Writer._submit
+        counted, step, write, folding, begin = (
+            self, Writer._take_step, Writer._write, Writer._folding, WritingThread.begin
+        )  # fmt: skip
         at = 0
 
-        def one(self: Writer) -> None:
-            tend(self)
+        def one(self: Writer, fold: Iterator[int]) -> None:
+            step(self, fold)
             counted.steps += 1
 
-        def submitted(self: Writer, **options: bool) -> None:
+        def begun(self: WritingThread, work: Callable[[], Idle | None]) -> Job:
             nonlocal at
-            self._wait()
             at = counted.steps
-            submit(self, **options)
+            return begin(self, work)
 
-        def written(self: Writer, batch: Batch) -> None:
+        def written(self: Writer, snapshot: bool = False) -> Idle | None:
             counted.before = max(counted.before, counted.steps - at)
-            write(self, batch)
+            return write(self, snapshot)
 
         def whole(self: Writer, *fed: Any) -> Iterator[int]:
             yield from folding(self, *fed)
             counted.snapshots += 1
 
         with pytest.MonkeyPatch.context() as patch:
-            for name, by in (("_tend", one), ("_write", written), ("_folding", whole), ("_submit", submitted)):
+            for name, by in (("_take_step", one), ("_write", written), ("_folding", whole)):
                 patch.setattr(Writer, name, by)
+            patch.setattr(WritingThread, "begin", begun)
             yield
 
 
@@ -86,7 +88,7 @@ def measure(features: int, block: int, phases: int, length: int, wait: bool) -> 
         assert pen is not None
         for phase in range(2 * phases + 1):
             snapshots = phase % 2 == 1
-            pen._finish_fold()
+            pen._thread.do(pen._finish_fold)
             writer._LEAST_SNAPSHOT = 0 if snapshots else NEVER
             for number in range(length):
                 pen._snapshot_bytes = 0
@@ -99,7 +101,7 @@ def measure(features: int, block: int, phases: int, length: int, wait: bool) -> 
                 done = time.perf_counter()
                 if phase and number:  # the first of each phase begins it
                     took[snapshots].append((pushed - began, done - pushed))
-        pen.flush(snapshot=True)
+        pen.finish()
         (size,) = pen._database.db.execute("SELECT sum(length(sealed)) FROM snapshot").fetchone()
         store.close()
     return {

@@ -2,6 +2,7 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -16,40 +17,55 @@ def crash(*options: str) -> str:
 
 @pytest.mark.parametrize("commit_every", ["20ms", "500"])
 def test_kill_9_at_random_moments(commit_every: str) -> None:
-    assert "'interruptions': 10" in crash("--kills", "10", "--rows", "40000", "--commit-every", commit_every)
+    assert "'interruptions': 10" in crash("--times", "10", "--rows", "20000", "--commit-every", commit_every)
 
 
 def test_kill_9_while_snapshots_are_written_in_pieces() -> None:
-    assert "'interruptions': 10" in crash("--kills", "10", "--rows", "40000", "--piece", "256")
+    assert "'interruptions': 10" in crash("--times", "10", "--rows", "20000", "--piece", "256")
+
+
+def test_kill_9_while_runs_begin() -> None:
+    assert "'interruptions': 15" in crash("--times", "15", "--rows", "2000", "--how", "begin")
+
+
+@pytest.mark.parametrize("commit_every", ["20ms", "500"])
+def test_sigint_at_random_moments(commit_every: str) -> None:
+    options = ("--times", "20", "--rows", "20000", "--how", "int", "--piece", "256")
+    assert "'interruptions': 20" in crash(*options, "--commit-every", commit_every)
 
 
 def test_a_disk_that_fills_up_in_the_middle_of_a_write() -> None:
-    done = crash("--kills", "15", "--rows", "20000", "--how", "full", "--piece", "256")
+    done = crash("--times", "15", "--rows", "20000", "--how", "full", "--piece", "256")
     assert "'interruptions': 15" in done
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("how", ["kill", "full"])
-def test_two_hundred_times(how: str) -> None:
-    assert "'interruptions': 200" in crash("--how", how)
+@pytest.mark.parametrize("piece", [(), ("--piece", "256")])
+@pytest.mark.parametrize("how", ["kill", "full", "int", "begin"])
+def test_two_hundred_times(how: str, piece: tuple[str, ...]) -> None:
+    rows = "100000" if how in ("kill", "full") else "20000"
+    assert "'interruptions': 200" in crash("--times", "200", "--how", how, "--rows", rows, *piece)
 
 
-def test_the_check_rejects_a_changed_and_a_doubled_release(tmp_path: Path) -> None:
+@pytest.fixture
+def script() -> ModuleType:
     spec = importlib.util.spec_from_file_location("crash_script", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    rows = script.data(300)
-    store = script.Store(tmp_path / "run.db")
-    stream = script.Stream(script.processor(), seed=11, store=store)
-    expected = {release.t: script.digest(release) for release in stream.push_many(rows).releases}
-    store.close()
-    world = tmp_path / "world"
-    world.write_text("".join(f"{t} {seen}\n" for t, seen in expected.items()))
-    script.check(tmp_path / "run.db", world, expected, 300)
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def test_the_check_rejects_a_changed_and_a_doubled_release(tmp_path: Path, script: ModuleType) -> None:
+    run = script.Run(tmp_path, script.data(300), "20ms")
+    with run.store() as store:
+        stream = run.stream(store)
+        expected = {release.t: script.digest(release) for release in stream.push_many(run.rows).releases}
+    run.world.write_text("".join(f"{t} {seen}\n" for t, seen in expected.items()))
+    run.check(expected)
     with pytest.raises(AssertionError, match="lost, doubled or changed"):
-        script.check(tmp_path / "run.db", world, expected | {400: "x"}, 300)
-    world.write_text(f"100 {'0' * 32}\n")
+        run.check(expected | {400: "x"})
+    run.world.write_text(f"100 {'0' * 32}\n")
     with pytest.raises(AssertionError, match="differs"):
-        script.check(tmp_path / "run.db", world, expected, 300)
+        run.check(expected)

@@ -1,10 +1,16 @@
 """Damaged, copied, set back, full, foreign, future: one clear error each, or the same bits. Never anything else."""
 
 import contextlib
+import gzip
+import importlib
+import importlib.util
+import json
 import os
 import shutil
 import sqlite3
 import stat
+from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -22,10 +28,11 @@ from streampca.errors import (
     StreamPCAError,
     WrongKey,
 )
-from streampca.store import database as database_module
+from streampca.linalg import fast
 from streampca.store.codec import decode, encode
 from streampca.store.database import SCHEMA, Database
-from streampca.store.reading import backup, status, stored_releases
+from streampca.store.keys import Seal, read_key
+from streampca.store.reading import backup, published_parameters, status, stored_releases
 from streampca.store.store import Store
 from streampca.store.verify import Verification
 
@@ -49,24 +56,29 @@ def path(tmp_path: Path) -> Path:
     stream = sp.Stream(processor(), seed=5, store=store)
     stream.push_many(ROWS[:300])
     assert store._writer is not None
-    store._writer.flush(snapshot=True)
+    store._writer.commit(snapshot=True)
     for start in range(300, 700, 100):
         stream.push_many(ROWS[start : start + 100])
     for file in whole.iterdir():  # the files as they are now, write-ahead log and all
         shutil.copy2(file, crashed / file.name)
-    database = sqlite3.connect(crashed / "run.db")  # and as if they had been written there
-    with database:
-        text = str(os.stat(crashed / "run.db").st_ino).encode()
-        database.execute("UPDATE meta SET value = ?, sum = ? WHERE name = 'place'", (text, checksum("place", text)))
     persist = sqlite3.connect(crashed / "run.db")
     persist.execute("PRAGMA wal_checkpoint(PASSIVE)")
     persist.close()
-    database.close()
     store.close()
     return crashed / "run.db"
 
 
-checksum = database_module.checksum
+class of_rows:  # noqa: N801
+    """A source of rows."""
+
+    features = ()
+    bounds = None
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self._rows = rows
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        yield from np.array_split(self._rows, 7)
 
 
 def finish(path: Path, **options: Any) -> list[str]:
@@ -106,9 +118,9 @@ def test_flipped_bytes_are_noticed_or_harmless(path: Path, seed: int) -> None:
     assert noticed >= 1 or seed  # most of a small file is free space and padding
 
 
-@pytest.mark.parametrize("table", ["rows", "snapshot", "releases", "meta", "points"])
+@pytest.mark.parametrize("table", ["log", "snapshot", "releases", "meta", "points"])
 def test_a_changed_record_is_noticed(path: Path, table: str) -> None:
-    column = {"rows": "sealed", "snapshot": "sealed", "releases": "record", "meta": "value", "points": "digest"}[table]
+    column = {"releases": "record", "meta": "value", "points": "digest"}.get(table, "sealed")
     with sqlite3.connect(path) as db:
         last = " WHERE t = 700" if table == "points" else " LIMIT 1"
         (value,) = db.execute(f"SELECT {column} FROM {table}{last}").fetchone()
@@ -119,7 +131,7 @@ def test_a_changed_record_is_noticed(path: Path, table: str) -> None:
         finish(path)
 
 
-@pytest.mark.parametrize("table", ["rows", "snapshot", "releases"])
+@pytest.mark.parametrize("table", ["log", "snapshot", "releases"])
 def test_a_missing_record_is_noticed(path: Path, table: str) -> None:
     with sqlite3.connect(path) as db:
         db.execute(f"DELETE FROM {table} WHERE rowid = (SELECT rowid FROM {table} LIMIT 1)")
@@ -157,7 +169,7 @@ def test_a_write_ahead_log_cut_anywhere_gives_the_same_bits_or_is_refused(tmp_pa
     fine = 0
     for cut in [*np.random.default_rng(0).integers(0, len(log), 12).tolist(), len(log)]:
         for name, data in files.items():
-            path.with_name(name).write_bytes(data)  # in place: the inode stays
+            path.with_name(name).write_bytes(data)
         path.with_name("run.db-shm").unlink(missing_ok=True)
         path.with_name("run.db-wal").write_bytes(log[:cut])
         try:
@@ -173,7 +185,7 @@ def test_a_database_set_back_in_place_is_refused(path: Path) -> None:
     assert finish(path) == WHOLE
     path.write_bytes(old)
     path.with_name("run.db-wal").unlink(missing_ok=True)
-    with pytest.raises(StoreForked, match="set back to row 700, but releases up to row 900"):
+    with pytest.raises(StoreForked, match=r"is at row 700, but the witness .* row 900.*sqrt\(2\) times mu.*--moved"):
         finish(path)
 
 
@@ -183,13 +195,93 @@ def test_a_copy_is_refused_and_so_is_a_twin_that_shares_the_witness(path: Path) 
     shutil.copy2(f"{path}.key", f"{twin}.key")
     with pytest.raises(StoreForked, match="witness is missing"):
         finish(twin)
-    shutil.copy(f"{path}.witness", f"{twin}.witness")
-    with pytest.raises(StoreForked, match="copied, moved or restored"):
-        finish(twin)
+    assert not path.with_name("twin.db.witness").exists()
     shared = path.with_name("run.db.witness")
     assert finish(path) == WHOLE
-    with Store(twin, witness=shared) as store, pytest.raises(StoreForked, match="set back"):
-        sp.Stream.resume(store, moved=True)  # even said to be the only copy: the witness knows better
+    with pytest.raises(StoreForked, match="is at row 700"):
+        finish(twin, witness=shared)
+
+
+def test_a_moved_run_goes_on_where_it_is_with_all_its_files(path: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    path.parent.rename(elsewhere)
+    assert finish(elsewhere / "run.db") == WHOLE
+
+
+@pytest.mark.parametrize("damage", [b"", b"x" * 700])
+def test_a_witness_that_remembers_nothing_is_refused(path: Path, damage: bytes) -> None:
+    path.with_name("run.db.witness").write_bytes(damage)
+    with pytest.raises(StoreForked, match="remembers nothing"):
+        finish(path)
+    with Store(path) as store:
+        sp.Stream.resume(store, moved=True).push_many(ROWS[700:])
+    with Store(path) as store:  # from now on, the witness knows it
+        assert sp.Stream.resume(store).t == 900
+
+
+def unseeded(path: Path, rows: int = 720) -> list[str]:
+    """A run with noise from the system, closed after some rows."""
+    with Store(path, commit_every=10) as store:
+        stream = sp.Stream(processor(), store=store)
+        stream.push_many(ROWS[:rows])
+        return [release.to_json() for release in store.releases()]
+
+
+def test_a_copy_that_goes_on_has_noise_of_its_own(tmp_path: Path) -> None:
+    path, twin = tmp_path / "run.db", tmp_path / "twin.db"
+    early = unseeded(path)
+    shutil.copy(path, twin)
+    shutil.copy2(f"{path}.key", f"{twin}.key")
+    late = {}
+    for file, moved in ((path, False), (twin, True)):
+        for _ in range(2):
+            with Store(file, commit_every=10) as store:
+                stream = sp.Stream.resume(store, moved=moved)
+                stream.push_many(ROWS[stream.t : stream.t + 90])
+                assert [release.to_json() for release in store.releases()][: len(early)] == early
+                late[file] = [release.packed for release in store.releases()][len(early) :]
+            moved = False  # it is said once
+    assert len(late[path]) == len(late[twin]) == 4
+    for one, other in zip(late[path], late[twin], strict=True):
+        assert one is not None
+        assert other is not None
+        assert np.abs(one - other).min() > 0.0
+    with Store(twin) as store:
+        assert sp.Stream.resume(store).t == 900
+    check = Verification(twin)
+    check.replay()
+    assert check.replay_all(of_rows(ROWS)) == 18
+    check.close()
+
+
+def test_a_copy_that_was_said_to_be_one_but_took_no_row_is_still_one(tmp_path: Path) -> None:
+    path, twin = tmp_path / "run.db", tmp_path / "twin.db"
+    unseeded(path)
+    shutil.copy(path, twin)
+    shutil.copy2(f"{path}.key", f"{twin}.key")
+    for _ in range(2):
+        with Store(twin) as store:
+            sp.Stream.resume(store, moved=True)
+        with Store(twin) as store, pytest.raises(StoreForked):
+            sp.Stream.resume(store)
+
+
+def test_a_copy_without_rows_starts_anew(tmp_path: Path) -> None:
+    path, twin = tmp_path / "run.db", tmp_path / "twin.db"
+    unseeded(path, 0)
+    shutil.copy(path, twin)
+    shutil.copy2(f"{path}.key", f"{twin}.key")
+    found = []
+    for file, moved in ((path, False), (twin, True)):
+        with Store(file) as store:
+            sp.Stream.resume(store, moved=moved)
+        with Store(file) as store:  # the start is durable before the first row
+            sp.Stream.resume(store).push_many(ROWS[:100])
+        with Store(file) as store:
+            stream = sp.Stream.resume(store)
+            found.append(stream.start_id)
+            assert stream.t == 100
+    assert found[0] != found[1]
 
 
 def test_twins_that_went_on_with_different_rows_are_told_apart(path: Path) -> None:
@@ -276,23 +368,19 @@ def test_foreign_and_future_databases(path: Path, tmp_path: Path) -> None:
             read()
 
 
-def test_migration_brings_an_older_schema_forward_or_leaves_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(db: sqlite3.Connection) -> None:
-        db.execute("CREATE TABLE half (x)")
-        raise sqlite3.OperationalError("power cut")
+OLD = Path(__file__).with_name("old")
 
-    monkeypatch.setattr(database_module, "SCHEMA", SCHEMA + 1)
-    monkeypatch.setattr(database_module, "MIGRATIONS", {SCHEMA: fails})
-    with pytest.raises(StoreUnwritable):
-        Database(str(path), write=True)
-    monkeypatch.setattr(database_module, "MIGRATIONS", {SCHEMA: lambda db: db.execute("CREATE TABLE more (x)")})
-    assert finish(path) == WHOLE
-    with sqlite3.connect(path) as db:
-        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA + 1,)
-    db.close()
-    assert "more" in tables
-    assert "half" not in tables
+
+@pytest.fixture(params=[1, 2])
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A run of 500 rows that an older version left, in the state of a crash. Its noise can not even be configured."""
+    path = tmp_path / "old.db"
+    path.write_bytes(gzip.decompress(OLD.joinpath("schema_2.db.gz").read_bytes()))
+    shutil.copy(OLD / "schema_2.key", tmp_path / "old.db.key")
+    path.with_name("old.db.key").chmod(0o600)
+    if request.param == 1:
+        as_schema_1(path)
+    return path
 
 
 def as_schema_1(path: Path) -> None:
@@ -301,12 +389,13 @@ def as_schema_1(path: Path) -> None:
     def total(name: str, data: bytes) -> bytes:
         return blake2b(data, digest_size=16, person=b"streampca record", salt=name.encode()[:16]).digest()
 
-    database = Database(str(path), write=True)
-    with database.transaction() as db:
-        releases = [
-            (fields["t"], encode({k: v for k, v in fields.items() if k not in ("each", "grams")}))
-            for fields in database.releases()
-        ]
+    database = Database(str(path), write=False)
+    releases = [
+        (fields["t"], encode({k: v for k, v in fields.items() if k not in ("each", "grams")}))
+        for fields in database.releases()
+    ]
+    database.close()
+    with sqlite3.connect(path) as db:
         ((t, pieces, sealed),) = db.execute("SELECT t, pieces, sealed FROM snapshot").fetchall()
         assert pieces == 1
         db.execute("DELETE FROM releases")
@@ -318,37 +407,109 @@ def as_schema_1(path: Path) -> None:
         for name, value in db.execute("SELECT name, value FROM meta").fetchall():
             db.execute("UPDATE meta SET sum = ? WHERE name = ?", (total(name, value), name))
         db.execute("PRAGMA user_version = 1")
-    database.close()
+    db.close()
 
 
-def test_a_store_of_schema_1_is_read_and_continued(path: Path, tmp_path: Path) -> None:
-    as_schema_1(path)
-    assert status(path)["releases"] == 14
-    check = Verification(path)  # changes nothing
+def test_a_store_of_an_older_schema_is_read_and_not_continued(old: Path, tmp_path: Path) -> None:
+    before = old.read_bytes()
+    facts = status(old)
+    assert (facts["rows"], facts["releases"], facts["rows_in_snapshot"]) == (500, 10, 300)
+    assert "noise='haar'" in facts["algorithm"]
+    check = Verification(old)
     check.file()
-    assert check.replay() == 400
+    assert not check.can_replay
+    with pytest.raises(StoreCorrupt, match="use the version that wrote it"):
+        check.replay()
     check.close()
-    backup(path, tmp_path / "copy.db")
-    for one in (path, tmp_path / "copy.db"):
-        with sqlite3.connect(one) as db:
-            assert db.execute("PRAGMA user_version").fetchone() == (1,)
-        db.close()
-    shutil.copy2(f"{path}.key", tmp_path / "copy.db.key")
-    with Store(tmp_path / "copy.db") as store:
-        stream = sp.Stream.resume(store, moved=True)
-        assert [release.to_json() for release in stream.push_many(ROWS[700:]).releases] == WHOLE[14:]
-    with sqlite3.connect(path) as db:
-        (record,) = db.execute("SELECT record FROM releases WHERE t = 50").fetchone()
-        db.execute("UPDATE releases SET record = ? WHERE t = 50", (record + b"x",))
-    with pytest.raises(StoreCorrupt, match="row 50 fails its checksum"):
-        list(stored_releases(Database(str(path), write=False)))
-    with db:
-        db.execute("UPDATE releases SET record = ? WHERE t = 50", (record,))
+    database = Database(str(old), write=False)
+    releases = list(stored_releases(database))
+    parameters = published_parameters(database)
+    database.close()
+    assert parameters["noise"] == "haar"
+    assert parameters["bounds"] == [[-1.0, -1.0, -2.0, -1.0], [1.0, 1.0, 2.0, 1.0]]
+    for line, release in zip(OLD.joinpath("schema_2.jsonl").read_text().splitlines(), releases[::9], strict=True):
+        known = json.loads(line)
+        assert release.t == known["t"]
+        assert release.features == ("a", "b", "c", "d")
+        assert release.packed is not None
+        assert release.packed.tolist() == known["gram"]
+    assert backup(old, tmp_path / "copy.db") == 500
+    assert status(tmp_path / "copy.db")["releases"] == 10
+    old.with_name("old.db.witness").touch()
+    for do in (lambda store: sp.Stream.resume(store), lambda store: sp.Stream(processor(), store=store)):
+        with Store(old) as store, pytest.raises(StoreCorrupt, match="resume it with the version that wrote it"):
+            do(store)
+    assert old.read_bytes() == before
+
+
+def test_damage_of_an_older_schema_is_told(old: Path) -> None:
+    with sqlite3.connect(old) as db:
+        (t, record) = db.execute("SELECT t, record FROM releases LIMIT 1").fetchone()
+        db.execute("UPDATE releases SET record = ? WHERE t = ?", (record + b"x", t))
     db.close()
+    check = Verification(old)
+    with pytest.raises(StoreCorrupt, match=f"row {t} fails its checksum"):
+        check.file()
+    check.close()
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "told"),
+    [
+        ("streampca.privacy.outlet", "SCHEME", "another version of streampca .noise scheme"),
+        ("streampca.privacy.randomness", "VERSION", "another version of streampca .version of the sampler"),
+        ("streampca.admission", "VERSION", "another version of streampca .version of admission"),
+    ],
+)
+def test_a_run_of_another_version_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch, module: str, name: str, told: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.import_module(module), name, 99)
+        with pytest.raises(StoreCorrupt, match=told):
+            finish(path)
     assert finish(path) == WHOLE
+
+
+def test_a_run_with_other_constants_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = sp.PrivateFPL.constants
+    with monkeypatch.context() as patch:
+        patch.setattr(sp.PrivateFPL, "constants", lambda self, d: (*constants(self, d), 1e-300))
+        with pytest.raises(StoreCorrupt, match="come out otherwise here than where the run was written"):
+            finish(path)
+    assert finish(path) == WHOLE
+
+
+def test_rows_and_fresh_bytes_that_do_not_belong_together_are_noticed(path: Path) -> None:
+    """Sealed records of one run, put together in another way by who has the key."""
+    seal = Seal(read_key(path.with_name("run.db.key"), None))
     with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
+        (number, sealed) = db.execute("SELECT number, sealed FROM log ORDER BY number LIMIT 1").fetchone()
+        record = decode(seal.open("entry", number, sealed))
+        record["fresh"] = record["fresh"][::-1].copy()
+        db.execute("UPDATE log SET sealed = ? WHERE number = ?", (seal.close("entry", number, encode(record)), number))
     db.close()
+    with pytest.raises(StoreCorrupt, match="hides other values"):
+        finish(path)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="needs numba")
+@pytest.mark.parametrize("written_compiled", [True, False])
+def test_a_store_that_other_kernels_wrote_is_continued(tmp_path: Path, written_compiled: bool) -> None:
+    before = fast.use(True)
+    try:
+        for name, algorithm in (("a", processor()), ("b", replace(processor(), solver="tracking", release_every=3))):
+            fast.use(written_compiled)
+            store = Store(tmp_path / name, commit_every="1h", snapshot_every="1h")
+            stream = sp.Stream(algorithm, store=store)
+            stream.push_many(ROWS[:300])
+            store.flush()
+            store._let_go()
+            fast.use(not written_compiled)
+            with Store(tmp_path / name) as store:
+                assert sp.Stream.resume(store).t == 300
+    finally:
+        fast.use(before)
 
 
 def test_a_full_disk_loses_nothing_releases_nothing_and_spends_nothing(path: Path) -> None:
@@ -369,7 +530,18 @@ def test_a_full_disk_loses_nothing_releases_nothing_and_spends_nothing(path: Pat
     for read in (lambda: stream.push(ROWS[0]), lambda: stream.release, lambda: stream.subspace):
         with pytest.raises(StoreUnwritable):
             read()
-    store.close()
+    held, rows = [*store.releases()], stream.t
+    assert rows > taken
+    database.execute(f"PRAGMA max_page_count = {2**30}")  # somebody makes room: nothing is lost, and it goes on
+    assert stream.release is not None
+    assert store.durable == rows
+    assert len([*store.releases()]) > len(held)
+    database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
+    with pytest.raises(StoreUnwritable, match="disk is full"):
+        feed()
+    taken = store.durable
+    with pytest.raises(StoreUnwritable, match="disk is full"):
+        store.close()  # tells that rows are lost, and closes
     with Store(path) as again:
         assert sp.Stream.resume(again).t == taken
 
@@ -403,6 +575,7 @@ def test_a_witness_that_cannot_be_written_holds_the_releases_back(path: Path, mo
     with pytest.raises(StoreUnwritable, match="disk is full"):
         _ = steps.releases
     monkeypatch.undo()
+    assert [release.to_json() for release in steps.releases] == WHOLE[14:16]
     store.close()
     assert finish(path) == WHOLE
 
@@ -418,6 +591,8 @@ def test_other_rows_after_a_crash_only_where_no_release_was_read(path: Path) -> 
     assert progress.startswith(b"[760,")
     assert read[0].to_json() == WHOLE[14]
     store._let_go()  # as a crash does: nothing more is committed
+    with pytest.raises(StoreLocked, match="store was closed"):
+        stream.push(ROWS[800])
     again = Store(path)
     assert sp.Stream.resume(again).t == 760
     again.close()

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,7 +88,9 @@ def test_a_copy_is_refused_until_it_is_said_to_be_the_only_one(table, capsys):
     assert main(["backup", str(store), str(copy)]) == 2
     os.link(f"{store}.key", f"{copy}.key")
     assert main(["resume", str(copy), str(table), "--no-live"]) == 2
-    assert "--moved" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "--moved" in told
+    assert "sqrt(2) times mu" in told
     assert main(["resume", str(copy), str(table), "--no-live", "--moved"]) == 0
     assert main(["verify", str(copy), str(table)]) == 0
 
@@ -151,11 +154,13 @@ def test_status_export_and_backup_while_the_run_goes_on(table, tmp_path, capsys)
     assert len((tmp_path / "early.jsonl").read_text().splitlines()) == 6
     os.link(f"{path}.key", tmp_path / "copy.db.key")
     with Store(tmp_path / "copy.db") as copy:
-        again = Stream.resume(copy, moved=True)  # the same rows: the same releases as the original made
-        remade = [release.to_json() for release in again.push_many(rows[500:]).releases]
+        again = Stream.resume(copy, moved=True)  # another run: noise of its own on the same rows
+        remade = [release.packed for release in again.push_many(rows[500:]).releases]
     with Store(path) as store:
         Stream.resume(store)
-        assert [release.to_json() for release in store.releases()][5:] == remade
+        made = [release.packed for release in store.releases()][5:]
+    assert len(made) == len(remade) == 4
+    assert all(np.abs(one - other).min() > 0.0 for one, other in zip(made, remade, strict=True))
 
 
 def test_a_disk_that_cannot_be_written_to_can_be_read(table, monkeypatch):
@@ -207,6 +212,12 @@ def test_a_run_is_paid_from_the_account_of_its_data_set(table, capsys):
     assert main(["resume", str(table.with_name("run.db")), str(table), "--no-live"]) == 0
     assert main(["ledger", "show", ledger, "kept"]) == 0
     assert capsys.readouterr().out.count("mu = ") == 1
+    shutil.copy(table.with_name("run.db"), table.with_name("copy.db"))
+    os.link(table.with_name("run.db.key"), table.with_name("copy.db.key"))
+    longer = table.with_name("longer.csv")
+    longer.write_text(table.read_text() + "".join(table.read_text().splitlines(keepends=True)[1:]))
+    assert main(["resume", str(table.with_name("copy.db")), str(longer), "--no-live", "--moved"]) == 2
+    assert "has spent epsilon=1 of 1" in capsys.readouterr().err
     assert run("c.jsonl", "--ledger", ledger) == 2
     assert "go together" in capsys.readouterr().err
     assert run("d.jsonl", "--ledger", str(table.with_name("none.db")), "--data-set", "pay") == 2

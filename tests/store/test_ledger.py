@@ -1,5 +1,8 @@
 """The ledger: debits before the first row, refusals before anything changes, all of it on the disk."""
 
+import copy
+import os
+import pickle
 import sqlite3
 import threading
 
@@ -8,10 +11,19 @@ import pytest
 
 import streampca as sp
 from streampca.cli import main
-from streampca.errors import BadParameter, BadRow, BudgetExhausted, HorizonReached, StoreCorrupt, StoreUnwritable
+from streampca.errors import (
+    BadParameter,
+    BadRow,
+    BudgetExhausted,
+    HorizonReached,
+    StoreCorrupt,
+    StoreForked,
+    StoreUnwritable,
+)
 from streampca.privacy.accounting import Event, epsilon_of
 from streampca.store.ledger import Ledger
 
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 ROWS = np.eye(3)
 
 
@@ -95,12 +107,131 @@ def test_it_is_on_the_disk(tmp_path, ledger):
 
 
 def test_a_named_run_is_booked_once(ledger):
-    account = ledger.account("patients", run="nightly")
     for _ in range(3):
-        sp.Stream(fpl(1.5), ledger=account).push(ROWS[0])
+        ledger.debit("patients", fpl(1.5), run="nightly")
     assert len(ledger.balance("patients").entries) == 1
     with pytest.raises(BadParameter, match="run='nightly' was debited for something else"):
         ledger.debit("patients", fpl(0.5), run="nightly")
+
+
+def test_an_account_pays_for_each_start_once(ledger):
+    account = ledger.account("patients", run="nightly")
+    promised = fpl(0.5).guarantee
+    for start in (bytes(16), bytes(16), bytes(15) + b"1"):
+        account.debit(promised, start)
+    runs = [entry.run for entry in ledger.balance("patients").entries]
+    assert len(runs) == 2
+    assert all(run.startswith("nightly ") for run in runs)
+    assert bytes(16).hex() not in runs[0]
+    before = ledger.balance("patients")
+    with pytest.raises(BudgetExhausted):
+        account.debit(fpl(1.9).guarantee, b"2" * 16)
+    assert ledger.balance("patients") == before
+
+
+def test_two_streams_of_one_name_are_two_payments(ledger):
+    account = ledger.account("patients", run="nightly")
+    for _ in range(2):
+        stream = sp.Stream(fpl(0.5), ledger=account)
+        stream.push(ROWS[0])
+        stream.push(ROWS[1])
+    assert len(ledger.balance("patients").entries) == 2
+
+
+def test_copies_and_children_of_streams_pay_again(ledger):
+    stream = sp.Stream(fpl(0.5), ledger=ledger.account("patients"))
+    stream.push(ROWS[0])
+    copied = pickle.loads(pickle.dumps(stream))
+    assert len(ledger.balance("patients").entries) == 1
+    copied.push(ROWS[1])
+    assert len(ledger.balance("patients").entries) == 2
+    assert in_child(lambda: stream.push(ROWS[1])) == 0
+    assert len(ledger.balance("patients").entries) == 3
+    stream.push(ROWS[1])
+    assert len(ledger.balance("patients").entries) == 3
+
+
+def test_threads_share_a_ledger(ledger):
+    problems, start = [], threading.Barrier(8)
+
+    def spend():
+        start.wait()
+        try:
+            for _ in range(5):
+                ledger.debit("patients", fpl(0.05))
+                ledger.balances()
+        except Exception as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=spend) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    assert len(ledger.balance("patients").entries) == 40
+
+
+def in_child(work):
+    """The exit status of a child process that does it."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_the_child_of_a_fork_opens_the_file_again(ledger):
+    def spend():
+        ledger.debit("patients", fpl(0.5), run="child")
+        ledger.close()
+
+    assert in_child(spend) == 0
+    ledger.debit("patients", fpl(0.5), run="parent")
+    assert [entry.run for entry in ledger.balance("patients").entries] == ["child", "parent"]
+
+
+def test_a_pickled_ledger_is_the_same_file(ledger):
+    account = ledger.account("patients", run="a")
+    for copied in (pickle.loads(pickle.dumps(account)), copy.deepcopy(account)):
+        copied.debit(fpl(0.5).guarantee, b"1" * 16)
+        copied.ledger.close()
+    assert len(ledger.balance("patients").entries) == 1
+
+
+def test_a_closed_ledger_is_told(ledger):
+    ledger.close()
+    ledger.close()
+    with pytest.raises(StoreUnwritable, match="closed database"):
+        ledger.balance("patients")
+
+
+def test_heads_go_on_from_where_they_are(tmp_path, ledger):
+    one = ledger.account("patients")
+    assert one.head("r") is None
+    one.note("r", None, (0, ""))
+    one.note("r", (0, ""), (5, "x"))
+    one.note("r", (0, ""), (5, "x"))  # made again
+    with pytest.raises(StoreForked, match="another copy of this run went on"):
+        one.note("r", (0, ""), (6, "y"))
+    with Ledger(tmp_path / "ledger.db") as again:
+        assert again.head("patients", "r") == (5, "x")
+
+
+def test_a_ledger_of_schema_1_is_taken_over(tmp_path, ledger):
+    ledger.debit("patients", fpl(0.5), run="old")
+    ledger.close()
+    with sqlite3.connect(tmp_path / "ledger.db") as db:
+        db.execute("DROP TABLE heads")
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+    with Ledger(tmp_path / "ledger.db") as again:
+        assert again.balance("patients").entries[0].run == "old"
+        again.note("patients", "r", None, (0, ""))
 
 
 def test_two_at_once_cannot_both_have_the_rest(tmp_path, ledger):

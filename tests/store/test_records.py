@@ -1,4 +1,4 @@
-"""Releases as records: every bit comes back, on a grid or not, together or alone, and damage is told."""
+"""Releases and entries as records: every bit comes back, on a grid or not, together or alone, and damage is told."""
 
 from hashlib import blake2b
 from typing import Any
@@ -9,13 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca as sp
+from streampca.blocks import BlockGram
 from streampca.errors import StoreCorrupt
+from streampca.linalg.lattice import onto_ball
 from streampca.privacy.guarantee import Guarantee
-from streampca.release import Release
-from streampca.store.checksums import Chain, checksum, matches
-from streampca.store.codec import encode
+from streampca.release import Release, Terms
+from streampca.store import entries
+from streampca.store.checksums import checksum, matches
+from streampca.store.codec import decode, encode
+from streampca.store.entries import entry_of, groups_of, record_of, trace_of
 from streampca.store.keys import RunKey
 from streampca.store.records import ReleaseRecords, fields_of, release_of
+from streampca.stream import Entry
 
 PROMISE = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, n_features=3).guarantee
 NAMES = ("a", "b", "c")
@@ -59,26 +64,37 @@ KINDS = ["grid", "edge", "beyond", "off", "minus zero", "nothing", "tiny", "huge
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=9), st.sampled_from([None, NAMES]))
-def test_every_bit_comes_back(kinds: list[str], features: tuple[str, ...] | None) -> None:
+@given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=9))
+def test_every_bit_comes_back(kinds: list[str]) -> None:
     other = Guarantee.from_dict(PROMISE.to_dict())
     made = [release(kind, t, other if t > 5 else PROMISE) for t, kind in enumerate(kinds, start=1)]
-    back = [release_of(fields, features) for fields in fields_of(ReleaseRecords().group(made, features))]
+    back = [release_of(fields) for fields in fields_of(ReleaseRecords().group(made))]
     assert len(back) == len(made)
     for one, two in zip(made, back, strict=True):
-        assert vars(one).keys() == vars(two).keys()
-        for name, value in vars(one).items():
-            assert same(value, getattr(two, name)), name
+        own = "packed own_basis own_span own_eigenvalues own_noise_std details"
+        for name in ("t", "n_components", *own.split()):
+            assert same(getattr(one, name), getattr(two, name)), name
+        for name in ("guarantee", "row_norm", "features", "middle", "scale"):
+            assert same(getattr(one.terms, name), getattr(two.terms, name)), name
+
+
+def test_the_releases_of_a_record_share_their_terms() -> None:
+    ranges = {"middle": np.array([1.0, 0.5, 0.0]), "scale": np.array([2.0, 1.0, 0.1])}
+    terms = Terms(PROMISE, 2.0, NAMES, **ranges)
+    made = [Release(t=t, n_components=1, terms=terms, packed_gram=gram("off", t)) for t in (1, 2, 3)]
+    back = [release_of(fields) for fields in fields_of(ReleaseRecords().group(made))]
+    assert back[0].terms is back[2].terms
+    rows = np.random.default_rng(0).normal(size=(4, 3))
+    assert np.array_equal(back[1].transform(rows), made[1].transform(rows))
 
 
 def test_numbers_on_a_grid_take_half_the_room() -> None:
-    made = [release("grid", t) for t in (1, 11, 13)]
-    other = [release("off", t) for t in (1, 11, 13)]
-    for one in (*made, *other):
-        assert one._packed is not None
-        one._packed = np.tile(one._packed, 1000)
+    made, other = (
+        [release(kind, t).replaced(packed_gram=np.tile(gram(kind, t), 1000)) for t in (1, 11, 13)]
+        for kind in ("grid", "off")
+    )
     records = ReleaseRecords()
-    assert len(records.group(made, None)) < 0.52 * len(records.group(other, None))
+    assert len(records.group(made)) < 0.52 * len(records.group(other))
 
 
 @pytest.mark.parametrize("record", [encode([1]), encode([{"grams": None}]), encode(3), encode([{"each": [{}] * 2}])])
@@ -106,21 +122,68 @@ def test_checksums(size: int) -> None:
     assert not matches("7", data + b"x", old)
 
 
-def test_the_chain_depends_on_all_rows_their_order_and_the_key() -> None:
-    chain = Chain(RunKey("run", bytes(32), False))
-    rows = np.arange(12, dtype=np.int32).reshape(4, 3)
-    changed = rows.copy()
-    changed[3, 2] ^= 1
+def test_points_depend_on_rows_chain_value_and_key() -> None:
+    key, link = RunKey("run", bytes(32), False), bytes(range(32))
     seen = [
-        chain.after("", 1, [rows]),
-        chain.after("x", 1, [rows]),
-        chain.after("", 2, [rows]),
-        chain.after("", 1, [changed]),
-        chain.after("", 1, [rows[::-1]]),
-        chain.after("", 1, [rows.reshape(6, 2)]),
-        chain.after("", 1, [rows[:2], rows[2:]]),
-        Chain(RunKey("run", bytes(31) + b"1", False)).after("", 1, [rows]),
-        Chain(RunKey("sun", bytes(32), False)).after("", 1, [rows]),
+        key.point(1, link),
+        key.point(2, link),
+        key.point(1, link[::-1]),
+        RunKey("run", bytes(31) + b"1", False).point(1, link),
+        RunKey("sun", bytes(32), False).point(1, link),
     ]
     assert len(set(seen)) == len(seen)
-    assert chain.after("", 1, [np.asfortranarray(rows)]) == seen[0]
+    assert key.point(1, link) == seen[0]
+    assert all(link.hex()[:16] not in point for point in seen)
+
+
+def admitted(count: int, seed: int = 0) -> np.ndarray:
+    return onto_ball(np.random.default_rng(seed).normal(size=(count, 3)))
+
+
+def entry(first: int, count: int, *names: int, kind: str = "rows", bad: int = 0) -> Entry:
+    rows = admitted(count, first) if count else None
+    fresh = tuple(bytes([name] * 16) for name in names)
+    return Entry(first, count, rows, None, bad, fresh, bytes([first] * 32), None, kind)
+
+
+def test_entries_come_back_in_groups_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = BlockGram.of(admitted(4), bad=1)
+    given = [
+        entry(1, 2, 1, bad=1), entry(3, 1), entry(4, 1, 2, 3), entry(5, 0, 4, kind="generation"),
+        Entry(5, 4, None, block, 1, (bytes([5] * 16),), bytes([8] * 32)), entry(9, 3, 6), entry(12, 0, kind="finish"),
+    ]  # fmt: skip
+    groups = list(groups_of(given))
+    assert [len(group) for group in groups] == [3, 1, 1, 1, 1]
+    back = [
+        entry_of(group[0].first, sum(one.count for one in group), decode(encode(record_of(group)))) for group in groups
+    ]
+    assert [one.kind for one in back] == ["rows", "generation", "rows", "rows", "finish"]
+    assert [name for one in back for name in one.fresh] == [name for one in given for name in one.fresh]
+    assert [one.link for one in back] == [group[-1].link for group in groups]
+    assert back[0].bad == 1
+    assert np.array_equal(back[0].rows, np.concatenate([one.rows for one in given[:3] if one.rows is not None]))
+    assert back[2].block is not None
+    assert np.array_equal(back[2].block.high, block.high)
+    assert np.array_equal(back[2].block.low, block.low)
+    monkeypatch.setattr(entries, "PIECE", 30)
+    assert [len(group) for group in groups_of(given)] == [1, 2, 1, 1, 1, 1]
+
+
+def test_a_trace_tells_where_fresh_bytes_served() -> None:
+    trace = trace_of([
+        entry(1, 2, 1), entry(3, 1), entry(4, 1, 2, 3), entry(5, 0, 4, kind="generation"), entry(5, 2),
+        entry(7, 0, kind="finish"),
+    ])  # fmt: skip
+    assert trace is not None
+    assert trace["marks"] == [[4, "rows", 3], [4, "generation", 1], [6, "finish", 0]]
+    assert trace["fresh"].tobytes() == b"".join(bytes([name] * 16) for name in (1, 2, 3, 4))
+    assert trace_of([entry(1, 2), entry(3, 4)]) is None
+
+
+@pytest.mark.parametrize("record", [None, {}, {"kind": "rows", "bad": 0, "fresh": 1, "link": 2}])
+def test_what_is_no_record_of_entries_is_told(record: Any) -> None:
+    with pytest.raises(StoreCorrupt, match="cannot be read"):
+        entry_of(1, 2, record)
+    whole = record_of([entry(1, 2)])
+    with pytest.raises(StoreCorrupt, match="wrong number of rows"):
+        entry_of(1, 3, whole)

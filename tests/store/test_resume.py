@@ -13,23 +13,21 @@ from hypothesis import strategies as st
 import streampca as sp
 from streampca.errors import BadParameter, BadRow, BudgetExhausted, StoreLocked
 from streampca.privacy.budget import Budget
-from streampca.processors.base import Processor
+from streampca.processors.base import Algorithm
 from streampca.release import Release
 from streampca.store.config import REGISTRY
 from streampca.store.ledger import Ledger
-from streampca.store.reading import status
 from streampca.store.store import Store
 
 D, K, N = 5, 2, 330
 BUDGET: dict[str, Any] = {"n_components": K, "epsilon": 1.0, "delta": 1e-6}
-Make = Callable[[], Processor]
+Make = Callable[[], Algorithm]
 
 CASES: dict[str, tuple[Make, dict[str, Any]]] = {
     "fpl": (lambda: sp.PrivateFPL(**BUDGET), {}),
     "fpl-short-horizon": (lambda: sp.PrivateFPL(**BUDGET, horizon=340, release_every=7), {"row_norm": 2.5}),
     "fpl-tree": (lambda: sp.PrivateFPL(**BUDGET, horizon=400, noise="tree", release_every=3), {}),
     "fpl-exact": (lambda: sp.PrivateFPL(**BUDGET, horizon=400, noise="tree", exact=True, release_every=20), {}),
-    "fpl-haar": (lambda: sp.PrivateFPL(**BUDGET, horizon=340, noise="haar", release_every=7), {}),
     "fpl-tracking": (lambda: sp.PrivateFPL(**BUDGET, solver="tracking", release_every=2), {}),
     "fpl-regret": (lambda: sp.PrivateFPL(**BUDGET, horizon=400, release_every=8, publish_regret=True), {}),
     "fpl-centred": (lambda: sp.PrivateFPL(**BUDGET, release_every=10), {"center": True}),
@@ -190,7 +188,7 @@ def test_the_ledger_is_debited_once_even_if_the_run_stops_before_its_first_row(t
         for _ in range(3):
             with Store(tmp_path / "run.db") as store:
                 sp.Stream.resume(store).push_many(ROWS[:10])
-            assert [entry.run for entry in ledger.balance("rows").entries] == [_run_of(tmp_path / "run.db")]
+            assert len(ledger.balance("rows").entries) == 1
         with Store(tmp_path / "other.db") as store:
             stream = sp.Stream(sp.PrivateFPL(**BUDGET), store=store, ledger=ledger.account("rows"))
             with pytest.raises(BudgetExhausted):
@@ -200,10 +198,6 @@ def test_the_ledger_is_debited_once_even_if_the_run_stops_before_its_first_row(t
             with pytest.raises(BudgetExhausted):
                 resumed.push(ROWS[0])
             assert store.durable == resumed.t == 0
-
-
-def _run_of(path: Path) -> str:
-    return str(status(path)["run"])
 
 
 def test_releases_read_in_another_thread_commit_no_half_of_a_block() -> None:

@@ -78,7 +78,7 @@ def test_rows_are_gone_from_the_sealed_part_once_they_are_folded(tmp_path: Path)
     stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, n_features=3), store=store)
     stream.push_many(np.full((50, 3), 0.1))
     database = store._open_database().db
-    (sealed,) = database.execute("SELECT sealed FROM rows LIMIT 1").fetchone()
+    (sealed,) = database.execute("SELECT sealed FROM log LIMIT 1").fetchone()
     store.close()  # takes a snapshot, and folds the write-ahead log in
     assert sealed not in path.read_bytes()
     assert sealed[16:48] not in path.read_bytes()

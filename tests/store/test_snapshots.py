@@ -1,7 +1,7 @@
 """Large snapshots are written in pieces between commits: wherever that stops, the run goes on as it was."""
 
-from collections.abc import Iterator
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 import streampca as sp
 from streampca.errors import StoreCorrupt
-from streampca.store import batch, fold, writer
+from streampca.store import entries, fold, writer
 from streampca.store.codec import encode, in_pieces, parts_of
 from streampca.store.database import Database
 from streampca.store.store import Store
+from streampca.store.thread import Idle, Job, WritingThread
 from streampca.store.verify import Verification
 from streampca.store.writer import Writer
 
@@ -31,7 +32,7 @@ WHOLE = [release.to_json() for release in sp.Stream(processor(), seed=5).push_ma
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (batch, fold, writer):
+    for module in (entries, fold, writer):
         monkeypatch.setattr(module, "PIECE", PIECE)
 
 
@@ -39,8 +40,15 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Steps between commits are taken by the test."""
     with monkeypatch.context() as patch:
-        patch.setattr(Writer, "_tend_on", lambda self: None)
+        patch.setattr(Writer, "_tend", no_steps)
         yield
+
+
+TEND = Writer._tend
+
+
+def no_steps(_: Writer) -> None:
+    """What the writing thread does between commits where the test takes the steps."""
 
 
 def pen_of(store: Store) -> Writer:
@@ -54,9 +62,7 @@ def begin_snapshot(store: Store) -> Writer:
     pen = pen_of(store)
     for rows in (200, 100):
         stream.push_many(ROWS[stream.t : stream.t + rows])
-        with pen.turn:
-            pen._submit(snapshot=True)
-            pen._wait()
+        pen.commit(snapshot=True)
         assert pen._fold is not None
         if rows == 200:
             take_steps(pen, 10**6)
@@ -66,20 +72,20 @@ def begin_snapshot(store: Store) -> Writer:
 def take_steps(pen: Writer, count: int) -> int:
     taken = 0
     while pen._fold is not None and taken < count:
-        pen._tend()
+        pen._thread.do(lambda: TEND(pen) and None)
         taken += 1
     return taken
 
 
-def left(path: Path) -> tuple[set[int], int]:
-    """Rows of which there are pieces of snapshots, and records of rows."""
+def left(path: Path) -> tuple[int, int, int]:
+    """How many snapshots have pieces in the file, the row of the one that counts, and the records of the log."""
     database = Database(str(path), write=False)
     try:
-        found = {t for (t,) in database.db.execute("SELECT t FROM snapshot")}
-        (records,) = database.db.execute("SELECT count(*) FROM rows").fetchone()
+        (snapshots,) = database.db.execute("SELECT count(DISTINCT number) FROM snapshot").fetchone()
+        (records,) = database.db.execute("SELECT count(*) FROM log").fetchone()
+        return snapshots, database.progress.snapshot, records
     finally:
         database.close()
-    return found, records
 
 
 @pytest.mark.usefixtures("by_hand")
@@ -101,9 +107,9 @@ def test_a_crash_after_any_step_leaves_a_run_that_goes_on(tmp_path: Path) -> Non
         stream = sp.Stream.resume(again)
         assert stream.t == 300
         take_steps(pen_of(again), 10**6)
-        found, records = left(path)
-        assert found == {named[-1]}, "rubbish was left"
-        assert (records == 0) == (named[-1] == 300)
+        snapshots, row, records = left(path)
+        assert (snapshots, row) == (1, named[-1]), "superseded pieces were left"
+        assert (records == 0) == (row == 300)
         stream.push_many(ROWS[300:])
         again.flush()
         assert [release.to_json() for release in again.releases()] == WHOLE
@@ -115,18 +121,18 @@ def test_a_crash_after_any_step_leaves_a_run_that_goes_on(tmp_path: Path) -> Non
 def test_the_next_writer_deletes_what_a_crash_left_and_closing_leaves_one_snapshot(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Writer, "_tend_on", lambda self: None)
+        patch.setattr(Writer, "_tend", no_steps)
         store = Store(path, commit_every="1h", snapshot_every="1h")
         take_steps(begin_snapshot(store), 3)
         store._let_go()
-    found, records = left(path)
-    assert found == {200, 300}
+    snapshots, _, records = left(path)
+    assert snapshots == 2
     assert records
     for _ in range(2):  # the second time, there is nothing new
         with Store(path) as again:
             stream = sp.Stream.resume(again)
             stream.push_many(ROWS[stream.t :])
-        assert left(path) == ({900}, 0)
+        assert left(path) == (1, 900, 0)
     with Store(path) as again:
         sp.Stream.resume(again)
         assert [release.to_json() for release in again.releases()] == WHOLE
@@ -149,70 +155,70 @@ def test_commits_take_their_turns_while_a_snapshot_is_written(tmp_path: Path) ->
     again = Store(tmp_path / "run.db")
     assert sp.Stream.resume(again).t == done
     again._let_go()
-    assert left(tmp_path / "run.db")[0] == {300}
+    assert left(tmp_path / "run.db")[:2] == (1, 300)
 
 
-def steps_before_commits(store: Store, blocks: int) -> tuple[int, int]:
+def steps_before_commits(store: Store, blocks: int, tend: Callable[[Writer], Idle | None]) -> tuple[int, int]:
     """Most steps that a commit had to wait for while snapshots are taken again and again, and how many were taken."""
     steps = worst = at = 0
-    tend, write, submit = Writer._tend, Writer._write, Writer._submit
+    step, write, begin = Writer._take_step, Writer._write, WritingThread.begin
 
-    def counted(self: Writer) -> None:
+    def counted(self: Writer, fold: Iterator[int]) -> None:
         nonlocal steps
-        tend(self)
+        step(self, fold)
         steps += 1
 
-    def submitted(self: Writer, **options: bool) -> None:
+    def submitted(self: WritingThread, work: Callable[[], Idle | None]) -> Job:
         nonlocal at
-        self._wait()
         at = steps
-        submit(self, **options)
+        return begin(self, work)
 
-    def written(self: Writer, taken: batch.Batch) -> None:
+    def written(self: Writer, snapshot: bool = False) -> Idle | None:
         nonlocal worst
         worst = max(worst, steps - at)
-        write(self, taken)
+        return write(self, snapshot)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, by in (("_tend", counted), ("_write", written), ("_submit", submitted)):
+        for name, by in (("_take_step", counted), ("_write", written), ("_tend", tend)):
             patch.setattr(Writer, name, by)
+        patch.setattr(WritingThread, "begin", submitted)
         patch.setattr(writer, "_LEAST_SNAPSHOT", 0)
         stream = sp.Stream(processor(), seed=5, store=store)
         for start in range(0, 10 * blocks, 10):
             pen_of(store)._snapshot_bytes = 0
             stream.push_many(ROWS[start : start + 10])
             store.flush()
+            time.sleep(0.001)
         store.close()
     return worst, steps
 
 
 def test_a_commit_waits_for_one_step_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (batch, fold, writer):
+    for module in (entries, fold, writer):
         monkeypatch.setattr(module, "PIECE", 100)
-    worst, steps = steps_before_commits(Store(tmp_path / "run.db"), 90)
+    worst, steps = steps_before_commits(Store(tmp_path / "run.db"), 90, TEND)
     assert worst <= 1
     assert steps > 90
 
     def greedy(self: Writer) -> None:  # what must not be: several steps stand before a commit
-        with suppress(RuntimeError):
-            while self._fold is not None and self._pool._work_queue.qsize() < 5:
-                self._pool.submit(self._tend)
+        while self._fold is not None:
+            self._take_step(self._fold)
 
-    monkeypatch.setattr(Writer, "_tend_on", greedy)
-    worst, _ = steps_before_commits(Store(tmp_path / "greedy.db"), 30)
+    worst, _ = steps_before_commits(Store(tmp_path / "greedy.db"), 30, greedy)
     assert worst > 1
 
 
 def test_steps_are_small(tmp_path: Path) -> None:
     """Of a snapshot, and of what it supersedes: no step writes more than a piece."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Writer, "_tend_on", lambda self: None)
+        patch.setattr(Writer, "_tend", no_steps)
         store = Store(tmp_path / "run.db", commit_every="1h", snapshot_every="1h")
         pen = begin_snapshot(store)
         assert pen._fold is not None
         written = list(pen._fold)
+        pen._fold = None
         store._let_go()
-    assert max(written) <= PIECE + 150  # head, nonce and tag
+    assert max(written) <= PIECE + 300  # head, nonce and tag
     assert sum(written) > 3 * PIECE
 
 
@@ -240,12 +246,13 @@ def test_a_snapshot_named_too_early_is_noticed(tmp_path: Path, monkeypatch: pyte
     """What the crash tests rest on: had the last pieces come after the name, a crash between would be told."""
     path = tmp_path / "run.db"
     with monkeypatch.context() as patch:
-        patch.setattr(Writer, "_tend_on", lambda self: None)
+        patch.setattr(Writer, "_tend", no_steps)
         store = Store(path, commit_every="1h", snapshot_every="1h")
         pen = begin_snapshot(store)
         take_steps(pen, 2)
-        with store._open_database().transaction():
-            store._open_database().put("progress", pen._progress._replace(snapshot=300))
+        database, progress = store._open_database(), pen._progress
+        early = progress._replace(snapshot=300, folded=progress.records)
+        database.transact(lambda _: database.put("progress", early))
         store._let_go()
     with pytest.raises(StoreCorrupt, match="snapshot"):
         sp.Stream.resume(Store(path))
@@ -259,7 +266,7 @@ def test_long_records_of_rows_are_cut(tmp_path: Path) -> None:
             np.vstack([ROWS[:100], np.full((1, 4), np.nan), ROWS[100:]])
         )
         store.flush()
-    kept = store._open_database().db.execute("SELECT count, length(sealed) FROM rows").fetchall()
+    kept = store._open_database().db.execute("SELECT count, length(sealed) FROM log").fetchall()
     assert len(kept) > 10
     assert max(size for _, size in kept) < 2 * PIECE
     assert sum(count for count, _ in kept) == 901
@@ -283,6 +290,7 @@ def test_the_release_at_the_end_of_a_stream_is_durable_when_it_is_handed_out(tmp
     store._let_go()  # as a crash does
     database = Database(str(path), write=False)
     assert database.progress[:2] == (90, 3)
+    assert database.progress.released == last.t
     assert [fields["t"] for fields in database.releases()] == [40, 80, last.t]
     database.close()
 

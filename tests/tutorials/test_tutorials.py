@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca.tutorials import which_processor
+from streampca.tutorials import which_algorithm
 
 PAGE = Path(streampca.__file__).with_name("WHICH.md")
 
@@ -43,14 +43,14 @@ def test_privacy_officer(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("title", "question"), which_processor.SITUATIONS, ids=lambda x: x if isinstance(x, str) else ""
+    ("title", "question"), which_algorithm.SITUATIONS, ids=lambda x: x if isinstance(x, str) else ""
 )
 def test_the_page_says_what_the_planner_says(title: str, question: dict[str, int]) -> None:
     """The same recommendation, and shares that are no further off than the planner's own accuracy."""
     text = PAGE.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
-    plan = which_processor.planned(question)
+    plan = which_algorithm.planned(question)
     found = re.search(r"\| \*\*(.+?)\*\* \| ([0-9.]+)% \|", text)
-    assert found is not None, "write the page anew: python -m streampca.tutorials.which_processor > streampca/WHICH.md"
+    assert found is not None, "write the page anew: python -m streampca.tutorials.which_algorithm > streampca/WHICH.md"
     assert found[1] == plan.recommended.label
     assert abs(float(found[2]) / 100.0 - plan.recommended.captured) < 0.05
 
@@ -58,7 +58,7 @@ def test_the_page_says_what_the_planner_says(title: str, question: dict[str, int
 def test_the_page_names_what_exists() -> None:
     from streampca.integrations import river, sklearn
 
-    text = which_processor._HEAD
+    text = which_algorithm._HEAD
     for line in [line for line in text.splitlines() if line.startswith("| ") and "`" in line]:
         _, _, own, in_river, in_sklearn, _ = line.split("|")
         for name in re.findall(r"`(\w+)", own):

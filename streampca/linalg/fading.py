@@ -1,0 +1,64 @@
+"""A sum of Gram matrices that fades, exact in integers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streampca.linalg.lattice import GramSum, coarsen
+from streampca.linalg.svec import entry_weights, svec_size
+from streampca.linalg.types import FloatArray, IntArray
+from streampca.linalg.words import LOW, UNIT, UNIT_BITS
+
+#: The longest memory whose sums fit the words, in leaves and in rows.
+LONGEST = 2**22
+
+#: What rounding may add to the sensitivity. The fading sum is kept in units of 2**-80 and rounded
+#: down at each leaf, so neighbouring streams may drift apart by one unit more an entry and leaf: by
+#: n_features * 2**-40 over 2**40 leaves, which this covers a thousandfold.
+ROUNDING = 2.0**-20
+
+
+class FadingSum:
+    """A sum that loses a fixed share of itself each time something is added: an immutable value. Curator only.
+
+    Parameters
+    ----------
+    n_features : side of the matrices.
+    parts : (2, d (d + 1) / 2) integers, not to be written to: of each packed entry, units of 2**-40
+        and units of 2**-80 in [0, 2**40). Zero if left out.
+
+    Notes
+    -----
+    Integers have the same bits whatever the block sizes, and rounding is bounded (`ROUNDING`).
+    """
+
+    __slots__ = ("n_features", "parts")
+
+    def __init__(self, n_features: int, parts: IntArray | None = None) -> None:
+        self.n_features = n_features
+        self.parts = np.zeros((2, svec_size(n_features)), dtype=np.int64) if parts is None else parts
+
+    def after(self, leaf: GramSum, memory: int) -> FadingSum:
+        """The sum less a ``memory``-th of it, rounded down to a unit of 2**-80, plus the Gram matrix of a leaf."""
+        high, low = self.parts
+        share, rest = np.divmod(high, memory)
+        low = low - ((rest << UNIT_BITS) + low) // memory
+        units, rests = leaf.words()
+        high = high - share + (low >> UNIT_BITS) + (units << UNIT_BITS) + rests
+        return FadingSum(self.n_features, np.stack([high, low & LOW]))
+
+    @property
+    def hidden(self) -> tuple[IntArray]:
+        """What an outlet hides."""
+        return (self.parts,)
+
+    def noisy(self, noise: FloatArray, std: float) -> FloatArray:
+        """Packed entries plus svec noise of this sd, made coarse as `lattice.coarsen` does: what may be released.
+
+        Sum and noise are rounded to 2**-40 together, once: post-processing of exact sum plus noise.
+        """
+        high, low = self.parts
+        entries = noise * entry_weights(self.n_features)
+        whole = np.floor(entries)
+        fraction = np.rint((entries - whole) * UNIT + low * (1.0 / UNIT)).astype(np.int64)
+        return coarsen((whole + (high >> UNIT_BITS)) + ((high & LOW) + fraction) * (1.0 / UNIT), std)

@@ -1,0 +1,162 @@
+"""The running form of buffered linear Toeplitz noise."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import BadParameter
+from streampca.linalg import fast
+from streampca.linalg.lazy import cached_property
+from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.base import InChunks, MatrixFactorization, RunningNoise, past_horizon
+from streampca.privacy.outlet import NoiseSource
+from streampca.privacy.randomness import Draws
+
+
+@dataclass(frozen=True, eq=False)
+class Recurrence:
+    """What is done in a step of a BLT.
+
+    Step n takes a fresh vector z, makes ``y = z + sum_i mix_i r_i`` of it, lets each buffer
+    decay, ``r_i <- r_i - rate_i r_i + z``, and adds to the noise, ``total <- keep total + scale(n) y``.
+
+    Attributes
+    ----------
+    mix, rate : of the buffers, (count,).
+    scale : what multiplies a step, the same for all or by n.
+    keep : what is left of the noise before.
+    horizon : steps that may be made; None if endless.
+    restart_after : steps after which the buffers are emptied, again and again; None for never.
+    """
+
+    mix: FloatArray
+    rate: FloatArray
+    scale: float | InChunks
+    keep: float = 1.0
+    horizon: int | None = None
+    restart_after: int | None = None
+
+    def scale_at(self, n: int) -> float:
+        """What multiplies step n."""
+        return self.scale if isinstance(self.scale, float) else self.scale.at(n)
+
+    def step(
+        self, fresh: FloatArray, buffers: FloatArray, total: FloatArray, scale: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """The buffers and the noise after a step, in fresh arrays.
+
+        One order of operations, one rounding each: the same bits everywhere.
+        """
+        kernels = fast.kernels
+        if kernels is not None:
+            after, out = np.empty_like(buffers), np.empty_like(total)
+            kernels.buffered_step(fresh, buffers, total, self.mix, self.rate, scale, self.keep, after, out)
+            return after, out
+        steps = self.mix[:, None] * buffers
+        # One after the other: a sum over rows does so, except of rows of one number.
+        step = np.add.reduce(steps, axis=0) if total.size > 1 else np.add.accumulate(steps, axis=0)[-1]
+        step += fresh
+        step *= scale
+        out = total * self.keep
+        out += step
+        np.multiply(self.rate[:, None], buffers, out=steps)
+        np.subtract(buffers, steps, out=steps)
+        steps += fresh
+        return steps, out
+
+    def checked(self, snapshot: Mapping[str, Any], name: str, size: int) -> FloatArray:
+        """A copy of the buffers of a snapshot.
+
+        Raises
+        ------
+        BadParameter
+            If they are those of another mechanism.
+        """
+        buffers, shape = np.array(snapshot[name], dtype=np.float64), (self.mix.size, size)
+        if buffers.shape != shape:
+            raise BadParameter(
+                f"the snapshot holds {name} of shape {buffers.shape}, this mechanism has {shape}; "
+                "restore with the parameters it was saved with"
+            )
+        return buffers
+
+
+class BufferedNoise(RunningNoise):
+    """Noise of a BLT: an immutable value. Curator only.
+
+    Parameters
+    ----------
+    rule : what is done in a step.
+    n : steps made.
+    buffers : after them, (count, size).
+    noise : of the latest sum, (size,).
+    """
+
+    __slots__ = ("buffers", "n", "noise", "rule")
+
+    def __init__(self, rule: Recurrence, n: int, buffers: FloatArray, noise: FloatArray) -> None:
+        self.rule, self.n, self.buffers, self.noise = rule, n, buffers, noise
+
+    @classmethod
+    def first(cls, rule: Recurrence, size: int) -> BufferedNoise:
+        """The noise before the first sum."""
+        return cls(rule, 0, np.zeros((rule.mix.size, size)), np.zeros(size))
+
+    @classmethod
+    def restored(cls, rule: Recurrence, size: int, snapshot: Mapping[str, Any]) -> BufferedNoise:
+        """The noise of a snapshot."""
+        buffers = rule.checked(snapshot, "buffers", size)
+        return cls(rule, int(snapshot["n"]), buffers, np.array(snapshot["noise"], dtype=np.float64))
+
+    def advance(self, draws: Draws) -> BufferedNoise:
+        """The noise after one sum more."""
+        rule, buffers, total, n = self.rule, self.buffers, self.noise, self.n + 1
+        if rule.horizon is not None and n > rule.horizon:
+            raise past_horizon(rule.horizon)
+        if rule.restart_after is not None and (n - 1) % rule.restart_after == 0:
+            buffers = np.zeros(buffers.shape)
+        scale = rule.scale
+        if isinstance(scale, InChunks):
+            first, values = scale.latest
+            scale = values[n - first] if 0 <= n - first < len(values) else scale.at(n)
+        fresh, kernels = draws.normal(total.size), fast.kernels
+        if kernels is None:
+            after, noise = rule.step(fresh, buffers, total, scale)
+        else:
+            after, noise = np.empty(buffers.shape), np.empty(total.size)
+            kernels.buffered_step(fresh, buffers, total, rule.mix, rule.rate, scale, rule.keep, after, noise)
+        made = BufferedNoise.__new__(BufferedNoise)  # this runs once a release: no call of __init__
+        made.rule, made.n, made.buffers, made.noise = rule, n, after, noise
+        return made
+
+    def snapshot(self) -> dict[str, Any]:
+        """The buffers and the noise. As secret as the sums."""
+        return {"n": self.n, "buffers": self.buffers, "noise": self.noise}
+
+
+class BufferedFactorization(MatrixFactorization):
+    """A matrix factorization whose noise is made by one recurrence."""
+
+    @cached_property
+    @abstractmethod
+    def recurrence(self) -> Recurrence:
+        """What is done in a step."""
+
+    def constants(self) -> tuple[object, ...]:
+        """Mixes, rates, what is kept, the scale (if it is one for all steps), and when the buffers are emptied."""
+        rule = self.recurrence
+        scale = rule.scale if isinstance(rule.scale, float) else None
+        return tuple(rule.mix.tolist()), tuple(rule.rate.tolist()), rule.keep, scale, rule.restart_after
+
+    def start(self, size: int, source: NoiseSource | None = None) -> RunningNoise:
+        """The noise before the first sum."""
+        return BufferedNoise.first(self.recurrence, size)
+
+    def restore(self, size: int, snapshot: Mapping[str, Any], source: NoiseSource) -> RunningNoise:
+        """The noise of a snapshot."""
+        return BufferedNoise.restored(self.recurrence, size, snapshot)

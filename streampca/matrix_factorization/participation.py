@@ -1,0 +1,91 @@
+"""How far one user's rows move a matrix factorization, when a user has several.
+
+A user with at most m rows among all inputs changes inputs j of a set S, |S| <= m, by D_j each. In the
+units of the noise the outputs move by ``|sum_j c_j (x) D_j|``, c_j the columns of the encoder C, so
+
+    square = sum over i, j in S of <c_i, c_j> <D_i, D_j>.
+
+For outer products of rows from the unit ball <D_i, D_j> is at most 1 (zero-out) or 2 in magnitude
+(replace): at most the square of what one row may do. So the sensitivity of a user
+is that of a row times `user_factor`, which bounds the square root of ``sum |<c_i, c_j>|`` over every S, with
+columns scaled to norm 1. Group privacy alone would give m; neighbouring columns of a good
+encoder are far from parallel, which is what these bounds use:
+
+- *Toeplitz with column normalisation* (non-negative, falling coefficients): for a fixed later column,
+  ``<c_i, c_j>`` falls with the lag (its terms fall, the norm of the earlier column
+  grows). Sorted positions satisfy ``s_j - s_i >= j - i``, so the sum is at most ``m + 2 sum_l (m - l) g(l)``, where
+  g(l) is the largest normalised product at lag l over all positions: computed for every position.
+- *Trees*: at each level an input is in one node, and a node of 2**h inputs holds at most that
+  many rows, so the counts of a level have a sum of squares of at most ``m min(m, 2**h)``.
+
+With b rows to an input (`rows_per_input`), rows that are l apart are at least ``floor(l / b)`` inputs
+apart, and nodes hold b times as many.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streampca.errors import BadParameter
+from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.base import MatrixFactorization
+from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
+from streampca.matrix_factorization.buffers import INFLATION
+from streampca.matrix_factorization.tree import BinaryTree
+
+
+def user_factor(mechanism: MatrixFactorization, max_rows: int, rows_per_input: int = 1) -> float:
+    """Sensitivity of one user over that of one row: at most ``max_rows``, often well below.
+
+    Parameters
+    ----------
+    mechanism : a `GeometricBLT`, `AnytimeBLT` or `BinaryTree`.
+    max_rows : most rows that a user may have, m.
+    rows_per_input : rows summed into each input.
+
+    Raises
+    ------
+    BadParameter
+        If a number is below 1, or nothing is proved for the mechanism.
+    """
+    for name, value in (("max_rows", max_rows), ("rows_per_input", rows_per_input)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise BadParameter(f"{name}={value!r} must be an integer of at least 1")
+    m, b = int(max_rows), int(rows_per_input)
+    if mechanism.horizon is not None:
+        m = min(m, mechanism.horizon * b)
+    if isinstance(mechanism, BinaryTree):
+        sizes = b * 2.0 ** np.arange(mechanism.levels)
+        square = float(np.minimum(m, sizes).sum()) * m / mechanism.levels
+    elif isinstance(mechanism, (GeometricBLT, AnytimeBLT)):
+        lags = np.arange(1, m)
+        products = _products(mechanism, (m - 1) // b)[lags // b]
+        square = m + 2.0 * float((m - lags) @ products)
+    else:
+        raise BadParameter(f"mechanism={mechanism!r}: nothing is proved for users here; use a BLT or a tree")
+    return min(float(m), math.sqrt(square) * (1.0 + 1e-9))
+
+
+def _products(mechanism: GeometricBLT | AnytimeBLT, last: int) -> FloatArray:
+    """Largest normalised products of columns at lags 0..last, which fall with the lag."""
+    buffers = mechanism.buffers
+    if isinstance(mechanism, AnytimeBLT):
+        # The scale is constant, so full columns have the largest products; sums to infinity bound them.
+        theta = 1.0 - buffers.a
+        gaps = buffers.a[:, None] + buffers.a - buffers.a[:, None] * buffers.a
+        lags = np.arange(last + 1.0)
+        tails = (buffers.omega[:, None] * buffers.omega / gaps).sum(axis=0)
+        sums = buffers.encoder_coefficients(last + 1) + theta[None, :] ** lags[:, None] @ tails
+        square = float(buffers.column_square(mechanism.restart_after))
+        bounds: FloatArray = np.minimum(1.0, sums / square)
+        return bounds
+    horizon = mechanism.horizon
+    coefficients = buffers.encoder_coefficients(horizon)
+    norms = np.sqrt(np.cumsum(coefficients**2))  # of a column with so many entries
+    out = np.zeros(last + 1)
+    for lag in range(min(last, horizon - 1) + 1):
+        shared = np.cumsum(coefficients[: horizon - lag] * coefficients[lag:])
+        out[lag] = float((shared / (norms[: horizon - lag] * norms[lag:])).max())
+    return np.minimum(1.0, out * INFLATION)

@@ -1,0 +1,252 @@
+"""The only place where exact values meet noise.
+
+Each vector of noise is fresh, and bound to what it hides. With n the number of
+a vector, x_n the exact values it hides and rho_n 16 fresh bytes from the system,
+
+    c_n || s_n = BLAKE2b(K1; c_(n-1), kind, n, rho_n, GHASH(K2; x_n))
+
+with lengths in front, and the vector is drawn from s_n (`randomness.Draws`). The
+chain value c_n is carried on. All keys are derived from the master key and a
+label that holds every public parameter of the run, every constant of the noise
+and 16 bytes of the start.
+
+*One run.* The number n makes every input of the pseudorandom function new, so
+the noise is independent of all that was released before, whatever the hash does.
+
+*Two continuations of one run* (a fork, a copy, a store put back, another run
+under one key) have other fresh bytes, so their noise is independent: it is what
+a second run costs, and no more. Where the fresh bytes are equal too (a seed, a
+cloned virtual machine), different rows still give independent noise, by the
+hash; only whether and from where on two histories differ then shows.
+
+*Replay.* The fresh bytes are kept with the rows they served, and given back as
+``recorded``: the same rows then give the same bits.
+
+As secret as the key: chain values, and the 16 bytes s_n of a vector.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from streampca.errors import BadParameter
+from streampca.linalg.lattice import coarsen
+from streampca.linalg.types import FloatArray, IntArray
+from streampca.privacy.randomness import NAME_BYTES, VERSION, DrawKeys, Draws, Randomness, encoded
+
+#: Changes whenever the noise of a run changes for the same key, label, rows and fresh bytes.
+SCHEME = 1
+
+_LINK_BYTES = 32
+_NONCE = bytes(12)
+_EPOCH_BITS = 16
+_HASH = b"streampca chain"
+
+#: Makes a named tuple without a Python call.
+_new = tuple.__new__
+
+Value = TypeVar("Value", covariant=True)
+Noise = TypeVar("Noise", bound="RunningNoise")
+
+
+class Chain(NamedTuple):
+    """How many vectors of noise were drawn, and the chain value after them. As secret as the key."""
+
+    n: int
+    link: bytes
+
+
+class Exact(Protocol[Value]):
+    """Exact values that an outlet can hide, and add noise to."""
+
+    @property
+    def hidden(self) -> Sequence[Any]:
+        """The exact values as arrays or bytes, with equal bytes for equal values."""
+
+    def noisy(self, noise: FloatArray, std: float) -> Value:
+        """The values plus noise of this standard deviation, rounded so that the low digits tell nothing."""
+
+
+class RunningNoise(Protocol):
+    """Correlated noise after some sums: an immutable value (`streampca.matrix_factorization.base`)."""
+
+    @property
+    def noise(self) -> FloatArray:
+        """The noise of the latest sum."""
+
+    def advance(self: Noise, draws: Draws) -> Noise:
+        """The noise after one sum more, with its fresh vector."""
+
+
+class LatticeSum:
+    """Exact values on a lattice of multiples of ``grid``, a power of two.
+
+    Parameters
+    ----------
+    values : array of multiples of grid.
+    grid : the step of the lattice.
+    """
+
+    __slots__ = ("grid", "values")
+
+    def __init__(self, values: FloatArray, grid: float) -> None:
+        self.values, self.grid = values, grid
+
+    @property
+    def hidden(self) -> Sequence[Any]:
+        """The values in one order; minus zero counts as zero."""
+        return (np.ascontiguousarray(self.values + 0.0),)
+
+    def noisy(self, noise: FloatArray, std: float) -> FloatArray:
+        """The sum with the noise rounded to the lattice, made coarse (`lattice.coarsen`)."""
+        drawn = np.rint(noise.reshape(self.values.shape) * (1.0 / self.grid)) * self.grid
+        return coarsen(self.values + drawn, std)
+
+
+class NoiseSource:
+    """The keys of the noise of one start of one run. As secret as the rows.
+
+    Parameters
+    ----------
+    randomness : the master key or the seed.
+    label : every public parameter that the noise must not be shared over.
+    start : 16 bytes of the start, to go on with a run; fresh if left out
+        (with a seed, derived from it and the label).
+    """
+
+    def __init__(self, randomness: Randomness, *label: object, start: bytes | None = None) -> None:
+        self.is_seeded = randomness.is_seeded
+        if start is None:
+            seeded = self.is_seeded
+            start = randomness.derived("start", SCHEME, *label)[:NAME_BYTES] if seeded else os.urandom(NAME_BYTES)
+        self.start = start
+        full = encoded(SCHEME, VERSION, *label, start)
+        self._link_key, hash_key, self._draw_key, self._seed_key = (
+            randomness.derived("noise", purpose, full) for purpose in ("link", "hash", "draw", "fresh")
+        )
+        self._tag = AESGCM(hash_key).encrypt
+        self.first = Chain(0, blake2b(full, key=self._link_key, digest_size=_LINK_BYTES, person=_HASH).digest())
+        #: Number of the epoch of the latest vectors, and its keys: one object, so that they belong together.
+        self.epoch = (-1, DrawKeys(self._draw_key))
+
+    def outlet(self, chain: Chain, recorded: Sequence[bytes] | None = None) -> Outlet:
+        """An outlet that goes on from a chain value; ``recorded`` are the fresh bytes of a replay."""
+        return Outlet(self, chain, recorded)
+
+    def draws(self, n: int, name: bytes) -> Draws:
+        """Vector n, named by its 16 bytes: the same numbers each time."""
+        number, known = n >> _EPOCH_BITS, self.epoch
+        if known[0] != number:
+            key = blake2b(encoded(number), key=self._draw_key, digest_size=32, person=b"streampca epoch").digest()
+            self.epoch = known = number, DrawKeys(key)
+        return Draws(known[1], n, name)
+
+    def fresh(self, n: int) -> bytes:
+        """What stands for the fresh bytes of vector n where there is a seed: a function of it and n."""
+        person = b"streampca fresh"
+        return blake2b(n.to_bytes(8, "little"), key=self._seed_key, digest_size=NAME_BYTES, person=person).digest()
+
+    def link(self, chain: Chain, kind: str, fresh: bytes, exact: Sequence[Any]) -> tuple[Chain, bytes]:
+        """The chain value after one vector more, and the vector's 16 bytes."""
+        n = chain.n + 1
+        head = b"%d|%d|%b|%b|%b" % (n, len(kind), kind.encode(), chain.link, fresh)
+        for part in exact:
+            data = part if isinstance(part, bytes) else part.reshape(-1).view(np.uint8).data
+            head += self._tag(_NONCE, b"", data)
+        digest = blake2b(head, key=self._link_key, digest_size=_LINK_BYTES + NAME_BYTES, person=_HASH).digest()
+        return _new(Chain, (n, digest[:_LINK_BYTES])), digest[_LINK_BYTES:]
+
+
+class Outlet:
+    """Where exact values meet noise, for one piece of rows. Used once, by one thread.
+
+    Parameters
+    ----------
+    source : the keys.
+    chain : where to go on.
+    recorded : the fresh bytes of a replay, a vector each, in order; None takes new ones.
+
+    Attributes
+    ----------
+    chain : the chain value after what was hidden so far.
+    fresh : the fresh bytes taken so far, a vector each.
+    """
+
+    __slots__ = ("_recorded", "_source", "chain", "fresh")
+
+    def __init__(self, source: NoiseSource, chain: Chain, recorded: Sequence[bytes] | None = None) -> None:
+        self._source = source
+        self._recorded = recorded
+        self.chain = chain
+        self.fresh: list[bytes] = []
+
+    def hide(self, kind: str, *exact: Any) -> Draws:
+        """The next vector of noise, fresh and bound to the exact values it is going to hide.
+
+        Parameters
+        ----------
+        kind : what is hidden.
+        exact : arrays or bytes, with equal bytes for equal values.
+        """
+        source, recorded = self._source, self._recorded
+        n, kept = self.chain.n + 1, len(self.fresh)
+        if recorded is None:
+            fresh = source.fresh(n) if source.is_seeded else os.urandom(NAME_BYTES)
+        elif kept < len(recorded):
+            fresh = recorded[kept]
+        else:
+            raise BadParameter(f"the record of a replay ends before vector {n}; it is of other rows")
+        self.fresh.append(fresh)
+        self.chain, name = source.link(self.chain, kind, fresh, exact)
+        epoch = source.epoch
+        return Draws(epoch[1], n, name) if epoch[0] == n >> _EPOCH_BITS else source.draws(n, name)
+
+    def coins(self, kind: str) -> Draws:
+        """Public random numbers that are independent of all rows so far."""
+        return self.hide(kind)
+
+    def running(self, kind: str, exact: Exact[Value], noise: Noise, std: float) -> tuple[Noise, Value]:
+        """Release a running sum with correlated noise: one fresh vector, and the noise after it.
+
+        Parameters
+        ----------
+        kind : what is released.
+        exact : the exact sum.
+        noise : the noise of the sums before; `RunningNoise.advance` correlates them.
+        std : standard deviation of the noise in this sum, for the grid of the release.
+
+        Returns
+        -------
+        noise, value : the noise after this sum (secret), and what may be released.
+        """
+        after = noise.advance(self.hide(kind, *exact.hidden))
+        return after, exact.noisy(after.noise, std)
+
+    def gaussian(self, kind: str, values: FloatArray, std: float, grid: float) -> FloatArray:
+        """Release values on a lattice with independent Gaussian noise of this standard deviation.
+
+        Parameters
+        ----------
+        kind : what is released.
+        values : multiples of ``grid``, of any shape.
+        std : standard deviation of the noise in each.
+        grid : step of the lattice, a power of two.
+        """
+        exact = LatticeSum(values, grid)
+        return exact.noisy(std * self.hide(kind, *exact.hidden).normal(values.size), std)
+
+    def gram(self, kind: str, exact: Exact[Value], size: int, std: float) -> Value:
+        """Release an exact sum of ``size`` coordinates with independent Gaussian noise."""
+        return exact.noisy(std * self.hide(kind, *exact.hidden).normal(size), std)
+
+    def laplace(self, kind: str, counts: IntArray, scale: float, grid: float) -> FloatArray:
+        """Release integers with independent Laplace noise of this scale, rounded to multiples of ``grid``."""
+        noise = scale * self.hide(kind, np.ascontiguousarray(counts)).laplace(counts.size).reshape(counts.shape)
+        noisy: FloatArray = counts + np.rint(noise / grid) * grid
+        return noisy

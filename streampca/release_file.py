@@ -1,0 +1,140 @@
+"""Files of releases: a header line, then one release a line. Publishable.
+
+The header holds what all releases of a run share (`Terms`) and the public
+parameters of the run. The lines after it refer to it by the `mark` of the
+terms; lines that hold their own terms (`Release.to_json`) may stand anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from streampca.errors import BadParameter
+from streampca.release import Release, Terms
+
+#: Of the lines; 1 held all terms in every line, and none in the header.
+FORMAT = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Header:
+    """The first line of a file of releases.
+
+    Attributes
+    ----------
+    terms : what the lines after it refer to; None in files of format 1.
+    parameters : of the run. Public: no seed, no key, nothing of the rows.
+    """
+
+    terms: Terms | None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The line."""
+        line: dict[str, Any] = {"streampca": version("streampca"), "format": FORMAT, "kind": "header"}
+        if self.terms is not None:
+            line["terms"] = self.terms.mark
+            line |= {name: json.loads(text) for name, text in self.terms.encoded.items()}
+        return json.dumps(line | {"parameters": dict(self.parameters)}, allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Header:
+        """Read the JSON values of a header.
+
+        Raises
+        ------
+        BadParameter
+            If they are not those of a header, or of a later format.
+        """
+        try:
+            if data["format"] > FORMAT:
+                raise ValueError(f"format {data['format']} was written by a later version of streampca")
+            return cls(Terms.from_dict(data) if "terms" in data else None, dict(data["parameters"]))
+        except (KeyError, TypeError, ValueError) as problem:
+            raise BadParameter(f"not the header of a file of releases ({problem})") from problem
+
+
+class ReleaseLines:
+    """Reads the lines of a file of releases, one after the other.
+
+    Parameters
+    ----------
+    name : of the file, for messages.
+
+    Attributes
+    ----------
+    header : the latest header line, or None.
+    """
+
+    def __init__(self, name: object) -> None:
+        self.header: Header | None = None
+        self._name, self._number = name, 0
+
+    def read(self, line: str) -> Release | None:
+        """The release in the next line; None for a header and an empty line.
+
+        Raises
+        ------
+        BadParameter
+            If the line is something else.
+        """
+        self._number += 1
+        if not line.strip():
+            return None
+        try:
+            data = _decoded(line)
+            if isinstance(data, dict) and data.get("kind") == "header":
+                self.header = Header.from_dict(data)
+                return None
+            return Release.from_dict(data, None if self.header is None else self.header.terms)
+        except BadParameter as problem:
+            raise BadParameter(f"{self._name}, line {self._number}: {problem}") from problem
+
+
+def read_releases(path: str | os.PathLike[str]) -> Iterator[Release]:
+    """Read a file of releases, such as ``streampca run`` and ``streampca export`` write.
+
+    Files of every format so far are read, and any lines of `Release.to_json`.
+
+    Parameters
+    ----------
+    path : the file, e.g. ``releases.jsonl``.
+
+    Returns
+    -------
+    Iterator of `Release`, in the order of the lines; lines are read as they are asked
+    for. A last line that is cut off, in a file that is still being written, is left out.
+
+    Raises
+    ------
+    BadParameter
+        If a line is something else. Its number is told.
+    """
+    lines = ReleaseLines(path)
+    with Path(path).open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.endswith("\n") or _is_json(line):
+                release = lines.read(line)
+                if release is not None:
+                    yield release
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _decoded(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as problem:
+        raise BadParameter(f"not a release ({problem}); expected JSON, as streampca run writes it") from problem

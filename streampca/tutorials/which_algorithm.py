@@ -1,0 +1,74 @@
+"""The page "which algorithm": situations, put to the planner.
+
+``python -m streampca.tutorials.which_algorithm > streampca/WHICH.md`` writes the page; takes a few seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streampca.planning import plan
+from streampca.planning.plan import Plan
+
+#: What users want, and the question for the planner.
+SITUATIONS: list[tuple[str, dict[str, Any]]] = [
+    ("A live subspace of everything so far", {"n_rows": 100_000, "n_features": 20, "n_components": 3}),
+    ("The last 10 000 rows of an endless stream", {"n_rows": 100_000, "n_features": 20, "n_components": 3,
+                                                   "window": 10_000}),
+    ("One table, released once", {"n_rows": 5_000, "n_features": 20, "n_components": 3, "release_every": 5_000}),
+    ("Wide rows, live", {"n_rows": 50_000, "n_features": 50, "n_components": 5}),
+    ("Too few rows for so many features", {"n_rows": 1_000, "n_features": 50, "n_components": 5}),
+]  # fmt: skip
+
+_HEAD = """# Which algorithm?
+
+Ask the planner; it reads no rows and spends no budget:
+
+    streampca plan --n-rows 100000 -d 20 -k 3 --epsilon 1 --delta 1e-6
+
+In short, for rows that come one after the other:
+
+| what you want | take | in river | in scikit-learn |
+|---|---|---|---|
+| a subspace of all rows so far, again and again | `PrivateFPL` | `PrivatePCA` | `PrivatePCA`, `partial_fit` |
+| a subspace of the last W rows, without end | `SlidingWindowPCA` | `PrivateWindowPCA` | |
+| one subspace a day, or a block: rows before it do not matter | `Tumbling(mechanism, every=n)` | | |
+| one release of one table | a mechanism, e.g. `GaussianCovariance` | | `PrivatePCA`, `fit` |
+| very many features, where a d x d matrix does not fit | `PrivateOja` | `PrivateOjaPCA` | |
+| rows that lie close to a few directions, in no particular order | `DPPCA` | | |
+| no delta at all | `MatrixLaplaceCovariance` (few features: `LaplaceCovariance`) | | |
+| nothing private: a baseline | `Oja`, `PerturbedLeader` | | |
+
+What the planner says to some questions, at epsilon = 1 and delta = 1e-6 for a "decaying" spectrum (eigenvalues
+like 1/j) of rows of half the squared norm that is allowed. *Captured* is the share of the best subspace's
+variance that the last release is expected to have. This page is written by
+`python -m streampca.tutorials.which_algorithm`, and a test compares it with the planner.
+"""
+
+
+def planned(question: dict[str, Any]) -> Plan:
+    """What the planner says to a question of `SITUATIONS`."""
+    return plan(epsilon=1.0, delta=1e-6, **question)
+
+
+def section(title: str, question: dict[str, Any]) -> str:
+    """One situation: the best candidates that serve it, the recommendation and its reason."""
+    made = planned(question)
+    asked = ", ".join(f"{key} = {value:,}".replace(",", " ") for key, value in question.items())
+    lines = [f"## {title}", "", asked, "", "| candidate | captured | releases | memory |", "|---|---|---|---|"]
+    texts = dict(zip(made.predictions, made.table(), strict=True))
+    for p in [p for p in made.predictions if p.serves == made.recommended.serves][:5]:
+        name = f"**{p.label}**" if p is made.recommended else p.label
+        lines.append(f"| {name} | {p.captured:.1%} | {p.releases} | {texts[p]['memory']} |")
+    lines += ["", f"Take `{made.recommended.code}`: {made.reason}."]
+    lines += [f"\nWarning: {text}." for text in made.warnings]
+    return "\n".join(lines) + "\n"
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([_HEAD, *(section(title, question) for title, question in SITUATIONS)])
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,288 @@
+"""Every matrix factorization: it is what its matrices say, in law, in privacy and in its running form."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from streampca.errors import BadParameter, HorizonReached
+from streampca.linalg import fast
+from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
+from streampca.matrix_factorization.forgetting import ForgettingBLT
+from streampca.matrix_factorization.tree import BinaryTree
+from streampca.matrix_factorization.window import LaggedTwin, StationaryBLT
+from streampca.privacy.outlet import NoiseSource
+from streampca.privacy.randomness import Randomness, encoded
+
+MU, SENSITIVITY = 0.7, 1.5
+LONG = 37
+KINDS = {
+    "blt": lambda horizon: GeometricBLT(horizon, MU, SENSITIVITY),
+    "tree": lambda horizon: BinaryTree(horizon, MU, SENSITIVITY),
+    "tree, topped up": lambda horizon: BinaryTree(horizon, MU, SENSITIVITY, topped_up=True),
+}
+WINDOWS = {"stationary": StationaryBLT, "twin": LaggedTwin, "forgetting": ForgettingBLT}
+CASES = {f"{kind} {horizon}": make(horizon) for kind, make in KINDS.items() for horizon in (1, 2, 3, 4, 5, 16, LONG)}
+CASES["anytime"] = AnytimeBLT(MU, SENSITIVITY)
+CASES["anytime, restarted"] = AnytimeBLT(MU, SENSITIVITY, restart_after=10)
+CASES |= {f"{kind} {w}": make(w, MU, SENSITIVITY) for kind, make in WINDOWS.items() for w in (1, 2, 3, 8, 13)}
+SOME = ["blt 37", "tree 37", "tree, topped up 37", "anytime", "anytime, restarted", "stationary 8", "twin 8", "twin 13"]
+SOME += ["forgetting 8"]
+
+every_case = pytest.mark.parametrize("name", CASES)
+some_cases = pytest.mark.parametrize("name", SOME)
+
+
+def length(mechanism):
+    return mechanism.horizon or LONG
+
+
+class Vector:
+    """Stands in for a vector of noise with known normals."""
+
+    def __init__(self, n, normals):
+        self.n, self.name, self.normals = n, (7 * n).to_bytes(16, "big"), normals
+
+    def normal(self, count):
+        return self.normals[:count].copy()
+
+
+class Vectors:
+    """Stands in for a source of known vectors; their numbers are not those of the sums."""
+
+    def __init__(self, normals):
+        self.made = {}
+        for i, row in enumerate(normals):
+            vector = Vector(5 + 3 * i, row)
+            self.made[vector.n, vector.name] = vector
+        self.inputs = list(self.made.values())
+
+    def draws(self, n, name):
+        return self.made[n, name]
+
+
+def sums(mechanism, size, n=None, seed=0, label="noise"):
+    """The running noise after 0, 1, ..., n sums, and the source: with fresh vectors from a seeded outlet."""
+    source = NoiseSource(Randomness.from_seed(seed), label)
+    outlet = source.outlet(source.first)
+    values = [mechanism.start(size, source)]
+    for _ in range(n or length(mechanism)):
+        values.append(values[-1].advance(outlet.hide("sum")))
+    return values, source
+
+
+def run(mechanism, size, n=None, seed=0, label="noise"):
+    return np.array([value.noise for value in sums(mechanism, size, n, seed, label)[0][1:]])
+
+
+def contents(value):
+    return {name: np.array(part) for name, part in value.snapshot().items()} | {"noise": value.noise.copy()}
+
+
+def assert_same(one, two):
+    assert one.keys() == two.keys()
+    for name, part in one.items():
+        np.testing.assert_array_equal(part, two[name])
+
+
+@every_case
+def test_decoder_times_encoder_is_the_workload(name):
+    mechanism = CASES[name]
+    n = length(mechanism)
+    product = mechanism.decoder(n) @ mechanism.encoder(n)
+    np.testing.assert_allclose(product, mechanism.workload(n), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.split()[0] not in WINDOWS])
+def test_columns_of_the_encoder_spend_mu_and_no_more(name):
+    mechanism = CASES[name]
+    norms = np.linalg.norm(mechanism.encoder(length(mechanism)), axis=0) * SENSITIVITY
+    assert norms.max() <= MU * (1.0 + 1e-15)
+    if name != "anytime":  # calibrated for 2**32 inputs
+        assert norms.max() >= MU * (1.0 - 1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.split()[0] in WINDOWS])
+def test_columns_of_an_endless_encoder_spend_no_more_than_mu(name):
+    norms = np.linalg.norm(CASES[name].encoder(400), axis=0) * SENSITIVITY
+    assert norms.max() <= MU * (1.0 + 1e-15)
+    assert norms.max() >= MU * 0.999  # columns of the first rows have had time to reach their limit
+
+
+@every_case
+def test_std_is_the_row_norm_of_the_decoder(name):
+    mechanism = CASES[name]
+    n = length(mechanism)
+    rows = np.linalg.norm(mechanism.decoder(n), axis=1)
+    np.testing.assert_allclose(mechanism.stds(n), rows, rtol=1e-12)
+    np.testing.assert_allclose([mechanism.std(i) for i in range(1, n + 1)], rows, rtol=1e-12)
+
+
+@every_case
+def test_the_running_form_is_the_decoder_times_one_vector_an_input(name):
+    # Column n of the decoder is the vector of input n; topped up, its second half comes after all first halves.
+    mechanism = CASES[name]
+    n, size = length(mechanism), 3
+    normals = np.random.default_rng(0).standard_normal((n, 2 * size))
+    vectors = Vectors(normals)
+    value, rows = mechanism.start(size, vectors), []
+    np.testing.assert_array_equal(value.noise, np.zeros(size))
+    for i, vector in enumerate(vectors.inputs, start=1):
+        value = value.advance(vector)
+        assert value.n == i
+        rows.append(value.noise)
+    decoder = mechanism.decoder(n)
+    z = np.vstack([normals[:, :size], normals[:, size:]])[: decoder.shape[1]]
+    np.testing.assert_allclose(rows, decoder @ z, atol=1e-12)
+
+
+@every_case
+def test_the_matrices_are_causal(name):
+    """The form for which twins are proved to cost sqrt(2): neither matrix has an entry above the diagonal."""
+    mechanism = CASES[name]
+    n = length(mechanism)
+    halves = np.split(mechanism.decoder(n), mechanism.decoder(n).shape[1] // n, axis=1)
+    for part in [*halves, *np.split(mechanism.encoder(n), len(halves), axis=0)]:
+        np.testing.assert_array_equal(np.triu(part, 1), 0.0)
+
+
+def plausible(samples, sd):
+    """Sample sd within 5 standard errors: false alarm below 6e-7."""
+    return abs(np.sqrt(np.mean(samples**2)) / sd - 1.0) < 5.0 / np.sqrt(2.0 * samples.size)
+
+
+@some_cases
+def test_measured_sd(name):
+    """27 comparisons in all, each with a false alarm below 6e-7; two thirds or one and a half of the noise is seen."""
+    mechanism = CASES[name]
+    noise = run(mechanism, 4000)
+    for n in (1, 15, LONG):
+        assert plausible(noise[n - 1], mechanism.std(n))
+        assert not plausible(noise[n - 1] * 2.0 / 3.0, mechanism.std(n))
+        assert not plausible(noise[n - 1] * 1.5, mechanism.std(n))
+
+
+@every_case
+def test_restored_noise_continues_bit_for_bit(name):
+    mechanism = CASES[name]
+    n = length(mechanism)
+    values, source = sums(mechanism, 5)
+    whole = np.array([value.noise for value in values])
+    for cut in {0, 1, 8, 11, 16, 27, n} & set(range(n + 1)):
+        snapshot = pickle.loads(pickle.dumps(values[cut].snapshot()))
+        outlet = source.outlet(source.first)
+        vectors = [outlet.hide("sum") for _ in range(n)]
+        value = mechanism.restore(5, snapshot, source)
+        assert value.n == cut
+        assert_same(contents(value), contents(values[cut]))
+        for i in range(cut, n):
+            value = value.advance(vectors[i])
+            np.testing.assert_array_equal(value.noise, whole[i + 1])
+
+
+@some_cases
+def test_a_value_goes_on_any_number_of_times_and_never_changes(name):
+    mechanism = CASES[name]
+    values, source = sums(mechanism, 5, 30)
+    before = [contents(value) for value in values]
+    again = [source.draws(n, n.to_bytes(16, "big")) for n in (50, 51)]
+    for value, then in zip(values, before, strict=True):
+        one, two = value.advance(again[0]), value.advance(again[1])
+        third = value.advance(again[0])
+        assert_same(contents(one), contents(third))
+        assert not np.any(one.noise == two.noise)
+        assert_same(contents(one.advance(again[1])), contents(third.advance(again[1])))
+        assert_same(contents(value), then)
+    for value, then in zip(values, before, strict=True):
+        assert_same(contents(value), then)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 600])
+@some_cases
+def test_compiled_and_plain_noise_have_equal_bits(name, size):
+    pytest.importorskip("numba", reason="the extra 'fast' is not installed: pip install 'streampca[fast]'")
+    before = fast.use(True)
+    try:
+        assert fast.kernels is not None
+        compiled = run(CASES[name], size)
+        fast.use(False)
+        plain = run(CASES[name], size)
+    finally:
+        fast.use(before)
+    np.testing.assert_array_equal(compiled.view(np.int64), plain.view(np.int64))
+
+
+@pytest.mark.parametrize(("name", "other"), [("blt 16", GeometricBLT(2**16, MU)), ("twin 8", LaggedTwin(2**12, MU))])
+def test_a_snapshot_of_other_parameters_is_refused(name, other):
+    snapshot = CASES[name].start(5, Vectors([])).snapshot()
+    with pytest.raises(BadParameter, match="restore with the parameters"):
+        other.restore(5, snapshot, Vectors([]))
+
+
+def test_a_window_without_a_source_is_refused():
+    with pytest.raises(BadParameter, match="source"):
+        LaggedTwin(4, MU).start(5)
+
+
+@some_cases
+def test_bits_depend_on_seed_label_and_step_alone(name):
+    noise = run(CASES[name], 4)
+    np.testing.assert_array_equal(noise, run(CASES[name], 4))
+    assert not np.any(noise == run(CASES[name], 4, seed=1))
+    assert not np.any(noise == run(CASES[name], 4, label="other"))
+
+
+@some_cases
+def test_the_constants_can_be_a_label_and_tell_calibrations_apart(name):
+    mechanism = CASES[name]
+    assert encoded(*mechanism.constants()) == encoded(*replace(mechanism).constants())
+    for changed in ({"mu": MU * (1.0 + 1e-14)}, {"sensitivity": SENSITIVITY * (1.0 + 1e-14)}):
+        assert encoded(*mechanism.constants()) != encoded(*replace(mechanism, **changed).constants())
+
+
+@some_cases
+def test_a_used_mechanism_can_be_pickled(name):
+    mechanism = CASES[name]
+    mechanism.std(3)
+    values, _ = sums(mechanism, 2, 3)
+    again = pickle.loads(pickle.dumps(mechanism))
+    assert again == mechanism
+    assert hash(again) == hash(mechanism)
+    np.testing.assert_array_equal(values[3].noise, sums(again, 2, 3)[0][3].noise)
+
+
+@pytest.mark.parametrize("name", ["blt 16", "tree 16", "tree, topped up 16"])
+def test_horizon_is_kept(name):
+    mechanism = CASES[name]
+    last = sums(mechanism, 2)[0][-1]
+    with pytest.raises(HorizonReached, match="16"):
+        last.advance(None)  # before the vector is looked at
+    assert last.n == 16
+    for bad in (0, 17):
+        with pytest.raises(BadParameter, match=f"n={bad}"):
+            mechanism.std(bad)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_input_costs_one_gaussian(kind):
+    assert KINDS[kind](1).std(1) == pytest.approx(SENSITIVITY / MU, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", [GeometricBLT, BinaryTree])
+@pytest.mark.parametrize(
+    ("bad", "name"),
+    [
+        ({"horizon": 0}, "horizon=0"),
+        ({"horizon": 2.5}, "horizon=2.5"),
+        ({"horizon": True}, "horizon=True"),
+        ({"mu": 0.0}, "mu=0.0"),
+        ({"mu": float("nan")}, "mu=nan"),
+        ({"sensitivity": -1.0}, "sensitivity=-1.0"),
+    ],
+)
+def test_bad_calibration_is_named(kind, bad, name):
+    with pytest.raises(BadParameter, match=name):
+        kind(**({"horizon": 8, "mu": 1.0} | bad))

@@ -1,0 +1,271 @@
+"""A stream is exactly before or exactly after a piece of rows, whatever interrupts it and wherever.
+
+After each interrupt the stream goes on from row ``t + 1``; every release must be that of an uninterrupted run.
+CI does some; `pytest -m long tests/core` does all.
+"""
+
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.processors.base import Algorithm
+
+D, N = 6, 300
+BUDGET: dict[str, Any] = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6, "seed": 3}
+ROWS = np.random.default_rng(0).standard_normal((N, D)) * np.linspace(0.6, 0.1, D)
+WINDOW: dict[str, Any] = {**BUDGET, "window": 20, "release_every": 2}
+
+ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
+    "fpl": lambda: sp.PrivateFPL(**BUDGET, horizon=N),
+    "fpl-endless": lambda: sp.PrivateFPL(**BUDGET, release_every=3),
+    "fpl-tree": lambda: sp.PrivateFPL(**BUDGET, horizon=N, noise="tree"),
+    "fpl-exact": lambda: sp.PrivateFPL(**BUDGET, horizon=N, noise="tree", exact=True, release_every=2),
+    "fpl-tracking": lambda: sp.PrivateFPL(**BUDGET, horizon=N, solver="tracking"),
+    "fpl-regret": lambda: sp.PrivateFPL(**BUDGET, horizon=N, publish_regret=True, release_every=2),
+    "fpl-doubling": lambda: sp.PrivateFPL(
+        n_components=1, epsilon=50.0, delta=0.5, horizon=N, regularisation="doubling", seed=3
+    ),
+    "window-histogram": lambda: sp.SlidingWindowPCA(**WINDOW),
+    "window-sketch": lambda: sp.SlidingWindowPCA(**WINDOW, sketch_rank=2),
+    "window-ring": lambda: sp.SlidingWindowPCA(**WINDOW, method="ring"),
+    "window-forgetting": lambda: sp.SlidingWindowPCA(**WINDOW, method="forgetting"),
+    "window-once": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="once", horizon=N),
+    "oja": lambda: sp.Oja(n_components=2, batch_size=5, seed=3),
+    "private-oja": lambda: sp.PrivateOja(**BUDGET, batch_size=7),
+    "dp-pca": lambda: sp.DPPCA(n_components=2, epsilon=80.0, delta=0.1, horizon=N, seed=3),
+    "tumbling": lambda: sp.Tumbling(
+        sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), every=20, keep_short=True, seed=3
+    ),
+    "users": lambda: sp.PrivateFPL(**BUDGET, horizon=N, max_rows_per_user=40),
+}
+USERS = np.random.default_rng(1).integers(0, 6, size=N).tolist()
+
+
+class Interrupted(BaseException):
+    """Raised from outside, like KeyboardInterrupt."""
+
+
+def bits(release: sp.Release) -> str:
+    return release.to_json()
+
+
+class Feed:
+    """Feeds the rows to a fresh stream, in random pieces, and keeps every release that it is handed."""
+
+    def __init__(self, name: str, rng: random.Random) -> None:
+        self.name, self.rng = name, rng
+        algorithm = ALGORITHMS[name]()
+        self.stream: Any = sp.UserStream(algorithm) if name == "users" else sp.Stream(algorithm)
+        self.seen: dict[int, str] = {}
+
+    def once(self) -> None:
+        """Push something."""
+        stream, t = self.stream, self.stream.t
+        if t == N:
+            last = stream.finish()
+            self.keep([last] if last else [])
+            raise StopIteration
+        count = 1 if self.rng.random() < 0.4 else self.rng.randint(1, 12)
+        rows = ROWS[t : t + count]
+        if self.name == "users":
+            if count == 1:
+                self.keep([stream.push(rows[0], user=USERS[t]).release])
+            else:
+                self.keep(stream.push_many(rows, users=USERS[t : t + len(rows)]).releases)
+        elif count == 1:
+            self.keep([stream.push(rows[0]).release])
+        elif stream.algorithm.absorbs_grams and t and self.rng.random() < 0.5:
+            block = next(stream.leaves().blocks([rows], t))
+            self.keep([stream.push_block(block).release])
+        else:
+            self.keep(stream.push_many(rows).releases)
+
+    def look(self) -> None:
+        """What the stream shows after an interrupt."""
+        self.keep([self.stream.release])
+
+    def keep(self, releases: list[Any]) -> None:
+        for release in releases:
+            if release is not None:
+                assert self.seen.setdefault(release.t, bits(release)) == bits(release)
+
+
+_EXPECTED: dict[str, tuple[dict[int, str], Any, list[Any]]] = {}
+
+
+def expected(name: str) -> tuple[dict[int, str], Any, list[Any]]:
+    """Releases, regret and regret history of an uninterrupted run. The rows of blocks are scored as one."""
+    if name not in _EXPECTED:
+        feed = Feed(name, random.Random(0))
+        stream = feed.stream
+        if name == "users":
+            feed.keep(stream.push_many(ROWS, users=USERS).releases)
+        else:
+            feed.keep(stream.push_many(ROWS).releases)
+        feed.keep([stream.finish()])
+        _EXPECTED[name] = feed.seen, stream.regret.now(), stream.regret.history
+    return _EXPECTED[name]
+
+
+def check(feed: Feed) -> None:
+    """Compare what a run has shown with an uninterrupted one."""
+    seen, regret, _ = expected(feed.name)
+    assert feed.stream.t == N
+    assert set(feed.seen) <= set(seen)
+    different = [t for t, text in feed.seen.items() if text != seen[t]]
+    assert not different, f"{feed.name}: other releases at {different[:5]}"
+    assert feed.stream.release is not None
+    assert bits(feed.stream.release) == seen[max(seen)]
+    now = feed.stream.regret.now()
+    assert (now.t, now.opt, now.captured) == (regret.t, regret.opt, regret.captured)
+    assert now.reward == pytest.approx(regret.reward, rel=1e-9)
+
+
+def at_line(line: int) -> Any:
+    """A tracer that raises at a line of the package."""
+    left = line
+
+    def trace(frame: Any, event: str, arg: object) -> Any:
+        nonlocal left
+        if "streampca" not in frame.f_code.co_filename or "/tests/" in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise Interrupted
+        return trace
+
+    return trace
+
+
+def injected(name: str, count: int, seed: int) -> int:
+    """Interrupt a stream at random lines, so many times; return how often."""
+    rng, done = random.Random(f"{name}{seed}"), 0
+    feed = Feed(name, rng)
+    while done < count:
+        before = sys.gettrace()
+        sys.settrace(at_line(int(rng.expovariate(1.0 / rng.choice((40, 200, 1000, 4000)))) + 1))
+        try:
+            feed.once()
+        except Interrupted:
+            done += 1
+            sys.settrace(before)
+            feed.look()
+        except StopIteration:
+            sys.settrace(before)
+            check(feed)
+            feed = Feed(name, rng)
+        finally:
+            sys.settrace(before)
+    for _ in unbroken(feed):
+        pass
+    check(feed)
+    return done
+
+
+def unbroken(feed: Feed) -> Iterator[None]:
+    while True:
+        try:
+            feed.once()
+        except StopIteration:
+            return
+        yield
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_exceptions_at_random_lines(name: str) -> None:
+    assert injected(name, 90, 0) == 90
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_ten_thousand_exceptions_at_random_lines(name: str) -> None:
+    assert injected(name, 600, 1) == 600
+
+
+def signalled(name: str, count: int, seed: int) -> int:
+    """Interrupt a stream by real signals at random moments; return how often."""
+    rng, done = random.Random(f"{name}{seed}"), 0
+    armed = False
+
+    def handler(number: int, frame: object) -> None:
+        nonlocal armed
+        if armed:
+            armed = False
+            raise Interrupted
+
+    feed, before = Feed(name, rng), signal.signal(signal.SIGALRM, handler)
+    try:
+        while done < count:
+            try:
+                armed = True
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 6e-4))
+                while True:
+                    feed.once()
+            except Interrupted:
+                done += 1
+                assert is_free(feed.stream)
+                feed.look()
+            except StopIteration:
+                armed = False
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
+                check(feed)
+                feed = Feed(name, rng)
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    for _ in unbroken(feed):
+        pass
+    check(feed)
+    return done
+
+
+def is_free(stream: Any) -> bool:
+    """True if another thread can take the stream's lock."""
+    lock = stream.stream.lock if isinstance(stream, sp.UserStream) else stream.lock
+    got = []
+
+    def take() -> None:
+        if lock.acquire(timeout=5.0):
+            got.append(True)
+            lock.release()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    return bool(got)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_real_signals(name: str) -> None:
+    assert signalled(name, 25, 0) == 25
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_three_thousand_real_signals(name: str) -> None:
+    assert signalled(name, 180, 1) == 180
+
+
+def test_the_harness_sees_a_stream_that_is_changed_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are added to the Gram matrix before the commit, as an interrupt would leave them."""
+    from streampca.linalg.lattice import GramSum
+
+    add = GramSum.add
+
+    def in_place(self: GramSum, rows: np.ndarray) -> GramSum:
+        self.parts[...] = add(self, rows).parts
+        return GramSum(self.n_features, self.parts)
+
+    expected("fpl-endless")
+    monkeypatch.setattr(GramSum, "add", in_place)
+    with pytest.raises(AssertionError):
+        injected("fpl-endless", 200, 0)

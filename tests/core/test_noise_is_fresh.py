@@ -1,0 +1,494 @@
+"""Two continuations of one run have independent noise from the first leaf on that differs, however they came about.
+
+The noise of a release is what it differs by from the exact matrix. Two continuations share the noise up to the leaf
+where they part; the difference of what they release after it, less the exact difference, must be as large as
+independent fresh vectors make it. False alarms: with 40 numbers or more a vector, half of the expected norm is at least
+4.5 standard deviations away.
+
+Each way is run three times: as it is; with nothing fresh (the system always gives the same bytes, and copies are not
+marked), where equal histories then have equal releases; and with a hash that ignores what is hidden besides, where the
+difference of two releases is exact.
+
+Forks happen in an interpreter of their own with one thread, where every warning is an error: this file is its script.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import multiprocessing
+import os
+import pickle
+import secrets
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.linalg.lattice import onto_ball
+from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.privacy.outlet import NoiseSource, Outlet
+from streampca.privacy.randomness import Randomness
+from streampca.processors.base import Processor
+from streampca.processors.private_oja import PrivateOja
+from streampca.processors.sliding_window import SlidingWindowPCA
+from streampca.processors.tumbling import Tumbling
+
+D, K, EVERY, LEAVES = 20, 2, 3, 8
+#: Rows before the two continuations part: three leaves, and a row that waits.
+BEFORE = 3 * EVERY + 1
+KEY = bytes(range(32))
+BUDGET = {"n_components": K, "n_features": D, "epsilon": 1.0, "delta": 1e-6}
+MODES = ("as it is", "nothing fresh", "nothing fresh and blind")
+
+Noise = tuple[int, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """An algorithm, and what its releases hold: ``weights(n)`` of the leaves, and ``noise(n)`` of the fresh vectors."""
+
+    algorithm: Any
+    weights: Callable[[int], np.ndarray]
+    noise: Callable[[int], np.ndarray]
+    size: int = D * (D + 1) // 2
+
+
+def fpl(horizon: int = LEAVES * EVERY, **options: Any) -> Setup:
+    algorithm = sp.PrivateFPL(**BUDGET, horizon=horizon, release_every=EVERY, **options)
+    return Setup(algorithm, algorithm.mechanism.workload, algorithm.mechanism.decoder)
+
+
+def window(method: str, noise: str, horizon: int = 0, **options: Any) -> Setup:
+    algorithm = SlidingWindowPCA(**BUDGET, window=4 * EVERY, release_every=EVERY, method=method, **options)
+    return Setup(algorithm, getattr(algorithm, noise).workload, getattr(algorithm, noise).decoder)
+
+
+def oja(horizon: int = 0) -> Setup:
+    algorithm = PrivateOja(**BUDGET, batch_size=EVERY)
+    return Setup(algorithm, np.eye, lambda n: algorithm.noise_std(D) * np.eye(n), D * K)
+
+
+def blocks(horizon: int = 0) -> Setup:
+    mechanism = GaussianCovariance(**BUDGET)
+    return Setup(Tumbling(mechanism, every=EVERY), np.eye, lambda n: mechanism.sigma * np.eye(n))
+
+
+SETUPS: dict[str, Callable[..., Setup]] = {
+    "blt": fpl,
+    "tracking": partial(fpl, solver="tracking"),
+    "tree": partial(fpl, noise="tree"),
+    "exact": partial(fpl, noise="tree", exact=True),
+    "histogram": partial(window, "histogram", "prefix_noise", checkpoint_every=4 * EVERY, overhang=1.0),
+    "ring": partial(window, "ring", "ring_noise"),
+    "forgetting": partial(window, "forgetting", "fading_noise"),
+    "oja": oja,
+    "tumbling": blocks,
+}
+
+
+def rows(seed: int, count: int) -> np.ndarray:
+    return onto_ball(np.random.default_rng(seed).normal(size=(count, D)) / np.sqrt(D))
+
+
+def differing() -> tuple[np.ndarray, np.ndarray]:
+    """Rows of two continuations, all but the first of them equal."""
+    first = rows(1, LEAVES * EVERY - BEFORE)
+    second = first.copy()
+    second[0] = 0.0
+    return first, second
+
+
+Feed = Callable[[np.ndarray], list[sp.Release]]
+
+
+def begun(setup: Setup, **options: Any) -> sp.Stream:
+    """A stream that has taken the rows before."""
+    stream = sp.Stream(setup.algorithm, **options)
+    stream.push_many(rows(0, BEFORE - 1))
+    stream.push(rows(0, BEFORE)[-1])
+    return stream
+
+
+def pushed(stream: sp.Stream, after: np.ndarray) -> list[sp.Release]:
+    first = stream.push(after[0]).release
+    return [*([first] if first else []), *stream.push_many(after[1:]).releases]
+
+
+def told(setup: Setup, feed: Feed, after: np.ndarray) -> list[Noise]:
+    """Feed rows after those before; the number of each leaf that is released, and the noise in it."""
+    heard: list[np.ndarray] = []
+    gaussian = Outlet.gaussian
+
+    def overheard(self: Outlet, kind: str, values: np.ndarray, *rest: float) -> np.ndarray:
+        released = gaussian(self, kind, values, *rest)
+        heard.append(released - values)
+        return released
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Outlet, "gaussian", overheard)
+        releases = feed(after)
+    if heard:  # sums of gradients, of which only the basis is released
+        return [(r.t // EVERY, noise) for r, noise in zip(releases, heard, strict=True)]
+    seen, found = np.concatenate([rows(0, BEFORE), after]), []
+    for release in releases:
+        n = release.t // EVERY
+        leaves = seen[: release.t].reshape(n, EVERY, D)
+        found.append((n, release.gram - np.einsum("i,ija,ijb->ab", kept(setup.weights(n), release), leaves, leaves)))
+    return found
+
+
+def kept(table: np.ndarray, release: sp.Release) -> np.ndarray:
+    """The line of a release in a table of sums of all leaves, less that of the sum before its window (histogram)."""
+    line = table[-1].copy()
+    if "checkpoints" in release.details:
+        first = (release.details["window"][0] - 1) // EVERY
+        line -= table[first - 1] if first else 0.0
+    return line
+
+
+# -- the ways -----------------------------------------------------------------------------------------
+
+Pair = tuple[list[Noise], list[Noise]]
+Way = Callable[[Setup, np.ndarray, np.ndarray], Pair]
+
+
+def both(setup: Setup, stream: sp.Stream, other: sp.Stream, first: np.ndarray, second: np.ndarray) -> Pair:
+    return told(setup, partial(pushed, stream), first), told(setup, partial(pushed, other), second)
+
+
+def one_key(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
+    return both(setup, begun(setup, key=KEY), begun(setup, key=KEY), first, second)
+
+
+def one_algorithm(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
+    return both(setup, begun(setup), begun(setup), first, second)
+
+
+def deep_copy(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
+    stream = begun(setup)
+    return both(setup, stream, copy.deepcopy(stream), first, second)
+
+
+def shallow_copy(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
+    stream = begun(setup)
+    return both(setup, stream, copy.copy(stream), first, second)
+
+
+def two_copies(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
+    text = pickle.dumps(begun(setup))
+    return both(setup, pickle.loads(text), pickle.loads(text), first, second)
+
+
+def restored(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
+    stream, other = begun(setup, key=KEY), sp.Stream(setup.algorithm, key=KEY)
+    other.restore(stream.state(), stream.release)
+    return both(setup, stream, other, first, second)
+
+
+def steps(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
+    """Two continuations of one processor, which is a value."""
+    start, _ = absorbed(setup.algorithm.start(D), rows(0, BEFORE))
+
+    def feed(after: np.ndarray) -> list[sp.Release]:
+        return absorbed(start, after)[1]
+
+    return told(setup, feed, first), told(setup, feed, second)
+
+
+def absorbed(processor: Processor, given: np.ndarray) -> tuple[Processor, list[sp.Release]]:
+    releases = []
+    while len(given):
+        count = min(processor.rows_until_release, len(given))
+        processor, release = processor.absorb(given[:count])
+        releases += [release] if release else []
+        given = given[count:]
+    return processor, releases
+
+
+def os_fork(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
+    stream = begun(setup)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with os.fdopen(writing, "wb") as out:
+                pickle.dump(told(setup, partial(pushed, stream), second), out)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    os.close(writing)
+    mine = told(setup, partial(pushed, stream), first)
+    with os.fdopen(reading, "rb") as back:
+        theirs = pickle.load(back)
+    assert os.waitpid(child, 0)[1] == 0
+    return mine, theirs
+
+
+def prefork(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
+    """Two workers that were forked with the stream in hand."""
+    stream, context = begun(setup), multiprocessing.get_context("fork")
+    found = []
+    for after in (first, second):
+        receiver, sender = context.Pipe(duplex=False)
+        worker = context.Process(target=_work, args=(sender, setup, stream, after))
+        worker.start()
+        found.append(receiver.recv())
+        worker.join()
+        assert worker.exitcode == 0
+    return found[0], found[1]
+
+
+def _work(sender: Any, setup: Setup, stream: sp.Stream, after: np.ndarray) -> None:
+    sender.send(told(setup, partial(pushed, stream), after))
+
+
+#: The ways, and how many leaves both runs have in common before they part.
+WAYS: dict[str, tuple[Way, int]] = {
+    "one key": (one_key, 0),
+    "one algorithm": (one_algorithm, 0),
+    "deepcopy": (deep_copy, BEFORE // EVERY),
+    "copy": (shallow_copy, BEFORE // EVERY),
+    "pickle": (two_copies, BEFORE // EVERY),
+    "state and restore": (restored, BEFORE // EVERY),
+    "two steps of one processor": (steps, BEFORE // EVERY),
+}
+FORKS: dict[str, tuple[Way, int]] = {"os.fork": (os_fork, BEFORE // EVERY), "prefork": (prefork, BEFORE // EVERY)}
+
+
+# -- the three modes ------------------------------------------------------------------------------------
+
+
+def broken(patch: pytest.MonkeyPatch, mode: str) -> None:
+    """Take the defences away: first fresh bytes of every kind, then the hash of what is hidden."""
+    if mode != MODES[0]:
+        patch.setattr(os, "urandom", bytes)
+        patch.setattr(secrets, "token_bytes", bytes)
+        patch.setattr(sp.Stream, "_mark_copied", lambda self: None)
+    if mode == MODES[2]:
+        link = NoiseSource.link
+        patch.setattr(NoiseSource, "link", lambda self, chain, kind, fresh, exact: link(self, chain, kind, fresh, ()))
+
+
+def ratios(setup: Setup, way: Way, shared: int, *after: np.ndarray) -> list[float]:
+    """For each leaf: the norm of the difference of the noises, over what independent fresh vectors make it."""
+    found = []
+    for (n, mine), (same, theirs) in zip(*way(setup, *after), strict=True):
+        assert n == same
+        fresh = setup.noise(n)[-1, shared:]
+        found.append(float(np.linalg.norm(mine - theirs) / np.sqrt(2.0 * setup.size * (fresh @ fresh))))
+    assert len(found) == LEAVES - BEFORE // EVERY
+    return found
+
+
+def measured(way: str, mode: str, name: str) -> dict[str, list[float]]:
+    run, shared = (WAYS | FORKS)[way]
+    with pytest.MonkeyPatch.context() as patch:
+        broken(patch, mode)
+        setup, (first, second) = SETUPS[name](), differing()
+        return {
+            "differ": ratios(setup, run, shared, first, second),
+            "equal": ratios(setup, run, shared, first, first),
+        }
+
+
+@cache
+def measured_in_forks(way: str, mode: str) -> dict[str, dict[str, list[float]]]:
+    found: dict[str, dict[str, list[float]]] = json.loads(in_an_interpreter_of_its_own(way, mode))
+    return found
+
+
+def in_an_interpreter_of_its_own(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", __file__, *arguments], capture_output=True, text=True, check=False, timeout=300,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def check(mode: str, found: dict[str, list[float]]) -> None:
+    if mode == "as it is":
+        assert min(found["differ"]) > 0.5
+        assert min(found["equal"]) > 0.5
+        assert max(found["differ"] + found["equal"]) < 2.0
+    elif mode == "nothing fresh":  # rows that differ still have other noise, but equal histories show
+        assert min(found["differ"]) > 0.5
+        assert max(found["equal"]) == 0.0
+    else:  # the difference of two releases is exact
+        assert max(found["differ"]) < 1e-3
+        assert max(found["equal"]) == 0.0
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", SETUPS)
+@pytest.mark.parametrize("way", WAYS)
+def test_continuations_have_independent_noise(way: str, name: str, mode: str) -> None:
+    check(mode, measured(way, mode, name))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", SETUPS)
+@pytest.mark.parametrize("way", FORKS)
+def test_processes_have_independent_noise(way: str, name: str, mode: str) -> None:
+    check(mode, measured_in_forks(way, mode)[name])
+
+
+# -- one-shot mechanisms ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_two_releases_of_a_mechanism_under_one_key_have_independent_noise(mode: str) -> None:
+    mechanism = GaussianCovariance(**BUDGET)
+    with pytest.MonkeyPatch.context() as patch:
+        broken(patch, mode)
+        found = {}
+        for name, pair in {"differ": differing(), "equal": differing()[:1] * 2}.items():
+            mine, theirs = (mechanism.release(x, Randomness(KEY)).gram - x.T @ x for x in pair)
+            expected = mechanism.sigma * np.sqrt(D * (D + 1))
+            found[name] = [float(np.linalg.norm(mine - theirs)) / expected]
+    check(mode, found)
+
+
+# -- threads ---------------------------------------------------------------------------------------------
+
+THREADS, BLOCKS, BLOCK = 4, 6, 7
+
+
+@pytest.fixture
+def eager() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def together(*work: Callable[[], None], meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Run in threads of their own, and something else over and over; raise what any of them raises."""
+    with ThreadPoolExecutor(len(work)) as pool:
+        running = [pool.submit(one) for one in work]
+        while not all(one.done() for one in running):
+            meanwhile()
+        for one in running:
+            one.result()
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("single", [False, True], ids=["blocks", "rows and blocks"])
+@pytest.mark.parametrize("name", SETUPS)
+def test_threads_push_in_some_order_and_lose_nothing(name: str, single: bool) -> None:
+    count = THREADS * BLOCKS * BLOCK
+    algorithm = SETUPS[name](horizon=count).algorithm
+    stream = sp.Stream(algorithm, seed=5)
+    given = rows(2, count).reshape(THREADS, BLOCKS, BLOCK, D)
+    taken: list[tuple[int, np.ndarray]] = []
+    releases: list[sp.Release] = []
+    start, seen = threading.Barrier(THREADS), [0]
+
+    def push(mine: np.ndarray, one_by_one: bool) -> None:
+        start.wait()
+        for block in mine:
+            if one_by_one:
+                made = [stream.push(row) for row in block]
+                taken.extend((step.t, row[None]) for step, row in zip(made, block, strict=True))
+                releases.extend(step.release for step in made if step.release)
+            else:
+                steps = stream.push_many(block)
+                taken.append((steps.first, block))
+                releases.extend(steps.releases)
+
+    def read() -> None:
+        latest, stands = stream.release, stream.t
+        assert latest is None or latest.t <= stands
+        assert stands >= seen[0]
+        seen[0] = stands
+        assert not stands or stream.regret.now().t >= stands
+
+    together(*(partial(push, mine, single and i % 2 == 0) for i, mine in enumerate(given)), meanwhile=read)
+    assert stream.t == count
+    taken.sort(key=lambda pair: pair[0])
+    sizes = [len(block) for _, block in taken]
+    assert [first for first, _ in taken] == [1, *(1 + np.cumsum(sizes[:-1])).tolist()]  # each row once, none twice
+    serial = sp.Stream(algorithm, seed=5)
+    expected = serial.push_many(np.concatenate([block for _, block in taken])).releases
+    assert [r.to_json() for r in sorted(releases, key=lambda r: r.t)] == [r.to_json() for r in expected]
+    assert stream.regret.now() == serial.regret.now()
+
+
+@pytest.mark.usefixtures("eager")
+def test_threads_at_the_horizon_get_a_clear_error() -> None:
+    stream = sp.Stream(fpl(horizon=60).algorithm, seed=5)
+    refused: list[str] = []
+
+    def push(seed: int) -> None:
+        for block in rows(seed, 50).reshape(10, 5, D):
+            try:
+                stream.push_many(block)
+            except sp.errors.HorizonReached as problem:
+                refused.append(str(problem))
+
+    together(*(partial(push, seed) for seed in range(THREADS)))
+    assert stream.t == 60
+    assert len(refused) == THREADS * 10 - 12
+
+
+# -- forks while another thread is at work ---------------------------------------------------------------
+
+
+def fork_while_a_thread_pushes(forks: int = 20) -> None:
+    """The child of a fork finds the stream exactly before or after a piece, and its lock open."""
+    loud = sp.PrivateFPL(n_components=K, n_features=D, epsilon=1e9, delta=0.1, horizon=10**6)  # next to no noise
+    stream, pool, stop = sp.Stream(loud), rows(3, 4000), threading.Event()
+
+    def push() -> None:
+        at = 0
+        while not stop.is_set():
+            stream.push_many(pool[np.arange(at, at + 3) % len(pool)])
+            at += 3
+
+    thread = threading.Thread(target=push)
+    thread.start()
+    try:
+        for _ in range(forks):
+            child = os.fork()
+            if child == 0:
+                try:
+                    t = stream.t
+                    stream.push_many(pool[np.arange(t, t + 5) % len(pool)])
+                    taken = pool[np.arange(t + 5) % len(pool)]
+                    assert stream.t == t + 5
+                    assert stream.release is not None
+                    assert np.abs(stream.release.gram - taken.T @ taken).max() < 1e-2
+                    os._exit(0)
+                except BaseException:
+                    traceback.print_exc()
+                    os._exit(1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python warns of forks of a process with threads")
+def test_a_fork_while_a_thread_pushes() -> None:
+    in_an_interpreter_of_its_own("threads")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "threads":
+        fork_while_a_thread_pushes()
+    else:
+        print(json.dumps({name: measured(*sys.argv[1:3], name) for name in SETUPS}))

@@ -1,0 +1,157 @@
+"""The BLT reproduces its published fits and noise, and its closed forms are right."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+
+from streampca.matrix_factorization.blt import ANYTIME, AnytimeBLT, GeometricBLT
+from streampca.matrix_factorization.buffers import Buffers
+from streampca.matrix_factorization.fitting import fit_buffers, simplex_search
+from streampca.matrix_factorization.spread import Spread
+from streampca.matrix_factorization.spread_panels import PanelSpread
+from streampca.privacy.outlet import NoiseSource
+from streampca.privacy.randomness import Randomness
+
+
+def max_and_rms(mechanism):
+    stds = mechanism.stds(mechanism.horizon)
+    return stds.max(), np.sqrt(np.mean(stds**2))
+
+
+@pytest.mark.parametrize(
+    ("log_horizon", "largest", "rms"),
+    [(8, 2.65, 2.56), (10, 3.09, 2.99), (14, 3.96, 3.87), (16, 4.40, 4.31)],
+)
+def test_noise_table(log_horizon, largest, rms):
+    measured = max_and_rms(GeometricBLT(2**log_horizon, mu=1.0))
+    assert measured == pytest.approx((largest, rms), rel=0.01)
+
+
+def test_noise_over_sixteen_thousand_rows_stays_below_four():
+    assert max_and_rms(GeometricBLT(2**14, mu=1.0))[0] < 4.0
+
+
+@pytest.mark.parametrize(
+    ("leaves", "largest"), [(1, 1.0), (4, 1.36), (16, 1.78), (64, 2.21), (256, 2.65), (1024, 3.09), (4096, 3.52)]
+)
+def test_noise_when_every_bth_row_is_released(leaves, largest):
+    assert max_and_rms(GeometricBLT(leaves, mu=1.0))[0] == pytest.approx(largest, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("horizon", "alpha", "ratio"),
+    [(2**10, 1.525621e-4, 6.410865), (2**14, 1.097294e-5, 7.330534), (2**20, 1.615663e-7, 7.550066)],
+)
+def test_the_fit_is_the_published_one(horizon, alpha, ratio):
+    fitted = fit_buffers(horizon)
+    assert (fitted.alpha, fitted.ratio) == pytest.approx((alpha, ratio), rel=1e-4)
+
+
+def test_the_fit_is_fast_and_deterministic():
+    before = time.process_time()
+    first = fit_buffers.__wrapped__(12_345)
+    spent = time.process_time() - before
+    second = fit_buffers.__wrapped__(12_345)
+    assert (first.alpha, first.ratio) == (second.alpha, second.ratio)
+    assert spent < 1.0  # about 0.01 s; the bound leaves room for a busy machine
+
+
+def test_simplex_search_finds_a_minimum():
+    found = simplex_search(lambda x: (x[0] - 1.0) ** 2 + 10.0 * (x[1] + 2.0 - x[0]) ** 2, (5.0, 5.0))
+    assert found == pytest.approx((1.0, -1.0), abs=1e-5)
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 7, 100, 10**6, 10**9])
+def test_every_fit_is_proper(horizon):
+    fitted = fit_buffers(horizon)
+    assert fitted.is_proper
+    rates = np.ravel(np.column_stack([fitted.a, fitted.a_hat]))
+    assert (np.diff(rates) > 0.0).all()  # interlaced
+
+
+@pytest.mark.parametrize("buffers", [ANYTIME, Buffers(1e-3, 5.0, 4), Buffers(0.1, 2.0, 1)])
+def test_closed_forms_agree_with_the_coefficients(buffers):
+    n = 200
+    c, c_inverse = buffers.encoder_coefficients(n), buffers.inverse_coefficients(n)
+    np.testing.assert_allclose(np.convolve(c, c_inverse)[:n], np.eye(n)[0], atol=1e-12)
+    counts = np.arange(1.0, n + 1.0)
+    np.testing.assert_allclose(buffers.column_square(counts), np.cumsum(c**2), rtol=1e-12)
+    np.testing.assert_allclose(buffers.row_square(counts), np.cumsum(np.cumsum(c_inverse) ** 2), rtol=1e-12)
+    assert buffers.column_square_limit() == pytest.approx(float(buffers.column_square(1e18)), rel=1e-9)
+    assert (c > 0).all()
+    assert (np.diff(c) < 0).all()
+
+
+def test_column_norms_are_never_understated():
+    # Against sums of squares in extended precision: the inflation of 1e-6 covers rounding a thousandfold.
+    for horizon in (2**10, 2**14):
+        buffers = fit_buffers(horizon)
+        c = buffers.encoder_coefficients(horizon).astype(np.longdouble)
+        exact = np.cumsum(c * c)
+        closed = buffers.column_square(np.arange(1.0, horizon + 1.0))
+        assert float(np.max(np.abs(closed / exact - 1.0))) < 1e-9
+
+
+@pytest.mark.parametrize(("log_t", "std"), [(8, 3.56), (10, 4.04), (14, 4.92), (16, 5.44), (20, 6.55)])
+def test_anytime_noise_table(log_t, std):
+    assert AnytimeBLT(mu=1.0).std(2**log_t) == pytest.approx(std, rel=0.02)
+
+
+def test_anytime_noise_stays_near_the_best_curve():
+    t = 2.0 ** np.arange(8, 33)
+    stds = np.array([AnytimeBLT(mu=1.0).std(int(n)) for n in t])
+    ratio = stds / (0.846 + np.log(t) / math.pi)
+    assert ratio.max() < 1.40
+    assert AnytimeBLT(mu=1.0).scale ** 2 == pytest.approx(4.0598, rel=1e-4)
+
+
+def test_anytime_restarts_add_variances():
+    mechanism = AnytimeBLT(mu=1.0, restart_after=10)
+    assert mechanism.std(25) ** 2 == pytest.approx(2 * mechanism.std(10) ** 2 + mechanism.std(5) ** 2)
+
+
+@pytest.mark.parametrize("horizon", [9000, 20_000])
+def test_std_has_no_seam_between_chunks(horizon):
+    # The scan runs in chunks of 8192; the dense recursion below has none.
+    mechanism = GeometricBLT(horizon, mu=1.0)
+    buffers = mechanism.buffers
+    first = mechanism.scales(1, horizon)[0]
+    few = 300
+    weights = first * np.cumsum(buffers.inverse_coefficients(few))  # early scales differ by under 1 %
+    assert mechanism.std(few) == pytest.approx(float(np.linalg.norm(weights)), rel=0.01)
+    stds = mechanism.stds(horizon)
+    assert mechanism.std(horizon) == stds[-1]
+    assert mechanism.std(8193) == stds[8192]
+    steps = np.diff(stds[8000:8400])
+    assert np.abs(np.diff(steps)).max() < 1e-6
+
+
+@pytest.mark.parametrize("horizon", [700, 2**14, 2**17])
+def test_std_on_panels_is_the_scanned_one(horizon):
+    panels = PanelSpread(fit_buffers(horizon), horizon)
+    np.testing.assert_allclose(panels.stds(horizon), Spread(horizon).stds(horizon), rtol=5e-6)
+
+
+def test_std_of_a_long_horizon_is_quick_and_as_published():
+    before = time.process_time()
+    mechanism = GeometricBLT(2**30, mu=1.0)
+    stds = [mechanism.std(2**i) for i in range(31)]
+    assert time.process_time() - before < 20.0  # about 1 s
+    assert (np.diff(stds[:29]) > 0.0).all()
+    assert max(stds) == pytest.approx(7.51, rel=0.01)
+    assert GeometricBLT(2**20 + 1, mu=1.0).std(2**19) == pytest.approx(GeometricBLT(2**20, mu=1.0).std(2**19), rel=1e-5)
+
+
+def test_noise_is_vectorised_over_coordinates():
+    # Coordinates are independent runs of one recursion: nothing leaks from one to the next.
+    source = NoiseSource(Randomness.from_seed(3), "noise")
+    outlet, running = source.outlet(source.first), GeometricBLT(8, mu=1.0).start(20_000)
+    for _ in range(8):
+        running = running.advance(outlet.hide("sum"))
+    noise = running.noise
+    correlation = np.mean(noise[1:] * noise[:-1]) / np.var(noise)
+    assert abs(correlation) < 5.0 / np.sqrt(noise.size)  # false alarm below 6e-7

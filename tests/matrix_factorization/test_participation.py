@@ -1,0 +1,74 @@
+"""What several rows of one user do to a mechanism, against all their positions by brute force."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from streampca.errors import BadParameter
+from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
+from streampca.matrix_factorization.participation import user_factor
+from streampca.matrix_factorization.tree import BinaryTree
+from streampca.matrix_factorization.window import StationaryBLT
+
+T = 12
+KNOWN = [
+    GeometricBLT(T, 0.5, 1.5),
+    BinaryTree(T, 0.5, 1.5),
+    AnytimeBLT(0.5, 1.5, restart_after=2**20),
+]
+
+
+def worst(mechanism, m, b=1):
+    """Largest sum of |<c_i, c_j>| over all choices of m rows, in units of one row's most; by enumeration."""
+    encoder = mechanism.encoder(T) * mechanism.sensitivity / mechanism.mu
+    products = np.abs(encoder.T @ encoder)
+    rows = np.repeat(np.arange(T), b)
+    return max(
+        np.sqrt(products[np.ix_(rows[list(some)], rows[list(some)])].sum()) for some in combinations(range(T * b), m)
+    )
+
+
+@pytest.mark.parametrize("mechanism", KNOWN, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("m", [1, 2, 3, 5])
+def test_no_positions_do_more(mechanism, m):
+    most = worst(mechanism, m)
+    factor = user_factor(mechanism, m)
+    assert most <= factor <= m
+    # Close, where these 12 rows show all that is bounded: the anytime bound is for columns of 2**20 entries.
+    if isinstance(mechanism, (GeometricBLT, BinaryTree)):
+        assert factor <= 1.12 * most
+
+
+@pytest.mark.parametrize("mechanism", KNOWN, ids=lambda one: type(one).__name__)
+def test_no_positions_do_more_with_several_rows_an_input(mechanism):
+    for m in (2, 3):
+        assert worst(mechanism, m, b=2) <= user_factor(mechanism, m, rows_per_input=2) <= m
+
+
+def test_it_beats_group_privacy_and_would_notice_being_too_bold():
+    blt = GeometricBLT(2**10, 1.0)
+    factors = {m: user_factor(blt, m) for m in (1, 2, 10, 100)}
+    assert factors[1] == pytest.approx(1.0, abs=1e-5)
+    assert factors[2] < 0.97 * 2
+    assert factors[10] < 0.87 * 10
+    assert factors[100] < 0.72 * 100
+    small = GeometricBLT(T, 0.5, 1.5)
+    assert worst(small, 3) > 0.95 * user_factor(small, 3)  # five percent less noise would be a bug
+
+
+def test_a_user_with_all_rows_moves_the_whole_sum():
+    tree = BinaryTree(8, 1.0)
+    assert user_factor(tree, 100) == user_factor(tree, 8)
+
+
+def test_long_horizons_take_a_moment_only():
+    assert 1.0 < user_factor(GeometricBLT(2**18, 1.0), 4) < 4.0
+    assert 1.0 < user_factor(AnytimeBLT(1.0), 1000) < 1000.0
+
+
+def test_refusals():
+    with pytest.raises(BadParameter, match="max_rows=0"):
+        user_factor(BinaryTree(8, 1.0), 0)
+    with pytest.raises(BadParameter, match="nothing is proved"):
+        user_factor(StationaryBLT(8, 1.0), 2)

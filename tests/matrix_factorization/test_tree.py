@@ -1,0 +1,113 @@
+"""The binary tree: noise tables, the nodes that are kept, and integer noise."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from streampca.errors import BadParameter, HorizonReached
+from streampca.linalg.svec import entry_weights
+from streampca.matrix_factorization.exact_tree import ExactTree
+from streampca.matrix_factorization.tree import BinaryTree
+from streampca.privacy.exact import UNIT_BITS
+from streampca.privacy.outlet import NoiseSource
+from streampca.privacy.randomness import Randomness
+
+
+def max_and_rms(mechanism):
+    stds = mechanism.stds(mechanism.horizon)
+    return stds.max(), np.sqrt(np.mean(stds**2))
+
+
+@pytest.mark.parametrize(
+    ("log_horizon", "largest", "rms"), [(8, 8.49, 6.00), (10, 10.49, 7.42), (14, 14.49, 10.25), (16, 16.49, 11.66)]
+)
+def test_tree_noise_table(log_horizon, largest, rms):
+    assert max_and_rms(BinaryTree(2**log_horizon, mu=1.0)) == pytest.approx((largest, rms), rel=0.01)
+
+
+def test_a_topped_up_tree_has_the_same_noise_in_every_prefix():
+    tree = BinaryTree(100, mu=0.5, topped_up=True)
+    assert set(tree.stds(100)) == {tree.node_std * np.sqrt(7.0)}
+
+
+def sums(value, n, source):
+    outlet, values = source.outlet(source.first), [value]
+    for _ in range(n):
+        values.append(values[-1].advance(outlet.hide("sum")))
+    return values
+
+
+def the_source(seed=0):
+    return NoiseSource(Randomness.from_seed(seed), "tree")
+
+
+@pytest.mark.parametrize("make", [lambda: BinaryTree(100, 1.0).start(2), lambda: ExactTree(100, 1.0).begin(2)])
+def test_a_snapshot_keeps_a_name_for_each_node_in_use(make):
+    """16 bytes and a number a node, and no noise."""
+    for n, value in enumerate(sums(make(), 100, the_source())):
+        snapshot = value.snapshot()
+        assert sorted(snapshot) == ["draws", "n", "names"]
+        assert len(value.nodes) == n.bit_count()
+        assert snapshot["names"].shape == (n.bit_count(), 16)
+        assert snapshot["names"].dtype == np.uint8
+        # One vector an input, so the numbers say where the nodes end: n, and n without its last bits.
+        ends = [n >> level << level for level in reversed(range(n.bit_length())) if n >> level & 1]
+        assert snapshot["draws"].tolist() == ends
+
+
+@pytest.mark.parametrize("cut", [0, 1, 6, 7, 8, 37])
+def test_integer_noise_is_restored_bit_for_bit(cut):
+    tree, source = ExactTree(37, 0.5), the_source()
+    values = sums(tree.begin(3), 37, source)
+    value = tree.restore_exact(3, pickle.loads(pickle.dumps(values[cut].snapshot())), source)
+    outlet = source.outlet(source.first)
+    vectors = [outlet.hide("sum") for _ in range(37)]
+    np.testing.assert_array_equal(value.noise, values[cut].noise)
+    for i in range(cut, 37):
+        value = value.advance(vectors[i])
+        np.testing.assert_array_equal(value.noise, values[i + 1].noise)
+        assert value.noise.dtype == np.int64
+    with pytest.raises(HorizonReached, match="37"):
+        value.advance(None)  # before the vector is looked at
+
+
+def test_integer_noise_is_the_sum_of_its_nodes():
+    tree, source = ExactTree(37, 0.5), the_source()
+    values = sums(tree.begin(3), 37, source)
+    outlet = source.outlet(source.first)
+    nodes = [values[0].sampler.draw(outlet.hide("sum")) for _ in range(37)]
+    used = (tree.decoder(37) / tree.node_std).round().astype(np.int64)
+    np.testing.assert_array_equal([value.noise for value in values[1:]], used @ np.array(nodes))
+
+
+def test_an_integer_value_goes_on_any_number_of_times_and_never_changes():
+    values, source = sums(ExactTree(37, 0.5).begin(3), 30, the_source()), the_source()
+    before = [(value.noise.copy(), [node.sum.copy() for node in value.nodes]) for value in values]
+    one, two = (source.draws(n, n.to_bytes(16, "big")) for n in (50, 51))
+    for value in values:
+        np.testing.assert_array_equal(value.advance(one).noise, value.advance(one).noise)
+        assert not np.any(value.advance(one).noise == value.advance(two).noise)
+        value.advance(two).advance(one)
+    for value, (noise, nodes) in zip(values, before, strict=True):
+        np.testing.assert_array_equal(value.noise, noise)
+        for node, was in zip(value.nodes, nodes, strict=True):
+            np.testing.assert_array_equal(node.sum, was)
+
+
+def test_measured_sd_of_integer_noise():
+    """Within 5 standard errors of what `std` says, four times (each a false alarm below 6e-7)."""
+    d = 90
+    tree = ExactTree(16, 0.7)
+    values = sums(tree.begin(d), 16, the_source())
+    for n in (1, 7, 15, 16):
+        samples = values[n].noise * 2.0**-UNIT_BITS / entry_weights(d)
+        off = np.sqrt(np.mean(samples**2)) / tree.std(n) - 1.0
+        assert abs(off) < 5.0 / np.sqrt(2.0 * samples.size) < 0.06
+
+
+def test_integer_noise_is_never_topped_up():
+    with pytest.raises(BadParameter, match="topped_up"):
+        ExactTree(8, 1.0, topped_up=True)

@@ -1,0 +1,473 @@
+"""Noise is fresh, and bound to what it hides and to all that it must not be shared over.
+
+False-alarm rates are stated per test; those of seeded tests hold for the choice of the seed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from streampca.errors import BadParameter
+from streampca.linalg import fast
+from streampca.linalg.lattice import GramSum, onto_ball
+from streampca.linalg.svec import entry_weights, svec_size
+from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.privacy import outlet as module
+from streampca.privacy.exact import UNIT_BITS, LatticeGram, gram_noise
+from streampca.privacy.outlet import Chain, LatticeSum, NoiseSource, Outlet
+from streampca.privacy.randomness import _INSIDE, Randomness
+from streampca.processors.base import Setting
+from streampca.processors.tumbling import Tumbling
+from streampca.release import Terms
+
+D = 12
+SIZE = svec_size(D)
+STD = 4.0
+KEY = Randomness(bytes(range(32)))
+
+
+def rows(seed=0, n=40):
+    return onto_ball(np.random.default_rng(seed).normal(size=(n, D)) / np.sqrt(D))
+
+
+def one_less(given):
+    other = given.copy()
+    other[3] = 0.0
+    return other
+
+
+def source(*label, randomness=KEY, start=None):
+    return NoiseSource(randomness, *(label or ("test",)), start=start)
+
+
+class Summed:
+    """The plainest running noise: the sum of all vectors so far."""
+
+    def __init__(self, noise):
+        self.noise = noise
+
+    def advance(self, draws):
+        return Summed(self.noise + STD * draws.normal(SIZE))
+
+
+# Each way out: what is released of some rows, and what of it is exact.
+def by_gram(outlet, given):
+    gram = GramSum.of(given)
+    return outlet.gram("gram", gram, SIZE, STD), gram.packed()
+
+
+def by_running(outlet, given):
+    gram = GramSum.of(given)
+    return outlet.running("gram", gram, Summed(np.zeros(SIZE)), STD)[1], gram.packed()
+
+
+def by_integers(outlet, given):
+    exact = LatticeGram(GramSum.of(given))
+    return exact.noisy(gram_noise(STD, D).draw(outlet.hide("gram", *exact.hidden)), STD), exact.gram.packed()
+
+
+def by_gaussian(outlet, given):
+    return outlet.gaussian("sum", given[:5], STD, 2.0**-20), given[:5]
+
+
+def by_laplace(outlet, given):
+    counts = (given[:5] > 0.0).astype(np.int64)
+    return outlet.laplace("counts", counts, STD / np.sqrt(2.0), 2.0**-20), counts
+
+
+WAYS: dict[str, Callable] = {
+    "gram": by_gram, "running": by_running, "integers": by_integers, "gaussian": by_gaussian, "laplace": by_laplace,
+}  # fmt: skip
+every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+
+
+def noises(way, *pieces, outlets):
+    return [np.subtract(*way(outlet, given)).ravel() for outlet, given in zip(outlets, pieces, strict=True)]
+
+
+def cancel(first, second):
+    """True if the difference of two noises is smaller than half of what it is for independent ones.
+
+    Independent noise of 60 numbers or more does that with probability below 1e-9.
+    """
+    return bool(np.linalg.norm(first - second) < 0.5 * np.sqrt(np.sum(first**2) + np.sum(second**2)))
+
+
+@pytest.fixture
+def cloned(monkeypatch):
+    """A system that always gives the same bytes, as a cloned virtual machine does once."""
+    monkeypatch.setattr(module.os, "urandom", bytes)
+
+
+@pytest.fixture
+def blind(monkeypatch):
+    """A chain that ignores what is hidden."""
+    link = NoiseSource.link
+    monkeypatch.setattr(NoiseSource, "link", lambda self, chain, kind, fresh, exact: link(self, chain, kind, fresh, ()))
+
+
+# -- replay --------------------------------------------------------------------------------------
+
+
+def run(outlet, given):
+    return [way(outlet, given)[0] for way in WAYS.values()] + [outlet.coins("coins").normal(7)]
+
+
+def test_a_replay_with_the_recorded_bytes_is_bit_identical():
+    first = source()
+    outlet = first.outlet(first.first)
+    made = run(outlet, rows())
+    assert (len(outlet.fresh), outlet.chain.n) == (6, 6)
+    again = source(start=first.start)
+    replayed = again.outlet(again.first, outlet.fresh)
+    for a, b in zip(made, run(replayed, rows()), strict=True):
+        assert a.tobytes() == b.tobytes()
+    assert replayed.chain == outlet.chain
+    assert replayed.fresh == outlet.fresh
+    # Without the record, of other rows, or of another start it is another run.
+    others = again.outlet(again.first), again.outlet(again.first, outlet.fresh), source().outlet(source().first)
+    for other, given in zip(others, (rows(), one_less(rows()), rows()), strict=True):
+        assert all((a != b).mean() > 0.9 for a, b in zip(made, run(other, given), strict=True))
+
+
+def test_a_record_of_other_rows_is_refused_once_it_ends():
+    own = source()
+    with pytest.raises(BadParameter, match="the record of a replay ends before vector 3"):
+        run(own.outlet(own.first, [bytes(16)] * 2), rows())
+
+
+def test_a_vector_can_be_drawn_again_by_its_name():
+    own = source()
+    outlet = own.outlet(own.first)
+    draws = [outlet.hide("gram", given) for given in (rows(), rows(1))]
+    assert [d.n for d in draws] == [1, 2]
+    for d in draws:
+        np.testing.assert_array_equal(own.draws(d.n, d.name).normal(50), d.normal(50))
+
+
+def test_a_seed_reproduces_a_run_and_nothing_is_fresh(monkeypatch):
+    monkeypatch.setattr(module.os, "urandom", None)  # not to be called
+    made = []
+    for seed in (1, 1, 2):
+        own = source(randomness=Randomness.from_seed(seed))
+        made.append(run(own.outlet(own.first), rows()))
+    for a, b, c in zip(*made, strict=True):
+        assert a.tobytes() == b.tobytes()
+        assert (a != c).mean() > 0.9
+    assert own.fresh(1) != own.fresh(2)
+
+
+# -- what is hidden, and what went before ------------------------------------------------------------
+
+
+@every_way
+def test_other_rows_have_other_noise_even_where_nothing_is_fresh(way, cloned):
+    own = source()
+    pieces = rows(), one_less(rows()), rows()
+    first, other, same = noises(way, *pieces, outlets=[own.outlet(own.first) for _ in pieces])
+    assert not cancel(first, other)
+    assert cancel(first, same)
+
+
+@every_way
+def test_without_the_hash_other_rows_would_share_noise(way, cloned, blind):
+    own = source()
+    first, other = noises(way, rows(), one_less(rows()), outlets=[own.outlet(own.first) for _ in range(2)])
+    assert cancel(first, other)
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_noise_is_bound_to_all_that_went_before(cloned, monkeypatch, forgetful):
+    # Two histories that differ once never share noise again. With forgetful links they would.
+    own, link = source(), NoiseSource.link
+    if forgetful:
+        monkeypatch.setattr(
+            NoiseSource, "link",
+            lambda self, chain, kind, fresh, exact: link(self, Chain(chain.n, self.first.link), kind, fresh, exact),
+        )  # fmt: skip
+    outlets = own.outlet(own.first), own.outlet(own.first)
+    for outlet, given in zip(outlets, (rows(), one_less(rows())), strict=True):
+        by_gram(outlet, given)
+    for seed in range(1, 4):
+        assert cancel(*noises(by_gram, rows(seed), rows(seed), outlets=outlets)) is forgetful
+
+
+def test_every_part_and_every_kind_counts(cloned):
+    x, own = np.arange(6.0), source()
+    hidden = [
+        ("a", x), ("b", x), ("a", x, x), ("a",), ("", x), ("a", x[:5], x[5:]), ("a", x[:4], x[4:]), ("a", x[:5]),
+        ("a", np.append(x, 0.0)), ("a", x + 2.0**-40 * (x == 3.0)), ("a", x.astype(np.int64)), ("a", b"x"),
+        ("a", b"x", b""), ("a", b""), ("a|1", x), ("1|a", x), ("a", x[::-1].copy()), ("a", x[:0]),
+    ]  # fmt: skip
+    names = [own.outlet(own.first).hide(*one).name for one in hidden]
+    assert names[13] == names[17]  # nothing is nothing
+    assert len(set(names)) == len(names) - 1
+    # Arrays of several axes are hidden row by row, whatever their order in memory; they are never misread.
+    square = x.reshape(2, 3)
+    for same in (square, np.asfortranarray(square)):
+        assert own.outlet(own.first).hide("a", same).name == names[0]
+    with pytest.raises(ValueError, match="contiguous"):
+        own.outlet(own.first).hide("a", x[::-1])
+
+
+# -- two continuations of one run ----------------------------------------------------------------------
+
+
+def two_of_one(kind, way):
+    """The noises of two continuations of one run over equal rows."""
+    first = source()
+    outlet = first.outlet(first.first)
+    way(outlet, rows(1))
+    second = {"fork": first, "resumed": source(start=first.start), "rerun": source()}[kind]
+    chains = outlet.chain, second.first if kind == "rerun" else outlet.chain
+    outlets = [one.outlet(chain) for one, chain in zip((first, second), chains, strict=True)]
+    if kind == "rerun":
+        way(outlets[1], rows(1))
+    return noises(way, rows(), rows(), outlets=outlets)
+
+
+@every_way
+@pytest.mark.parametrize("kind", ["fork", "resumed", "rerun"])
+def test_equal_rows_have_fresh_noise(way, kind):
+    assert not cancel(*two_of_one(kind, way))
+
+
+@every_way
+@pytest.mark.parametrize("kind", ["fork", "resumed", "rerun"])
+def test_without_fresh_bytes_equal_rows_would_share_noise(way, kind, cloned):
+    assert cancel(*two_of_one(kind, way))
+
+
+def test_fresh_bytes_are_taken_when_they_are_used(monkeypatch):
+    taken = []
+    monkeypatch.setattr(module.os, "urandom", lambda size: taken.append(size) or bytes(size))
+    own = source()
+    assert taken == [16]  # the start
+    outlet = own.outlet(own.first)
+    assert taken == [16]
+    run(outlet, rows())
+    assert taken == [16] * 7
+
+
+# -- labels --------------------------------------------------------------------------------------
+
+
+BASE = Tumbling(GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), every=5)
+
+
+def first_name(algorithm=BASE, n_features=D, label=(), randomness=KEY, start=bytes(16), x=0.0):
+    setting = Setting(Terms(algorithm.guarantee), label=label)
+    processor = algorithm.resume(n_features, randomness, None, start, setting)
+    return processor.outlet().hide("gram", np.array([x])).name
+
+
+def test_configurations_that_differ_in_anything_share_no_noise(cloned, monkeypatch):
+    mechanism = BASE.mechanism
+    changes = {
+        "n_components": 1, "epsilon": np.nextafter(1.0, 2.0), "delta": np.nextafter(1e-6, 1.0),
+        "adjacency": "replace", "project": "psd", "n_features": D, "exact": True,
+    }  # fmt: skip
+    assert set(changes) == {field.name for field in fields(mechanism)}
+    names = [first_name(replace(BASE, mechanism=replace(mechanism, **{name: v}))) for name, v in changes.items()]
+    changes = {"every": 6, "horizon": 50, "keep_short": True, "n_features": D}
+    assert set(changes) | {"mechanism", "seed"} == set(BASE.parameters())
+    names += [first_name(replace(BASE, **{name: value})) for name, value in changes.items()]
+    names += [
+        first_name(), first_name(n_features=D + 1), first_name(start=bytes(15) + b"1"),
+        first_name(randomness=Randomness(bytes(32))), first_name(label=("group", "a")), first_name(label=("groupa",)),
+        first_name(label=("group", 1)), first_name(label=("group", "1")), first_name(label=(("group", "a"),)),
+        first_name(x=1.0),
+    ]  # fmt: skip
+    std = mechanism.sigma
+    constants = [(std, 1), (std, 1.0), (std, None, None), (std,), (None, std)]
+    constants += [(np.nextafter(std, side), None) for side in (0.0, 9.0)]
+    for changed in constants:
+        monkeypatch.setattr(GaussianCovariance, "constants", lambda self, d, changed=changed: changed)
+        names.append(first_name())
+    monkeypatch.setattr(GaussianCovariance, "constants", lambda self, d: (std, None))
+    assert first_name() in names  # equal configurations do share it, and so the test sees what it looks for
+    for name in ("SCHEME", "VERSION"):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, 99)
+            names.append(first_name())
+    assert len(set(names)) == len(names)
+    # A seed is in the key, and not in the label.
+    assert first_name(replace(BASE, seed=3)) == first_name()
+
+
+# -- adding on the lattice ---------------------------------------------------------------------------
+
+
+def shifts(rng, grid, size, largest):
+    return rng.integers(-largest, largest + 1, size) * grid
+
+
+def test_a_noisy_gram_matrix_depends_on_the_sum_with_the_noise_alone():
+    # Moving some of the matrix into the noise changes no bit; so the low digits say nothing of the rows.
+    rng, gram, unit = np.random.default_rng(0), GramSum.of(rows()), 2.0**-40
+    diagonal = entry_weights(D) == 1.0
+    for scale in (1e-3, 1.0, 300.0):
+        noise = np.rint(scale * rng.normal(size=SIZE) / unit) * unit
+        shift = np.where(diagonal, shifts(rng, unit, SIZE, 2**30), 0.0)  # off it, noise is scaled by sqrt(1/2)
+        parts = np.floor(gram.parts[1] + shift)
+        moved = GramSum(D, np.stack([gram.parts[0] + parts, gram.parts[1] + shift - parts]))
+        for compiled in (True, False):
+            before = fast.use(compiled)
+            try:
+                assert gram.noisy(noise, scale).tobytes() == moved.noisy(noise - shift, scale).tobytes()
+            finally:
+                fast.use(before)
+
+
+def test_integer_noise_is_added_in_integers():
+    rng, gram = np.random.default_rng(1), GramSum.of(rows())
+    noise = gram_noise(STD, D).draw(source().outlet(source().first).hide("gram"))
+    shift = rng.integers(-(2**41), 2**41, SIZE)
+    high, low = gram.words()
+    low = low + shift
+    moved = GramSum.restored(D, {"high": high + (low >> UNIT_BITS), "low": low & (2**UNIT_BITS - 1)})
+    assert LatticeGram(gram).noisy(noise, STD).tobytes() == LatticeGram(moved).noisy(noise - shift, STD).tobytes()
+    assert LatticeGram(gram).hidden is not LatticeGram(moved).hidden
+
+
+@pytest.mark.parametrize("grid", [1.0, 2.0**-20, 2.0**-30])
+def test_a_lattice_sum_depends_on_the_sum_with_the_noise_alone(grid):
+    rng = np.random.default_rng(2)
+    values, shift = shifts(rng, grid, (6, 5), 1000), shifts(rng, grid, (6, 5), 1000)
+    noise = np.rint(100.0 * rng.normal(size=30)) * grid
+    first, moved = LatticeSum(values, grid), LatticeSum(values + shift, grid)
+    assert first.noisy(noise, 100.0 * grid).tobytes() == moved.noisy(noise - shift.ravel(), 100.0 * grid).tobytes()
+    assert first.noisy(noise, 100.0 * grid).shape == (6, 5)
+    np.testing.assert_array_equal(LatticeSum(-0.0 * values, grid).hidden[0].view(np.int64), 0)
+
+
+def test_laplace_noise_lands_on_its_grid():
+    own, grid = source(randomness=Randomness.from_seed(0)), 2.0**-20
+    counts = np.arange(4000).reshape(40, 100)
+    noisy = own.outlet(own.first).laplace("counts", counts, 3.0, grid)
+    assert (noisy / grid == np.rint(noisy / grid)).all()
+    assert stats.kstest((noisy - counts).ravel() / 3.0, "laplace").pvalue > 1e-4
+
+
+# -- the law of what comes out ------------------------------------------------------------------------
+
+LEAVES, COORDINATES = 20_000, 16
+
+
+@pytest.fixture(scope="module")
+def leaves():
+    """Normals of successive leaves, (LEAVES, COORDINATES), and which of them left their rectangle."""
+    own = NoiseSource(Randomness.from_seed(11), "law")
+    outlet, made, words = own.outlet(own.first), [], []
+    hidden = np.random.default_rng(0).integers(0, 3, (LEAVES, 1))
+    for x in hidden:
+        draws = outlet.hide("gram", x)
+        made.append(draws.normal(COORDINATES))
+        words.append(draws.words(COORDINATES))
+    field = (np.array(words) & np.uint64(8191)).astype(np.int64)
+    return np.array(made), (np.array(words) >> np.uint64(13)).astype(np.int64) >= _INSIDE[field]
+
+
+def test_normals_have_their_law(leaves):
+    # False alarms: 1e-4 each.
+    x = leaves[0].ravel()
+    assert stats.kstest(x, "norm").pvalue > 1e-4
+    assert stats.kstest(1.02 * x, "norm").pvalue < 1e-4
+    assert abs(x.mean()) < 3.9 / np.sqrt(x.size)
+    assert abs(x.var() - 1.0) < 3.9 * np.sqrt(2.0 / x.size)
+    for edge in (2.0, 3.0, 4.0, 4.4):
+        assert stats.binomtest(int((np.abs(x) > edge).sum()), x.size, 2 * stats.norm.sf(edge)).pvalue > 1e-4
+    for column in leaves[0].T:
+        assert stats.kstest(column, "norm").pvalue > 1e-5
+
+
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("lag", [0, 1, 2, 4])
+def test_coordinates_and_leaves_are_uncorrelated(leaves, power, lag):
+    # 256 correlations of 5 standard deviations each: a false alarm of 1.5e-4.
+    x = leaves[0] ** power
+    first, later = x[: LEAVES - lag], x[lag:]
+    found = np.corrcoef(first.T, later.T)[:COORDINATES, COORDINATES:]
+    if lag == 0:
+        found = found - np.eye(COORDINATES)
+    assert np.abs(found).max() * np.sqrt(LEAVES - lag) < 5.0
+
+
+def test_a_coordinate_that_took_more_words_tells_nothing_of_the_others(leaves):
+    # One in 833 coordinates left its rectangle; its neighbours are normal. False alarms: 1e-4 each.
+    x, outside = leaves
+    assert abs(outside.sum() - x.size / 832.6) < 3.9 * np.sqrt(x.size / 832.6)
+    at, coordinate = np.nonzero(outside)
+    neighbours = x[at, (coordinate + 1) % COORDINATES]
+    others = np.concatenate([np.delete(x[i], j) for i, j in zip(at, coordinate, strict=True)])
+    assert stats.kstest(neighbours, "norm").pvalue > 1e-4
+    assert stats.kstest(others, "norm").pvalue > 1e-4
+    assert abs(stats.spearmanr(x[at, coordinate], neighbours).statistic) * np.sqrt(at.size) < 4.0
+    assert np.unique(x[outside]).size == outside.sum()
+
+
+def test_the_same_bits_compiled_or_not():
+    made = []
+    for compiled in (True, False):
+        before = fast.use(compiled)
+        try:
+            own = source(randomness=Randomness.from_seed(5))
+            outlet = own.outlet(own.first)
+            made.append([part.tobytes() for seed in range(20) for part in run(outlet, rows(seed))])
+            made[-1].append(outlet.hide("long").normal(100_001).tobytes())
+        finally:
+            fast.use(before)
+    assert made[0] == made[1]
+
+
+# -- epochs -------------------------------------------------------------------------------------------
+
+
+def test_keys_change_with_the_epoch_and_numbers_go_on():
+    own, name = source(), bytes(16)
+    edge = 2**16
+    words = {n: own.draws(n, name).words(8).tobytes() for n in (1, edge - 1, edge, edge + 1, 5 * edge, 2**40)}
+    assert words[1] == words[edge - 1]  # one key an epoch; names, of which n is a part, differ
+    assert words[edge] == words[edge + 1]
+    assert len(set(words.values())) == 4
+    assert own.draws(1, name).words(8).tobytes() == words[1]
+    outlet = own.outlet(Chain(edge - 2, bytes(32)))
+    drawn = [outlet.hide("gram", np.zeros(1)) for _ in range(5)]
+    assert [d.n for d in drawn] == list(range(edge - 1, edge + 4))
+    assert len({d.name for d in drawn}) == 5
+    for d in reversed(drawn):  # what is drawn again finds its epoch again
+        np.testing.assert_array_equal(own.draws(d.n, d.name).normal(9), d.normal(9))
+
+
+def test_threads_in_different_epochs_do_not_mix_keys():
+    own, name = source(), bytes(16)
+    expected = {n: own.draws(n, name).words(2).tobytes() for n in (1, 2**16)}
+    wrong = []
+
+    def work(n):
+        for _ in range(3000):
+            if own.draws(n, name).words(2).tobytes() != expected[n]:
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in expected]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_an_outlet_leaves_its_source_and_chain_alone():
+    own = source()
+    first = own.first
+    outlet = Outlet(own, first)
+    run(outlet, rows())
+    assert own.first is first
+    assert first.n == 0
+    assert outlet.chain.n == 6

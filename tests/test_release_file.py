@@ -1,0 +1,138 @@
+import json
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.errors import BadParameter
+from streampca.release_file import Header, ReleaseLines
+
+ALGORITHM = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=20)
+BOUNDS = ([-1.0, -2.0, 0.0, -3.0], [1.0, 2.0, 5.0, 3.0])
+
+
+def made(**options: object) -> list[sp.Release]:
+    stream = sp.Stream(ALGORITHM, seed=1, **({"features": list("abcd"), "row_norm": 3.0} | options))  # type: ignore[arg-type]
+    return stream.push_many(np.random.default_rng(0).normal(size=(100, 4))).releases
+
+
+def written(path: Path, releases: Sequence[sp.Release]) -> Path:
+    lines = [Header(releases[0].terms, {"k": 2}).to_json(), *(r.to_json(terms=False) for r in releases)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def old(path: Path, releases: Sequence[sp.Release]) -> Path:
+    """A file as version 0.1 wrote it."""
+    first = releases[0]
+    header = {
+        "streampca": "0.1.0", "format": 1, "kind": "header", "guarantee": first.guarantee.to_dict(),
+        "features": list(first.features or ()), "parameters": {"k": 2},
+    }  # fmt: skip
+    path.write_text("\n".join([json.dumps(header), *(r.to_json() for r in releases)]) + "\n", encoding="utf-8")
+    return path
+
+
+def bare(path: Path, releases: Sequence[sp.Release]) -> Path:
+    path.write_text("\n\n".join(r.to_json() for r in releases), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("write", [written, old, bare])
+@pytest.mark.parametrize("options", [{}, {"features": None}, {"bounds": BOUNDS}, {"center": True}, {"row_norm": 1.0}])
+def test_a_file_is_read_back_to_the_bit(tmp_path: Path, write, options) -> None:  # type: ignore[no-untyped-def]
+    releases = made(**options)
+    again = list(sp.read_releases(write(tmp_path / "releases.jsonl", releases)))
+    assert [r.to_json() for r in again] == [r.to_json() for r in releases]
+    rows = np.random.default_rng(1).normal(size=(7, 4))
+    for a, b in zip(again, releases, strict=True):
+        assert a.guarantee == b.guarantee
+        np.testing.assert_array_equal(a.transform(rows), b.transform(rows))
+
+
+def test_what_is_shared_is_written_once(tmp_path: Path) -> None:
+    releases = made(bounds=BOUNDS)
+    head, *lines = written(tmp_path / "releases.jsonl", releases).read_text().splitlines()
+    assert json.loads(head)["guarantee"] == releases[0].guarantee.to_dict()
+    for line, release in zip(lines, releases, strict=True):
+        assert set(json.loads(line)) == {
+            "t", "n_components", "basis", "eigenvalues", "noise_std", "details", "gram", "terms",
+        }  # fmt: skip
+        assert len(line) < 0.55 * len(release.to_json())
+    again = list(sp.read_releases(tmp_path / "releases.jsonl"))
+    assert all(release.terms is again[0].terms for release in again)
+
+
+def test_lines_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
+    path = written(tmp_path / "releases.jsonl", made())
+    with path.open("a") as file:
+        file.write("nonsense\n")
+    assert [release.t for release in islice(sp.read_releases(path), 5)] == [20, 40, 60, 80, 100]
+    with pytest.raises(BadParameter, match=r"releases\.jsonl, line 7: not a release"):
+        list(sp.read_releases(path))
+
+
+def test_a_last_line_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
+    text = written(tmp_path / "releases.jsonl", made()).read_text()
+    path = tmp_path / "growing.jsonl"
+    for end in range(len(text) - 300, len(text) - 1):
+        path.write_text(text[:end])
+        assert len(list(sp.read_releases(path))) == 4
+    path.write_text(text[:-1])
+    assert len(list(sp.read_releases(path))) == 5
+
+
+def test_a_line_never_takes_the_guarantee_of_another_run(tmp_path: Path) -> None:
+    one, other = made(), made(row_norm=2.0)
+    path = written(tmp_path / "one.jsonl", one)
+    with path.open("a") as file:
+        file.write(other[0].to_json(terms=False) + "\n")
+    with pytest.raises(BadParameter, match=r"line 7.*its guarantee is in a header"):
+        list(sp.read_releases(path))
+    with pytest.raises(BadParameter, match="its guarantee is in a header"):
+        sp.Release.from_json(one[0].to_json(terms=False))
+    # Files may be joined: a header holds for the lines after it.
+    joined = tmp_path / "joined.jsonl"
+    joined.write_text(written(tmp_path / "1.jsonl", one).read_text() + written(tmp_path / "2.jsonl", other).read_text())
+    assert [r.row_norm for r in sp.read_releases(joined)] == [3.0] * 5 + [2.0] * 5
+
+
+def test_terms_have_one_mark_for_equal_values() -> None:
+    one, again, other = made()[0].terms, made()[0].terms, made(features=list("abce"))[0].terms
+    assert one is not again
+    assert one.mark == again.mark != other.mark
+    bounded, wider = made(bounds=BOUNDS)[0].terms, made(bounds=(-9.0, 9.0))[0].terms
+    assert len({one.mark, bounded.mark, wider.mark, made(row_norm=1.0)[0].terms.mark}) == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("nonsense", "not a release"),
+        ("[1]", "not a release"),
+        ('{"kind": "header"}', "not the header"),
+        ('{"kind": "header", "format": 3, "parameters": {}}', "later version"),
+        ('{"kind": "header", "format": 2, "terms": "x", "parameters": {}}', "not the header"),
+        ('{"kind": "header", "format": "x", "parameters": 3}', "not the header"),
+    ],
+)
+def test_what_is_no_such_file_is_told_with_its_line(tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(BadParameter, match=rf"a\.jsonl, line 1: .*{words}"):
+        list(sp.read_releases(path))
+    path.write_bytes(b"\x00SQLite\xff\xfe\n")
+    with pytest.raises(BadParameter, match="line 1"):
+        list(sp.read_releases(path))
+    with pytest.raises(FileNotFoundError):
+        list(sp.read_releases(tmp_path / "none.jsonl"))
+
+
+def test_a_header_tells_the_public_parameters() -> None:
+    lines = ReleaseLines("x")
+    assert lines.read(Header(made()[0].terms, {"epsilon": 1.0}).to_json()) is None
+    assert lines.header is not None
+    assert lines.header.parameters == {"epsilon": 1.0}
