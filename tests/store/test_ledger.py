@@ -274,6 +274,7 @@ def test_damage_and_other_files_are_told(tmp_path, ledger):
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as db:
         db.execute("CREATE TABLE things (x)")
+    db.close()
     with pytest.raises(StoreCorrupt, match="another program's database"):
         Ledger(other)
     text = tmp_path / "ledger.txt"
@@ -285,6 +286,7 @@ def test_damage_and_other_files_are_told(tmp_path, ledger):
     ledger.debit("patients", fpl(0.5))
     with sqlite3.connect(tmp_path / "ledger.db") as db:
         db.execute("UPDATE entries SET event = 'mu'")
+    db.close()
     with pytest.raises(StoreCorrupt, match="cannot be read"):
         ledger.balance("patients")
 
