@@ -50,7 +50,7 @@ from streampca.store.ledger import Account, Ledger
 from streampca.store.reading import stored_releases
 from streampca.store.recovery import check_key, check_lineage, forked, need_run, rebuild
 from streampca.store.schedule import Schedule
-from streampca.store.witness import MemoryWitness, Point, Witness, WitnessFile
+from streampca.store.witness import Point, Witness
 from streampca.store.writer import Writer
 from streampca.stream import Stream
 
@@ -131,7 +131,7 @@ class Store:
         self._schedule = Schedule.of(commit_every, snapshot_every)
         self._lock = HeldFile(beside(where, ".lock"))
         self._database: Database | None = None
-        self._witness: Witness = MemoryWitness() if self._in_memory else WitnessFile(self._witness_file)
+        self._witness = None if self._in_memory else Witness(self._witness_file)
         self._key: RunKey | None = None
         self._account: Account | None = None  # with a ledger of our own
         self._writer: Writer | None = None
@@ -246,17 +246,18 @@ class Store:
                 with told_plainly(self._key_file):
                     prepare_key(self._key_file, key, self._passphrase)
                     self._key_file.unlink(missing_ok=True)  # of the run that is replaced
-            with told_plainly(self._witness_file):
-                self._witness.open()
-                self._witness.clear(before)
+            if self._witness is not None:
+                with told_plainly(self._witness_file):
+                    self._witness.open()
+                    self._witness.clear(before)
             with told_plainly(self.path):
                 database.transact(lambda _: self._write_head(database, stream, key, described, account))
             # From here on the run can be resumed; until the key has its name, it can be begun again.
-            with told_plainly(self._witness_file):
-                self._witness.remember(key.run, _BEGINNING)
             if account is not None:
                 account.note(key.run, None, _BEGINNING)
-            if not self._in_memory:
+            if self._witness is not None:
+                with told_plainly(self._witness_file):
+                    self._witness.remember(key.run, _BEGINNING)
                 with told_plainly(self._key_file):
                     publish_key(self._key_file, key.run)
             self._key = key
@@ -284,8 +285,8 @@ class Store:
             check_key(database, key)
             account = None if run["account"] is None else self._own(*run["account"])
             head = None if account is None else account.head(key.run)
-            if not self._in_memory:
-                self._recall(database, key.run, moved=moved)
+            if self._witness is not None:
+                self._recall(self._witness, database, key.run, moved=moved)
             if account is not None and not moved:
                 check_lineage(database, head, f"the ledger {account.ledger.path}")
             stream = rebuild(database, key, kind)
@@ -338,7 +339,7 @@ class Store:
                 raise BadParameter(f"{self.path} holds no run yet, only one whose beginning broke off; begin one")
         return read_key(self._key_file, self._passphrase)
 
-    def _recall(self, database: Database, run: str, *, moved: bool) -> None:
+    def _recall(self, witness: Witness, database: Database, run: str, *, moved: bool) -> None:
         """Open the witness, and ask it."""
         if database.progress.rows and not moved and not self._witness_file.exists():
             raise forked(
@@ -346,8 +347,8 @@ class Store:
                 f"copy of {self.path} may have gone on"
             )
         with told_plainly(self._witness_file):
-            self._witness.open()
-            seen = self._witness.recall(run)
+            witness.open()
+            seen = witness.recall(run)
         if not moved:
             check_lineage(database, seen, f"the witness {self._witness_file}")
 
@@ -378,7 +379,8 @@ class Store:
         if self._writer is not None:
             self._writer.detach()
             self._writer = None
-        self._witness.close()
+        if self._witness is not None:
+            self._witness.close()
         if self._account is not None:
             self._account.ledger.close()
             self._account = None
@@ -398,7 +400,8 @@ class Store:
             _INHERITED.append(self._database)
             self._database = None
         self._account = None  # a ledger knows its process
-        self._witness.close()  # the child's own handles: a lock lasts until all are closed
+        if self._witness is not None:  # the child's own handles: a lock lasts until all are closed
+            self._witness.close()
         self._lock.close()
 
 

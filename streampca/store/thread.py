@@ -70,7 +70,7 @@ class WritingThread:
         self._process = os.getpid()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._ended = Job(lambda: None)
-        weakref.finalize(self, self._jobs.put, None)
+        weakref.finalize(self, self._jobs.put, None).atexit = False
         Thread(target=_serve, args=(self._jobs, self._ended), name="streampca-store", daemon=True).start()
 
     def begin(self, work: Callable[[], Idle | None]) -> Job:

@@ -16,7 +16,6 @@ import json
 import os
 from hashlib import blake2b
 from pathlib import Path
-from typing import Protocol
 
 from streampca.errors import StoreForked
 from streampca.store.files import HeldFile, sync_folder
@@ -29,46 +28,7 @@ _sync = getattr(os, "fdatasync", os.fsync)  # the former is not everywhere
 _SUM = 16
 
 
-class Witness(Protocol):
-    """Where the latest durable point of a run is remembered."""
-
-    def open(self) -> None:
-        """Get ready."""
-
-    def recall(self, run: str) -> Point | None:
-        """The latest point of a run; None if it was never seen."""
-
-    def clear(self, run: str | None) -> None:
-        """Forget what is remembered, which may be of this run only."""
-
-    def remember(self, run: str, point: Point) -> None:
-        """Note the latest point, durably, before this returns."""
-
-    def close(self) -> None:
-        """Let go of it."""
-
-
-class MemoryWitness:
-    """For runs that live in memory: there is nothing to outlive."""
-
-    def open(self) -> None:
-        """Do nothing."""
-
-    def recall(self, run: str) -> Point | None:
-        """Nothing is known."""
-        return None
-
-    def clear(self, run: str | None) -> None:
-        """Do nothing."""
-
-    def remember(self, run: str, point: Point) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class WitnessFile:
+class Witness:
     """The witness of one run, in a small file.
 
     Parameters

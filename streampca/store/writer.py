@@ -94,7 +94,8 @@ class Writer:
 
     Parameters
     ----------
-    database, key, witness : of the run.
+    database, key : of the run.
+    witness : where it is noted how far it has come, or None.
     account : where the ledger keeps the head of the run, or None.
     head : the head that it holds now.
     stream : the stream whose log this is.
@@ -105,7 +106,7 @@ class Writer:
         self,
         database: Database,
         key: RunKey,
-        witness: Witness,
+        witness: Witness | None,
         account: Account | None,
         head: Point | None,
         stream: Stream,
@@ -409,7 +410,8 @@ class Writer:
         """Tell witness and ledger how far the database has come; then entries need not be kept any more."""
         point: Point = self._progress.rows, self._progress.digest
         if again or point != self._point:
-            self._witness.remember(self._key.run, point)
+            if self._witness is not None:
+                self._witness.remember(self._key.run, point)
             if self._account is not None:
                 self._account.note(self._key.run, self._head, point)
                 self._head = point

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
+from streampca.cli import main
 from streampca.errors import (
     BadParameter,
     StoreCorrupt,
@@ -418,6 +419,8 @@ def test_a_store_of_an_older_schema_is_read_and_not_continued(old: Path, tmp_pat
     check = Verification(old)
     check.file()
     assert not check.can_replay
+    assert main(["verify", str(old)]) == 0
+    assert main(["verify", str(old), str(old)]) == 2
     with pytest.raises(StoreCorrupt, match="use the version that wrote it"):
         check.replay()
     check.close()

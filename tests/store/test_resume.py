@@ -1,6 +1,6 @@
 """A resumed run is the run: same releases, same regret, whatever the algorithm and wherever it stopped."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca as sp
-from streampca.errors import BadParameter, BadRow, BudgetExhausted, StoreLocked
+from streampca.errors import BadParameter, BadRow, BudgetExhausted, HorizonReached, StoreCorrupt, StoreLocked
 from streampca.privacy.budget import Budget
 from streampca.processors.base import Algorithm
 from streampca.release import Release
 from streampca.store.config import REGISTRY
 from streampca.store.ledger import Ledger
 from streampca.store.store import Store
+from streampca.store.verify import Verification
 
 D, K, N = 5, 2, 330
 BUDGET: dict[str, Any] = {"n_components": K, "epsilon": 1.0, "delta": 1e-6}
@@ -94,6 +95,94 @@ def test_a_run_stopped_again_and_again_gives_the_same_bits(case: str, commit_eve
     if whole.publishes_regret:
         assert stream.private_regret.now() == whole.private_regret.now()
         assert stream.private_regret.history == whole.private_regret.history
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_noise_from_the_system_is_played_again_from_the_fresh_bytes(case: str, tmp_path: Path) -> None:
+    """Not seeded: what was released before a crash is made again, and all rows give all releases again."""
+    make, options = CASES[case]
+    path = tmp_path / "run.db"
+    store = Store(path, commit_every="1h")
+    stream = sp.Stream(make(), store=store, **options)
+    read = [bits(release) for release in stream.push_many(ROWS[:150]).releases]
+    stream.push_many(ROWS[150:170])  # not read, and not durable
+    store._let_go()  # as a crash does
+    with Store(path, commit_every="1h") as store:
+        resumed = sp.Stream.resume(store)
+        assert resumed.t == 150 if read else resumed.t == 0
+        read += [bits(release) for release in resumed.push_many(ROWS[resumed.t :]).releases]
+        assert [bits(release) for release in store.releases()] == read
+    check = Verification(path)
+    check.file()
+    check.replay()
+    assert check.replay_all(Source(ROWS)) == len(read)
+    changed = ROWS.copy()
+    changed[100, 0] += 1e-3
+    with pytest.raises(StoreCorrupt):
+        check.replay_all(Source(changed))
+    check.close()
+
+
+class Source:
+    """A source of rows."""
+
+    features: tuple[str, ...] = ()
+    bounds = None
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self._rows = rows
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        yield from np.array_split(self._rows, 7)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        yield from self._rows
+
+
+def test_the_end_of_a_stream_is_played_again(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    tumbling = sp.Tumbling(sp.GaussianCovariance(**BUDGET), every=40, horizon=400, keep_short=True)
+    with Store(path, commit_every="1h") as store:
+        stream = sp.Stream(tumbling, store=store)
+        stream.push_many(ROWS[:90])
+        last = stream.finish()
+        assert last is not None
+        assert stream.finish() is None
+        store._let_go()  # as a crash does
+    for _ in range(2):  # from the log, then from a snapshot
+        with Store(path) as store:
+            resumed = sp.Stream.resume(store)
+            assert resumed.t == 90
+            assert resumed.release is not None
+            assert bits(resumed.release) == bits(last)
+            with pytest.raises(HorizonReached):
+                resumed.push(ROWS[0])
+            assert [release.t for release in store.releases()] == [40, 80, 90]
+    check = Verification(path)
+    assert check.replay_all(Source(ROWS)) == 3
+    check.close()
+
+
+def test_blocks_are_played_again_as_blocks_and_as_rows(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    with Store(path, commit_every="1h") as store:
+        stream = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=20), features="abcde", store=store)
+        leaves = stream.leaves()
+        for block in leaves.blocks([ROWS[:130]], 0):
+            stream.push_block(block)
+        store.flush()
+        store._let_go()  # as a crash does
+    with Store(path) as store:
+        resumed = sp.Stream.resume(store)
+        assert resumed.t == 130
+        resumed.push_many(ROWS[130:])
+        store.flush()
+        count = len([*store.releases()])
+    check = Verification(path)
+    source = Source(ROWS)
+    source.features = tuple("abcde")
+    assert check.replay_all(source) == count == 16
+    check.close()
 
 
 @settings(max_examples=25, deadline=None)
