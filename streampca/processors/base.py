@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from streampca.errors import BadParameter, BadRow, HorizonReached
 from streampca.linalg.counts import check_components
@@ -135,17 +135,6 @@ class Algorithm(ABC):
             return self._begun(n_features, source, setting.terms)
         return self._continued(n_features, source, setting.terms, snapshot)
 
-    def resume(
-        self,
-        n_features: int,
-        randomness: Randomness,
-        snapshot: Mapping[str, Any],
-        start: bytes,
-        setting: Setting | None = None,
-    ) -> Processor:
-        """`start` from a snapshot."""
-        return self.start(n_features, randomness, setting, start=start, snapshot=snapshot)
-
     def unseeded(self) -> Self:
         """The same algorithm without a seed."""
         return self if self.seed is None else replace(self, seed=None)  # type: ignore[type-var]
@@ -168,17 +157,17 @@ class Processor(ABC):
     chain : the chain value of the noise drawn so far.
     """
 
-    __slots__ = ()
+    __slots__ = ("algorithm", "chain", "n_features", "source", "t", "terms")
 
-    algorithm: Algorithm
-    n_features: int
-    terms: Terms
-    t: int
-    source: NoiseSource
-    chain: Chain
-
-    #: Processors that hold what cannot be copied cheaply are changed in place; a step broken off spoils them.
-    in_place: ClassVar[bool] = False
+    def __init__(
+        self, algorithm: Algorithm, n_features: int, source: NoiseSource, terms: Terms, chain: Chain, t: int
+    ) -> None:
+        self.algorithm = algorithm
+        self.n_features = n_features
+        self.source = source
+        self.terms = terms
+        self.chain = chain
+        self.t = t
 
     # -- what a processor provides --------------------------------------------------
 
@@ -217,8 +206,9 @@ class Processor(ABC):
 
     @property
     def rows_left(self) -> int | None:
-        """How many more rows may be absorbed; None if endless."""
-        return None
+        """Rows until the horizon; None if endless."""
+        horizon: int | None = getattr(self.algorithm, "horizon", None)
+        return None if horizon is None else horizon - self.t
 
     def regret_bound(self, t: int, opt: float) -> float:
         """Bound on the expected regret after t rows of a stream fixed in advance.

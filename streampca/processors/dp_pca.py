@@ -171,7 +171,7 @@ class DPPCAProcessor(Processor):
     waiting : rows that it has not seen yet. Curator only.
     """
 
-    __slots__ = ("algorithm", "chain", "engine", "n_features", "source", "t", "terms", "waiting")
+    __slots__ = ("engine", "waiting")
 
     algorithm: DPPCA
 
@@ -179,12 +179,7 @@ class DPPCAProcessor(Processor):
         self, algorithm: DPPCA, n_features: int, source: NoiseSource, terms: Terms, chain: Chain, t: int,
         engine: Engine, waiting: Rows,
     ) -> None:  # fmt: skip
-        self.algorithm = algorithm
-        self.n_features = n_features
-        self.source = source
-        self.terms = terms
-        self.chain = chain
-        self.t = t
+        super().__init__(algorithm, n_features, source, terms, chain, t)
         self.engine = engine
         self.waiting = waiting
 

@@ -99,7 +99,7 @@ class LeaderProcessor(Processor):
     rows_until_release : rows until the next release; 0 at the horizon.
     """
 
-    __slots__ = ("algorithm", "chain", "gram", "n_features", "rows_until_release", "source", "t", "terms")
+    __slots__ = ("gram", "rows_until_release")
 
     algorithm: Leader
     rows_until_release: int
@@ -107,20 +107,9 @@ class LeaderProcessor(Processor):
     def __init__(
         self, algorithm: Leader, n_features: int, source: NoiseSource, terms: Terms, chain: Chain, t: int, gram: GramSum
     ) -> None:
-        self.algorithm = algorithm
-        self.n_features = n_features
-        self.source = source
-        self.terms = terms
-        self.chain = chain
-        self.t = t
+        super().__init__(algorithm, n_features, source, terms, chain, t)
         self.gram = gram
         self.rows_until_release = algorithm.due(t)
-
-    @property
-    def rows_left(self) -> int | None:
-        """Rows until the horizon; None if endless."""
-        horizon = self.algorithm.horizon
-        return None if horizon is None else horizon - self.t
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         """Add the rows to the Gram matrix; release it if that is due."""

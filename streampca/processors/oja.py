@@ -112,9 +112,7 @@ class OjaProcessor(Processor):
     waiting : rows of the step in progress.
     """
 
-    __slots__ = (
-        "algorithm", "basis", "chain", "energy", "n_features", "source", "squares", "t", "terms", "waiting",
-    )  # fmt: skip
+    __slots__ = ("basis", "energy", "squares", "waiting")
 
     algorithm: Oja
 
@@ -122,12 +120,7 @@ class OjaProcessor(Processor):
         self, algorithm: Oja, n_features: int, source: NoiseSource, terms: Terms, chain: Chain, t: int,
         basis: FloatArray, squares: FloatArray, energy: FloatArray, waiting: Rows,
     ) -> None:  # fmt: skip
-        self.algorithm = algorithm
-        self.n_features = n_features
-        self.source = source
-        self.terms = terms
-        self.chain = chain
-        self.t = t
+        super().__init__(algorithm, n_features, source, terms, chain, t)
         self.basis = basis
         self.squares = squares
         self.energy = energy

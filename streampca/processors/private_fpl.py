@@ -297,14 +297,7 @@ class FPLProcessor(LeaderProcessor):
         doubling: Doubling | None,
         past: GramSum | None,
     ) -> None:
-        self.algorithm = algorithm
-        self.n_features = n_features
-        self.source = source
-        self.terms = terms
-        self.chain = chain
-        self.t = t
-        self.gram = gram
-        self.rows_until_release = algorithm.due(t)
+        super().__init__(algorithm, n_features, source, terms, chain, t, gram)
         self.mechanism = mechanism
         self.noise = noise
         self.span = span
@@ -400,7 +393,7 @@ class FPLProcessor(LeaderProcessor):
         return out
 
 
-_FIELDS = (*LeaderProcessor.__slots__, *FPLProcessor.__slots__)
+_FIELDS = (*Processor.__slots__, *LeaderProcessor.__slots__, *FPLProcessor.__slots__)
 
 
 def _next_epoch(after: FPLProcessor, doubling: Doubling, release: Release) -> FPLProcessor:

@@ -259,9 +259,7 @@ class PrivateOjaProcessor(Processor):
     std : sd of each entry of the noise in a step's sum.
     """
 
-    __slots__ = (
-        "algorithm", "basis", "chain", "end", "n_features", "rates", "source", "std", "t", "terms", "total", "waiting",
-    )  # fmt: skip
+    __slots__ = ("basis", "end", "rates", "std", "total", "waiting")
 
     algorithm: PrivateOja
 
@@ -269,24 +267,13 @@ class PrivateOjaProcessor(Processor):
         self, algorithm: PrivateOja, n_features: int, source: NoiseSource, terms: Terms, chain: Chain, t: int,
         basis: FloatArray, rates: PrivateStepSizes, total: FloatArray, waiting: Rows, end: int, std: float,
     ) -> None:  # fmt: skip
-        self.algorithm = algorithm
-        self.n_features = n_features
-        self.source = source
-        self.terms = terms
-        self.chain = chain
-        self.t = t
+        super().__init__(algorithm, n_features, source, terms, chain, t)
         self.basis = basis
         self.rates = rates
         self.total = total
         self.waiting = waiting
         self.end = end
         self.std = std
-
-    @property
-    def rows_left(self) -> int | None:
-        """Rows until the horizon; None if endless."""
-        horizon = self.algorithm.horizon
-        return None if horizon is None else horizon - self.t
 
     @property
     def rows_until_release(self) -> int:

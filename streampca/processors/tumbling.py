@@ -111,7 +111,7 @@ class Tumbling(Algorithm):
 class TumblingProcessor(Processor):
     """Where a run of `Tumbling` stands: the rows of the block in progress."""
 
-    __slots__ = ("algorithm", "chain", "finished", "held", "n_features", "source", "t", "terms")
+    __slots__ = ("finished", "held")
 
     algorithm: Tumbling
 
@@ -126,12 +126,7 @@ class TumblingProcessor(Processor):
         held: Rows,
         finished: bool = False,
     ) -> None:
-        self.algorithm = algorithm
-        self.n_features = n_features
-        self.source = source
-        self.terms = terms
-        self.chain = chain
-        self.t = t
+        super().__init__(algorithm, n_features, source, terms, chain, t)
         self.held = held
         self.finished = finished
 

@@ -53,7 +53,7 @@ class WindowProcessor(Processor):
     covered : first and last row of the latest released matrix, or None.
     """
 
-    __slots__ = ("algorithm", "chain", "covered", "n_features", "source", "t", "terms")
+    __slots__ = ("covered",)
 
     algorithm: SlidingWindowPCA
     _names: ClassVar[tuple[str, ...]]
@@ -62,12 +62,7 @@ class WindowProcessor(Processor):
         cls._names = tuple(name for kind in cls.__mro__ for name in getattr(kind, "__slots__", ()))
 
     def __init__(self, algorithm: SlidingWindowPCA, n_features: int, source: NoiseSource, terms: Terms) -> None:
-        self.algorithm = algorithm
-        self.n_features = n_features
-        self.source = source
-        self.terms = terms
-        self.t = 0
-        self.chain = source.first
+        super().__init__(algorithm, n_features, source, terms, source.first, 0)
         self.covered: tuple[int, int] | None = None
         self.begin()
 
@@ -99,12 +94,6 @@ class WindowProcessor(Processor):
         """Bytes held for rows, sums and checkpoints; noise apart."""
 
     # -- what all share ---------------------------------------------------------------
-
-    @property
-    def rows_left(self) -> int | None:
-        """Rows until the horizon; None if endless."""
-        horizon = self.algorithm.horizon
-        return None if horizon is None else horizon - self.t
 
     @property
     def rows_until_release(self) -> int:

@@ -150,7 +150,7 @@ def test_bits_do_not_depend_on_blocks_and_snapshots_continue(kw: dict[str, Any])
     start, randomness = processor.source.start, Randomness.from_seed(1)
     for stop in range(997, kw["horizon"], 4999):  # hop from one resumed processor to the next
         processor, _ = feed(processor, rows[processor.t : stop], 613)
-        processor = processor.algorithm.resume(10, randomness, processor.snapshot(), start)
+        processor = processor.algorithm.start(10, randomness, start=start, snapshot=processor.snapshot())
     processor, releases = feed(processor, rows[processor.t :], 10**6)
     assert releases[-1].subspace.basis.tobytes() == one[-1].subspace.basis.tobytes()
     assert processor.rows_until_release == 0
@@ -177,7 +177,7 @@ def test_search_finds_rates_that_work() -> None:
     processor = make(10, horizon=100_000, method="deflation", learning_rate="search")
     assert sine(last(processor, rows), v) < 0.02
     middle, _ = feed(processor, rows[:99_995], 100_000)  # among the scores of finalists
-    resumed = middle.algorithm.resume(10, Randomness.from_seed(1), middle.snapshot(), middle.source.start)
+    resumed = middle.algorithm.start(10, Randomness.from_seed(1), start=middle.source.start, snapshot=middle.snapshot())
     ends = [last(p, rows[99_995:]).subspace.basis.tobytes() for p in (middle, resumed)]
     assert ends[0] == ends[1]
 

@@ -75,7 +75,7 @@ def test_snapshots_continue_bit_for_bit() -> None:
     rows = spiked(500, 12, 3)
     algorithm, randomness = Oja(n_components=3, release_every=100), Randomness()
     first, _ = feed(algorithm.start(12, randomness), rows[:233], 50)
-    second = algorithm.resume(12, randomness, first.snapshot(), first.source.start)
+    second = algorithm.start(12, randomness, start=first.source.start, snapshot=first.snapshot())
     assert second.rows_until_release == 67
     ends = [feed(p, rows[233:], 50)[1][-1] for p in (first, second)]
     assert ends[0].subspace.basis.tobytes() == ends[1].subspace.basis.tobytes()
@@ -101,7 +101,7 @@ def test_the_start_is_random_and_a_function_of_its_bytes() -> None:
     algorithm, randomness = Oja(n_components=2), Randomness()
     first, second = algorithm.start(6, randomness), algorithm.start(6, randomness)
     assert not np.allclose(first.basis, second.basis)  # type: ignore[attr-defined]
-    again = algorithm.resume(6, randomness, None, first.source.start)
+    again = algorithm.start(6, randomness, start=first.source.start)
     assert np.array_equal(first.basis, again.basis)  # type: ignore[attr-defined]
 
 

@@ -187,7 +187,7 @@ def test_bits_do_not_depend_on_blocks(kw: dict[str, object]) -> None:
 def test_snapshots_continue_bit_for_bit(kw: dict[str, object]) -> None:
     rows, randomness = spiked(2500, 6, 2), Randomness.from_seed(1)
     first, _ = feed(make(n_components=2, **kw), rows[:1333], 100)
-    second = first.algorithm.resume(6, randomness, first.snapshot(), first.source.start)
+    second = first.algorithm.start(6, randomness, start=first.source.start, snapshot=first.snapshot())
     ends = [feed(p, rows[1333:], 90)[1][-1] for p in (first, second)]
     assert ends[0].t == ends[1].t
     assert ends[0].subspace.basis.tobytes() == ends[1].subspace.basis.tobytes()
@@ -211,7 +211,7 @@ def test_recorded_bytes_replay_a_step() -> None:
     processor = algorithm.start(6, randomness)
     outlet = processor.outlet()
     after, release = processor.absorb(rows, outlet)
-    resumed = algorithm.resume(6, randomness, None, processor.source.start)
+    resumed = algorithm.start(6, randomness, start=processor.source.start)
     again, replayed = resumed.absorb(rows, resumed.outlet(outlet.fresh))
     other = resumed.absorb(rows)[1]
     assert release is not None

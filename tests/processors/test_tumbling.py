@@ -133,13 +133,13 @@ def test_a_stream_resumes_from_its_snapshot(stop):
     first, begun = absorbed(algorithm.start(4, SEED), ROWS[:stop])
     snapshot = first.snapshot()
     absorbed(first, ROWS[stop:], (3, 5))  # what comes later does not reach the snapshot
-    second = algorithm.resume(4, SEED, snapshot, first.source.start)
+    second = algorithm.start(4, SEED, start=first.source.start, snapshot=snapshot)
     assert (second.t, second.rows_until_release) == (stop, 10 - stop % 10)
     second, rest = absorbed(second, ROWS[stop:])
     assert texts(begun + rest) == texts(expected)
     assert second.finish(second.outlet())[1].to_json() == whole.finish(whole.outlet())[1].to_json()
     ended = second.finish(second.outlet())[0]
-    assert algorithm.resume(4, SEED, ended.snapshot(), first.source.start).rows_left == 0
+    assert algorithm.start(4, SEED, start=first.source.start, snapshot=ended.snapshot()).rows_left == 0
 
 
 def test_a_replay_with_the_recorded_bytes_is_bit_identical():
@@ -147,7 +147,7 @@ def test_a_replay_with_the_recorded_bytes_is_bit_identical():
     processor = algorithm.start(4, key)
     outlet = processor.outlet()
     _, release = processor.absorb(ROWS[:10], outlet)
-    again = algorithm.resume(4, key, None, processor.source.start)
+    again = algorithm.start(4, key, start=processor.source.start)
     assert again.absorb(ROWS[:10], again.outlet(outlet.fresh))[1].to_json() == release.to_json()
     assert again.absorb(ROWS[:10])[1].to_json() != release.to_json()  # another continuation has other noise
 
