@@ -232,7 +232,7 @@ def test_it_serves_a_stream_and_a_replay_is_bit_identical(case):
     _, release = processor.absorb(rows, outlet)
     assert release.terms is processor.terms
     assert (release.t, release.n_features, release.guarantee) == (n, d, algorithm.guarantee)
-    again = algorithm.resume(d, key, None, processor.source.start)
+    again = algorithm.start(d, key, start=processor.source.start)
     assert outcome(again.absorb(rows, again.outlet(outlet.fresh))[1]) == outcome(release)
 
 

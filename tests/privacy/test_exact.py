@@ -91,7 +91,7 @@ def test_a_snapshot_continues_bit_for_bit():
         first = algorithm.start(3, randomness)
         for row in X[:stop]:
             first, _ = first.absorb(row[None])
-        second = algorithm.resume(3, randomness, first.snapshot(), first.source.start)
+        second = algorithm.start(3, randomness, start=first.source.start, snapshot=first.snapshot())
         rest = absorbed(second, X[stop:], [37 - stop])
         assert [r.t for r in rest] == list(range(stop + 1, 38))
         assert all(np.array_equal(a.gram, b.gram) for a, b in zip(rest, whole[stop:], strict=True))

@@ -263,7 +263,7 @@ BASE = Tumbling(GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), eve
 
 def first_name(algorithm=BASE, n_features=D, label=(), randomness=KEY, start=bytes(16), x=0.0):
     setting = Setting(Terms(algorithm.guarantee), label=label)
-    processor = algorithm.resume(n_features, randomness, None, start, setting)
+    processor = algorithm.start(n_features, randomness, setting, start=start)
     return processor.outlet().hide("gram", np.array([x])).name
 
 
