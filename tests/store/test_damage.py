@@ -370,8 +370,8 @@ def test_foreign_and_future_databases(path: Path, tmp_path: Path) -> None:
 
 
 #: A run of 500 rows with a snapshot at row 300, its key, and its first and last release, as the version before
-#: schema 3 left them: PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=1000, noise="haar", release_every=50),
-#: seed 5, ROWS, features a to d with bounds by name.
+#: schema 3 left them: PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=1000, noise="haar",
+#: release_every=50), seed 5, ROWS, features a to d with bounds by name.
 OLD = Path(__file__).with_name("old")
 
 
