@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -56,7 +57,7 @@ class CovarianceMechanism(Mechanism):
     def _noisy(self, gram: GramSum, outlet: Outlet) -> FloatArray:
         """Packed entries of the noisy Gram matrix."""
         d = gram.n_features
-        return gram.noisy(self.noise(d, outlet.hide("gram", *gram.hidden)), self.noise_scale(d))
+        return outlet.release("gram", gram, partial(self.noise, d), self.noise_scale(d))
 
     def _projects(self, n_rows: int, n_features: int) -> bool:
         # A public rule. On rows with spectra from flat to steep, projecting cut the Frobenius error by a

@@ -13,13 +13,13 @@ from streampca.errors import BadParameter
 from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import SCOPE, Mechanism
-from streampca.mechanisms.exact_span import Line, Span, exact_rows, lines_of, orthonormal_basis, span_of
+from streampca.mechanisms.exact_span import Span, exact_rows, lines_of, orthonormal_basis, span_of
 from streampca.mechanisms.flats import two_best
 from streampca.mechanisms.truncated_laplace import TruncatedLaplace
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.outlet import Outlet
-from streampca.privacy.randomness import Draws, Randomness
+from streampca.privacy.outlet import Counts, Outlet
+from streampca.privacy.randomness import Randomness
 from streampca.release import Release, Terms
 
 Method = Literal["auto", "all", "blocks"]
@@ -183,8 +183,7 @@ class ExactSubspace(Mechanism):
     def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         n, d = rows.shape
         by_blocks = self._by_blocks(n)
-        draws = outlet.hide("votes" if by_blocks else "gap", rows)
-        span = (self._most_voted if by_blocks else self._best)(lines_of(rows), d, draws)
+        span = (self._most_voted if by_blocks else self._best)(rows, outlet)
         details = {
             "mechanism": type(self).__name__,
             "rows": n,
@@ -195,25 +194,21 @@ class ExactSubspace(Mechanism):
         basis = orthonormal_basis(span, d)
         return Release(t=t, n_components=len(span), terms=terms, basis=basis, details=details)
 
-    def _best(self, lines: list[Line], d: int, draws: Draws) -> Span:
-        points = Counter(line for line in lines if any(line))
-        best, second, span = two_best(list(points), list(points.values()), self._ranks(d))
-        return span if self._passes(best - second, draws) else ()
+    def _best(self, rows: FloatArray, outlet: Outlet) -> Span:
+        points = Counter(line for line in lines_of(rows) if any(line))
+        best, second, span = two_best(list(points), list(points.values()), self._ranks(rows.shape[1]))
+        gap = Counts(np.array([best - second]), rows)
+        noisy = outlet.release("gap", gap, lambda draws: self.gap_noise.draw(draws, 1))
+        return span if noisy[0] > self.gap_threshold else ()
 
-    def _passes(self, gap: int, draws: Draws) -> bool:
-        return bool(gap + self.gap_noise.draw(draws, 1)[0] > self.gap_threshold)
-
-    def _most_voted(self, lines: list[Line], d: int, draws: Draws) -> Span:
-        ranks, size = self._ranks(d), self._block_rows
+    def _most_voted(self, rows: FloatArray, outlet: Outlet) -> Span:
+        lines, ranks, size = lines_of(rows), self._ranks(rows.shape[1]), self._block_rows
         spans = (span_of(lines[i : i + size], ranks[-1]) for i in range(0, len(lines) - size + 1, size))
-        return self._winner(Counter(span for span in spans if len(span) in ranks), draws)
-
-    def _winner(self, votes: Counter[Span], draws: Draws) -> Span:
-        if not votes:
-            return ()
-        noisy = np.array(list(votes.values())) + self.vote_noise.draw(draws, len(votes))
-        top = int(np.argmax(noisy))
-        return list(votes)[top] if noisy[top] > self.vote_threshold else ()
+        votes = Counter(span for span in spans if len(span) in ranks)
+        counts = Counts(np.array(list(votes.values()), dtype=np.int64), rows)
+        noisy = outlet.release("votes", counts, lambda draws: self.vote_noise.draw(draws, len(votes)))
+        top = int(np.argmax(noisy)) if votes else 0
+        return list(votes)[top] if votes and noisy[top] > self.vote_threshold else ()
 
     def _by_blocks(self, n_rows: int) -> bool:
         if self.method != "auto":

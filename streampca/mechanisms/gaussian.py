@@ -95,9 +95,7 @@ class GaussianCovariance(CovarianceMechanism):
     def _noisy(self, gram: GramSum, outlet: Outlet) -> FloatArray:
         if not self.exact:
             return super()._noisy(gram, outlet)
-        exact = LatticeGram(gram)
-        noise = gram_noise(self.sigma, gram.n_features).draw(outlet.hide("gram", *exact.hidden))
-        return exact.noisy(noise, self.sigma)
+        return outlet.release("gram", LatticeGram(gram), gram_noise(self.sigma, gram.n_features).draw, self.sigma)
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
         """Draw svec-GOE noise."""

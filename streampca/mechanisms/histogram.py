@@ -39,7 +39,7 @@ from scipy.special import ndtri
 from streampca.errors import BadParameter
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
-from streampca.privacy.outlet import Outlet
+from streampca.privacy.outlet import Counts, Outlet
 from streampca.privacy.randomness import Draws, encoded
 
 Votes = Literal["add-remove", "moves"]
@@ -108,7 +108,7 @@ class StabilityHistogram:
         outlet : where the counts meet noise, as ``kind``.
         """
         whole = _check_counts(counts)
-        return self._shown(whole, outlet.hide(kind, whole))
+        return self._shown(Counts(whole), outlet, kind)
 
     def release(self, labels: Iterable[Label], outlet: Outlet, kind: str) -> list[tuple[Label, float]]:
         """The popular bins and their noisy counts, largest first (the order says no more than the counts).
@@ -121,7 +121,7 @@ class StabilityHistogram:
         tally = {encoded(label): (label, count) for label, count in Counter(labels).items()}
         names = sorted(tally)
         counts = np.array([tally[name][1] for name in names], dtype=np.int64)
-        noisy = self._shown(counts, outlet.hide(kind, counts, encoded(*names)))
+        noisy = self._shown(Counts(counts, encoded(*names)), outlet, kind)
         shown = [(tally[name][0], float(count)) for name, count in zip(names, noisy, strict=True) if count > -math.inf]
         return sorted(shown, key=lambda pair: -pair[1])
 
@@ -130,8 +130,10 @@ class StabilityHistogram:
         shown = self.release(labels, outlet, kind)
         return shown[0][0] if shown else None
 
-    def _shown(self, counts: IntArray, draws: Draws) -> FloatArray:
-        return _above(counts, self.scale * draws.laplace(counts.size), self.threshold)
+    def _shown(self, exact: Counts, outlet: Outlet, kind: str) -> FloatArray:
+        size, scale = exact.counts.size, self.scale
+        noisy = outlet.release(kind, exact, lambda draws: _on_grid(scale * draws.laplace(size)), scale)
+        return _above(exact.counts, noisy, self.threshold)
 
 
 @dataclass(frozen=True)
@@ -213,21 +215,28 @@ class GaussianHistograms:
         if whole.ndim != 2 or whole.shape[0] != self.n_histograms:
             raise BadParameter(f"counts of shape {whole.shape} given; ({self.n_histograms}, bins) expected")
         occupied = whole.nonzero()
-        noise = self.std * outlet.hide(kind, whole).normal(occupied[0].size)
-        table = np.full(whole.shape, -np.inf)
-        table[occupied] = _above(whole[occupied], noise, self.threshold)
+
+        def draw(draws: Draws) -> FloatArray:
+            noise = np.zeros(whole.shape)
+            noise[occupied] = _on_grid(self.std * draws.normal(occupied[0].size))
+            return noise
+
+        table = _above(whole, outlet.release(kind, Counts(whole), draw, self.std), self.threshold)
         best = table.argmax(axis=1).astype(np.int64)
         found = table[np.arange(self.n_histograms), best] > -np.inf
         return np.where(found, best, 0), found
 
 
-def _above(counts: IntArray, noise: FloatArray, threshold: float) -> FloatArray:
-    """Count plus noise on the lattice, exactly; -inf where the count is 0, or the sum not above the threshold.
+def _on_grid(noise: FloatArray) -> FloatArray:
+    return np.rint(noise / GRID) * GRID
+
+
+def _above(counts: IntArray, noisy: FloatArray, threshold: float) -> FloatArray:
+    """Noisy counts, exact on their lattice; -inf where the count is 0, or the sum not above the threshold.
 
     Half a lattice step is added to the threshold, so that rounding never shows
     a bin whose unrounded noisy count would have stayed hidden.
     """
-    noisy = counts + np.rint(noise.reshape(counts.shape) / GRID) * GRID
     return np.where((counts > 0) & (noisy > threshold + 0.5 * GRID), noisy, -np.inf)
 
 

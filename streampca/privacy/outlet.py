@@ -28,7 +28,7 @@ As secret as the key: chain values, and the 16 bytes s_n of a vector.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -243,10 +243,40 @@ class Outlet:
 
     def gram(self, kind: str, exact: Exact[Value], size: int, std: float) -> Value:
         """Release an exact sum of ``size`` coordinates with independent Gaussian noise."""
-        return exact.noisy(std * self.hide(kind, *exact.hidden).normal(size), std)
+        return self.release(kind, exact, lambda draws: std * draws.normal(size), std)
 
-    def laplace(self, kind: str, counts: IntArray, scale: float, grid: float) -> FloatArray:
-        """Release integers with independent Laplace noise of this scale, rounded to multiples of ``grid``."""
-        noise = scale * self.hide(kind, np.ascontiguousarray(counts)).laplace(counts.size).reshape(counts.shape)
-        noisy: FloatArray = counts + np.rint(noise / grid) * grid
-        return noisy
+    def release(self, kind: str, exact: Exact[Value], draw: Callable[[Draws], Any], std: float = 0.0) -> Value:
+        """Release exact values with noise of any law.
+
+        Parameters
+        ----------
+        kind : what is released.
+        exact : the exact values, and how noise is added to them.
+        draw : makes the noise of the fresh vector.
+        std : its standard deviation, for the grid of the release, where `Exact.noisy` asks for it.
+        """
+        return exact.noisy(draw(self.hide(kind, *exact.hidden)), std)
+
+
+class Counts:
+    """Exact counts, to which noise is added as it is.
+
+    Parameters
+    ----------
+    counts : integers.
+    of : further exact values that the counts are of, to be hidden with them: arrays or bytes.
+    """
+
+    __slots__ = ("counts", "of")
+
+    def __init__(self, counts: IntArray, *of: Any) -> None:
+        self.counts, self.of = counts, of
+
+    @property
+    def hidden(self) -> Sequence[Any]:
+        """The counts, and what they are of."""
+        return self.counts, *self.of
+
+    def noisy(self, noise: FloatArray, std: float) -> FloatArray:
+        """The counts plus the noise."""
+        return self.counts + noise.reshape(self.counts.shape)

@@ -20,7 +20,7 @@ from streampca.linalg.svec import entry_weights, svec_size
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.privacy import outlet as module
 from streampca.privacy.exact import UNIT_BITS, LatticeGram, gram_noise
-from streampca.privacy.outlet import Chain, LatticeSum, NoiseSource, Outlet
+from streampca.privacy.outlet import Chain, Counts, LatticeSum, NoiseSource, Outlet
 from streampca.privacy.randomness import _INSIDE, Randomness
 from streampca.processors.base import Setting
 from streampca.processors.tumbling import Tumbling
@@ -69,7 +69,7 @@ def by_running(outlet, given):
 
 def by_integers(outlet, given):
     exact = LatticeGram(GramSum.of(given))
-    return exact.noisy(gram_noise(STD, D).draw(outlet.hide("gram", *exact.hidden)), STD), exact.gram.packed()
+    return outlet.release("gram", exact, gram_noise(STD, D).draw, STD), exact.gram.packed()
 
 
 def by_gaussian(outlet, given):
@@ -78,7 +78,9 @@ def by_gaussian(outlet, given):
 
 def by_laplace(outlet, given):
     counts = (given[:5] > 0.0).astype(np.int64)
-    return outlet.laplace("counts", counts, STD / np.sqrt(2.0), 2.0**-20), counts
+    scale, grid = STD / np.sqrt(2.0), 2.0**-20
+    noise = lambda draws: np.rint(scale * draws.laplace(counts.size) / grid) * grid  # noqa: E731
+    return outlet.release("counts", Counts(counts), noise), counts
 
 
 WAYS: dict[str, Callable] = {
@@ -347,11 +349,10 @@ def test_a_lattice_sum_depends_on_the_sum_with_the_noise_alone(grid):
     np.testing.assert_array_equal(LatticeSum(-0.0 * values, grid).hidden[0].view(np.int64), 0)
 
 
-def test_laplace_noise_lands_on_its_grid():
-    own, grid = source(randomness=Randomness.from_seed(0)), 2.0**-20
-    counts = np.arange(4000).reshape(40, 100)
-    noisy = own.outlet(own.first).laplace("counts", counts, 3.0, grid)
-    assert (noisy / grid == np.rint(noisy / grid)).all()
+def test_counts_get_noise_of_the_law_asked_for():
+    own, counts = source(randomness=Randomness.from_seed(0)), np.arange(4000).reshape(40, 100)
+    noisy = own.outlet(own.first).release("counts", Counts(counts), lambda draws: 3.0 * draws.laplace(4000))
+    assert noisy.shape == counts.shape
     assert stats.kstest((noisy - counts).ravel() / 3.0, "laplace").pvalue > 1e-4
 
 
