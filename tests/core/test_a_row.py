@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,15 @@ from streampca.linalg import fast
 PACKAGE = Path(sp.__file__).parent
 
 
-@pytest.mark.skipif(fast.kernels is None, reason="counted with compiled kernels")
+@pytest.fixture
+def compiled() -> Iterator[None]:
+    pytest.importorskip("numba", reason="counted with compiled kernels")
+    before = fast.use(True)
+    yield
+    fast.use(before)
+
+
+@pytest.mark.usefixtures("compiled")
 def test_a_row_takes_few_calls_through_few_files() -> None:
     """Push a row and read basis and eigenvalues: d = 20, a release every row, tracking, live regret."""
     d, warm, count = 20, 20_000, 400
