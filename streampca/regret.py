@@ -177,10 +177,6 @@ class RegretSums(NamedTuple):
             return self.past_opt, current
         return self.past_opt + top_sum(_square(current), n_components), GramSum(current.n_features)
 
-    def is_due(self, count: int) -> bool:
-        """True if a record fell due within the latest ``count`` rows."""
-        return self.t // self.history.step != (self.t - count) // self.history.step
-
     def recorded(self, processor: Processor, played: Subspace, unit: float) -> RegretSums:
         """The regret with the record of this moment kept; see `record`."""
         history = self.history.append(self.record(processor, played, unit))

@@ -222,7 +222,11 @@ class Release:
 
     def replaced(self, **changes: Any) -> Release:
         """Another release that differs in some parameters of the constructor."""
-        given: dict[str, Any] = {
+        return Release(**{**self._given(), **changes})
+
+    def _given(self) -> dict[str, Any]:
+        """The parameters of the constructor."""
+        return {
             "t": self.t,
             "n_components": self.n_components,
             "terms": self.terms,
@@ -231,15 +235,11 @@ class Release:
             "span": self.own_span,
             "eigenvalues": self.own_eigenvalues,
             "noise_std": self.own_noise_std,
-            "details": self._details,
+            "details": dict(self._details),
         }
-        return Release(**{**given, **changes})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (
-            self.t, self.n_components, self.terms, self.packed, self.own_basis, self.own_span, self.own_eigenvalues,
-            self.own_noise_std, dict(self._details),
-        )  # fmt: skip
+        return _rebuilt, (self._given(),)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -312,7 +312,7 @@ class Release:
         if self.own_basis is not None or packed is None:
             pair = self.own_eigenvalues, self.own_basis
         else:
-            d = math.isqrt(8 * packed.size + 1) // 2
+            d = math.isqrt(8 * packed.size + 1) // 2  # `_side`, without a call
             matrix = packed.take(mirror(d))
             pair = top_eigh(matrix, self.n_components) if span is None else ritz(matrix, span)
             pair[1].flags.writeable = False
@@ -480,9 +480,8 @@ class Release:
         return f"Release(t={self.t}, n_features={self.n_features}, n_components={self.n_components})"
 
 
-def _rebuilt(*given: Any) -> Release:
-    names = ("t", "n_components", "terms", "packed_gram", "basis", "span", "eigenvalues", "noise_std", "details")
-    return Release(**dict(zip(names, given, strict=True)))
+def _rebuilt(given: dict[str, Any]) -> Release:
+    return Release(**given)
 
 
 def _copied(value: Any) -> Any:
@@ -494,4 +493,4 @@ def _copied(value: Any) -> Any:
 def _side(packed: FloatArray | None) -> int:
     if packed is None:
         raise NoRelease("this release holds nothing")
-    return int((np.sqrt(8.0 * packed.size + 1.0) - 1.0) / 2.0 + 0.5)
+    return math.isqrt(8 * packed.size + 1) // 2

@@ -237,7 +237,7 @@ class Stream:
         self._checked = False  # set: `_ready` has something to look at before rows are taken
         self.lock = RLock()
         self._log: CommitLog | None = None
-        _STREAMS.add(self)
+        tell_of_forks(self)
         if store is not None:
             if not hasattr(store, "begin"):
                 raise BadParameter(f"store={store!r} is not a store; pass Store(path)")
@@ -406,7 +406,7 @@ class Stream:
             if now.regret is not None:
                 now.regret.check_block(block.count)
             if begins:
-                now = self._begun(admission, None, block.count)
+                now = self._paid(now)
             return self._absorb_block(now, block)
 
     def run(self, rows: Iterable[Any]) -> Iterator[Step]:
@@ -671,6 +671,10 @@ class Stream:
             admission.values(row, 1)
         now = self._first(admission, self._processor(admission))
         self._check_room(now, count)
+        return self._paid(now)
+
+    def _paid(self, now: _Now) -> _Now:
+        """Pay, and start where a stream stands before its first row."""
         if self._account is not None:
             self._account.debit(self.guarantee, self.start_id)
         self._now = now
@@ -786,17 +790,13 @@ class Stream:
             if private is not None:
                 private = private.observe(latest)
             if scoring is not None:
-                span = latest.subspace.basis if latest.own_span is None else latest.own_span
-                scoring = np.rint(np.ascontiguousarray(span) * 2.0**30) * 2.0**-30  # `scoring_basis`, without a call
+                scoring = scoring_basis(latest.subspace.basis if latest.own_span is None else latest.own_span)
         due = after.rows_until_release
         if sums is not None:
             rows, step = sums.t, sums.history.step
             if count and rows // step != (rows - count) // step:
                 sums = sums.recorded(after, latest.subspace if latest is not None else self._played(now), unit)
-            until = (
-                sums.rows_until_record if sums.log.window is not None else sums.history.step - rows % sums.history.step
-            )
-            due = min(due, until)
+            due = min(due, sums.rows_until_record)
         values = (t + count, admission, after, latest, sums, private, scoring, bad_rows + bad, due, unit, entries + 1)
         return tuple.__new__(_Now, values)
 
@@ -982,7 +982,7 @@ class Stream:
         self._now = _before(saved["admission"])
         self._taken, self._waiting, self._generation, self._lost, self._checked = 0, None, None, "", False
         self.lock, self.start_id = RLock(), os.urandom(NAME_BYTES)
-        _STREAMS.add(self)
+        tell_of_forks(self)
         self.restore(saved["state"], saved["release"])
 
 
@@ -1013,7 +1013,7 @@ def _regenerated(processor: Processor, outlet: Outlet) -> Processor:
     """The same processor with 16 bytes of a new generation in its chain value."""
     outlet.hide("generation")
     made = copy.copy(processor)
-    object.__setattr__(made, "chain", outlet.chain)
+    made.chain = outlet.chain
     return made
 
 
@@ -1024,13 +1024,25 @@ def _past_horizon(t: int, count: int, left: int) -> HorizonReached:
     )
 
 
-#: Streams of this process, for a fork to renew in the child.
-_STREAMS: weakref.WeakSet[Stream] = weakref.WeakSet()
+class Forkable(Protocol):
+    """What has to be told that this process is the child of a fork."""
+
+    def after_fork(self) -> None:
+        """Called in the child."""
+
+
+#: What is told of a fork, in the child.
+_TOLD: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+
+def tell_of_forks(thing: Forkable) -> None:
+    """Call ``after_fork`` of an object in the child of every fork, for as long as the object lives."""
+    _TOLD.add(thing)
 
 
 def _renew() -> None:
-    for stream in list(_STREAMS):
-        stream.after_fork()
+    for thing in list(_TOLD):
+        thing.after_fork()
 
 
 if hasattr(os, "register_at_fork"):

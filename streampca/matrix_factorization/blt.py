@@ -165,11 +165,6 @@ class AnytimeBLT(_BLT):
         """What multiplies every step of the noise: sensitivity times the norm of C's columns, over mu."""
         return self.sensitivity / self.mu * math.sqrt(float(ANYTIME.column_square(self.restart_after)) * INFLATION)
 
-    def stds(self, n: int) -> FloatArray:
-        """`std` of the sums 1..n, (n,)."""
-        self._check(n)
-        return self._some_stds(1, n)
-
     @cached_property
     def recurrence(self) -> Recurrence:
         """What is done in a step."""

@@ -238,8 +238,7 @@ class Outlet:
         std : standard deviation of the noise in each.
         grid : step of the lattice, a power of two.
         """
-        exact = LatticeSum(values, grid)
-        return exact.noisy(std * self.hide(kind, *exact.hidden).normal(values.size), std)
+        return self.gram(kind, LatticeSum(values, grid), values.size, std)
 
     def gram(self, kind: str, exact: Exact[Value], size: int, std: float) -> Value:
         """Release an exact sum of ``size`` coordinates with independent Gaussian noise."""

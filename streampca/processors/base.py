@@ -188,7 +188,7 @@ class Processor(ABC):
 
     @abstractmethod
     def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays from which `Algorithm.resume` makes the same processor. As secret as the rows.
+        """Plain values and arrays from which `Algorithm.start` makes the same processor. As secret as the rows.
 
         Arrays are not copied: nothing may write to them.
         """
@@ -198,7 +198,7 @@ class Processor(ABC):
 
         Only where ``algorithm.absorbs_grams``.
         """
-        raise BadParameter(f"{self.algorithm!r} needs rows, not Gram matrices of blocks; use PrivateFPL, or push rows")
+        raise self._needs_rows()
 
     def finish(self, outlet: Outlet) -> tuple[Processor, Release | None]:
         """End the stream; release what is still held, where that is the public choice."""
@@ -280,9 +280,7 @@ class Processor(ABC):
             If the processor can take no more rows.
         """
         if not self.algorithm.absorbs_grams:
-            raise BadParameter(
-                f"{self.algorithm!r} needs rows, not Gram matrices of blocks; use PrivateFPL, or push rows"
-            )
+            raise self._needs_rows()
         size = svec_size(self.n_features)
         if high.shape != (size,) or low.shape != (size,) or count < 1:
             raise BadParameter(
@@ -292,6 +290,9 @@ class Processor(ABC):
         if not is_plausible((high, low), count, self.n_features):
             raise BadRow(f"this is no Gram matrix of {count} rows of the unit ball; make blocks with BlockGram.of")
         return self.step_gram(count, high, low, outlet or self.outlet())
+
+    def _needs_rows(self) -> BadParameter:
+        return BadParameter(f"{self.algorithm!r} needs rows, not Gram matrices of blocks; use PrivateFPL, or push rows")
 
     def _check_room(self, count: int) -> None:
         due = self.rows_until_release

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -315,10 +316,10 @@ class FPLProcessor(LeaderProcessor):
 
     def changed(self, t: int, gram: GramSum, **changes: Any) -> FPLProcessor:
         """The processor with other values."""
-        made = FPLProcessor.__new__(FPLProcessor)
-        for name in _FIELDS:
-            setattr(made, name, changes.get(name, getattr(self, name)))
+        made = copy.copy(self)
         made.t, made.gram, made.rows_until_release = t, gram, self.algorithm.due(t)
+        for name, value in changes.items():
+            setattr(made, name, value)
         return made
 
     def _at(self, t: int, gram: GramSum) -> FPLProcessor:
@@ -391,9 +392,6 @@ class FPLProcessor(LeaderProcessor):
             out["doubling"] = self.doubling.snapshot()
             out["past"] = self.past.snapshot()
         return out
-
-
-_FIELDS = (*Processor.__slots__, *LeaderProcessor.__slots__, *FPLProcessor.__slots__)
 
 
 def _next_epoch(after: FPLProcessor, doubling: Doubling, release: Release) -> FPLProcessor:

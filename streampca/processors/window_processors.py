@@ -6,9 +6,10 @@ is complete.
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -56,10 +57,6 @@ class WindowProcessor(Processor):
     __slots__ = ("covered",)
 
     algorithm: SlidingWindowPCA
-    _names: ClassVar[tuple[str, ...]]
-
-    def __init_subclass__(cls) -> None:
-        cls._names = tuple(name for kind in cls.__mro__ for name in getattr(kind, "__slots__", ()))
 
     def __init__(self, algorithm: SlidingWindowPCA, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms, source.first, 0)
@@ -104,7 +101,7 @@ class WindowProcessor(Processor):
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         """Take rows of one leaf; release the window if the leaf ends with them."""
         ends = rows.shape[0] == self.rows_until_release
-        after = self._copy()
+        after = copy.copy(self)
         after.t += rows.shape[0]
         after.take(rows)
         if not ends:
@@ -121,12 +118,6 @@ class WindowProcessor(Processor):
         )
         return after, release
 
-    def _copy(self) -> Self:
-        made = self.__new__(type(self))
-        for name in self._names:
-            setattr(made, name, getattr(self, name))
-        return made
-
     def snapshot(self) -> dict[str, Any]:
         """Plain values and arrays from which the processor is made again. As secret as the rows."""
         covered = None if self.covered is None else list(self.covered)
@@ -134,7 +125,7 @@ class WindowProcessor(Processor):
 
     def restored(self, snapshot: Mapping[str, Any]) -> Self:
         """The processor of a snapshot of the same run."""
-        made, covered = self._copy(), snapshot["covered"]
+        made, covered = copy.copy(self), snapshot["covered"]
         made.t = int(snapshot["t"])
         made.chain = chain_restored(snapshot["chain"])
         made.covered = None if covered is None else (int(covered[0]), int(covered[1]))

@@ -31,7 +31,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -52,7 +51,7 @@ from streampca.store.recovery import check_key, check_lineage, forked, need_run,
 from streampca.store.schedule import Schedule
 from streampca.store.witness import Point, Witness
 from streampca.store.writer import Writer
-from streampca.stream import Stream
+from streampca.stream import Stream, tell_of_forks
 
 log = logging.getLogger("streampca.store")
 
@@ -135,7 +134,7 @@ class Store:
         self._key: RunKey | None = None
         self._account: Account | None = None  # with a ledger of our own
         self._writer: Writer | None = None
-        _STORES.add(self)
+        tell_of_forks(self)
 
     # -- what users read and do -----------------------------------------------------
 
@@ -409,16 +408,5 @@ def _put_start(database: Database, key: RunKey, stream: Stream) -> None:
     database.put("start", Seal(key).close("start", 0, stream.start_id).hex())
 
 
-#: Stores of this process, for a fork to renew in the child.
-_STORES: weakref.WeakSet[Store] = weakref.WeakSet()
 #: Databases of a parent process: a child may not even close them.
 _INHERITED: list[Database] = []
-
-
-def _renew() -> None:
-    for store in list(_STORES):
-        store.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
