@@ -117,19 +117,15 @@ def test_a_copy_of_a_stream_that_has_not_started_is_a_start_of_its_own(ledger):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork") or sys.version_info >= (3, 12), reason="3.12 warns of forks with threads")
-def test_the_child_of_a_fork_pays_before_its_next_row(ledger):
+def test_the_child_of_a_fork_pays_before_its_next_row(ledger, in_child):
     original = stream(ledger)
     original.push_many(ROWS[:10])
-    child = os.fork()
-    if not child:
-        try:
+
+    def refused():
+        with pytest.raises(BudgetExhausted):
             original.push(ROWS[10])
-        except BudgetExhausted:
-            os._exit(11)
-        except BaseException:
-            os._exit(12)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 11
+
+    assert in_child(refused) == 0
     original.push_many(ROWS[10:])
     assert len(entries(ledger)) == 1
 

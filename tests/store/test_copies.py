@@ -24,20 +24,9 @@ def algorithm() -> sp.PrivateFPL:
     return sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=10)
 
 
-def in_child(work: Callable[[], object]) -> int:
-    """The exit status of a child process that does it."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def test_the_child_of_a_fork_leaves_the_run_to_its_parent(tmp_path: Path) -> None:
+def test_the_child_of_a_fork_leaves_the_run_to_its_parent(
+    tmp_path: Path, in_child: Callable[[Callable[[], object]], int]
+) -> None:
     path = tmp_path / "run.db"
     store = Store(path, commit_every="1h")
     stream = sp.Stream(algorithm(), store=store)

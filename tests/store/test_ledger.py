@@ -1,7 +1,6 @@
 """The ledger: debits before the first row, refusals before anything changes, all of it on the disk."""
 
 import copy
-import os
 import pickle
 import sqlite3
 import threading
@@ -138,7 +137,7 @@ def test_two_streams_of_one_name_are_two_payments(ledger):
     assert len(ledger.balance("patients").entries) == 2
 
 
-def test_copies_and_children_of_streams_pay_again(ledger):
+def test_copies_and_children_of_streams_pay_again(ledger, in_child):
     stream = sp.Stream(fpl(0.5), ledger=ledger.account("patients"))
     stream.push(ROWS[0])
     copied = pickle.loads(pickle.dumps(stream))
@@ -172,20 +171,7 @@ def test_threads_share_a_ledger(ledger):
     assert len(ledger.balance("patients").entries) == 40
 
 
-def in_child(work):
-    """The exit status of a child process that does it."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def test_the_child_of_a_fork_opens_the_file_again(ledger):
+def test_the_child_of_a_fork_opens_the_file_again(ledger, in_child):
     def spend():
         ledger.debit("patients", fpl(0.5), run="child")
         ledger.close()
