@@ -1,6 +1,7 @@
 # Every target builds .venv from the project's own files first; nothing else to install by hand.
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
+EXTRAS ?= dev
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
@@ -8,11 +9,11 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint bench profile audit clean
+.PHONY: demo test test-lowest lint bench profile audit sbom docs release clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	touch $@
 
 demo: $(STAMP)
@@ -21,11 +22,21 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
 
+# The unit tests with the lowest versions of the dependencies that pyproject.toml allows, and test tools of today.
+UNIT_TESTS := $(addprefix tests/,linalg privacy matrix_factorization mechanisms processors conformance queries planning)
+test-lowest: $(STAMP)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-lowest
+	VIRTUAL_ENV=$(VENV)-lowest $(BIN)/uv pip install --quiet --resolution lowest-direct \
+	  --editable '.[accounting,bench,demo,fast,parquet,report,serve,sklearn]'
+	VIRTUAL_ENV=$(VENV)-lowest $(BIN)/uv pip install --quiet hypothesis pdoc 'polars<2' pytest pytest-xdist
+	$(VENV)-lowest/bin/python -m pytest -n auto $(UNIT_TESTS)
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell *.md docs scenarios streampca tests
 
 bench: $(STAMP)
 	$(BIN)/streampca bench
@@ -38,6 +49,34 @@ profile: $(STAMP)
 
 audit: $(STAMP)
 	$(BIN)/streampca audit --all
+	$(BIN)/streampca audit --bugs
+
+# Every package of the environment, as CycloneDX JSON.
+sbom: $(STAMP)
+	mkdir -p out
+	$(BIN)/uvx --quiet --from cyclonedx-bom cyclonedx-py environment $(VENV) --output-file out/sbom.json
+
+# The pages of docs/, strict and offline, into out/site; the interpreter reference is generated from docstrings.
+docs: $(STAMP)
+	$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(VENV)-docs
+	VIRTUAL_ENV=$(VENV)-docs $(BIN)/uv pip install --quiet --editable '.[docs]'
+	$(VENV)-docs/bin/mkdocs build --strict --site-dir out/site
+
+# Builds, checks the files, tests the wheel in an environment without the source; stops before the upload.
+release: $(STAMP)
+	rm -rf dist out/release
+	mkdir -p out/release
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/uvx --quiet twine check --strict dist/*
+	$(BIN)/uvx --quiet check-wheel-contents dist/*.whl
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-release
+	VIRTUAL_ENV=$(VENV)-release $(BIN)/uv pip install --quiet "$$(echo dist/*.whl)[accounting,fast,parquet,report,sklearn]" \
+	  hypothesis 'polars<2' pytest pytest-xdist
+	tar -xzf dist/*.tar.gz -C out/release --strip-components=1 --exclude='*/streampca/*'
+	cd out/release && ../../$(VENV)-release/bin/pytest -n auto $(UNIT_TESTS) tests/integrations/test_sklearn_pca.py
+	$(VENV)-release/bin/streampca version
+	@echo 'dist/ is built and tested. Nothing was uploaded. Check the addresses in pyproject.toml, tag the commit, then:'
+	@echo '  uvx twine upload dist/*'
 
 clean:
-	rm -rf $(VENV) out build dist
+	rm -rf $(VENV) $(VENV)-* out build dist

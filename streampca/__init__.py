@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streampca import errors, queries, sources
-    from streampca.auditing import Audit, audit
+    from streampca.admission import AdmissionReport
+    from streampca.auditing.instrument import Audit
+    from streampca.auditing.suite import audit
     from streampca.blocks import BlockGram
+    from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
     from streampca.mechanisms.approximate_subspace import ApproximateSubspace
     from streampca.mechanisms.exact_subspace import ExactSubspace
     from streampca.mechanisms.gaussian import GaussianCovariance
@@ -49,7 +52,9 @@ _HOME = {
     "Processor": "processors.base",
     "Regret": "regret",
     "Terms": "release",
+    "AdmissionReport": "admission",
     "Audit": "auditing",
+    "AdaptiveCovariance": "mechanisms.adaptive_covariance",
     "ApproximateSubspace": "mechanisms.approximate_subspace",
     "BlockGram": "blocks",
     "BlockStep": "step",
@@ -90,6 +95,8 @@ _MODULES = ("errors", "queries", "sources")
 
 __all__ = [
     "DPPCA",
+    "AdaptiveCovariance",
+    "AdmissionReport",
     "Algorithm",
     "ApproximateSubspace",
     "Audit",

@@ -1,12 +1,12 @@
-"""Blocks of admitted rows as exact Gram matrices: what other processes send to the one that makes releases.
+"""Blocks of admitted rows: as exact Gram matrices, from other processes, and as entries of a commit log.
 
-A `BlockGram` is a few kilobytes, whatever the number of rows in it. Its words
-are integers, so adding blocks is exact: however rows are cut into blocks, and
-whoever sums them in which order, the Gram matrix at a release has the same
-bits, and so has the release. `Leaves` cuts rows where releases are due.
+A `BlockGram` is a few kilobytes, whatever the number of rows in it. Its entries
+are integers, so adding blocks is exact: for every cut of the rows into blocks
+and every order of summation, the Gram matrix at a release has the same
+bits, and so has the release. `BlockCutter` cuts rows where releases are due.
 
-Curator only: a block is an exact function of raw rows, without noise. Who
-makes blocks is trusted as the curator is.
+Curator only: a block is an exact function of raw rows, without noise. The
+maker of blocks is trusted like the curator.
 """
 
 from __future__ import annotations
@@ -15,19 +15,24 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from streampca.admission import Admission
-from streampca.errors import BadParameter, BadRow, HorizonReached
-from streampca.linalg.lattice import GramSum
-from streampca.linalg.svec import svec_size, unpack_entries
+from streampca.admission import NO_COUNTS, Admission, Counts
+from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
+from streampca.linalg.centering import CONSTANT
+from streampca.linalg.counts import renamed
+from streampca.linalg.lattice import LOW, UNIT_BITS, GramSum, is_plausible
+from streampca.linalg.svec import mirror, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.linalg.words import LOW, UNIT_BITS, is_plausible
 from streampca.privacy.randomness import encoded
+from streampca.processors.base import Algorithm
+from streampca.release import Release, Scoring
+from streampca.rows import Position
 
 #: Rows that are admitted at a time, so that a leaf of any size takes little memory.
-_PIECE = 4096
+_CHUNK = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +43,9 @@ class BlockGram:
     ----------
     high, low : the packed upper triangle: units of 1, and units of 2**-40 in [0, 2**40).
     count : rows in it, bad ones that count as zero rows included.
-    bad : how many of them were bad.
+    counts : what admission did to them.
     first : place of its first row in the stream, from 1; None if it may go anywhere.
-    gate : what admitted the rows, as `admission_mark` names it; "" if that is not checked.
+    admission : what admitted the rows, as `admission_mark` names it; "" if that is not checked.
 
     Notes
     -----
@@ -52,33 +57,45 @@ class BlockGram:
     high: IntArray
     low: IntArray
     count: int
-    bad: int = 0
+    counts: Counts = NO_COUNTS
     first: int | None = None
-    gate: str = ""
+    admission: str = ""
 
     def __post_init__(self) -> None:
         for name in ("high", "low"):
-            words = getattr(self, name)
-            if not isinstance(words, np.ndarray) or words.dtype != np.int64 or words.ndim != 1:
-                raise BadParameter(f"{name} must be a 1-D array of 64-bit integers; use BlockGram.of")
+            part = getattr(self, name)
+            if not isinstance(part, np.ndarray) or part.dtype != np.int64 or part.ndim != 1:
+                raise BadParameterError(f"{name} must be a 1-D array of 64-bit integers; use BlockGram.of")
         if self.high.shape != self.low.shape or svec_size(self.n_features) != self.high.size:
-            raise BadParameter(
-                f"words of {self.high.size} and {self.low.size} entries are no packed Gram matrix; use BlockGram.of"
+            raise BadParameterError(
+                f"high ({self.high.size} entries) and low ({self.low.size}) are no packed Gram matrix; use BlockGram.of"
             )
         if self.count < 1 or not 0 <= self.bad <= self.count or (self.first is not None and self.first < 1):
-            raise BadParameter(
+            raise BadParameterError(
                 f"count={self.count}, bad={self.bad}, first={self.first}: a block has at least one row, "
                 "no more bad rows than rows, and a place from 1"
             )
-        if not is_plausible((self.high, self.low), self.count, self.n_features):
-            raise BadRow(
+        sums = self.high, self.low
+        if not any(is_plausible(sums, self.count, self.n_features, constant) for constant in (0.0, CONSTANT)):
+            raise BadRowError(
                 f"this is no Gram matrix of {self.count} rows of the unit ball; admit rows first (Stream.leaves)"
             )
 
     @classmethod
-    def of(cls, rows: FloatArray, *, bad: int = 0, first: int | None = None, gate: str = "") -> BlockGram:
-        """The block of admitted rows, (n, d) with n >= 1."""
-        return cls(*GramSum.of(rows).words(), rows.shape[0], bad, first, gate)
+    def of(
+        cls, rows: FloatArray, *, counts: Counts | None = None, first: int | None = None, admission: str = ""
+    ) -> BlockGram:
+        """The block of admitted rows, (n, d) with n >= 1. Left out, counts are those of rows that needed no change."""
+        high, low = GramSum.of(rows).high_low()
+        if counts is None:
+            at = mirror(rows.shape[1]).diagonal()
+            counts = Counts(squares=(int(high[at].sum()) << UNIT_BITS) + int(low[at].sum()))
+        return cls(high, low, rows.shape[0], counts, first, admission)
+
+    @property
+    def bad(self) -> int:
+        """How many of the rows were bad."""
+        return self.counts.bad
 
     @property
     def n_features(self) -> int:
@@ -87,27 +104,41 @@ class BlockGram:
 
     @property
     def block_id(self) -> str:
-        """Digest of place, number of rows and Gram matrix: the same whoever made the block, and out of what pieces.
+        """Digest of place, number of rows and Gram matrix: the same whoever made the block, and of what blocks.
 
         Curator only, as the block is.
         """
-        head = f"{self.first}|{self.count}|{self.bad}|{self.gate}|".encode()
+        head = f"{self.first}|{self.count}|{self.bad}|{self.admission}|".encode()
         return blake2b(head + self.high.tobytes() + self.low.tobytes(), digest_size=16).hexdigest()
+
+    def check(self, admission: Admission, first: int) -> None:
+        """Raise `BadParameterError` unless its rows were admitted like this and it may begin at row ``first``."""
+        if self.first is not None and self.first != first:
+            raise BadParameterError(
+                f"a block from row {self.first} given, row {first} is next: blocks come once each, in order"
+            )
+        expected = admission.admitted_features
+        if expected is not None and self.n_features != expected:
+            raise BadParameterError(f"a block of {self.n_features} features given, {expected} expected")
+        if self.admission and self.admission != admission_mark(admission):
+            raise BadParameterError(
+                "the block was admitted with other settings or by another version; use stream.leaves()"
+            )
 
     def then(self, other: BlockGram) -> BlockGram:
         """Join this block and the one after it. Exact and associative.
 
         Raises
         ------
-        BadParameter
-            If the other block is of other features, of another gate or from another place.
+        BadParameterError
+            If the other block is of other features, of another admission or from another place.
         """
-        if other.high.size != self.high.size or other.gate != self.gate:
-            raise BadParameter("blocks of other features or of another row gate cannot be joined")
+        if other.high.size != self.high.size or other.admission != self.admission:
+            raise BadParameterError("blocks of other features or of another row admission cannot be joined")
         if (self.first is None) != (other.first is None) or (
             self.first is not None and other.first != self.first + self.count
         ):
-            raise BadParameter(
+            raise BadParameterError(
                 f"a block from row {other.first} cannot follow one of rows {self.first} to "
                 f"{(self.first or 1) + self.count - 1}; join blocks in order"
             )
@@ -117,13 +148,16 @@ class BlockGram:
             high=self.high + other.high + (low >> UNIT_BITS),
             low=low & LOW,
             count=self.count + other.count,
-            bad=self.bad + other.bad,
+            counts=self.counts.plus(other.counts),
         )
 
-    def rewards(self, scoring: FloatArray) -> float:
-        """Sum of ||V^T a||**2 over the rows, for a basis of d rows: that of one-by-one scoring up to rounding."""
+    def rewards(self, scoring: Scoring) -> float:
+        """Sum of the rewards of the rows: that of one-by-one scoring up to rounding."""
         gram = unpack_entries(self.high + self.low * 2.0**-UNIT_BITS, self.n_features)
-        return float(np.einsum("ij,ij->", scoring, gram @ scoring))
+        total = float(np.einsum("ij,ij->", scoring.basis, gram @ scoring.basis))
+        if scoring.linear is not None:
+            total += 2.0 / CONSTANT * float(gram[-1] @ scoring.linear)
+        return total
 
 
 def admission_mark(admission: Admission) -> str:
@@ -131,70 +165,141 @@ def admission_mark(admission: Admission) -> str:
 
     It names the version of admission too: executors with another one than the driver's might round otherwise.
     """
-    return blake2b(encoded(admission.settings, admission.features), digest_size=8).hexdigest()
+    found = () if admission.found is None else tuple(tuple(side.tolist()) for side in admission.found)
+    return blake2b(encoded(admission.settings, admission.features, *found), digest_size=8).hexdigest()
 
 
-@dataclass(frozen=True)
-class Leaves:
-    """Cuts rows into blocks that end where releases are due. Travels to other processes; `Stream.leaves` makes it.
+class Entry(NamedTuple):
+    """Rows or a block that a stream has absorbed, as a commit log keeps them. As secret as the rows.
 
     Attributes
     ----------
-    gate : admits each row by itself; its features are settled.
-    every : rows between releases.
-    horizon : the last row, or None.
+    first : number of its first row.
+    count : rows in it.
+    rows : admitted rows, (count, d); None for a block.
+    block : the block; None for rows.
+    counts : what admission did to the rows.
+    fresh : 16 fresh bytes for each vector of noise drawn for it.
+    link : the chain value after it.
+    release : the release that it completed, or None.
+    kind : ``"rows"``, ``"finish"``, or ``"generation"`` where the run went on as another one.
+    position : where the source stands after it (`streampca.rows.Position`); None if that is not known.
     """
 
-    gate: Admission
-    every: int
+    first: int
+    count: int  # type: ignore[assignment]
+    rows: FloatArray | None
+    block: BlockGram | None
+    counts: Counts = NO_COUNTS
+    fresh: tuple[bytes, ...] = ()
+    link: bytes = b""
+    release: Release | None = None
+    kind: str = "rows"
+    position: Position | None = None
+
+
+class CommitLog(Protocol):
+    """Makes the rows of one stream durable before its releases are returned."""
+
+    @property
+    def room(self) -> int | None:
+        """How many single rows may wait before the next commit; None if it does not count rows."""
+
+    @property
+    def position(self) -> Position | None:
+        """Where the source stands after the rows taken; None if that is not known."""
+
+    @property
+    def durable_position(self) -> Position | None:
+        """Where the source stands after the rows that are durable."""
+
+    def check(self) -> bool:
+        """Raise if the log takes no more entries; return whether a commit is overdue. Called before rows."""
+
+    def append(self, entry: Entry) -> None:
+        """Keep an entry. Entries from its first row on that were kept before are replaced."""
+
+    def appended(self) -> None:
+        """Commit if it is time. Called once the stream has absorbed the entry."""
+
+    def hold(self, t: int) -> None:
+        """Return once the first t rows and the releases made of them are durable."""
+
+
+@renamed(every="release_every")
+@dataclass(frozen=True)
+class BlockCutter:
+    """Cuts rows into blocks that end where releases are due, in any process. Made by `Stream.leaves`.
+
+    Attributes
+    ----------
+    admission : admits each row by itself; its features are settled.
+    release_every : rows between releases.
+    horizon : rows in the stream, or None.
+    """
+
+    admission: Admission
+    release_every: int
     horizon: int | None = None
+
+    @classmethod
+    def of(cls, admission: Admission, algorithm: Algorithm) -> BlockCutter:
+        """Those of a stream; see `Stream.leaves`."""
+        algorithm.check_blocks()
+        if admission.n_features is None:
+            raise BadParameterError(
+                "blocks are made elsewhere, so the features must be known: give features= to the stream"
+            )
+        if admission.is_warming_up:
+            raise BadParameterError(f"the bounds are found after {admission.warmup} rows; push those rows first")
+        return cls(admission, getattr(algorithm, "release_every", 1), getattr(algorithm, "horizon", None))
 
     def due(self, rows: int) -> int:
         """How many rows the block after so many rows may have.
 
         Raises
         ------
-        HorizonReached
+        HorizonReachedError
             If none.
         """
-        left = self.every - rows % self.every
+        left = self.release_every - rows % self.release_every
         if self.horizon is not None:
             left = min(left, self.horizon - rows)
         if left < 1:
-            raise HorizonReached(f"the horizon of {self.horizon} rows is reached: noise is calibrated for no more")
+            raise HorizonReachedError(f"the horizon of {self.horizon} rows is reached: noise is calibrated for no more")
         return left
 
-    def blocks(self, pieces: Iterable[FloatArray], rows: int) -> Iterator[BlockGram]:
-        """Blocks of raw rows, given in pieces of any size, that come after the first ``rows`` rows of the stream.
+    def blocks(self, chunks: Iterable[FloatArray], rows: int) -> Iterator[BlockGram]:
+        """Blocks of raw rows, given in chunks of any size, that follow the first ``rows`` rows of the stream.
 
         The first and the last block may be part of a leaf: what comes before
         or after them is exact, so it can be made elsewhere.
 
         Raises
         ------
-        BadRow
-            If a row is bad and the gate raises.
-        HorizonReached
+        BadRowError
+            If a row is bad and the admission raises.
+        HorizonReachedError
             If there are more rows than the horizon allows.
         """
-        mark = admission_mark(self.gate)
-        gram, first, bad = None, rows + 1, 0
-        for piece in pieces:
-            for start in range(0, len(piece), _PIECE):
-                admitted, worse = self.gate.block(piece[start : start + _PIECE], rows + 1)
+        mark = admission_mark(self.admission)
+        gram, first, counts = None, rows + 1, NO_COUNTS
+        for chunk in chunks:
+            for start in range(0, len(chunk), _CHUNK):
+                admitted, marks = self.admission.block(chunk[start : start + _CHUNK], rows + 1)
                 at = 0
                 while at < len(admitted):
                     take = min(len(admitted) - at, self.due(rows))
                     part = admitted[at : at + take]
-                    bad += _bad_among(piece[start + at : start + at + take]) if worse else 0
+                    counts = counts.plus(marks.counts(at, at + take))
                     gram = (gram or GramSum(part.shape[1])).add(part)
                     rows, at = rows + take, at + take
-                    if rows == self.horizon or rows % self.every == 0:
-                        yield BlockGram(*gram.words(), rows + 1 - first, bad, first, mark)
-                        gram, first, bad = None, rows + 1, 0
+                    if rows == self.horizon or rows % self.release_every == 0:
+                        yield BlockGram(*gram.high_low(), rows + 1 - first, counts, first, mark)
+                        gram, first, counts = None, rows + 1, NO_COUNTS
         if gram is not None:
-            yield BlockGram(*gram.words(), rows + 1 - first, bad, first, mark)
+            yield BlockGram(*gram.high_low(), rows + 1 - first, counts, first, mark)
 
 
-def _bad_among(rows: FloatArray) -> int:
-    return int((~np.isfinite(np.asarray(rows, dtype=np.float64)).all(axis=1)).sum())
+#: The name before 0.2.
+Leaves = BlockCutter

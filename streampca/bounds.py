@@ -1,88 +1,327 @@
-"""Regret bounds with every constant written out."""
+"""Public bounds of columns, in every form in which they may be given."""
 
 from __future__ import annotations
 
+import difflib
+import json
 import math
+import reprlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
+import numpy.typing as npt
+from scipy.special import ndtri
 
+from streampca.errors import BadParameterError, listed, reason, short
+from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
+from streampca.privacy.gaussian import mu_of
+from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.outlet import Outlet
 
-_GROWTH = np.concatenate(([0.0], np.geomspace(1e-4, 3.0, 60)))
-_KEPT = np.exp(-_GROWTH)
-_LOST = 1.0 - _KEPT
+#: ``(lower, upper)``, numbers or arrays with one entry a feature; or ``{feature: (lower, upper)}``.
+Bounds = tuple[npt.ArrayLike, npt.ArrayLike] | Mapping[str, tuple[float, float]]
+Ranges = tuple[float, float] | dict[str, tuple[float, float]]
+
+NONE_GIVEN = (
+    "the scale of the columns is not known: without it, long rows decide everything. There are three ways on. Public "
+    "bounds: --bounds lo:hi, --bounds name=lo:hi,..., or streampca bounds --template bounds.json FILE, then fill in "
+    "the ranges from the data dictionary, not from the rows, and --bounds bounds.json. Or --bounds private, "
+    "which spends the first rows on finding them. Or --row-norm, if rows are scaled already: the length of a long row"
+)
+_FORMS = 'expected lo:hi, name=lo:hi,..., or a JSON file {"name": [lo, hi], ...}'
 
 
-def perturbed_leader_regret(
-    opt: float,
-    *,
-    stds: FloatArray,
-    counts: FloatArray,
-    variation: float,
-    n_features: int,
-    n_components: int,
-    rows_per_release: int,
-    settled: FloatArray | float = 0.0,
-) -> float:
-    """Bound on the expected regret of following the perturbed leader with Gaussian noise.
-
-    DTTZ14 Theorem 14 with its constants, for noise whose law may change with
-    time and be correlated across time.
+def column_bounds(
+    bounds: Bounds, n_features: int, features: Sequence[str] | None, known: Collection[str] | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Lower and upper bounds as two arrays of shape (n_features,), checked.
 
     Parameters
     ----------
-    opt : best reward in hindsight, or an upper bound on it.
-    stds : svec-coordinate sd of the noise in the releases that were played,
-        or lower bounds on it; one for each group of successive releases.
-    counts : how many releases each entry of ``stds`` stands for.
-    variation : V below, the total variation of the sd over the releases, from 0 on.
-    n_features, n_components : d and k.
-    rows_per_release : b, rows of norm at most 1 between releases.
-    settled : `instability` of releases before those of ``stds``, where it is at hand.
+    bounds : in any form. Names of features are compared as text.
+    n_features, features : number of features, and their names where they have any.
+    known : the only other names that a mapping may hold; None for any.
 
-    Returns
-    -------
-    The bound; never above ``opt``.
+    Raises
+    ------
+    BadParameterError
+        If they do not fit the features, or are not finite with the lower below the upper.
+    """
+    lower: Any
+    upper: Any
+    if isinstance(bounds, Mapping):
+        lower, upper = _by_name(bounds, features, known)
+    else:
+        try:
+            lower, upper = bounds
+        except (TypeError, ValueError):
+            stream = "; 'private' is for Stream, whose first rows find them" if str(bounds) == "private" else ""
+            raise BadParameterError(
+                f"bounds={reprlib.repr(bounds)} must be (lower, upper) or a mapping by feature name{stream}"
+            ) from None
+    try:
+        lower, upper = (
+            np.broadcast_to(np.asarray(side, dtype=np.float64), (n_features,)).copy() for side in (lower, upper)
+        )
+    except (TypeError, ValueError, OverflowError):
+        raise BadParameterError(
+            f"bounds={reprlib.repr(bounds)} do not fit {n_features} features; give lower and upper, "
+            f"each a number or {n_features} numbers"
+        ) from None
+    usable = np.isfinite(lower) & np.isfinite(upper) & (lower < upper)
+    if not usable.all():
+        j = int(np.argmin(usable))
+        name = f"feature {short(features[j])}" if features else f"feature {j}"
+        raise BadParameterError(f"bounds of {name} are ({lower[j]:g}, {upper[j]:g}); finite lower < upper needed")
+    return lower, upper
+
+
+def _by_name(
+    bounds: Mapping[str, tuple[float, float]], features: Sequence[str] | None, known: Collection[str] | None
+) -> tuple[list[float], list[float]]:
+    if features is None:
+        raise BadParameterError("bounds by name need named features; pass features=, or bounds=(lower, upper)")
+    given = {str(name): pair for name, pair in bounds.items()}
+    for name, pair in given.items():
+        if known is not None and name not in features and name not in known:
+            raise BadParameterError(
+                f"bounds= names {short(name)}, which is not a feature; {close_names(name, features)}"
+            )
+        if np.shape(pair) != (2,):
+            raise BadParameterError(f"bounds= gives {short(pair)} for {short(name)}; give (lower, upper)")
+    missing = [name for name in features if name not in given]
+    if missing:
+        raise BadParameterError(f"bounds are missing for {listed(missing)}; give public ranges for all features")
+    return [given[name][0] for name in features], [given[name][1] for name in features]
+
+
+def close_names(name: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt name: the closest known names, or the first few."""
+    known = list(dict.fromkeys(known))
+    close = difflib.get_close_matches(name, known, n=3)
+    if close:
+        return "did you mean " + listed(close) + "?"
+    return f"there are {listed(known)}"
+
+
+def read_bounds(text: str) -> Ranges:
+    """Parse bounds as the command line takes them: ``lo:hi``, ``name=lo:hi,...`` or a JSON file.
+
+    Raises
+    ------
+    BadParameterError
+        If it is none of them.
+    """
+    if text.endswith(".json"):
+        return _from_file(Path(text))
+    if "=" in text:
+        pairs = (part.partition("=") for part in text.split(","))
+        return {name.strip(): _range(value, text) for name, _, value in pairs}
+    return _range(text, text)
+
+
+def write_template(path: Path, features: Iterable[str]) -> None:
+    """Write a JSON file of bounds to be filled in, ``{name: [null, null], ...}``.
+
+    Raises
+    ------
+    BadParameterError
+        If the file exists.
+    """
+    lines = ",\n".join(f"  {json.dumps(name, ensure_ascii=False)}: [null, null]" for name in features)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(f"{{\n{lines}\n}}\n")
+    except FileExistsError:
+        raise BadParameterError(f"{path} exists; pass another name") from None
+
+
+def _range(value: str, text: str) -> tuple[float, float]:
+    lower, sign, upper = value.partition(":")
+    try:
+        if sign:
+            return float(lower), float(upper)
+    except ValueError:
+        pass
+    raise BadParameterError(f"--bounds {text}: {short(value)} is not a range; {_FORMS}")
+
+
+def _from_file(path: Path) -> Ranges:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as problem:
+        raise BadParameterError(f"--bounds {path}: {reason(problem)}; {_FORMS}") from problem
+    empty = [name for name, pair in data.items() if pair == [None, None]] if isinstance(data, dict) else []
+    if empty:
+        raise BadParameterError(f"--bounds {path}: fill in the ranges of {listed(empty)}; {_FORMS}")
+    try:
+        return {str(name): (float(lower), float(upper)) for name, (lower, upper) in data.items()}
+    except (AttributeError, TypeError, ValueError) as problem:
+        raise BadParameterError(f"--bounds {path}: {reason(problem)}; {_FORMS}") from problem
+
+
+# -- private bounds -----------------------------------------------------------------
+
+Bins = npt.NDArray[np.uint8]
+#: Bins of a column, from the most negative magnitude over zero to the largest: 2 * LEVELS + 1. Level l > 0 holds
+#: magnitudes in [2**(l - SHIFT - 1), 2**(l - SHIFT)); smaller ones count as zero, larger ones as the last level.
+LEVELS, SHIFT = 120, 50
+BINS = 2 * LEVELS + 1
+NO_VOTE = 255
+#: Probability with which any empty bin of any column passes for an occupied one.
+_FALSE = 0.01
+#: Standard deviations over which a bin beside the occupied ones, or up to so many together, belong to them, too.
+_BESIDE, _TOGETHER, _TAIL = 2.0, 3.0, 6
+#: Where occupied bins hold less than this share of the rows, bins that are occupied in all columns together count from
+#: fewer standard deviations on.
+_COVERED, _SHARED = 0.9, 3.0
+#: Rows of the warm-up over the standard deviation of a count: a bin that holds 7 to 9 % of a column is found.
+_RATIO = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateBounds:
+    """Bounds of columns from a private histogram of the magnitudes in the first rows of a stream.
+
+    The rows of the warm-up spend their whole budget on the histogram, and count as zero rows in
+    everything else.
+
+    Parameters
+    ----------
+    mu : Gaussian-DP parameter of the histogram.
+    adjacency : ``"zero-out"`` or ``"replace"``.
+    warmup : number of rows; None for `rows` to choose.
+    horizon : rows of the stream, if known.
 
     Notes
     -----
-    Let P_n be the projector played on leaf n (the rows between releases n-1
-    and n, with Gram matrix g_n), i.e. the leader of G_{n-1} + N_{n-1}, and
-    P'_n the leader of G_n + N_{n-1}. The stream is fixed in advance, so
-    expectations depend on the marginal law of each N_n only, and N_n may be
-    taken as s_n Z with one GOE matrix Z. Telescoping as in Kalai and Vempala
-    (2005) gives
+    *Theorem.* The histogram and all releases of the stream together have the guarantee that the algorithm has alone.
 
-        E sum <P'_n, g_n> >= OPT - V * E max_P <P, Z>,   V = sum |s_n - s_{n-1}|, s_0 = 0,
-
-    and E max_P <P, Z> <= k * E lambda_1(Z) <= k * sqrt(2 d). P_n and P'_n are
-    the same function of two Gaussians of sd s_{n-1} whose means differ by at
-    most b, so for every e >= 0
-
-        E <P'_n, g_n> <= exp(e) * E <P_n, g_n> + b * delta(e; mu = b / s_{n-1}),
-
-    with the exact Gaussian profile delta, and delta = 1 for the first leaf,
-    which is played before any release. Together
-
-        regret <= OPT (1 - exp(-e)) + exp(-e) * (V k sqrt(2 d) + b * sum_n delta_n(e)),
-
-    minimised over a grid of e.
+    *Proof.* In each of d columns a row votes for one bin, by the sign and the binary exponent of its value; a row of
+    zeros only, and a bad row, does not vote. Under zero-out a row moves at most one count by 1 in each column: sqrt(d)
+    in Euclidean norm. Under replace it moves at most two: sqrt(2 d). Noise of standard deviation ``std`` = that over mu
+    makes the histogram mu-GDP, which is within the algorithm's guarantee. A row of the warm-up does nothing else: the
+    algorithm absorbs a zero row in its place, and bounds are a function of the released histogram. A later row
+    does not vote, and given the bounds it is admitted by itself, so that the algorithm's guarantee holds for it. The
+    rows are disjoint: one neighbor differs in one of them, and nothing is added up (parallel composition).
     """
-    if stds.size == 0:
-        return opt
-    leader = variation * n_components * math.sqrt(2.0 * n_features)
-    unstable = rows_per_release * (1.0 + (settled + instability(stds, counts, rows_per_release)))
-    return float(min(opt, (opt * _LOST + _KEPT * (leader + unstable)).min()))
+
+    mu: float
+    adjacency: str
+    warmup: int | None = None
+    horizon: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count("warmup", self.warmup, optional=True)
+        if self.horizon is not None and (self.warmup or 1) >= self.horizon:
+            raise BadParameterError(
+                f"warmup={self.warmup or 1} leaves no row of a horizon of {self.horizon}; give fewer, or public bounds"
+            )
+
+    @classmethod
+    def of(cls, guarantee: Guarantee, warmup: int | None, horizon: int | None) -> PrivateBounds:
+        """Those of a stream with this guarantee.
+
+        Raises
+        ------
+        BadParameterError
+            If the guarantee leaves no room for Gaussian noise, or is not for single rows.
+        """
+        if guarantee.adjacency not in ("zero-out", "replace") or guarantee.unit != "one row" or not guarantee.delta:
+            raise BadParameterError(
+                f"bounds='private' needs a guarantee for single rows with delta > 0, not {guarantee}; give bounds"
+            )
+        mu = mu_of(guarantee.epsilon, guarantee.delta) if guarantee.mu is None else guarantee.mu
+        return cls(mu=mu, adjacency=guarantee.adjacency, warmup=warmup, horizon=horizon)
+
+    def std(self, n_features: int) -> float:
+        """Standard deviation of the noise in a count."""
+        return math.sqrt(n_features * (2 if self.adjacency == "replace" else 1)) / self.mu
+
+    def rows(self, n_features: int) -> int:
+        """Rows of the warm-up: as given, or 60 times `std`, but at most a quarter of the horizon. Public."""
+        if self.warmup is not None:
+            return self.warmup
+        chosen = math.ceil(_RATIO * self.std(n_features))
+        return chosen if self.horizon is None else max(1, min(chosen, self.horizon // 4))
+
+    def warnings(self, n_features: int, n_rows: int | None) -> list[str]:
+        """That so many rows are too few for bounds as good as public ones. Public."""
+        enough = 4 * math.ceil(_RATIO * self.std(n_features))
+        if n_rows is None or n_rows >= enough:
+            return []
+        return [
+            f"private bounds of {n_features} columns at this budget take some {enough} rows, and there are about "
+            f"{n_rows}: public bounds will do much better"
+        ]
+
+    def votes(self, rows: FloatArray) -> Bins:
+        """The bins of finite rows, (n, d); `NO_VOTE` where a row is zero. Curator only."""
+        levels = np.clip(np.frexp(rows)[1] + SHIFT, 0, LEVELS)
+        bins: Bins = (LEVELS + np.sign(rows) * levels).astype(np.uint8)
+        bins[~rows.any(axis=1)] = NO_VOTE
+        return bins
+
+    def found(self, bins: Bins, outlet: Outlet) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper bounds, (d,) each, from the bins of the warm-up, (n, d): the ends of the occupied ones.
+
+        Bins beside the occupied ones are taken in where they, alone or together, hold more than noise does. Where much
+        is missing still, so are bins that many columns have. A column whose noise hides all of its bins gets the
+        bounds of all columns together, or (-1, 1). Post-processing of the noisy counts.
+        """
+        d = bins.shape[1]
+        places = bins + 256 * np.arange(d)
+        counts = np.bincount(places.reshape(-1), minlength=256 * d).reshape(d, 256)[:, :BINS]
+        std = self.std(d)
+        noisy = outlet.gaussian("bounds", counts.astype(np.float64), std, 2.0**-20)
+        together = _occupied(noisy.sum(axis=0), std * math.sqrt(d), 1)
+        pairs = []
+        for column in noisy:
+            occupied = _occupied(column, std, d)
+            if column[occupied].sum() < _COVERED * len(bins):  # much is missing: bins that other columns have
+                occupied |= together & (column > _SHARED * std)
+            pairs.append(_range_of(occupied) or _range_of(together) or (-1.0, 1.0))
+        lower, upper = np.array(pairs).T
+        return lower, upper
 
 
-def instability(stds: FloatArray, counts: FloatArray, rows_per_release: int) -> FloatArray:
-    """The sum of delta_n(e) over groups of releases, for every e of the grid: see `perturbed_leader_regret`.
+def _occupied(noisy: FloatArray, std: float, columns: int) -> npt.NDArray[np.bool_]:
+    """Which bins hold rows, as far as the noise shows."""
+    occupied: npt.NDArray[np.bool_] = noisy > -float(ndtri(_FALSE / (BINS * columns))) * std
+    if occupied.any():
+        for side in (slice(None), slice(None, None, -1)):  # tails upward and downward; the slices write to `occupied`
+            held, counts = occupied[side], noisy[side]
+            last = int(np.flatnonzero(held)[-1])
+            while (more := _tail(counts[last + 1 : last + 1 + _TAIL], std)) > 0:
+                last += more
+                held[last] = True
+    return occupied
 
-    Groups are added one by one, so parts of the sum add up to the same bits.
-    """
-    mu = rows_per_release / stds
-    e = _GROWTH[:, None]
-    deltas = ndtr(-e / mu + mu / 2.0) - np.exp(e + log_ndtr(-e / mu - mu / 2.0))
-    total: FloatArray = np.add.accumulate(deltas * counts, axis=1)[:, -1]
-    return total
+
+def _tail(noisy: FloatArray, std: float) -> int:
+    """The least number of these bins that hold rows together; 0 if none does."""
+    sizes = np.arange(1, noisy.size + 1)
+    clear = np.cumsum(noisy) > np.where(sizes == 1, _BESIDE, _TOGETHER) * std * np.sqrt(sizes)
+    return int(sizes[clear][0]) if clear.any() else 0
+
+
+def _range_of(occupied: npt.NDArray[np.bool_]) -> tuple[float, float] | None:
+    """Ends of the bins that hold rows, and zero where it is near; None if there are none, or zeros only."""
+    places = np.flatnonzero(occupied)
+    if not places.size or (places == LEVELS).all():
+        return None
+    lower, upper = -_edge(LEVELS - int(places[0])), _edge(int(places[-1]) - LEVELS)
+    if 0.0 < lower <= 0.25 * upper:  # small values are too few in each bin to be seen, and zero costs a third
+        lower = 0.0
+    if 0.25 * lower <= upper < 0.0:
+        upper = 0.0
+    return lower, upper
+
+
+def _edge(level: int) -> float:
+    """The outer end of a bin of this level, as seen from zero; negative levels are those of the other sign."""
+    return 0.0 if level == 0 else 2.0 ** (level - SHIFT) if level > 0 else -(2.0 ** (-level - SHIFT - 1))

@@ -1,4 +1,4 @@
-"""Every error streampca raises on purpose.
+"""Every error streampca raises on purpose, and the class of its warnings.
 
 Each message names the parameter or row, the value, and the remedy. All of
 them are raised before any state changes: nothing is absorbed, no noise is
@@ -7,50 +7,102 @@ drawn and no budget is spent by a call that raises one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
+
+
+def short(value: object) -> str:
+    """A value that was read, for a message: its repr, in at most 80 characters."""
+    return _cut(repr(value))
+
+
+def listed(values: Iterable[object]) -> str:
+    """The first of several values that were read, for a message: at most 80 characters."""
+    return _cut(", ".join(map(repr, islice(values, 40))))
+
+
+def reason(problem: BaseException) -> str:
+    """What an exception says, for a message; of other libraries, which may repeat what they read, 80 characters."""
+    return str(problem) if isinstance(problem, StreamPCAError) else _cut(str(problem))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 80 else text[:77] + "..."
+
 
 class StreamPCAError(Exception):
-    """Base of all errors raised by streampca."""
+    """Base of all errors raised by streampca. Its message is one line of printable characters, whatever was read."""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if text.isprintable():
+            return text
+        return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text).strip()
 
 
-class BadParameter(StreamPCAError, ValueError):
+class BadParameterError(StreamPCAError, ValueError):
     """A parameter is outside its domain."""
 
 
-class BadRow(StreamPCAError, ValueError):
+class BadRowError(StreamPCAError, ValueError):
     """A row cannot be admitted: wrong shape, not finite, not a number."""
+
+    #: Under which of `streampca.admission.REASONS` such rows are counted.
+    reason = "wrong features"
 
 
 class SourceError(StreamPCAError, ValueError):
     """A file or table cannot be read as rows."""
 
 
-class HorizonReached(StreamPCAError, RuntimeError):
+class HorizonReachedError(StreamPCAError, RuntimeError):
     """The processor was calibrated for fewer rows than it was given."""
 
 
-class BudgetExhausted(StreamPCAError, RuntimeError):
+class BudgetExhaustedError(StreamPCAError, RuntimeError):
     """The privacy budget does not cover what was asked for."""
 
 
-class NoRelease(StreamPCAError, RuntimeError):
+class NoReleaseError(StreamPCAError, RuntimeError):
     """Something was asked of a release that does not exist or does not hold it."""
 
 
-class StoreCorrupt(StreamPCAError, RuntimeError):
+class StoreCorruptError(StreamPCAError, RuntimeError):
     """A durable run is damaged or was written by something else."""
 
 
-class StoreLocked(StreamPCAError, RuntimeError):
+class StoreLockedError(StreamPCAError, RuntimeError):
     """Another process or stream writes to the durable run."""
 
 
-class StoreForked(StreamPCAError, RuntimeError):
+class StoreForkedError(StreamPCAError, RuntimeError):
     """A durable run was copied or set back, and another copy may have gone on: to go on here is a second run."""
 
 
-class StoreUnwritable(StreamPCAError, RuntimeError):
+class StoreUnwritableError(StreamPCAError, RuntimeError):
     """The rows cannot be made durable: the disk is full, or may not be written to."""
 
 
-class WrongKey(StreamPCAError, ValueError):
+class WrongKeyError(StreamPCAError, ValueError):
     """The key or passphrase does not open the durable run, or its key file is missing or unsafe."""
+
+
+class StreamPCAWarning(UserWarning):
+    """Public parameters or releases say that a result will be of little use, or a guarantee weak.
+
+    Never about rows. Issued before anything changes, or once all has changed: turned into an
+    error, it leaves a stream whole.
+    """
+
+
+# The names before 0.2, kept for code that catches them.
+BadParameter = BadParameterError
+BadRow = BadRowError
+HorizonReached = HorizonReachedError
+BudgetExhausted = BudgetExhaustedError
+NoRelease = NoReleaseError
+StoreCorrupt = StoreCorruptError
+StoreLocked = StoreLockedError
+StoreForked = StoreForkedError
+StoreUnwritable = StoreUnwritableError
+WrongKey = WrongKeyError

@@ -20,6 +20,12 @@ independent of G and of P*:
 The last holds for adaptively chosen rows too, and so does its mirror image,
 OPT <= S + max_P <P, -N>, as both look at the law of N alone.
 
+*Centered streams.* With s_n the sum of the n rows, OPT is the maximum over projectors P and vectors u of ``F(P, u) =
+<P, G> + 2 <u, s_n> - n ||u||**2``, which is ``tr_k(G - s_n s_n^T / n) + ||s_n||**2 / n``; the best u is the mean's part
+across P, and no longer than a row. All of the above holds with F in place of traces, at the released G + N and
+s_n + e. The noise of F(P, u) is ``<P, N> + 2 <u, e>``: of variance ``k s**2 + 4 ||u||**2 q**2`` for u that does not
+depend on it, q the sd of an entry of e; otherwise a quantile of ``2 ||u|| ||e||`` is added.
+
 Below, a share of the failure probability goes to each bound in use, so an
 interval covers with at least the stated confidence, at each time by itself.
 """
@@ -28,9 +34,11 @@ from __future__ import annotations
 
 import math
 
-from scipy.special import ndtri
+import numpy as np
+from scipy.special import chdtri, ndtri
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
+from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT
 from streampca.linalg.eigen import top_eigh, top_sum
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.linalg.types import FloatArray
@@ -41,9 +49,9 @@ _GAPLESS = 0.1
 
 
 def check_confidence(confidence: object) -> float:
-    """Return the confidence, or raise `BadParameter` unless it is in (0, 1)."""
+    """Return the confidence, or raise `BadParameterError` unless it is in (0, 1)."""
     if not (isinstance(confidence, (int, float)) and 0.0 < confidence < 1.0):
-        raise BadParameter(f"confidence={confidence!r} must be between 0 and 1, e.g. 0.95")
+        raise BadParameterError(f"confidence={confidence!r} must be between 0 and 1, e.g. 0.95")
     return float(confidence)
 
 
@@ -57,6 +65,9 @@ def best_less_reward(
     reward: float = 0.0,
     reward_std: float = 0.0,
     adaptive: bool = False,
+    sums: FloatArray | None = None,
+    count: int = 1,
+    row_norm: float = 1.0,
 ) -> tuple[float, float]:
     """Interval for OPT less a reward sum; for OPT itself if no reward is given.
 
@@ -70,6 +81,8 @@ def best_less_reward(
     reward : noisy sum of rewards.
     reward_std : sd of its noise, which is independent of the matrix's.
     adaptive : whether rows may depend on earlier releases.
+    sums : (d,) released sum of the rows, for centered streams; its noise has sd ``std / (lambda row_norm)``.
+    count, row_norm : number and largest norm of these rows.
 
     Returns
     -------
@@ -78,6 +91,9 @@ def best_less_reward(
     """
     k, d = n_components, gram.shape[0]
     side = (1.0 - check_confidence(confidence)) / 2.0
+    if sums is not None:
+        return _centered(gram, sums, std, std / (MEAN_WEIGHT * row_norm), k, count, row_norm, split, side,
+                         reward, reward_std, adaptive)  # fmt: skip
     total = top_sum(gram, k) - reward
     one = math.hypot(std * math.sqrt(k), reward_std)
     leader = min(k, d - k) * std * math.sqrt(2.0 * d)
@@ -91,3 +107,35 @@ def best_less_reward(
     low = cross + float(ndtri((1.0 - _GAPLESS) * side)) * two
     gapless = total - leader + float(ndtri(_GAPLESS * side)) * one
     return max(low, gapless), total - float(ndtri(side)) * one
+
+
+def _centered(
+    gram: FloatArray, sums: FloatArray, std: float, sum_std: float, k: int, n: int, row_norm: float, split: NoiseStream,
+    side: float, reward: float, reward_std: float, adaptive: bool,
+) -> tuple[float, float]:  # fmt: skip
+    """`best_less_reward` of a centered stream, with probability ``side`` of failure at each end."""
+    d = gram.shape[0]
+    length = float(np.linalg.norm(sums)) / n
+    total = top_sum(gram - np.outer(sums, sums) / n, k) + n * length**2 - reward
+    leader = min(k, d - k) * std * math.sqrt(2.0 * d)
+
+    def reach(tail: float, across: float) -> float:
+        """Bound on what noise adds, for any projector and any u of this length."""
+        gaussian = leader - float(ndtri(0.5 * tail)) * math.hypot(std * math.sqrt(k), reward_std)
+        return float(gaussian + 2.0 * across * sum_std * math.sqrt(float(chdtri(d, 0.5 * tail))))
+
+    if adaptive:
+        return total - reach(side, length), total + reach(side, row_norm)
+    noise = unsvec(split.normal(0, svec_size(d + 1)) * std, d + 1)
+    matrix, vector = noise[:d, :d], noise[:d, d] / (CONSTANT * row_norm)
+    mean = (sums + vector) / n
+    basis = top_eigh(gram + matrix - n * np.outer(mean, mean), k)[1]
+    across = mean - basis @ (basis.T @ mean)
+    value = float(((gram - matrix) @ basis * basis).sum() + 2.0 * across @ (sums - vector) - n * across @ across)
+
+    def spread(u: float, copies: int) -> float:
+        """Standard deviation of the noise of F(P, u), of so many times the variance, and of the reward."""
+        return math.sqrt(copies * (k * std**2 + 4.0 * u**2 * sum_std**2) + reward_std**2)
+
+    low = value - reward + float(ndtri((1.0 - _GAPLESS) * side)) * spread(float(np.linalg.norm(across)), 2)
+    return max(low, total - reach(_GAPLESS * side, length)), total - float(ndtri(side)) * spread(row_norm, 1)

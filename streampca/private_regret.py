@@ -1,4 +1,4 @@
-"""Regret that may leave: intervals, under the guarantee of the releases they are read from.
+"""Publishable regret: intervals, under the guarantee of the releases they are computed from.
 
 Everything here is a function of releases (post-processing). The exact regret,
 for the curator, is in `streampca.regret`.
@@ -9,20 +9,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from streampca.errors import BadParameter, NoRelease
+import numpy as np
+
+from streampca.errors import BadParameterError, NoReleaseError, reason
 from streampca.intervals import best_less_reward, check_confidence
+from streampca.linalg.centering import MEAN_WEIGHT
 from streampca.linalg.counts import check_count
-from streampca.linalg.memory import History
+from streampca.linalg.memory import KEPT, History
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import KEY_BYTES, Randomness
 from streampca.release import Release
+from streampca.tables import record_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Rows = Literal["fixed", "adaptive"]
-
-#: How many records an unthinned history may grow to before every other one goes.
-KEPT = 512
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class PrivateRegretRecord:
     ----------
     t : rows seen.
     confidence : probability with which each of the intervals covers, at this t by itself.
-    reward, reward_std : noisy sum of rewards and the sd of its noise, in units of row_norm**2.
+    reward, reward_std : noisy sum of rewards and the standard deviation of its noise, in units of row_norm**2.
     opt : (low, high), interval for the best reward in hindsight.
     regret : (low, high), interval for OPT less the exact sum of rewards.
     rows : ``"fixed"`` if the intervals hold for rows that do not depend on
@@ -57,18 +61,18 @@ class PrivateRegretRecord:
 
     @classmethod
     def of(cls, release: Release, *, confidence: float = 0.95, rows: Rows = "fixed") -> PrivateRegretRecord:
-        """Read the record off a release that carries rewards; anyone who has the release can.
+        """Compute the record from a release that carries rewards.
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If the release carries no rewards, or a parameter is outside its domain.
         """
         check_confidence(confidence)
         check_rows(rows)
         rewards = release.details.get("rewards")
         if rewards is None or release.noise_std is None or not release.has_gram:
-            raise BadParameter(
+            raise BadParameterError(
                 "this release carries no rewards or no Gram matrix; use PrivateFPL(..., publish_regret=True), "
                 "and keep Gram matrices in the file"
             )
@@ -77,16 +81,23 @@ class PrivateRegretRecord:
         split = Randomness(int(rewards["split"]).to_bytes(KEY_BYTES, "big")).stream("split")
         common: dict[str, Any] = {"confidence": confidence, "adaptive": rows == "adaptive"}
         gram, noise, k = release.gram, release.noise_std, release.n_components
+        most = release.t * unit  # no reward is above row_norm**2
+        least = 0.0
+        if release.is_centered:  # intervals are of the two sums that the matrix about the mean was computed from
+            sums, noise, count = np.asarray(rewards["rows"]), float(rewards["noise_std"]), int(release.details["count"])
+            correction = noise**2 / (MEAN_WEIGHT**2 * unit * count)
+            gram = gram + np.outer(sums, sums) / count - correction * np.eye(len(gram))
+            common |= {"sums": sums, "count": count, "row_norm": release.row_norm}
+            least = -3.0 * most
         opt = best_less_reward(gram, noise, k, split, **common)
         regret = best_less_reward(gram, noise, k, split, reward=reward, reward_std=std, **common)
-        most = release.t * unit  # no reward is above row_norm**2, none below 0
         return cls(
             release.t,
             confidence,
             reward,
             std,
             (_clip(opt[0], 0.0, most), _clip(opt[1], 0.0, most)),
-            (_clip(regret[0], -most, most), _clip(regret[1], -most, most)),
+            (_clip(regret[0], -most, most), _clip(regret[1], -most, most - least)),
             rows,
             release.guarantee,
         )
@@ -102,7 +113,7 @@ class PrivateRegretRecord:
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If the text is not a record.
         """
         try:
@@ -117,8 +128,10 @@ class PrivateRegretRecord:
                 str(data["rows"]),
                 Guarantee.from_dict(data["guarantee"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as problem:
-            raise BadParameter(f"not a record of private regret ({problem}); expected a line of to_json") from problem
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as problem:
+            raise BadParameterError(
+                f"not a record of private regret ({reason(problem)}); expected a line of to_json"
+            ) from problem
         return made
 
 
@@ -205,27 +218,31 @@ class LivePrivateRegret:
 
     @property
     def history(self) -> list[PrivateRegretRecord]:
-        """The kept records: a list of your own. Publishable."""
+        """The kept records: a new list. Publishable."""
         return self._committed().history.records
+
+    def to_frame(self) -> pd.DataFrame:
+        """The kept records as a pandas frame, a row each. Publishable."""
+        return record_frame(PrivateRegretRecord, self.history)
 
     def now(self) -> PrivateRegretRecord:
         """The record of the latest release.
 
         Raises
         ------
-        NoRelease
+        NoReleaseError
             If there has been no release.
         """
         records = self._committed()
         if records.latest is None:
-            raise NoRelease("nothing has been released yet, so no regret may be told yet")
+            raise NoReleaseError("nothing has been released yet, so there is no regret yet")
         return records.record_of(records.latest)
 
 
 def check_rows(rows: object) -> None:
-    """Raise `BadParameter` unless it says how rows come about."""
+    """Raise `BadParameterError` unless it says how rows come about."""
     if rows not in ("fixed", "adaptive"):
-        raise BadParameter(f"rows={rows!r} is not known; use 'fixed' or 'adaptive'")
+        raise BadParameterError(f"rows={rows!r} is not known; use 'fixed' or 'adaptive'")
 
 
 def _clip(value: float, low: float, high: float) -> float:

@@ -2,7 +2,7 @@
 
 The header holds what all releases of a run share (`Terms`) and the public
 parameters of the run. The lines after it refer to it by the `mark` of the
-terms; lines that hold their own terms (`Release.to_json`) may stand anywhere.
+terms; lines that hold their own terms (`Release.to_json`) may be anywhere.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError, reason
 from streampca.release import Release, Terms
 
-#: Of the lines; 1 held all terms in every line, and none in the header.
+#: Format of the lines. In format 1 every line held all terms, and the header none.
 FORMAT = 2
 
 
@@ -49,7 +49,7 @@ class Header:
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If they are not those of a header, or of a later format.
         """
         try:
@@ -57,7 +57,7 @@ class Header:
                 raise ValueError(f"format {data['format']} was written by a later version of streampca")
             return cls(Terms.from_dict(data) if "terms" in data else None, dict(data["parameters"]))
         except (KeyError, TypeError, ValueError) as problem:
-            raise BadParameter(f"not the header of a file of releases ({problem})") from problem
+            raise BadParameterError(f"not the header of a file of releases ({reason(problem)})") from problem
 
 
 class ReleaseLines:
@@ -81,7 +81,7 @@ class ReleaseLines:
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If the line is something else.
         """
         self._number += 1
@@ -93,8 +93,8 @@ class ReleaseLines:
                 self.header = Header.from_dict(data)
                 return None
             return Release.from_dict(data, None if self.header is None else self.header.terms)
-        except BadParameter as problem:
-            raise BadParameter(f"{self._name}, line {self._number}: {problem}") from problem
+        except BadParameterError as problem:
+            raise BadParameterError(f"{self._name}, line {self._number}: {problem}") from problem
 
 
 def read_releases(path: str | os.PathLike[str]) -> Iterator[Release]:
@@ -113,8 +113,8 @@ def read_releases(path: str | os.PathLike[str]) -> Iterator[Release]:
 
     Raises
     ------
-    BadParameter
-        If a line is something else. Its number is told.
+    BadParameterError
+        If a line is something else. The message names its number.
     """
     lines = ReleaseLines(path)
     with Path(path).open(encoding="utf-8", errors="replace") as file:
@@ -128,7 +128,7 @@ def read_releases(path: str | os.PathLike[str]) -> Iterator[Release]:
 def _is_json(line: str) -> bool:
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -136,5 +136,7 @@ def _is_json(line: str) -> bool:
 def _decoded(line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError as problem:
-        raise BadParameter(f"not a release ({problem}); expected JSON, as streampca run writes it") from problem
+    except (ValueError, RecursionError) as problem:
+        raise BadParameterError(
+            f"not a release ({reason(problem)}); expected JSON, as streampca run writes it"
+        ) from problem

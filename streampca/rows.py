@@ -1,15 +1,16 @@
-"""What a source of rows is.
+"""Sources of rows: named features, public bounds, and rows in blocks or one at a time.
 
-Anything iterable can be streamed; a `RowSource` can be streamed fast. It
-names its features, may carry public bounds for them, and yields its rows in
-blocks as well as one at a time.
+Any iterable of rows can be streamed; a `RowSource` is streamed faster. `as_source` makes one of a table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
+
+from streampca.errors import SourceError, short
 from streampca.linalg.types import FloatArray
 
 #: Lower and upper public bounds of each feature, two arrays of shape (n_features,).
@@ -47,3 +48,222 @@ class RowSource(Protocol):
     def __iter__(self) -> Iterator[FloatArray]:
         """The rows one at a time, each of shape (n_features,)."""
         ...
+
+
+class Position(NamedTuple):
+    """Where a source stands. Curator only: it may hold values of raw rows, such as a cursor.
+
+    Attributes
+    ----------
+    source : name of the source, the same in every process.
+    at : where it goes on; plain values.
+    """
+
+    source: str
+    at: Any
+
+
+class PositionedBlock(NamedTuple):
+    """Rows, and where their source stands after each of them.
+
+    Attributes
+    ----------
+    rows : (n, n_features).
+    after : gives the plain value ``at`` after the first m of them, 1 <= m <= n.
+    """
+
+    rows: FloatArray
+    after: Callable[[int], Any]
+
+
+@runtime_checkable
+class PositionedSource(RowSource, Protocol):
+    """A `RowSource` that can go on from a position; ``name`` tells it from others.
+
+    A durable run keeps the position in the transaction of its rows, so that each row counts once, whenever it
+    is killed. What a source yields after a position must be what it would have yielded.
+    """
+
+    name: str
+
+    def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
+        """The rows after a position, or from the start."""
+        ...
+
+    def durable(self, at: Any) -> None:
+        """Take note that all rows up to a position are durable; called from time to time."""
+        ...
+
+
+#: Rows of a table that are converted at a time.
+_BLOCK = 8192
+#: Numbers in a tile of rows that is copied at a time (half a megabyte), and the least number of its rows.
+_TILE_NUMBERS, _LEAST_TILE = 2**16, 64
+
+
+def as_source(rows: Any, features: Sequence[str] | None = None) -> RowSource | None:
+    """The rows of a table as a source; a source as it is; None for anything else.
+
+    Parameters
+    ----------
+    rows : a pandas or polars frame; an Arrow table, record batch or reader, or anything with an Arrow
+        C stream or a ``fetch_arrow_reader``, such as a DuckDB relation; a scipy sparse matrix.
+    features : names of its columns in the order wanted.
+
+    Raises
+    ------
+    SourceError
+        If a column does not hold numbers, columns are not the features, or pyarrow is needed and missing.
+    """
+    if isinstance(rows, RowSource):
+        return rows
+    if hasattr(rows, "tocsr") and len(rows.shape) == 2:
+        return SparseRows(rows)
+    if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
+        return FrameRows(rows, features)
+    if any(hasattr(rows, name) for name in ("__arrow_c_stream__", "__arrow_c_array__", "fetch_arrow_reader")):
+        return ArrowTableRows(rows, features)
+    return None
+
+
+class TableRows:
+    """A `RowSource` of a table.
+
+    Attributes
+    ----------
+    features : names of its columns.
+    bounds : None.
+    """
+
+    bounds: Bounds | None = None
+
+    def __init__(self, names: Sequence[str], features: Sequence[str] | None) -> None:
+        self.features = tuple(names if features is None or not names else features)
+        if names and set(self.features) != set(names):
+            lacks, others = sorted(set(self.features) - set(names)), sorted(set(names) - set(self.features))
+            raise SourceError(f"the table lacks columns {lacks} and has others, {others}; select the stream's features")
+
+    def blocks(self) -> Iterator[FloatArray]:
+        """The rows from the start, in blocks."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[FloatArray]:
+        """The rows from the start, one at a time."""
+        for block in self.blocks():
+            yield from block
+
+
+class SparseRows(TableRows):
+    """The rows of a scipy sparse matrix; features have no names."""
+
+    def __init__(self, matrix: Any) -> None:
+        super().__init__((), None)
+        self._matrix = matrix.tocsr()
+
+    def blocks(self) -> Iterator[FloatArray]:
+        """The rows from the start, in blocks."""
+        size = max(1, min(_BLOCK, 2**23 // max(1, self._matrix.shape[1])))
+        for start in range(0, self._matrix.shape[0], size):
+            yield np.ascontiguousarray(self._matrix[start : start + size].toarray(), dtype=np.float64)
+
+
+class FrameRows(TableRows):
+    """The rows of a pandas or polars frame."""
+
+    def __init__(self, frame: Any, features: Sequence[str] | None) -> None:
+        super().__init__([str(name) for name in frame.columns], features)
+        self._frame = frame
+
+    def blocks(self) -> Iterator[FloatArray]:
+        """The rows from the start, in blocks."""
+        names = {str(name): name for name in self._frame.columns}
+        for start in range(0, len(self._frame), _BLOCK):
+            part = getattr(self._frame, "iloc", self._frame)[start : start + _BLOCK]
+            block = np.empty((len(part), len(self.features)))
+            for at, name in enumerate(self.features):
+                column = part[names[name]]
+                try:
+                    block[:, at] = np.asarray(column, dtype=np.float64)
+                except (TypeError, ValueError, OverflowError):
+                    raise not_numbers(name, column.dtype) from None
+            yield block
+
+
+class ArrowTableRows(TableRows):
+    """The rows of an Arrow table or stream."""
+
+    def __init__(self, table: Any, features: Sequence[str] | None) -> None:
+        self._table, self._begun = table, self._reader(table)
+        schema = self._begun.schema
+        for name, kind in zip(schema.names, schema.types, strict=True):
+            if not is_number(kind):
+                raise not_numbers(name, kind)
+        super().__init__(schema.names, features)
+
+    def blocks(self) -> Iterator[FloatArray]:
+        """The rows from the start, in blocks; once only if the table is a stream."""
+        reader, self._begun = self._begun or self._reader(self._table), None
+        for batch in reader:
+            yield from arrow_rows(batch, self.features)
+
+    @staticmethod
+    def _reader(table: Any) -> Any:
+        try:
+            import pyarrow as pa
+        except ImportError as error:
+            raise SourceError("Arrow tables need pyarrow; install it with pip install 'streampca[parquet]'") from error
+        if hasattr(table, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(table)
+        return table.fetch_arrow_reader() if hasattr(table, "fetch_arrow_reader") else _one(pa.record_batch(table))
+
+
+def _one(batch: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.Table.from_batches([batch]).to_reader()
+
+
+def not_numbers(name: str, kind: object) -> SourceError:
+    """The error of a column that does not hold numbers."""
+    return SourceError(f"column {short(name)} of the table ({kind}) does not hold numbers; leave it out, or encode it")
+
+
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is one of numbers."""
+    import pyarrow.types as types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
+
+
+def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK, skip: int = 0) -> Iterator[FloatArray]:
+    """Columns of an Arrow batch as (n, d) blocks, n <= size, without the first ``skip`` rows; nan where one is missing.
+
+    Columns become rows a tile at a time, which stays in the processor's cache.
+    """
+    columns = [as_floats(batch.column(name)) for name in names]
+    tile = max(_LEAST_TILE, _TILE_NUMBERS // max(1, len(columns)))
+    for start in range(skip, batch.num_rows, size):
+        rows = np.empty((min(size, batch.num_rows - start), len(columns)))
+        for at in range(0, len(rows), tile):
+            part = rows[at : at + tile]
+            first = start + at
+            for j, column in enumerate(columns):
+                part[:, j] = column[first : first + len(part)]
+        yield rows
+
+
+def as_floats(column: Any) -> FloatArray:
+    """The numbers of an Arrow column; nan where a value is missing."""
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    if types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    if types.is_date(column.type) or types.is_timestamp(column.type):
+        seconds: FloatArray = as_floats(column.cast(pa.timestamp("us")).cast(pa.int64())) / 1e6
+        return seconds
+    if types.is_float16(column.type):
+        column = column.cast(pa.float32())
+    # Not "safe": integers past 2**53 are rounded, as they are in any float.
+    floats: FloatArray = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return floats

@@ -1,4 +1,4 @@
-"""What rows brought about."""
+"""What pushing rows returns: a `Step` for a row, `Steps` for many, a `BlockStep` for a block."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ import numpy as np
 
 from streampca.admission import Admission
 from streampca.linalg.types import FloatArray
-from streampca.release import Release, score
+from streampca.release import Release, Scoring, score
 
 
 class Holds(Protocol):
-    """Holds releases back until they may be handed out: the commit log of a durable stream."""
+    """Delays releases until their rows are durable: the commit log of a durable stream."""
 
     def hold(self, t: int) -> None:
         """Return once the first t rows and the releases made of them are durable."""
 
 
 class Waiting:
-    """Single rows that were checked and are not absorbed yet: those up to the next release or record.
+    """Single rows that were checked and are not absorbed yet, up to the next release or record.
 
     Parameters
     ----------
     after : rows of the stream before them.
     admission : how they are admitted.
-    scoring : basis in play (`release.scoring_basis`); None where no regret is kept.
+    scoring : of the subspace in play; None where no regret is kept.
     unit : row_norm**2.
     size : how many there may be.
     """
 
     __slots__ = ("admission", "after", "rows", "scoring", "unit")
 
-    def __init__(self, after: int, admission: Admission, scoring: FloatArray | None, unit: float, size: int) -> None:
+    def __init__(self, after: int, admission: Admission, scoring: Scoring | None, unit: float, size: int) -> None:
         self.after, self.admission, self.scoring, self.unit = after, admission, scoring, unit
         self.rows = np.empty((size, admission.n_features or 0))
 
@@ -46,15 +46,15 @@ class Waiting:
 
 
 class Step:
-    """What one row brought about.
+    """The result of pushing one row.
 
     Attributes
     ----------
     t : rows seen.
     release : publishable, or None if none was due.
     reward : ||V^T a||**2 on the subspace played before this row was seen, in
-        units of row_norm**2; nan if the stream keeps no regret. Curator only:
-        it is a function of the raw row.
+        units of row_norm**2 (`release.Scoring`, of centered streams too); nan if the stream
+        keeps no regret. Curator only: it is a function of the raw row.
 
     Notes
     -----
@@ -74,7 +74,7 @@ class Step:
 
 
 class HeldStep(Step):
-    """A step of a durable stream: its release is handed out once its rows are durable."""
+    """A step of a durable stream: reading its release waits until its rows are durable."""
 
     __slots__ = ("_log", "_release")
 
@@ -99,7 +99,7 @@ class WaitingStep(Step):
 
     @property
     def reward(self) -> float:  # type: ignore[override]
-        """||V^T a||**2 on the subspace played before this row was seen. Curator only."""
+        """The reward on the subspace played before this row was seen. Curator only."""
         return self._waiting.reward(self._place)
 
 
@@ -143,7 +143,7 @@ class Steps(Sequence[Step]):
 
 
 class BlockStep:
-    """What a block brought about.
+    """The result of pushing a block.
 
     Attributes
     ----------

@@ -1,89 +1,52 @@
-"""Feed rows to an algorithm: admit, score, absorb, release, log, commit.
+"""Streams: rows are admitted, scored, absorbed, released, logged and committed.
 
-All that changes is one immutable value, `_now`. A piece of rows is absorbed by
-computing the next value and assigning it: whatever breaks that off, in whatever
-thread, leaves the stream as it was before the piece or as it is after it. One
-lock guards everything that changes, and reading changes nothing.
+All that changes is one immutable value, `_now`. Some rows, or a block, are absorbed by computing
+the next value and assigning it: an exception in between, in whatever thread, leaves the stream as
+it was before them or as it is after them. One lock guards everything that changes.
 """
 
 from __future__ import annotations
 
-import copy
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from threading import RLock
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from streampca.admission import Admission, Bounds, OnBadRow
-from streampca.blocks import BlockGram, Leaves, admission_mark
-from streampca.errors import BadParameter, BadRow, HorizonReached, StoreLocked
+from streampca.admission import NO_COUNTS, Admission, AdmissionReport, Bounds, Counts, OnBadRow
+from streampca.advice import dimension_warnings, memory_warnings, release_warnings, settings_warnings, warn
+from streampca.blocks import BlockCutter, BlockGram, CommitLog
+from streampca.blocks import Entry as Entry  # part of this module's interface
+from streampca.bounds import PrivateBounds
+from streampca.card import card
+from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreLockedError
+from streampca.facts import admission_facts, budget_fact
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.types import FloatArray
+from streampca.notebook import Watch
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
 from streampca.private_regret import LivePrivateRegret, PrivateRegret, PrivateRegretRecords
 from streampca.processors.base import Algorithm, Processor, Setting
-from streampca.queries.centering import CONSTANT, centered_if_possible
-from streampca.regret import Regret, RegretLog, RegretRecord, RegretSums
-from streampca.release import Release, Subspace, Terms, scoring_basis
-from streampca.rows import RowSource
+from streampca.regret import Moment, Regret, RegretLog, RegretSums
+from streampca.release import Release, Scoring, Subspace, Terms, scoring_basis
+from streampca.rows import Position, PositionedBlock, PositionedSource, RowSource, as_source
 from streampca.step import BlockStep, Step, Steps, Waiting, WaitingStep, no_rewards, step_of
 
 #: Most single rows that wait to be absorbed together.
 _WAITING_ROWS = 256
 #: Most numbers of a block that are admitted at a time.
 _BLOCK_NUMBERS = 2**17
+#: Types of rows that are no tables.
+_ROWS = frozenset({np.ndarray, list, dict})
 
-
-class Entry(NamedTuple):
-    """One piece as a commit log keeps it. As secret as the rows.
-
-    Attributes
-    ----------
-    first : number of its first row.
-    count : rows in it.
-    rows : admitted rows, (count, d); None for a block.
-    block : the block; None for rows.
-    bad : how many of the rows were bad.
-    fresh : the fresh bytes of the noise drawn for it, a vector each.
-    link : the chain value after it.
-    release : the release that it completed, or None.
-    kind : ``"rows"``, ``"finish"``, or ``"generation"`` where the run went on as another one.
-    """
-
-    first: int
-    count: int  # type: ignore[assignment]
-    rows: FloatArray | None
-    block: BlockGram | None
-    bad: int
-    fresh: tuple[bytes, ...] = ()
-    link: bytes = b""
-    release: Release | None = None
-    kind: str = "rows"
-
-
-class CommitLog(Protocol):
-    """Keeps the pieces of one stream, and its releases back until their rows are durable."""
-
-    @property
-    def room(self) -> int | None:
-        """How many single rows may wait before the next commit; None if it does not count rows."""
-
-    def check(self) -> bool:
-        """Raise if the log takes no more pieces; tell if a commit is overdue. Called before a piece is taken."""
-
-    def append(self, entry: Entry) -> None:
-        """Keep a piece. Entries from its first row on that were kept before are replaced."""
-
-    def appended(self) -> None:
-        """Commit if it is time. Called once the stream has taken the piece."""
-
-    def hold(self, t: int) -> None:
-        """Return once the first t rows and the releases made of them are durable."""
+#: Makes a named tuple without a Python call.
+_new = tuple.__new__
 
 
 class RunStore(Protocol):
@@ -100,11 +63,11 @@ class Account(Protocol):
     """Who pays for a stream: e.g. one data set of a `streampca.store.Ledger`."""
 
     def debit(self, guarantee: Guarantee, start: bytes) -> None:
-        """Book one start of a stream, or raise `BudgetExhausted`. Booking the same start again does nothing."""
+        """Book one start of a stream, or raise `BudgetExhaustedError`. Booking the same start again does nothing."""
 
 
 class _Now(NamedTuple):
-    """Where a stream stands. Never changed; replaced as a whole.
+    """State of a stream. Never changed; replaced as a whole.
 
     ``due`` rows may be absorbed at once: up to the next release or record. ``unit`` is row_norm**2.
     ``entries`` of a commit log led here.
@@ -116,8 +79,8 @@ class _Now(NamedTuple):
     release: Release | None
     regret: RegretSums | None
     private: PrivateRegretRecords | None
-    scoring: FloatArray | None
-    bad_rows: int
+    scoring: Scoring | None
+    counts: Counts
     due: int
     unit: float
     entries: int
@@ -129,35 +92,36 @@ class Stream:
     Parameters
     ----------
     algorithm : e.g. `PrivateFPL`. It may feed any number of streams.
-    row_norm : rows longer than this are scaled onto the ball of this radius.
-        Public. Gram matrices, eigenvalues and rewards are in units of its square.
-    bounds : public ranges of the features, mapped into that ball: ``(lower,
-        upper)`` or a mapping by name. See `Admission`.
-    features : names of the features. Left out, they are those of the first
-        row if it is a mapping or a named tuple.
-    on_bad_row : ``"raise"`` stops at a row that is not all numbers, before
-        anything changes; ``"zero"`` absorbs a zero row in its place.
-    center : release centred Gram matrices: a constant feature is appended to
-        every row (``sqrt(2) * row_norm`` then bounds its norm, which doubles the
-        noise in units of row_norm**2), and the mean and the number of rows are
-        read off the same private release (`queries.centered`). While the noisy
-        number of rows is not positive, releases are not centred and say so in
-        ``details["centered"]``. No regret is kept: rewards of centred rows
-        would change with the mean.
-    regret : a `RegretLog`; None keeps none (rewards are not computed and no
-        d x d matrix is held beyond the processor's own).
-    private_regret : how the publishable regret is kept, for an algorithm that
-        releases rewards (``PrivateFPL(publish_regret=True)``), where
-        ``PrivateRegret()`` is the default.
-    ledger : the account that pays, ``Ledger(file).account(data_set)``. The whole
-        stream is booked before its first row; where the budget does not cover it,
-        that row raises `BudgetExhausted` and nothing has changed.
-    seed : integer for reproducible noise, for tests and scenarios: not private
-        against whoever knows it. Left out, noise is fresh from the system.
-    key : 32 secret bytes instead of a fresh key. They reproduce nothing: two streams
-        with one key have independent noise.
-    store : a `Store` that makes the run durable. Reading a release then waits until the
-        rows it depends on are; `resume` continues after a crash.
+    row_norm : rows longer than this are scaled onto the ball of this radius. Public. Gram matrices,
+        eigenvalues and rewards are in units of its square.
+    bounds : public ranges of the features, mapped into that ball: ``(lower, upper)`` or a mapping
+        by name. See `Admission`. ``"private"`` finds them in the first rows (`PrivateBounds`):
+        those spend their whole budget on that, and count as zero rows in all releases, of which
+        there are none before the warm-up ends, and in the regret.
+    warmup : with ``bounds="private"``, number of these rows. Left out, chosen from epsilon, delta, the number of
+        features and the horizon.
+    features : names of the features. Left out, they are those of the first row if it is a mapping
+        or a named tuple.
+    on_bad_row : ``"raise"`` stops at a row that is not all numbers, before anything changes;
+        ``"zero"`` absorbs a zero row in its place.
+    center : release Gram matrices about the private mean, for algorithms that release Gram matrices with Gaussian
+        noise: the sum of the rows is released with the sum of their squares (`linalg.centering`), which costs
+        11.8 % more noise (zero-out) or 12.5 % (replace). ``details`` give the mean; regret is that of
+        `regret.RegretRecord`. The same as ``center=True`` of the algorithm. False is the form of the papers: the
+        first component of rows far from 0 is then close to the direction of their mean.
+    regret : a `RegretLog`; None keeps none (rewards are not computed and no d x d matrix is held
+        beyond the processor's own).
+    private_regret : how the publishable regret is kept, for an algorithm that releases rewards
+        (``PrivateFPL(publish_regret=True)``), where ``PrivateRegret()`` is the default.
+    ledger : the account that pays, ``Ledger(file).account(data_set)``. The whole stream is booked
+        before its first row; where the budget does not cover it, that row raises
+        `BudgetExhaustedError` and nothing has changed.
+    seed : integer for reproducible noise, for tests and scenarios: not private against whoever
+        knows it. Left out, that of the algorithm; without one, noise is fresh from the system.
+    key : 32 secret bytes instead of a fresh key. They reproduce nothing: two streams with one key
+        have independent noise.
+    store : a `Store` that makes the run durable. Reading a release then waits until the rows it
+        depends on are durable; `resume` continues after a crash.
 
     Attributes
     ----------
@@ -166,29 +130,31 @@ class Stream:
 
     Raises
     ------
-    BadParameter
+    BadParameterError
         If a parameter is outside its domain.
 
     Notes
     -----
-    *Interrupts and threads.* After any exception the stream is exactly before or
-    exactly after a piece of rows, and `t` says which; it goes on from there.
-    Methods may be called from any thread.
+    *Interrupts and threads.* After any exception the stream is as it was before some of the rows
+    or as it is after them, and `t` says which; it goes on from there. Methods may be called from any thread.
 
-    *Copies.* A copy, a pickle, and the child of a fork go on as another run with
-    noise of its own: two runs on the same rows cost sqrt(2) times mu. With a ledger
-    the copy pays before its next row; without one, nothing counts the copies.
+    *Copies.* A copy, a pickle, and the child of a fork go on as another run with noise of its own:
+    two runs on the same rows cost sqrt(2) times mu. With a ledger the copy pays before its next
+    row; without one, nothing counts the copies.
     """
 
     #: True where rows come from `streampca.UserStream`, which caps the rows of each user.
     caps_users: ClassVar[bool] = False
+
+    _log: CommitLog | None
 
     def __init__(
         self,
         algorithm: Algorithm,
         *,
         row_norm: float = 1.0,
-        bounds: Bounds | None = None,
+        bounds: Bounds | Literal["private"] | None = None,
+        warmup: int | None = None,
         features: Sequence[str] | None = None,
         on_bad_row: OnBadRow = "raise",
         center: bool = False,
@@ -200,49 +166,72 @@ class Stream:
         store: RunStore | None = None,
     ) -> None:
         if not isinstance(algorithm, Algorithm):
-            raise BadParameter(f"algorithm={algorithm!r} is not an algorithm; pass e.g. PrivateFPL(...)")
+            raise BadParameterError(f"algorithm={algorithm!r} is not an algorithm; pass e.g. PrivateFPL(...)")
         if getattr(algorithm, "max_rows_per_user", None) is not None and not self.caps_users:
-            raise BadParameter("max_rows_per_user needs to know whose rows they are; use UserStream(algorithm)")
+            raise BadParameterError("max_rows_per_user needs to know whose rows they are; use UserStream(algorithm)")
         if isinstance(regret, str) and regret != "exact":
-            raise BadParameter(f"regret={regret!r} must be a RegretLog, 'exact' or None")
+            raise BadParameterError(f"regret={regret!r} must be a RegretLog, 'exact' or None")
         publishes = bool(getattr(algorithm, "publish_regret", False))
-        if center and (isinstance(regret, RegretLog) or publishes):
-            raise BadParameter("center=True keeps no regret: leave out regret= and publish_regret=")
+        if center:
+            algorithm = algorithm.centered()
         if private_regret is not None and not publishes:
-            raise BadParameter(
+            raise BadParameterError(
                 f"private_regret={private_regret!r} needs an algorithm that releases rewards, and its noise calibrated "
                 "for that; use PrivateFPL(..., publish_regret=True)"
             )
         if seed is None:
             seed = algorithm.seed
         if seed is not None and key is not None:
-            raise BadParameter("give seed= or key=, not both")
-        self._algorithm = algorithm
-        self._randomness = Randomness(key) if seed is None else Randomness.from_seed(seed)
-        self.start_id = os.urandom(NAME_BYTES)
-        self._regret_log = None if center else RegretLog() if isinstance(regret, str) else regret
-        self._private_log = (private_regret or PrivateRegret()) if publishes else None
-        self._account = ledger
+            raise BadParameterError("give seed= or key=, not both")
+        if warmup is not None and bounds != "private":
+            raise BadParameterError(f"warmup={warmup!r} goes with bounds='private'")
+        ranges: Bounds | PrivateBounds | None
+        if not isinstance(bounds, str):
+            ranges = bounds
+        elif bounds != "private":
+            raise BadParameterError(f"bounds={bounds!r} must be (lower, upper), a mapping by feature name or 'private'")
+        else:
+            if self.caps_users:
+                raise BadParameterError(
+                    "bounds='private' is not available for users, who may have several rows: it rests on disjoint rows"
+                )
+            ranges = PrivateBounds.of(algorithm.guarantee, warmup, getattr(algorithm, "horizon", None))
         admission = Admission(
-            row_norm=row_norm, bounds=bounds, on_bad_row=on_bad_row, center=center,
+            row_norm=row_norm, bounds=ranges, on_bad_row=on_bad_row, center=algorithm.center,
             features=None if features is None else tuple(features), n_features=algorithm.n_features,
         )  # fmt: skip
         if admission.n_features is not None:
             algorithm.check(admission.n_features)
+        warn(settings_warnings(algorithm.guarantee, getattr(algorithm, "horizon", None)))
+        randomness = Randomness(key) if seed is None else Randomness.from_seed(seed)
+        exact = RegretLog() if isinstance(regret, str) else regret
+        private = (private_regret or PrivateRegret()) if publishes else None
+        self._assemble(algorithm, randomness, admission, exact, private, ledger)
+        if store is not None:
+            if not hasattr(store, "begin"):
+                raise BadParameterError(f"store={store!r} is not a store; pass Store(path)")
+            self._log = store.begin(self)
+            self._checked = True
+
+    def _assemble(
+        self, algorithm: Algorithm, randomness: Randomness, admission: Admission,
+        regret_log: RegretLog | None, private_log: PrivateRegret | None, account: Account | None,
+    ) -> None:  # fmt: skip
+        """Set every attribute of a stream that has seen no row and has no commit log."""
+        self._algorithm, self._randomness = algorithm, randomness
+        self._regret_log, self._private_log = regret_log, private_log
+        self._account = account
+        self._log = None
         self._now = _before(admission)
         self._taken = 0  # rows taken, those that wait included; `_now.t` if that is more
         self._waiting: Waiting | None = None
         self._generation: bytes | None = None  # set: this is a copy that has not gone on yet
         self._lost = ""  # set: why no more rows may be taken
+        self._last: int | None = getattr(algorithm, "horizon", None)  # the row after which the release is the last
         self._checked = False  # set: `_ready` has something to look at before rows are taken
         self.lock = RLock()
-        self._log: CommitLog | None = None
+        self.start_id = os.urandom(NAME_BYTES)
         tell_of_forks(self)
-        if store is not None:
-            if not hasattr(store, "begin"):
-                raise BadParameter(f"store={store!r} is not a store; pass Store(path)")
-            self._log = store.begin(self)
-            self._checked = True
 
     @classmethod
     def resume(cls, store: RunStore, *, moved: bool = False) -> Self:
@@ -256,7 +245,7 @@ class Stream:
 
         Raises
         ------
-        StoreCorrupt, StoreForked, StoreLocked, StoreUnwritable, WrongKey
+        StoreCorruptError, StoreForkedError, StoreLockedError, StoreUnwritableError, WrongKeyError
             If the run cannot be continued. Nothing has changed.
         """
         resumed: Self = store.resume(cls, moved=moved)
@@ -269,8 +258,7 @@ class Stream:
 
         Parameters
         ----------
-        row : 1-D array or sequence of numbers, mapping from feature name to
-            number, or named tuple.
+        row : 1-D array or sequence of numbers, mapping from feature name to number, or named tuple.
 
         Returns
         -------
@@ -278,10 +266,8 @@ class Stream:
 
         Raises
         ------
-        BadRow
-            If the row is bad and ``on_bad_row="raise"``. Nothing has changed.
-        HorizonReached
-            If the algorithm takes no more rows. Nothing has changed.
+        BadRowError, HorizonReachedError
+            If the row is bad and ``on_bad_row="raise"``, or no more are taken. Nothing has changed.
         """
         with self.lock:
             now, overdue = self._now, False
@@ -289,13 +275,15 @@ class Stream:
                 overdue = self._ready()
                 now = self._now
             if now.processor is None:
-                now = self._begun(now.admission.settled_by(row), row, 1)
+                now = self._begun(now.admission.fixed_by(row), row, 1)
             t = max(now.t, self._taken)
             place, waiting = t - now.t, self._waiting
             if place == 0:
-                if now.due == 1:  # one row completes the piece
-                    admitted, bad = now.admission.row(row, t + 1)
-                    now, release, rewards = self._absorb(now, admitted, bad)
+                if now.due == 1:  # one row completes what may be absorbed at once
+                    admitted, counts = now.admission.row(row, t + 1)
+                    now, release, rewards = self._absorb(now, admitted, counts)
+                    if t + 1 == self._last:
+                        self._warn_of_release()
                     if self._log is not None:
                         return step_of(t + 1, release, float(rewards[0]) * now.unit, self._log)
                     step = Step.__new__(Step)  # this runs once a row: no call of __init__
@@ -307,16 +295,20 @@ class Stream:
             if place + 1 < len(waiting.rows) and not overdue:
                 self._taken = t + 1
                 return WaitingStep(t + 1, waiting, place)
-            admitted, bad = now.admission.block(waiting.rows[: place + 1], now.t + 1)
-            now, release, rewards = self._absorb(now, admitted, bad)
+            admitted, marks = now.admission.block(waiting.rows[: place + 1], now.t + 1)
+            now, release, rewards = self._absorb(now, admitted, marks.counts())
+            if now.t == self._last:
+                self._warn_of_release()
             return step_of(t + 1, release, float(rewards[-1]) * now.unit, self._log)
 
-    def push_many(self, rows: Any) -> Steps:
+    def push_many(self, rows: Any, *, position: Callable[[int], Position] | None = None) -> Steps:
         """Feed a block of rows: the same releases as one by one, bit for bit.
 
         Parameters
         ----------
         rows : (n, d) array, table, or sequence of rows.
+        position : gives where the source stands after the first m of them. A durable stream keeps it in the
+            transaction of the rows.
 
         Returns
         -------
@@ -324,34 +316,33 @@ class Stream:
 
         Raises
         ------
-        BadRow
-            If a row is bad and ``on_bad_row="raise"``. No row was absorbed.
-        HorizonReached
-            If the algorithm cannot take all of them. No row was absorbed.
+        BadRowError, HorizonReachedError
+            If a row is bad and ``on_bad_row="raise"``, or not all of them can be taken. No row was absorbed.
         """
         if not hasattr(rows, "__len__"):
             rows = list(rows)
         with self.lock:
-            self._ready()
-            now = self._settled()
+            now = self._ready_for_many()
             admission = now.admission
             if now.processor is None:
-                admission = admission.settled_by_block(rows)
+                admission = admission.fixed_by_block(rows)
             if not len(rows):
                 return Steps(now.t + 1, no_rewards(0), [], self._log)
             values = admission.all_values(rows, now.t + 1)
             if now.processor is None:
                 now = self._begun(admission, None, len(values))
             else:
-                self._check_room(now, len(values))
+                now.processor.check_horizon(len(values))
             first, rewards, releases = now.t + 1, [], []
-            for _, release, scored in self._absorb_all(values):
+            for _, release, scored in self._absorb_all(values, position):
                 rewards.append(scored)
                 if release is not None:
                     releases.append(release)
+            if self._now.t == self._last:
+                self._warn_of_release()
             return Steps(first, np.concatenate(rewards) * now.unit, releases, self._log)
 
-    def push_block(self, block: BlockGram) -> BlockStep:
+    def push_block(self, block: BlockGram, *, position: Position | None = None) -> BlockStep:
         """Feed rows that were admitted and summed elsewhere: the same release as from the rows, bit for bit.
 
         For algorithms that need no more than Gram matrices: `PrivateFPL`
@@ -360,83 +351,157 @@ class Stream:
         Parameters
         ----------
         block : made by `leaves`, or by `BlockGram.of`. It must end where the next release is due, or before.
+        position : where the source stands after it; see `push_many`.
 
         Raises
         ------
-        BadParameter
-            If the algorithm needs rows, the block crosses a release or the end
-            of a regret window, or it is of other features, of another admission
-            or from another place of the stream. Nothing has changed.
-        BadRow
-            If it is not the Gram matrix of so many rows of the unit ball. Nothing has changed.
-        HorizonReached
-            If the algorithm takes no more rows. Nothing has changed.
+        BadParameterError, BadRowError, HorizonReachedError
+            If the algorithm needs rows, or takes no more; if the block crosses a release or the end
+            of a regret window; if it is of other features, of another admission, from another place of
+            the stream, or no Gram matrix of so many rows of the unit ball. Nothing has changed.
         """
-        self._check_blocks()
+        self._algorithm.check_blocks()
         if not isinstance(block, BlockGram):
-            raise BadParameter(f"a {type(block).__name__} given; push_block takes a BlockGram, push_many takes rows")
+            raise BadParameterError(
+                f"a {type(block).__name__} given; push_block takes a BlockGram, push_many takes rows"
+            )
         with self.lock:
-            self._ready()
-            now = self._settled()
-            if block.first is not None and block.first != now.t + 1:
-                raise BadParameter(
-                    f"a block from row {block.first} given, row {now.t + 1} is next: blocks come once each, in order"
-                )
+            now = self._ready_for_many()
             admission = now.admission
+            if admission.is_warming_up:
+                raise BadParameterError("private bounds are not found yet; push the rows of the warm-up as rows")
             if admission.n_features is None:
                 admission = admission.fixed(None, block.n_features - int(admission.center))
-            if block.n_features != admission.admitted_features:
-                raise BadParameter(
-                    f"a block of {block.n_features} features given, {admission.admitted_features} expected"
-                )
-            if block.gate and block.gate != admission_mark(admission):
-                raise BadParameter(
-                    "the block was admitted with other settings or by another version; use stream.leaves()"
-                )
+            block.check(admission, now.t + 1)
             begins = now.processor is None
             if begins:  # not kept, and not paid for, before the block is found good
                 now = self._first(admission, self._processor(admission))
-            due = _running(now).rows_until_release
-            if due and block.count > due:
-                raise BadParameter(
-                    f"a block of {block.count} rows given, but a release is due after {due}; "
-                    "cut rows with stream.leaves()"
-                )
-            self._check_room(now, block.count)
+            _running(now).check_room(block.count)
             if now.regret is not None:
                 now.regret.check_block(block.count)
             if begins:
                 now = self._paid(now)
-            return self._absorb_block(now, block)
+            step = self._absorb_block(now, block, position=position)
+            if step.t == self._last:
+                self._warn_of_release()
+            return step
 
-    def run(self, rows: Iterable[Any]) -> Iterator[Step]:
-        """Feed rows from any iterable, lazily; yield a `Step` a row.
+    def run(self, rows: Any, *, new_source: bool = False) -> Iterator[Step]:
+        """Feed rows from any iterable or table, lazily; yield a `Step` a row.
 
         Parameters
         ----------
-        rows : arrays, mappings, named tuples, ``(mapping, target)`` pairs as
-            river's datasets give them (the target is left out), or a source
-            of `streampca.sources`, whose feature names and bounds are taken
-            over if this stream has none.
+        rows : an iterable of arrays, mappings, named tuples, ``(mapping, target)`` pairs as river's
+            datasets give them (the target is left out), or tables; a source of `streampca.sources`,
+            whose feature names and bounds are taken over if this stream has none; or a table: a pandas
+            or polars frame or series, an Arrow table, record batch or stream, a DuckDB relation, a scipy
+            sparse matrix. A durable stream goes on with a `streampca.rows.PositionedSource` where it stands,
+            so that each row counts once.
+        new_source : all rows of this source are new, although the rows before came from another source. Where its
+            own rows came last, it goes on after them.
+
+        Raises
+        ------
+        BadParameterError
+            If the rows before came from elsewhere, and it is not said that all rows of this source are new.
         """
-        if isinstance(rows, RowSource):
-            yield from self._run_source(rows)
-            return
-        for row in rows:
-            pair = isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], dict)
-            yield self.push(row[0] if pair else row)
+        if hasattr(rows, "to_frame") and not hasattr(rows, "columns"):  # a series, of one feature
+            rows = rows.to_frame()
+        source = as_source(rows, self.features)
+        if isinstance(source, PositionedSource):
+            yield from self._run_positioned(source, new_source)
+        elif source is not None:
+            yield from self._run_source(source)
+        else:
+            for row in rows:
+                yield from self._steps(row)
+        if self._last is None:
+            self._warn_of_release()
+
+    async def arun(self, rows: Any) -> AsyncIterator[Step]:
+        """`run` for an asynchronous iterable: ``async for step in stream.arun(rows)``.
+
+        Parameters
+        ----------
+        rows : an asynchronous iterable of what `run` takes one by one; or anything that `run` takes,
+            where other tasks get their turn after every row.
+        """
+        if hasattr(rows, "__aiter__"):
+            async for row in rows:
+                for step in self._steps(row):
+                    yield step
+            if self._last is None:
+                self._warn_of_release()
+        else:
+            import asyncio
+
+            for step in self.run(rows):
+                yield step
+                await asyncio.sleep(0)
+
+    def _steps(self, row: Any) -> Iterable[Step]:
+        """Feed one row, or one table, of an iterable."""
+        if type(row) in _ROWS or hasattr(row, "to_frame"):
+            return (self.push(row),)
+        if isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], dict):
+            return (self.push(row[0]),)
+        source = as_source(row, self.features)
+        return (self.push(row),) if source is None else self._run_source(source)
 
     def _run_source(self, source: RowSource) -> Iterator[Step]:
         self.adopt(source)
         for block in source.blocks():
             size = max(1, _BLOCK_NUMBERS // max(1, block.shape[1]))
             for start in range(0, len(block), size):  # memory does not grow with the block
-                piece = block[start : start + size]
+                rows = block[start : start + size]
                 try:
-                    steps: Iterable[Step] = self.push_many(piece)
-                except (BadRow, HorizonReached):
-                    steps = map(self.push, piece)  # the rows before the bad one are not lost
+                    steps: Iterable[Step] = self.push_many(rows)
+                except (BadRowError, HorizonReachedError):
+                    steps = map(self.push, rows)  # absorbs the rows before the bad one
                 yield from steps
+
+    def _run_positioned(self, source: PositionedSource, new_source: bool) -> Iterator[Step]:
+        self.adopt(source)
+        for block in source.blocks_from(self.position_in(source.name, new_source=new_source)):
+            self.tell_durable(source)
+            yield from self._push_positioned(source, block)
+
+    def position_in(self, source: str, *, new_source: bool = False) -> Any:
+        """Where the source of a name goes on, by the rows that a durable stream took; None for its start. See `run`."""
+        if self._log is None or self.t == 0:
+            return None
+        self.absorb_waiting()  # rows pushed by hand: the position after them is not known
+        found = self._log.position
+        if found is None or found.source != source:
+            if new_source:
+                return None
+            origin = "otherwise" if found is None else f"from {found.source}"
+            raise BadParameterError(
+                f"the rows before came {origin}, this is {source}; "
+                "give the source of the run, or say that all rows of this one are new: new_source=True (--continues)"
+            )
+        return found.at
+
+    def tell_durable(self, source: PositionedSource) -> None:
+        """Tell a source up to where its rows are durable."""
+        durable = None if self._log is None else self._log.durable_position
+        if durable is not None and durable.source == source.name:
+            source.durable(durable.at)
+
+    def _push_positioned(self, source: PositionedSource, block: PositionedBlock) -> Iterable[Step]:
+        """Feed a block of a source; a durable stream keeps where the source stands after it.
+
+        Rows before a bad row, or up to the horizon, are absorbed before the error.
+        """
+        try:
+            return self.push_many(block.rows, position=lambda m: Position(source.name, block.after(m)))
+        except (BadRowError, HorizonReachedError):
+            return self._one_by_one(source.name, block)
+
+    def _one_by_one(self, name: str, block: PositionedBlock) -> Iterator[Step]:
+        for i in range(len(block.rows)):
+            at = Position(name, block.after(i + 1))
+            yield from self.push_many(block.rows[i : i + 1], position=partial(_same, at))
 
     def finish(self) -> Release | None:
         """End the stream: the release of what the processor still holds, where it makes one.
@@ -445,15 +510,20 @@ class Stream:
         When to end must not depend on the rows.
         """
         with self.lock:
-            self._ready()
-            now = self._settled()
+            now = self._ready_for_many()
             if now.processor is None:
                 return None
             outlet = now.processor.outlet()
             after, release = now.processor.finish(outlet)
             self._waiting = None
-            self._logged(now, Entry(now.t + 1, 0, None, None, 0, kind="finish"), outlet, after, release, now.regret)
+            self._logged(now, Entry(now.t + 1, 0, None, None, kind="finish"), outlet, after, release, now.regret)
             return None if release is None else self._committed().release
+
+    def _warn_of_release(self) -> None:
+        """Warn if the latest release predicts too little. The last thing that a method does."""
+        release = self._now.release
+        if release is not None:
+            warn(release_warnings(release))
 
     def adopt(self, source: RowSource) -> None:
         """Take feature names and public bounds over from a source, where the stream has none."""
@@ -466,20 +536,15 @@ class Stream:
                 admission = admission.fixed(source.features)
             self._now = now._replace(admission=admission)
 
-    def leaves(self) -> Leaves:
+    def leaves(self) -> BlockCutter:
         """What other processes need to cut rows into blocks for this stream. Public settings only.
 
         Raises
         ------
-        BadParameter
-            If the features are not settled yet, or the algorithm needs rows.
+        BadParameterError
+            If the features are not known yet, or the algorithm needs rows.
         """
-        self._check_blocks()
-        admission = self._now.admission
-        if admission.n_features is None:
-            raise BadParameter("blocks are made elsewhere, so the features must be known: give features= to the stream")
-        algorithm = self._algorithm
-        return Leaves(admission, getattr(algorithm, "release_every", 1), getattr(algorithm, "horizon", None))
+        return BlockCutter.of(self._now.admission, self._algorithm)
 
     # -- reading --------------------------------------------------------------------
 
@@ -501,18 +566,18 @@ class Stream:
 
     @property
     def processor(self) -> Processor:
-        """Where the algorithm stands after the rows absorbed: an immutable value. Curator only.
+        """State of the algorithm after the rows absorbed: an immutable value. Curator only.
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             Before the number of features is known.
         """
         processor = self._now.processor
         if processor is None:
             admission = self._now.admission
             if admission.admitted_features is None:
-                raise BadParameter("the number of features is not known yet; push a row, or give n_features=")
+                raise BadParameterError("the number of features is not known yet; push a row, or give n_features=")
             processor = self._processor(admission)
         return processor
 
@@ -527,9 +592,15 @@ class Stream:
         return self._account
 
     @property
-    def admission(self) -> Admission:
-        """How rows are admitted."""
+    def row_admission(self) -> Admission:
+        """How rows are admitted: the settings."""
         return self._now.admission
+
+    @property
+    def warmup_left(self) -> int:
+        """Rows that are still to serve for private bounds alone."""
+        admission, t = self._now.admission, self._now.t
+        return admission.warmup - t if admission.is_warming_up and admission.n_features is not None else 0
 
     @property
     def features(self) -> tuple[str, ...] | None:
@@ -543,8 +614,18 @@ class Stream:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised for all releases of this stream together."""
+        """The guarantee of all releases of this stream together."""
+        return self._promised(self._now.admission)
+
+    def _promised(self, admission: Admission) -> Guarantee:
         promised = self._algorithm.guarantee
+        if isinstance(admission.bounds, PrivateBounds):
+            rows = "rows" if admission.n_features is None else f"{admission.warmup} rows"
+            promised = replace(
+                promised,
+                scope=f"{promised.scope}, and bounds of the columns from the first {rows}, which enter nothing else",
+                theorem=f"{promised.theorem}; parallel composition over disjoint rows",
+            )
         return promised.seeded() if self._randomness.is_seeded else promised
 
     @property
@@ -566,8 +647,8 @@ class Stream:
     def regret(self) -> Regret:
         """The exact regret, live. Curator only."""
         if self._regret_log is None:
-            raise BadParameter("this stream keeps no regret; leave out regret=None")
-        return Regret(self._regret_log, self._regret_history, self._regret_now, self._regret_gram)
+            raise BadParameterError("this stream keeps no regret; leave out regret=None")
+        return Regret(self._regret_log, self._moment)
 
     @property
     def publishes_regret(self) -> bool:
@@ -579,23 +660,58 @@ class Stream:
         """The publishable regret: intervals, under the guarantee of the releases."""
         config = self._private_log
         if config is None:
-            raise BadParameter("this stream releases no rewards; use PrivateFPL(..., publish_regret=True)")
+            raise BadParameterError("this stream releases no rewards; use PrivateFPL(..., publish_regret=True)")
         return LivePrivateRegret(config, lambda: self._committed().private or config.start())
+
+    @property
+    def admission(self) -> AdmissionReport:
+        """What admission did to the rows so far: scaled, clamped, zeroed. Curator only: it depends on raw rows."""
+        with self.lock:
+            return AdmissionReport.of(self._now.admission, self._counts(), self.t)
+
+    @property
+    def admitted(self) -> AdmissionReport:
+        """`admission`. Curator only."""
+        return self.admission
 
     @property
     def bad_rows(self) -> int:
         """Rows absorbed as zero rows because they were bad. Curator only: it depends on raw rows."""
         with self.lock:
-            now, rows = self._now, self._rows_waiting()
-            return now.bad_rows + (0 if rows is None else now.admission.block(rows, now.t + 1)[1])
+            return self._counts().bad
+
+    def _counts(self) -> Counts:
+        """What admission did to the rows, those that wait included."""
+        waiting, counts = self._admitted_waiting(), self._now.counts
+        return counts if waiting is None else counts.plus(waiting[1])
+
+    def watch(self, rows: Any = None, *, every: float = 1.0, total: int | None = None, public: bool = False) -> Watch:
+        """A live card in a notebook: ``with stream.watch():``, or ``for step in stream.watch(rows):``.
+
+        Parameters
+        ----------
+        rows, every, total, public : see `streampca.notebook.Watch`. Unless ``public``, the card is curator only.
+        """
+        return Watch(self, self._repr_html_, rows, every=every, total=total, public=public)
+
+    def _repr_html_(self) -> str | None:
+        """The card of the stream so far, for notebooks. Curator only: it shows the exact regret."""
+        release = self.release
+        if release is None:
+            return None
+        record = self.regret.now() if self.keeps_regret else None
+        further = admission_facts(self.admitted)
+        if (remaining := getattr(self._account, "remaining", None)) is not None:
+            further.append(budget_fact(remaining()))
+        return card(release, record=record, further=further).html()
 
     def __repr__(self) -> str:
         return f"<Stream of {self._algorithm!r}, {self.t} rows seen: {self.guarantee}>"
 
     def _committed(self) -> _Now:
-        """Where the stream stands, once the latest release may be handed out."""
+        """The state, once the latest release is durable."""
         if self._lost:
-            raise StoreLocked(self._lost)
+            raise StoreLockedError(self._lost)
         now = self._now
         if self._log is not None and now.release is not None:
             self._log.hold(now.release.t)
@@ -605,132 +721,135 @@ class Stream:
         if now.release is not None:
             return now.release.subspace
         if now.admission.n_features is None:
-            raise BadParameter("the number of features is not known yet; push a row, or give n_features=")
+            raise BadParameterError("the number of features is not known yet; push a row, or give n_features=")
         return Subspace.first_axes(now.admission.n_features, self._algorithm.n_components)
 
-    def _regret_history(self) -> list[RegretRecord]:
-        sums = self._committed().regret
-        return [] if sums is None else sums.history.records
-
-    def _regret_now(self) -> RegretRecord | None:
+    def _moment(self) -> Moment | None:
+        """What the regret of all rows is computed from, those that wait included; None before the first."""
         with self.lock:
-            now, rows = self._committed(), self._rows_waiting()
-            processor, sums = now.processor, now.regret
+            now, waiting = self._committed(), self._admitted_waiting()
+            processor, sums, gram = now.processor, now.regret, None
             if processor is None or sums is None or self.t == 0:
                 return None
-            gram = None
-            if rows is not None:
-                admitted = now.admission.block(rows, now.t + 1)[0]
-                gram = GramSum.of(admitted)
-                sums = sums.observe(admitted, _scoring(now), processor.n_components)[0]
-            return sums.record(processor, self._played(now), self.row_norm**2, gram)
+            if waiting is not None:
+                gram = GramSum.of(waiting[0]) if sums.own is None else None
+                sums = sums.observe(waiting[0], _scoring(now), processor.n_components)[0]
+            return Moment(sums, processor, self._played(now), now.unit, gram)
 
-    def _regret_gram(self) -> GramSum | None:
-        with self.lock:
-            now, rows = self._now, self._rows_waiting()
-            processor, sums = now.processor, now.regret
-            if processor is None or sums is None or self.t == 0:
-                return None
-            gram = sums.gram(processor)
-            return gram if rows is None else gram.add(now.admission.block(rows, now.t + 1)[0])
-
-    def _rows_waiting(self) -> FloatArray | None:
-        """Single rows that are not absorbed yet."""
-        waiting, count = self._waiting, self._taken - self._now.t
-        return waiting.rows[:count] if waiting is not None and count > 0 else None
+    def _admitted_waiting(self) -> tuple[FloatArray, Counts] | None:
+        """The single rows that are not absorbed yet, admitted, and what was done to them."""
+        waiting, count, now = self._waiting, self._taken - self._now.t, self._now
+        if waiting is None or count <= 0:
+            return None
+        admitted, marks = now.admission.block(waiting.rows[:count], now.t + 1)
+        return admitted, marks.counts()
 
     # -- how rows are absorbed ------------------------------------------------------
 
     def _ready(self) -> bool:
-        """Raise if no row may be taken; tell if a commit is overdue."""
+        """Raise if no row may be taken; return whether a commit is overdue."""
         if self._lost:
-            raise StoreLocked(self._lost)
+            raise StoreLockedError(self._lost)
         overdue = self._log is not None and self._log.check()
         if self._generation is not None:
             self._go_on_as_copy(self._generation)
         self._checked = self._log is not None
         return overdue
 
+    def _ready_for_many(self) -> _Now:
+        """`_ready`, and absorb the single rows that wait."""
+        self._ready()
+        self.absorb_waiting()
+        return self._now
+
     def _processor(
         self, admission: Admission, start: bytes | None = None, snapshot: dict[str, Any] | None = None
     ) -> Processor:
         """The processor before the first row, or that of a snapshot. Checks that the algorithm fits."""
-        names = admission.features
-        if admission.center and names is not None:
-            names = (*names, CONSTANT)
-        terms = Terms(self.guarantee, admission.admitted_norm, names, *admission.ranges())
-        setting = Setting(terms, int(admission.center), admission.settings)
+        setting = Setting(self._terms(admission), admission.settings)
         if start is None and not self._randomness.is_seeded:
             start = self.start_id
         d = admission.admitted_features or 0
         return self._algorithm.start(d, self._randomness, setting, start=start, snapshot=snapshot)
 
+    def _terms(self, admission: Admission) -> Terms:
+        names = admission.features
+        return Terms(self._promised(admission), admission.row_norm, names, *admission.ranges(), admission.warmup)
+
     def _begun(self, admission: Admission, row: Any, count: int) -> _Now:
-        """Check, pay, start: the stream with its features settled, after the first rows were found good."""
+        """Check, pay, start: the state with its features fixed, after the first rows were found good."""
         if row is not None:
             admission.values(row, 1)
-        now = self._first(admission, self._processor(admission))
-        self._check_room(now, count)
-        return self._paid(now)
+        processor = self._processor(admission)
+        processor.check_horizon(count)
+        return self._paid(self._first(admission, processor))
 
     def _paid(self, now: _Now) -> _Now:
-        """Pay, and start where a stream stands before its first row."""
+        """Pay, and start from the state before the first row."""
+        algorithm, d = self._algorithm, now.admission.n_features
+        warn([*dimension_warnings(algorithm.n_components, d), *memory_warnings(algorithm.square_bytes, d)])
         if self._account is not None:
-            self._account.debit(self.guarantee, self.start_id)
+            self._account.debit(self._promised(now.admission), self.start_id)
         self._now = now
         return now
 
     def _first(self, admission: Admission, processor: Processor) -> _Now:
-        """Where the stream stands before the first row."""
+        """The state before the first row."""
         sums = None if self._regret_log is None else self._regret_log.start(processor)
         private = None if self._private_log is None else self._private_log.start()
-        now = _before(admission)._replace(processor=processor, regret=sums, private=private)
+        return self._started(_before(admission), processor, None, sums, private)
+
+    def _started(
+        self, before: _Now, processor: Processor, release: Release | None,
+        sums: RegretSums | None, private: PrivateRegretRecords | None,
+    ) -> _Now:  # fmt: skip
+        """A state with a processor, and with what follows from the latest release."""
+        now = before._replace(processor=processor, release=release, regret=sums, private=private)
+        due, scoring = processor.rows_until_release, None
         if sums is not None:
-            now = now._replace(scoring=scoring_basis(self._played(now).basis))
-        return now._replace(due=_due(processor, sums))
+            due = min(due, sums.rows_until_record)
+            algorithm, d = processor.algorithm, processor.n_features
+            scoring = (
+                Scoring.first(d, algorithm.n_components, center=algorithm.center)
+                if release is None
+                else Scoring.of_release(release)
+            )
+        if now.admission.is_warming_up:
+            due = min(due, now.admission.warmup - now.t)
+        return now._replace(due=due, scoring=scoring)
 
     def _opened(self, now: _Now) -> Waiting:
         """Room for single rows up to the next release or record."""
         if now.due == 0:
-            raise _past_horizon(now.t, 1, 0)
+            _running(now).check_horizon(1)
         room = min(now.due, _WAITING_ROWS)
         if self._log is not None and (uncommitted := self._log.room) is not None:
             room = min(room, uncommitted)
         self._waiting = Waiting(now.t, now.admission, now.scoring, now.unit, room)
         return self._waiting
 
-    def _check_room(self, now: _Now, count: int) -> None:
-        left = _running(now).rows_left
-        if left is not None and count > left:
-            raise _past_horizon(now.t, count, left)
-
-    def _settled(self) -> _Now:
-        """Absorb the single rows that wait. What a stream releases never depends on when."""
-        now, rows = self._now, self._rows_waiting()
-        if rows is None:
-            return now
-        admitted, bad = now.admission.block(rows, now.t + 1)
-        return self._absorb(now, admitted, bad)[0]
-
-    def _absorb_all(self, values: FloatArray) -> Iterator[tuple[_Now, Release | None, FloatArray]]:
-        """Admit and absorb checked rows, a piece for each release, record and batch that fits the cache."""
-        now, size = self._now, max(1, _BLOCK_NUMBERS // values.shape[1])
-        for start in range(0, len(values), size):
-            batch = values[start : start + size]
-            admitted, bad = now.admission.block(batch, now.t + 1)
-            place = 0
+    def _absorb_all(
+        self, values: FloatArray, position: Callable[[int], Position] | None = None
+    ) -> Iterator[tuple[_Now, Release | None, FloatArray]]:
+        """Admit and absorb checked rows, up to each release, record and end of what fits the cache."""
+        now, size, start = self._now, max(1, _BLOCK_NUMBERS // values.shape[1]), 0
+        while start < len(values):
+            batch = values[start : start + (min(size, self.warmup_left) or size)]
+            admitted, marks = now.admission.block(batch, now.t + 1)
+            start, place = start + len(batch), 0
             while place < len(batch):
                 count = min(now.due, len(batch) - place)
-                rows = slice(place, place + count)
-                worse = now.admission.block(batch[rows], now.t + 1)[1] if bad else 0
-                now, release, rewards = self._absorb(now, admitted[rows], worse)
+                stop = place + count
+                at = None if position is None or self._log is None else position(start - len(batch) + stop)
+                now, release, rewards = self._absorb(now, admitted[place:stop], marks.counts(place, stop), position=at)
                 yield now, release, rewards
-                place += count
+                place = stop
 
     def _absorb(
-        self, now: _Now, admitted: FloatArray, bad: int, recorded: Sequence[bytes] | None = None
-    ) -> tuple[_Now, Release | None, FloatArray]:
-        """Score, absorb, release, log and commit a piece; return where the stream stands, and the rewards.
+        self, now: _Now, admitted: FloatArray, counts: Counts, recorded: Sequence[bytes] | None = None,
+        position: Position | None = None,
+    ) -> tuple[_Now, Release | None, FloatArray]:  # fmt: skip
+        """Score, absorb, release, log and commit rows; return the state after them, the release and the rewards.
 
         Rewards are in units of row_norm**2 = 1.
         """
@@ -741,13 +860,30 @@ class Stream:
             sums, rewards = sums.observe(admitted, now.scoring, processor.algorithm.n_components)
         outlet = Outlet(processor.source, processor.chain, recorded)
         after, release = processor.step(admitted, outlet)
+        if now.admission.is_warming_up:
+            now, after, release = self._warmed_up(now, count, counts, after, outlet)
         if self._log is None:
-            now = self._now = self._following(now, count, bad, after, release, sums)  # the commit
+            now = self._now = self._following(now, count, counts, after, release, sums)  # the commit
         else:
-            now = self._logged(now, Entry(now.t + 1, count, admitted, None, bad), outlet, after, release, sums)
+            entry = Entry(now.t + 1, count, admitted, None, counts, position=position)
+            now = self._logged(now, entry, outlet, after, release, sums)
         return now, None if release is None else now.release, rewards
 
-    def _absorb_block(self, now: _Now, block: BlockGram, recorded: Sequence[bytes] | None = None) -> BlockStep:
+    def _warmed_up(
+        self, now: _Now, count: int, counts: Counts, after: Processor, outlet: Outlet
+    ) -> tuple[_Now, Processor, None]:
+        """Find the bounds if these rows end the warm-up. No release is made of its rows."""
+        admission = now.admission
+        if isinstance(admission.bounds, PrivateBounds) and now.t + count == admission.warmup:
+            bins = np.concatenate(now.counts.plus(counts).votes)
+            admission = replace(admission, found=admission.bounds.found(bins, outlet))
+            after = after.after(after.t, outlet.chain, terms=self._terms(admission))
+            now = now._replace(admission=admission)
+        return now, after, None
+
+    def _absorb_block(
+        self, now: _Now, block: BlockGram, recorded: Sequence[bytes] | None = None, position: Position | None = None
+    ) -> BlockStep:
         """Score, absorb, release, log and commit a block."""
         processor = _running(now)
         outlet = processor.outlet(recorded)
@@ -755,68 +891,66 @@ class Stream:
         reward, sums = float("nan"), None
         if now.regret is not None:
             reward = block.rewards(_scoring(now))
-            gram = GramSum(processor.n_features).add_words(block.high, block.low)
+            gram = GramSum(processor.n_features).add_high_low(block.high, block.low)
             sums = now.regret.observe_block(block.count, gram, reward, processor.n_components)
-        entry = Entry(now.t + 1, block.count, None, block, block.bad)
+        entry = Entry(now.t + 1, block.count, None, block, block.counts, position=position)
         now = self._logged(now, entry, outlet, after, release, sums)
         return BlockStep(now.t, block.count, reward * now.unit, None if release is None else now.release, self._log)
 
     def _logged(
-        self,
-        now: _Now,
-        entry: Entry,
-        outlet: Outlet,
-        after: Processor,
-        release: Release | None,
-        sums: RegretSums | None,
+        self, now: _Now, entry: Entry, outlet: Outlet, after: Processor, made: Release | None, sums: RegretSums | None
     ) -> _Now:
-        """Log a piece, and put the stream where it stands after it: by one assignment."""
-        following, log = self._following(now, entry.count, entry.bad, after, release, sums), self._log
-        if log is not None:
-            made = None if release is None else following.release
-            log.append(entry._replace(fresh=tuple(outlet.fresh), link=outlet.chain.link, release=made))
+        """Log an entry and commit the state after it, by one assignment."""
+        following, log = self._following(now, entry.count, entry.counts, after, made, sums), self._log
+        if log is None:
+            self._now = following  # the commit
+            return following
+        release = None if made is None else following.release
+        log.append(entry._replace(fresh=tuple(outlet.fresh), link=outlet.chain.link, release=release))
         self._now = following  # the commit
-        if log is not None:
-            log.appended()
+        log.appended()
         return following
 
     def _following(
-        self, now: _Now, count: int, bad: int, after: Processor, release: Release | None, sums: RegretSums | None
+        self, now: _Now, count: int, counts: Counts, after: Processor, release: Release | None, sums: RegretSums | None
     ) -> _Now:
-        """Where the stream stands after a piece."""
-        t, admission, _, latest, _, private, scoring, bad_rows, _, unit, entries = now
+        """The state after some rows."""
+        t, admission, _, latest, _, private, scoring, before, _, unit, entries = now
         if release is not None:
-            latest = release if not admission.center else centered_if_possible(release, admission.row_norm)
+            latest = release
             if private is not None:
-                private = private.observe(latest)
-            if scoring is not None:
-                scoring = scoring_basis(latest.subspace.basis if latest.own_span is None else latest.own_span)
+                private = private.observe(release)
+            if admission.center and scoring is not None:
+                scoring = Scoring.of_release(release)
+            elif scoring is not None:  # the same, with fewer calls
+                span = release.subspace.basis if release.own_span is None else release.own_span
+                scoring = _new(Scoring, (scoring_basis(span), None))
         due = after.rows_until_release
         if sums is not None:
-            rows, step = sums.t, sums.history.step
-            if count and rows // step != (rows - count) // step:
+            if count and sums.t >= sums.next:
                 sums = sums.recorded(after, latest.subspace if latest is not None else self._played(now), unit)
             due = min(due, sums.rows_until_record)
-        values = (t + count, admission, after, latest, sums, private, scoring, bad_rows + bad, due, unit, entries + 1)
-        return tuple.__new__(_Now, values)
-
-    def _check_blocks(self) -> None:
-        algorithm = self._algorithm
-        if not algorithm.absorbs_grams or getattr(algorithm, "max_rows_per_user", None) is not None:
-            raise BadParameter(
-                f"{type(algorithm).__name__} with these parameters needs rows, not Gram matrices of blocks; "
-                "use PrivateFPL without publish_regret= and max_rows_per_user=, or push rows"
-            )
+        if counts.zeroed is NO_COUNTS.zeroed and counts.clamped is None and not counts.votes:
+            zeroed, scaled, clamped, squares, *further = before  # most rows: `Counts.plus` without a call
+            counts = _new(Counts, (zeroed, scaled + counts.scaled, clamped, squares + counts.squares, *further))
+        else:
+            counts = before.plus(counts)
+            if not admission.is_warming_up:
+                counts = counts._replace(votes=())
+        if admission.is_warming_up:
+            due = min(due, admission.warmup - t - count)
+        values = (t + count, admission, after, latest, sums, private, scoring, counts, due, unit, entries + 1)
+        return _new(_Now, values)
 
     # -- copies, snapshots and replay -----------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Where the stream stands, as plain values and arrays. As secret as the rows, and the key with it.
+        """The state as plain values and arrays. As secret as the rows, and the key with it.
 
         Single rows that wait are absorbed first. Arrays are not to be written to.
         """
         with self.lock:
-            self.settle()
+            self.absorb_waiting()
             return self.committed_state()
 
     def committed_state(self) -> dict[str, Any]:
@@ -828,9 +962,10 @@ class Stream:
             "entries": now.entries,
             "features": None if now.admission.features is None else list(now.admission.features),
             "n_features": now.admission.n_features,
+            "found": None if now.admission.found is None else list(now.admission.found),
             "start": None if now.processor is None else now.processor.source.start.hex(),
             "processor": None if now.processor is None else now.processor.snapshot(),
-            "bad_rows": now.bad_rows,
+            "counts": now.counts.plain(),
             "release": None if now.release is None else now.release.t,
             "regret": None if sums is None else sums.snapshot(),
             "private_regret": None if private is None else private.snapshot(),
@@ -838,16 +973,18 @@ class Stream:
 
     @property
     def entries(self) -> int:
-        """How many entries of a commit log led to where the stream stands. It takes no lock."""
+        """How many entries of a commit log led to this state. It takes no lock."""
         return self._now.entries
 
-    def settle(self) -> None:
+    def absorb_waiting(self) -> None:
         """Absorb the single rows that wait. What a stream releases does not depend on when."""
         with self.lock:
-            self._settled()
+            waiting = self._admitted_waiting()
+            if waiting is not None:
+                self._absorb(self._now, *waiting)
 
     def restore(self, state: dict[str, Any], release: Release | None, *, copied: bool = True) -> None:
-        """Put a stream that has seen no row where `state` found one of the same parameters and key.
+        """Set a stream that has seen no row to the `state` of one of the same parameters and key.
 
         Parameters
         ----------
@@ -858,35 +995,32 @@ class Stream:
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If this stream has seen a row, or the state is of other parameters.
         """
         with self.lock:
             if self._now.processor is not None or self._taken:
-                raise BadParameter("a state can be restored only into a stream that has seen no row")
+                raise BadParameterError("a state can be restored only into a stream that has seen no row")
             names = state["features"]
             admission = self._now.admission.fixed(None if names is None else tuple(names), state["n_features"])
             if state["processor"] is None:
                 self._now = self._now._replace(admission=admission)
                 return
+            if state["found"] is not None:
+                admission = replace(admission, found=tuple(state["found"]))
             processor = self._processor(admission, bytes.fromhex(state["start"]), state["processor"])
             log, private = self._regret_log, self._private_log
-            sums = None if log is None else log.resume(state["regret"], processor.n_features)
+            sums = None if log is None else log.resume(state["regret"], processor)
             records = None if private is None else private.resume(state["private_regret"], release)
-            now = self._first(admission, processor)._replace(
-                t=int(state["t"]), release=release, regret=sums, private=records, bad_rows=int(state["bad_rows"]),
-                due=_due(processor, sums),
-            )  # fmt: skip
-            if release is not None and now.scoring is not None:
-                now = now._replace(scoring=scoring_basis(release.span))
-            self._now = now
+            before = _before(admission)._replace(t=int(state["t"]), counts=Counts.of_plain(state["counts"]))
+            self._now = self._started(before, processor, release, sums, records)
             if copied:
                 self._mark_copied()
 
     def replay(self, entry: Entry) -> list[Release]:
         """Absorb an entry of a commit log again, with the fresh bytes of its noise; return its releases.
 
-        An entry of rows may hold several pieces, one after the other.
+        An entry of rows may hold those of several releases.
         """
         with self.lock:
             if self._now.processor is None:
@@ -905,17 +1039,16 @@ class Stream:
             return [] if release is None or release is now.release else [release]
 
     def _replay_rows(self, entry: Entry) -> list[Release]:
-        rows, used, bad, place = entry.rows, 0, entry.bad, 0
+        rows, used, counts, place = entry.rows, 0, entry.counts, 0
         releases = []
         while rows is not None and place < len(rows):
             now = self._now
             count = min(now.due, len(rows) - place)
-            piece, recorded = rows[place : place + count], entry.fresh[used:]
-            following, release, _ = self._absorb(now, piece, bad, recorded)
+            following, release, _ = self._absorb(now, rows[place : place + count], counts, entry.fresh[used:])
             if release is not None:
                 releases.append(release)
             used += _running(following).chain.n - _running(now).chain.n
-            place, bad = place + count, 0
+            place, counts = place + count, NO_COUNTS
         return releases
 
     def attach(self, log: CommitLog, account: Account | None, *, copied: bool) -> None:
@@ -942,7 +1075,7 @@ class Stream:
         if not self._randomness.is_seeded:
             outlet = _running(now).outlet([generation])
             after = _regenerated(_running(now), outlet)
-            self._logged(now, Entry(now.t + 1, 0, None, None, 0, kind="generation"), outlet, after, None, now.regret)
+            self._logged(now, Entry(now.t + 1, 0, None, None, kind="generation"), outlet, after, None, now.regret)
         self._generation = None
 
     def after_fork(self) -> None:
@@ -959,79 +1092,60 @@ class Stream:
     def __getstate__(self) -> dict[str, Any]:
         """Everything a copy needs. As secret as the rows."""
         if self._log is not None:
-            raise BadParameter(
-                "a durable stream cannot be copied or pickled: its store is the one place that it goes on from; "
+            raise BadParameterError(
+                "a durable stream cannot be copied or pickled: it can go on from its store only; "
                 "open it elsewhere with Stream.resume(store)"
             )
         with self.lock:
             return {
-                "algorithm": self._algorithm,
-                "randomness": self._randomness,
-                "regret_log": self._regret_log,
-                "private_log": self._private_log,
-                "account": self._account,
-                "admission": self._now.admission,
+                "parts": (
+                    self._algorithm, self._randomness, self._now.admission,
+                    self._regret_log, self._private_log, self._account,
+                ),
                 "state": self.state(),
                 "release": self._now.release,
-            }
+            }  # fmt: skip
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
-        self._algorithm, self._randomness = saved["algorithm"], saved["randomness"]
-        self._regret_log, self._private_log = saved["regret_log"], saved["private_log"]
-        self._account, self._log = saved["account"], None
-        self._now = _before(saved["admission"])
-        self._taken, self._waiting, self._generation, self._lost, self._checked = 0, None, None, "", False
-        self.lock, self.start_id = RLock(), os.urandom(NAME_BYTES)
-        tell_of_forks(self)
+        self._assemble(*saved["parts"])
         self.restore(saved["state"], saved["release"])
 
 
+def _same(position: Position, _rows: int) -> Position:
+    return position
+
+
 def _before(admission: Admission) -> _Now:
-    """Where a stream stands that has not started."""
-    return _Now(0, admission, None, None, None, None, None, 0, 0, admission.row_norm**2, 0)
-
-
-def _due(processor: Processor, sums: RegretSums | None) -> int:
-    """How many rows may be absorbed at once."""
-    due = processor.rows_until_release
-    return due if sums is None else min(due, sums.rows_until_record)
+    """The state of a stream that has not started."""
+    return _Now(0, admission, None, None, None, None, None, NO_COUNTS, 0, admission.row_norm**2, 0)
 
 
 def _running(now: _Now) -> Processor:
     if now.processor is None:
-        raise BadParameter("the stream has not started; push a row first")
+        raise BadParameterError("the stream has not started; push a row first")
     return now.processor
 
 
-def _scoring(now: _Now) -> FloatArray:
+def _scoring(now: _Now) -> Scoring:
     if now.scoring is None:
-        raise BadParameter("this stream keeps no regret; leave out regret=None")
+        raise BadParameterError("this stream keeps no regret; leave out regret=None")
     return now.scoring
 
 
 def _regenerated(processor: Processor, outlet: Outlet) -> Processor:
     """The same processor with 16 bytes of a new generation in its chain value."""
     outlet.hide("generation")
-    made = copy.copy(processor)
-    made.chain = outlet.chain
-    return made
-
-
-def _past_horizon(t: int, count: int, left: int) -> HorizonReached:
-    return HorizonReached(
-        f"{count} rows given, but the horizon of {t + left} rows leaves room for {left}: noise is "
-        "calibrated for no more; use horizon=None for a stream of unknown length"
-    )
+    return processor.after(processor.t, outlet.chain)
 
 
 class Forkable(Protocol):
-    """What has to be told that this process is the child of a fork."""
+    """An object that must change in the child of a fork."""
 
     def after_fork(self) -> None:
         """Called in the child."""
 
 
-#: What is told of a fork, in the child.
+#: Objects whose ``after_fork`` is called in the child of a fork.
 _TOLD: weakref.WeakSet[Forkable] = weakref.WeakSet()
 
 

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streampca.errors import BadParameter, BadRow
+from streampca.admission import AdmissionReport
+from streampca.errors import BadParameterError, BadRowError
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.private_regret import LivePrivateRegret
@@ -20,7 +21,7 @@ from streampca.stream import Stream
 
 
 class _Coming(NamedTuple):
-    """Rows that are handed to the stream, and what each is to its user.
+    """Rows passed to the stream, and the number of each among its user's rows.
 
     Attributes
     ----------
@@ -35,7 +36,7 @@ class _Coming(NamedTuple):
 
 
 class _CappedStream(Stream):
-    """The stream behind a `UserStream`."""
+    """The `Stream` that a `UserStream` feeds."""
 
     caps_users = True
 
@@ -49,9 +50,9 @@ class UserStream:
     Parameters
     ----------
     algorithm : calibrated with ``max_rows_per_user=``, e.g. `PrivateFPL`.
-    user : name of the column that says whose row it is, for rows that are
+    user : name of the column that holds the user of a row, for rows that are
         mappings. It is not a feature.
-    options : those of `Stream`, but for ``center`` and ``store``.
+    options : those of `Stream`, but for ``store``.
 
     Attributes
     ----------
@@ -59,7 +60,7 @@ class UserStream:
 
     Raises
     ------
-    BadParameter
+    BadParameterError
         If the algorithm is not calibrated for users, or an option is not available.
 
     Notes
@@ -70,6 +71,8 @@ class UserStream:
     extent that positions are; a row is capped by its number among its user's rows, which no
     row's content changes. Users are counted in memory. Curator only.
 
+    With ``center=True``, capped rows count as zero rows in the mean, too.
+
     *Interrupts and threads.* As for `Stream`: after any exception, a user's rows
     are counted exactly as far as the stream has taken them.
     """
@@ -77,12 +80,11 @@ class UserStream:
     def __init__(self, algorithm: Algorithm, *, user: str | None = None, **options: Any) -> None:
         cap = getattr(algorithm, "max_rows_per_user", None)
         if cap is None:
-            raise BadParameter(
+            raise BadParameterError(
                 "the algorithm is calibrated for one row a user; give it max_rows_per_user=, or use Stream"
             )
-        for name in ("center", "store"):
-            if options.get(name):
-                raise BadParameter(f"{name}={options[name]!r} is not available for users; leave it out")
+        if options.get("store"):
+            raise BadParameterError(f"store={options['store']!r} is not available for users; leave it out")
         self.stream = _CappedStream(algorithm, **options)
         self._user = user
         self._cap = int(cap)
@@ -118,7 +120,7 @@ class UserStream:
                 rows, users = [row for row, _ in pairs], [user for _, user in pairs]
             whose = list(users)
             if len(whose) != len(rows):
-                raise BadParameter(f"{len(whose)} users given for {len(rows)} rows; name one for each row")
+                raise BadParameterError(f"{len(whose)} users given for {len(rows)} rows; name one for each row")
             for user in whose:
                 self._check_user(user)
             numbers = self._numbers(whose)
@@ -127,7 +129,7 @@ class UserStream:
     def run(self, rows: Iterable[Any]) -> Iterator[Step]:
         """Feed mappings that hold the user's column, lazily; yield a `Step` a row."""
         if isinstance(rows, RowSource):
-            raise BadParameter("sources hold features only; feed mappings, or push_many(rows, users=...)")
+            raise BadParameterError("sources hold features only; feed mappings, or push_many(rows, users=...)")
         for row in rows:
             yield self.push(row)
 
@@ -154,7 +156,7 @@ class UserStream:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised for all releases of this stream together, for all rows of a user."""
+        """The guarantee of all releases of this stream together, for all rows of a user."""
         return self.stream.guarantee
 
     @property
@@ -188,6 +190,16 @@ class UserStream:
         return self.stream.private_regret
 
     @property
+    def admission(self) -> AdmissionReport:
+        """What admission did to the rows so far; rows past the cap count as rows. Curator only."""
+        return self.stream.admission
+
+    @property
+    def admitted(self) -> AdmissionReport:
+        """`admission`. Curator only."""
+        return self.admission
+
+    @property
     def bad_rows(self) -> int:
         """Rows absorbed as zero rows because they were bad. Curator only."""
         return self.stream.bad_rows
@@ -217,7 +229,7 @@ class UserStream:
     def _owned(self, row: Any, user: Hashable) -> tuple[Any, Hashable]:
         if user is None and self._user is not None and isinstance(row, Mapping):
             if self._user not in row:
-                raise BadRow(f"row {self.t + 1}: lacks the user column {self._user!r}")
+                raise BadRowError(f"row {self.t + 1}: lacks the user column {self._user!r}")
             user = row[self._user]
             row = {name: value for name, value in row.items() if name != self._user}
         self._check_user(user)
@@ -225,24 +237,24 @@ class UserStream:
 
     def _check_user(self, user: Hashable) -> None:
         if user is None or user != user or not isinstance(user, Hashable):
-            raise BadRow(
+            raise BadRowError(
                 f"row {self.t + 1}: whose row it is is not said (user={user!r}); pass user=, or name the column"
             )
 
     def _table(self, table: Any, users: Iterable[Hashable] | None) -> tuple[FloatArray, Sequence[Hashable]]:
         if users is None:
             if self._user is None or self._user not in table.columns:
-                raise BadParameter(f"the table lacks the user column {self._user!r}; pass users=, or name it")
+                raise BadParameterError(f"the table lacks the user column {self._user!r}; pass users=, or name it")
             users = list(table[self._user])
         if self._user in table.columns:
             table = table[[name for name in table.columns if name != self._user]]
-        return self.stream.admission.settled_by_block(table).table(table), list(users)
+        return self.stream.row_admission.fixed_by_block(table).table(table), list(users)
 
     def _capped(self, rows: Any, over: list[int]) -> Any:
         """The rows, those of the given numbers replaced by what is admitted as the zero row."""
         if not over:
             return rows
-        admission = self.stream.admission.settled_by_block(rows)
+        admission = self.stream.row_admission.fixed_by_block(rows)
         zero = admission.neutral(admission.n_features or 0)
         if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub" and rows.ndim == 2:
             rows = rows.astype(np.float64)
@@ -252,5 +264,5 @@ class UserStream:
         return [zero if i in late else row for i, row in enumerate(rows)]
 
     def _zero_row(self) -> FloatArray:
-        admission = self.stream.admission
+        admission = self.stream.row_admission
         return admission.neutral(admission.n_features or 0)

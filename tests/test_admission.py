@@ -1,4 +1,7 @@
+import pickle
+import re
 from collections import OrderedDict, namedtuple
+from functools import reduce
 
 import numpy as np
 import pandas as pd
@@ -7,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from streampca.admission import Admission
-from streampca.errors import BadParameter, BadRow
+import streampca as sp
+from streampca.admission import REASONS, Admission, Counts, bad_values
+from streampca.errors import BadParameterError, BadRowError
 from streampca.linalg.lattice import STEP, is_admitted
+from streampca.store import Store
 
 Point = namedtuple("Point", "x y")
 anything = st.floats(allow_nan=True, allow_infinity=True)
@@ -19,13 +24,13 @@ anything = st.floats(allow_nan=True, allow_infinity=True)
 @given(rows=arrays(np.float64, (5, 3), elements=anything), norm=st.floats(1e-300, 1e300), bounded=st.booleans())
 def test_whatever_comes_in_what_goes_on_is_admitted(rows: np.ndarray, norm: float, bounded: bool) -> None:
     gate = Admission(row_norm=norm, bounds=(-2.0, 5.0) if bounded else None, on_bad_row="zero", n_features=3)
-    block, bad = gate.block(rows, 1)
+    block, marks = gate.block(rows, 1)
     assert is_admitted(block)
-    assert bad == (~np.isfinite(rows).all(axis=1)).sum()
+    assert marks.counts().bad == (~np.isfinite(rows).all(axis=1)).sum()
     assert not block[~np.isfinite(rows).all(axis=1)].any()
     one_by_one = [gate.row(row, 1) for row in rows]
     np.testing.assert_array_equal(np.concatenate([r for r, _ in one_by_one]), block)
-    assert sum(b for _, b in one_by_one) == bad
+    assert str(reduce(Counts.plus, (counts for _, counts in one_by_one)).plain()) == str(marks.counts().plain())
 
 
 def test_rows_of_every_kind_are_the_same_row() -> None:
@@ -38,39 +43,39 @@ def test_rows_of_every_kind_are_the_same_row() -> None:
         pd.Series([0.25, 0.5]),
     ]
     for row in rows:
-        gate = Admission().settled_by(row)
+        gate = Admission().fixed_by(row)
         assert gate.n_features == 2
         np.testing.assert_array_equal(gate.row(row, 1)[0], [[0.25, 0.5]])
 
 
 def test_mappings_keep_the_first_rows_order() -> None:
     open_still = Admission()
-    gate = open_still.settled_by(OrderedDict(b=0.1, a=0.2))
+    gate = open_still.fixed_by(OrderedDict(b=0.1, a=0.2))
     assert gate.features == ("b", "a")
     np.testing.assert_allclose(gate.row({"a": 0.5, "b": 0.25}, 2)[0], [[0.25, 0.5]])
     assert (open_still.features, open_still.n_features) == (None, None)  # settling makes another one
-    assert gate.settled_by({"z": 1.0}) is gate
-    with pytest.raises(BadParameter, match="not known yet"):
+    assert gate.fixed_by({"z": 1.0}) is gate
+    with pytest.raises(BadParameterError, match="not known yet"):
         open_still.row([0.1, 0.2], 1)
-    with pytest.raises(BadRow, match="not a row of numbers"):
-        open_still.settled_by("ab", 1)
+    with pytest.raises(BadRowError, match="not a row of numbers"):
+        open_still.fixed_by("ab", 1)
 
 
 def test_blocks_settle_the_features_too() -> None:
-    assert Admission().settled_by_block(np.zeros((3, 4))).n_features == 4
-    assert Admission().settled_by_block(pd.DataFrame({"a": [1.0], "b": [2.0]})).features == ("a", "b")
-    assert Admission().settled_by_block([{"a": 1.0}, {"a": 2.0}]).features == ("a",)
-    assert Admission().settled_by_block([]).n_features is None
-    with pytest.raises(BadRow, match="block of shape"):
-        Admission().settled_by_block(np.zeros(3))
+    assert Admission().fixed_by_block(np.zeros((3, 4))).n_features == 4
+    assert Admission().fixed_by_block(pd.DataFrame({"a": [1.0], "b": [2.0]})).features == ("a", "b")
+    assert Admission().fixed_by_block([{"a": 1.0}, {"a": 2.0}]).features == ("a",)
+    assert Admission().fixed_by_block([]).n_features is None
+    with pytest.raises(BadRowError, match="block of shape"):
+        Admission().fixed_by_block(np.zeros(3))
 
 
 def test_features_are_settled_once() -> None:
     gate = Admission(features=["a", "b"], bounds={"b": (0, 2), "a": (0, 1)})
     assert gate.fixed(["a", "b"]).features == ("a", "b")
-    with pytest.raises(BadParameter, match="differ in name or order"):
+    with pytest.raises(BadParameterError, match="differ in name or order"):
         gate.fixed(["b", "a"])
-    with pytest.raises(BadParameter, match="3 features given"):
+    with pytest.raises(BadParameterError, match="3 features given"):
         gate.fixed(None, 3)
     with pytest.raises(AttributeError):
         gate.row_norm = 2.0  # type: ignore[misc]
@@ -83,10 +88,10 @@ def test_checked_numbers_are_admitted_later_as_at_once() -> None:
     listed = [*rows[:3], "ab", *rows[3:]]
     values = gate.all_values(listed, 1)
     assert np.isnan(values[3]).all()
-    admitted, bad = gate.block(values, 1)
-    assert bad == 2
+    admitted, marks = gate.block(values, 1)
+    assert marks.counts().zeroed == (1, 0, 0, 1, 0)
     np.testing.assert_array_equal(admitted, np.concatenate([gate.row(row, 1)[0] for row in listed]))
-    with pytest.raises(BadRow, match=r"row 14: .*'ab'"):
+    with pytest.raises(BadRowError, match=r"row 14: .*'ab'"):
         Admission(n_features=3).all_values(listed, 11)
 
 
@@ -112,9 +117,9 @@ def test_ranges_say_how_rows_are_seen() -> None:
 def test_tables_are_read_by_name() -> None:
     gate = Admission(features=["b", "a"])
     np.testing.assert_array_equal(gate.table(pd.DataFrame({"a": [1, 2], "b": [3, 4]})), [[3, 1], [4, 2]])
-    with pytest.raises(BadRow, match=r"lacks features \['a'\]"):
+    with pytest.raises(BadRowError, match=r"lacks features \['a'\]"):
         gate.table(pd.DataFrame({"b": [1]}))
-    with pytest.raises(BadRow, match="'a' of the table is not numeric"):
+    with pytest.raises(BadRowError, match="'a' of the table is not numeric"):
         gate.table(pd.DataFrame({"a": ["x"], "b": [1]}))
 
 
@@ -132,35 +137,35 @@ def test_bounds_map_public_ranges_into_the_ball() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("row", "message", "reason"),
     [
-        ([0.1, np.nan], r"row 9: feature 1 is not finite \(nan\)"),
-        ([0.1, -np.inf], r"row 9: feature 1 is not finite \(-inf\)"),
-        ([0.1, "n/a"], r"row 9: feature 1 is not a number \('n/a'\); pass on_bad_row='zero'"),
-        ([0.1, None], "row 9: feature 1 is not"),
-        ([0.1], "row 9: 1 values given, 2 expected"),
-        ([[0.1, 0.2]], "use push_many"),
-        ("ab", "is not a row of numbers"),
-        (3.0, "row 9"),
-        (np.array([1j, 2]), "not real numbers"),
-        ({"x": 1, "z": 2}, "row 9: lacks feature 'y'"),
-        ({"x": 1, "y": 1, "z": 2}, "row 9: has unknown feature 'z'"),
-        ({"x": 1, "y": "n/a"}, "row 9: feature 'y' is not a number"),
+        ([0.1, np.nan], r"row 9: feature 1 is not finite \(nan\)", "missing value"),
+        ([0.1, -np.inf], r"row 9: feature 1 is not finite \(-inf\)", "infinite value"),
+        ([0.1, "n/a"], r"row 9: feature 1 is not a number \('n/a'\); pass on_bad_row='zero'", "not a number"),
+        ([0.1, None], "row 9: feature 1 is not", "missing value"),
+        ([0.1], "row 9: 1 values given, 2 expected", "wrong features"),
+        ([[0.1, 0.2]], "use push_many", "wrong features"),
+        ("ab", "is not a row of numbers", "wrong features"),
+        (3.0, "row 9", "wrong features"),
+        (np.array([1j, 2]), "not real numbers", "not a number"),
+        ({"x": 1, "z": 2}, "row 9: lacks feature 'y'", "wrong features"),
+        ({"x": 1, "y": 1, "z": 2}, "row 9: has unknown feature 'z'", "wrong features"),
+        ({"x": 1, "y": "n/a"}, "row 9: feature 'y' is not a number", "not a number"),
     ],
 )
-def test_bad_rows_are_named_or_become_zero(row: object, message: str) -> None:
+def test_bad_rows_are_named_or_become_zero(row: object, message: str, reason: str) -> None:
     features = ["x", "y"] if isinstance(row, dict) else None
-    with pytest.raises(BadRow, match=message):
+    with pytest.raises(BadRowError, match=message):
         Admission(n_features=2, features=features).row(row, 9)
-    admitted, bad = Admission(n_features=2, features=features, on_bad_row="zero").row(row, 9)
-    assert bad == 1
+    admitted, counts = Admission(n_features=2, features=features, on_bad_row="zero").row(row, 9)
+    assert dict(zip(REASONS, counts.zeroed, strict=True)) == dict.fromkeys(REASONS, 0) | {reason: 1}
     np.testing.assert_array_equal(admitted, [[0.0, 0.0]])
 
 
 def test_a_block_names_its_first_bad_row() -> None:
-    with pytest.raises(BadRow, match="row 12: feature 0 is not finite"):
+    with pytest.raises(BadRowError, match="row 12: feature 0 is not finite"):
         Admission(n_features=1).block(np.array([[1.0], [2.0], [np.inf]]), 10)
-    with pytest.raises(BadRow, match="n_features"):
+    with pytest.raises(BadRowError, match="n_features"):
         Admission(n_features=1).block(np.zeros(3), 1)
 
 
@@ -182,5 +187,101 @@ def test_a_block_names_its_first_bad_row() -> None:
     ],
 )
 def test_settings_outside_their_domain(keywords: dict[str, object], message: str) -> None:
-    with pytest.raises(BadParameter, match=message):
+    with pytest.raises(BadParameterError, match=message):
         Admission(**keywords)  # type: ignore[arg-type]
+
+
+# -- counts for the curator ---------------------------------------------------------
+
+
+def stream(**options: object) -> sp.Stream:
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=7)
+    return sp.Stream(algorithm, seed=0, on_bad_row="zero", **options)  # type: ignore[arg-type]
+
+
+BOUNDED = {"features": ["a", "b"], "bounds": {"a": (0.0, 0.3), "b": (-1.0, 1.0)}}
+
+
+def mixed_rows() -> np.ndarray:
+    rows = np.random.default_rng(3).uniform(-1.0, 1.0, size=(40, 2))
+    rows[3, 1], rows[9, 0], rows[17, 1] = np.nan, np.inf, 1e300
+    rows[18] = bad_values("unreadable record", 2)
+    return rows
+
+
+@pytest.mark.parametrize("options", [{}, BOUNDED, {"row_norm": 0.5, "center": True}, BOUNDED | {"center": True}])
+def test_counts_are_those_of_a_plain_loop_however_rows_come(options: dict, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    rows = mixed_rows()
+    good = rows[np.isfinite(rows).all(axis=1)]
+    if "bounds" in options:
+        lower, upper = np.array([[0.0, -1.0], [0.3, 1.0]])
+        clamped = dict(zip("ab", ((good < lower) | (good > upper)).mean(axis=0), strict=True))
+        seen, scaled = (np.clip(good, lower, upper) - (lower + upper) / 2) / (upper - lower), 0.0
+        used = np.mean(2.0 * (seen**2).sum(axis=1))
+    else:
+        norms = np.array([np.hypot(*row) for row in good]) / options.get("row_norm", 1.0)
+        used, scaled, clamped = np.mean(np.minimum(norms, 1.0) ** 2), (norms > 1.0).mean(), {}
+    single, many, cut, durable = stream(**options), stream(**options), stream(**options), None
+    for row in rows:
+        single.push(row)
+    many.push_many(rows)
+    cut.push_many(rows[:5])
+    for block in cut.leaves().blocks([rows[5:11], rows[11:]], 5):
+        cut.push_block(block)
+    with Store(tmp_path / "run.db", commit_every=1) as store:
+        durable = stream(**options, store=store)
+        durable.push_many(rows[:20])
+    with Store(tmp_path / "run.db") as store:
+        durable = sp.Stream.resume(store)
+        durable.push_many(rows[20:])
+        report = single.admitted
+        assert durable.admitted == report
+    assert report == many.admitted == cut.admitted == pickle.loads(pickle.dumps(many)).admitted
+    assert report.zero_rows_by_reason == {"missing value": 1, "infinite value": 1, "unreadable record": 1}
+    assert report.rows == 40
+    assert report.share_scaled == pytest.approx(scaled, abs=1e-12)
+    assert report.share_clamped == pytest.approx(clamped, abs=1e-12)
+    assert report.ball_used == pytest.approx(used, abs=1e-5)
+
+
+def incomes() -> np.ndarray:
+    rng = np.random.default_rng(1)
+    return np.column_stack([rng.normal(40_000.0, 9_000.0, 200), rng.uniform(18.0, 90.0, 200)])
+
+
+@pytest.mark.parametrize(
+    ("options", "warnings"),
+    [
+        (
+            {},
+            ["100.0% of the rows were longer than row_norm and were scaled onto it, which keeps their direction only"],
+        ),
+        ({"bounds": (0.0, 1.0)}, ["clamped \\(feature 0 100.0%, feature 1 100.0%\\).* wider public bounds"]),
+        ({"bounds": ([-1e6, -500.0], [1e6, 600.0])}, [r"use \d\.\d\d% of the ball .* tighter public bounds"]),
+        ({"bounds": ([0.0, 0.0], [80_000.0, 100.0])}, []),
+    ],
+)
+def test_settings_that_mislead_are_told_to_the_curator(options: dict, warnings: list[str]) -> None:  # type: ignore[no-untyped-def]
+    told = stream(**options)
+    told.push_many(incomes())
+    found = told.admitted.warnings()
+    assert len(found) == len(warnings), found
+    for text, pattern in zip(found, warnings, strict=True):
+        assert re.search(pattern, text), text
+
+
+def test_one_bad_cell_is_told_to_the_curator_and_changes_no_number_of_releases() -> None:
+    rows = (incomes() / [80_000.0, 100.0]).tolist()
+    clean, spoiled = stream(bounds=(0.0, 1.0)), stream(bounds=(0.0, 1.0))
+    releases = clean.push_many(rows).releases
+    rows[148][0] = "abc"
+    assert len(spoiled.push_many(rows).releases) == len(releases) == 28
+    assert clean.admitted.warnings() == []
+    assert spoiled.admitted.warnings() == ["1 of 200 rows could not be used and count as zero rows (1 not a number)."]
+
+
+def test_a_report_before_the_first_row_says_nothing() -> None:
+    report = stream().admitted
+    assert (report.rows, report.zero_rows_by_reason, report.share_clamped) == (0, {}, {})
+    assert np.isnan([report.share_scaled, report.ball_used]).all()
+    assert report.warnings() == []

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampca.blocks import BlockGram, Leaves, admission_mark
-from streampca.errors import BadParameter, BadRow, HorizonReached, StoreCorrupt
+from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreCorruptError
 from streampca.linalg.lattice import onto_ball
 from streampca.processors.oja import Oja
 from streampca.processors.perturbed_leader import PerturbedLeader
@@ -98,6 +98,7 @@ def test_releases_of_blocks_are_those_of_rows(cuts: list[int]) -> None:
         {"noise": "tree", "horizon": 200, "exact": True},
         {"regularisation": "doubling", "horizon": 200},
         {"solver": "tracking"},
+        {"solver": "smoothed"},
         {},
     ],
 )
@@ -141,7 +142,7 @@ def test_dynamic_regret_of_blocks() -> None:
     assert one.regret.now().opt == other.regret.now().opt
     assert one.regret.now().regret == pytest.approx(other.regret.now().regret, rel=1e-9)
     odd = Stream(fpl(), seed=1, regret=RegretLog(window=70))
-    with pytest.raises(BadParameter, match="crosses the end of a regret window of 70"):
+    with pytest.raises(BadParameterError, match="crosses the end of a regret window of 70"):
         feed(odd, rows, [])
     assert odd.t == 50
 
@@ -162,7 +163,7 @@ def test_bad_rows_are_zero_rows_and_counted() -> None:
     stream = Stream(fpl(), seed=1, on_bad_row="zero")
     assert same(feed(stream, rows, [50]), expected)
     assert stream.bad_rows == single.bad_rows == 3
-    with pytest.raises(BadRow, match="row 4: feature 0 is not finite"):
+    with pytest.raises(BadRowError, match="row 4: feature 0 is not finite"):
         list(Stream(fpl()).leaves().blocks([rows], 0))
 
 
@@ -170,7 +171,7 @@ def test_algorithms_that_need_rows_refuse_blocks() -> None:
     block = BlockGram.of(onto_ball(rows_of(1, 10)))
     for algorithm in (Oja(n_components=2, n_features=D), fpl(publish_regret=True)):
         stream = Stream(algorithm)
-        with pytest.raises(BadParameter, match="needs rows, not Gram matrices"):
+        with pytest.raises(BadParameterError, match="needs rows, not Gram matrices"):
             stream.push_block(block)
         assert stream.t == 0
     perturbed = PerturbedLeader(n_components=2, epsilon=1.0, delta=1e-6, release_every=10)
@@ -201,50 +202,50 @@ def test_blocks_that_do_not_fit_change_nothing() -> None:
         (next(other.blocks([rows], 0)), "admitted with other settings"),
         (rows, "takes a BlockGram"),
     ]
-    with pytest.raises(BadParameter, match="end of a regret window"):
+    with pytest.raises(BadParameterError, match="end of a regret window"):
         Stream(fpl(), ledger=account, regret=RegretLog(window=20)).push_block(good)
     for block, message in wrong:
-        with pytest.raises(BadParameter, match=message):
+        with pytest.raises(BadParameterError, match=message):
             stream.push_block(block)
     assert stream.t == 0
     assert account.debits == 0
     stream.push_block(good)
     assert account.debits == 1
-    with pytest.raises(BadParameter, match="row 51 is next"):  # delivered twice
+    with pytest.raises(BadParameterError, match="row 51 is next"):  # delivered twice
         stream.push_block(good)
     leaves = stream.leaves()
     stream.push_block(next(leaves.blocks([rows[:50]], 50)))
-    with pytest.raises(HorizonReached):
+    with pytest.raises(HorizonReachedError):
         stream.push_block(BlockGram.of(rows[:1]))
-    with pytest.raises(HorizonReached):
+    with pytest.raises(HorizonReachedError):
         list(leaves.blocks([rows[:1]], 100))
 
 
 def test_what_cannot_be_a_gram_matrix_is_refused() -> None:
     block = BlockGram.of(onto_ball(rows_of(1, 10)))
-    with pytest.raises(BadRow, match="no Gram matrix of 4 rows"):
+    with pytest.raises(BadRowError, match="no Gram matrix of 4 rows"):
         BlockGram(block.high, block.low, 4)
-    with pytest.raises(BadRow, match="no Gram matrix"):
+    with pytest.raises(BadRowError, match="no Gram matrix"):
         BlockGram(-block.high - 1, block.low, 10)
-    with pytest.raises(BadParameter, match="no packed Gram matrix"):
+    with pytest.raises(BadParameterError, match="no packed Gram matrix"):
         BlockGram(block.high[:-1], block.low[:-1], 10)
-    with pytest.raises(BadParameter, match="cannot follow"):
+    with pytest.raises(BadParameterError, match="cannot follow"):
         BlockGram.of(onto_ball(rows_of(1, 3)), first=1).then(BlockGram.of(onto_ball(rows_of(1, 3)), first=5))
     processor = fpl().start(D)
-    with pytest.raises(BadRow, match="no Gram matrix of 4 rows"):
+    with pytest.raises(BadRowError, match="no Gram matrix of 4 rows"):
         processor.absorb_gram(4, block.high, block.low)
-    with pytest.raises(BadParameter, match="needs rows"):
+    with pytest.raises(BadParameterError, match="needs rows"):
         Oja(n_components=2).start(D).absorb_gram(10, block.high, block.low)
 
 
 def test_gates_that_admit_alike_have_one_mark() -> None:
     marks = [
-        admission_mark(Stream(fpl(), **options).leaves().gate)
+        admission_mark(Stream(fpl(), **options).leaves().admission)
         for options in ({}, {"on_bad_row": "zero"}, {"row_norm": 2.0}, {"bounds": (-1, 1)}, {"center": True})
     ]
     assert marks[0] == marks[1]
     assert len(set(marks)) == 4
-    with pytest.raises(BadParameter, match="features must be known"):
+    with pytest.raises(BadParameterError, match="features must be known"):
         Stream(PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)).leaves()
 
 
@@ -252,13 +253,13 @@ def test_a_block_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) 
     stream = Stream(fpl())
     made = next(stream.leaves().blocks([rows_of(1, 10)], 0))
     monkeypatch.setattr("streampca.admission.VERSION", 0)
-    assert admission_mark(stream.leaves().gate) != made.gate
-    with pytest.raises(BadParameter, match="by another version"):
+    assert admission_mark(stream.leaves().admission) != made.admission
+    with pytest.raises(BadParameterError, match="by another version"):
         stream.push_block(made)
 
 
 def test_a_leaf_of_many_rows_is_cut_where_releases_are_due() -> None:
-    leaves = Leaves(Stream(fpl()).leaves().gate, every=10_000, horizon=25_000)
+    leaves = Leaves(Stream(fpl()).leaves().admission, release_every=10_000, horizon=25_000)
     rows = rows_of(1, 25_000)
     counts = [block.count for block in leaves.blocks([rows[3:9000], rows[9000:]], 3)]
     assert counts == [9997, 10_000, 5000]
@@ -300,14 +301,14 @@ def test_a_durable_run_of_blocks_is_verified_by_its_rows(tmp_path) -> None:
     other = rows.copy()
     other[320, 2] += 0.01
     np.savetxt(file, other, delimiter=",", header=",".join("abcd"), comments="", fmt="%.17g")
-    with pytest.raises(StoreCorrupt, match="another state"):
+    with pytest.raises(StoreCorruptError, match="another state"):
         checks.replay_all(from_csv(file))
     checks.close()
 
 
 def test_blocks_have_no_users() -> None:
     stream = UserStream(fpl(max_rows_per_user=2, horizon=100), user="who").stream
-    with pytest.raises(BadParameter, match="needs rows, not Gram matrices"):
+    with pytest.raises(BadParameterError, match="needs rows, not Gram matrices"):
         stream.push_block(BlockGram.of(onto_ball(rows_of(1, 10))))
 
 
@@ -319,7 +320,7 @@ def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path) -> None:
     with store.in_one_commit({"epoch": 0}):
         steps = [stream.push_block(block) for block in stream.leaves().blocks([rows[:100]], 0)]
         assert store.durable == 0
-        with pytest.raises(BadParameter, match="once all of it is durable"):
+        with pytest.raises(BadParameterError, match="once all of it is durable"):
             _ = steps[0].release
     assert steps[0].release is not None
     assert store.epoch == {"epoch": 0, "rows": 100}

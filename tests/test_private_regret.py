@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameter, NoRelease
+from streampca.errors import BadParameterError, NoReleaseError
 from streampca.intervals import best_less_reward
+from streampca.linalg.memory import KEPT
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness
-from streampca.private_regret import KEPT, PrivateRegret, PrivateRegretRecord
+from streampca.private_regret import PrivateRegret, PrivateRegretRecord
 
 SEEDS = 200
 #: Of 200 intervals of 95 %, 190 cover on average, with sd 3.1: fewer than 178 is a false alarm in 2e-4 of all trials.
@@ -163,23 +164,23 @@ def test_an_unasked_history_thins_itself() -> None:
 def test_what_cannot_be_done_is_said() -> None:
     plain = sp.Stream(fpl(publish_regret=False, n_features=3), seed=0)
     plain.push([0.1, 0.2, 0.3])
-    with pytest.raises(BadParameter, match=r"publish_regret=True"):
+    with pytest.raises(BadParameterError, match=r"publish_regret=True"):
         _ = plain.private_regret
     assert plain.release is not None
-    with pytest.raises(BadParameter, match="carries no rewards"):
+    with pytest.raises(BadParameterError, match="carries no rewards"):
         PrivateRegretRecord.of(plain.release)
-    with pytest.raises(BadParameter, match="needs an algorithm that releases rewards"):
+    with pytest.raises(BadParameterError, match="needs an algorithm that releases rewards"):
         sp.Stream(fpl(publish_regret=False), private_regret=PrivateRegret())
-    with pytest.raises(NoRelease, match="nothing has been released"):
+    with pytest.raises(NoReleaseError, match="nothing has been released"):
         sp.Stream(fpl()).private_regret.now()
-    with pytest.raises(BadParameter, match="needs regularisation='privacy'"):
+    with pytest.raises(BadParameterError, match="needs regularisation='privacy'"):
         fpl(horizon=100, regularisation="doubling")
     for keywords, message in (
         ({"confidence": 1.0}, "confidence=1.0"),
         ({"every": 0}, "every=0"),
         ({"rows": "any"}, "rows='any'"),
     ):
-        with pytest.raises(BadParameter, match=message):
+        with pytest.raises(BadParameterError, match=message):
             PrivateRegret(**keywords)  # type: ignore[arg-type]
-    with pytest.raises(BadParameter, match="not a record"):
+    with pytest.raises(BadParameterError, match="not a record"):
         PrivateRegretRecord.from_json("{}")

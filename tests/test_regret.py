@@ -2,12 +2,15 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameter, NoRelease
-from streampca.regret import KEPT
+from streampca import regret
+from streampca.errors import BadParameterError, NoReleaseError
+from streampca.linalg.frequent_directions import FrequentDirections
+from streampca.linalg.lattice import onto_ball
+from streampca.linalg.memory import KEPT
 
 
-def stream(every: int | None = None, **keywords: object) -> sp.Stream:
-    processor = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6)
+def stream(every: int | None = None, release_every: int = 1, **keywords: object) -> sp.Stream:
+    processor = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=release_every)
     return sp.Stream(processor, seed=0, regret=sp.RegretLog(every=every), **keywords)  # type: ignore[arg-type]
 
 
@@ -38,20 +41,92 @@ def test_records_are_kept_as_often_as_asked() -> None:
     assert [record.t for record in s.regret.history] == [7, 14, 21, 28, 35, 42, 49]
 
 
-def test_an_unasked_history_thins_itself() -> None:
+def test_unasked_records_are_sparse_and_do_not_depend_on_blocks() -> None:
+    """An eigenvalue problem each: the first 3000 rows may not cost many times what later ones do."""
+    rows, expected = some_rows(1700), [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1536]
+    histories = []
+    for size in (1, 77, 1700):
+        s = stream(release_every=20)
+        for start in range(0, 1700, size):
+            s.push_many(rows[start : start + size]) if size > 1 else s.push(rows[start])
+            if start == size * (900 // size):
+                again = stream(release_every=20)
+                again.restore(s.state(), s.release, copied=False)
+                s = again
+        histories.append(s.regret.history)
+    assert [record.t for record in histories[0]] == expected
+    assert histories[0] == histories[1] == histories[2]
+
+
+def test_an_unasked_history_thins_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regret, "_SPACING", 2)
     s = stream()
     s.push_many(some_rows(3 * KEPT))
     times = [record.t for record in s.regret.history]
     assert len(times) <= KEPT + 1
-    assert times == list(range(times[0], 3 * KEPT + 1, times[0]))
+    assert times[:3] == [2, 6, 10]  # of 1, 2, 4, 6, 8, 10, ...
+    assert set(np.diff(times)) == {4, 6}  # 6 where the dropped ones ended
+
+
+def test_sketches_bound_what_they_are_of() -> None:
+    """On rows that turn: what is seen first, and forgotten, is what the sketch must not lose."""
+    rng, k, size = np.random.default_rng(1), 2, 8
+    rows = onto_ball(np.concatenate([rng.normal(size=(60, 30)) * np.roll(np.geomspace(1, 0.01, 30), 7 * turn) / 3
+                                     for turn in range(4)]))  # fmt: skip
+    sketch, others = FrequentDirections.first(30, size), FrequentDirections.first(30, size)
+    for start, stop in ((0, 1), (1, 33), (33, 200), (200, 240)):
+        others = others.add(rows[start:stop])
+    played = np.linalg.qr(rng.normal(size=(30, k)))[0]
+    for count, row in enumerate(rows, 1):
+        sketch = sketch.add(row[None])
+        gram = rows[:count].T @ rows[:count]
+        best, slack = np.linalg.eigvalsh(gram)[-k:].sum(), sketch.slack(k)
+        assert sketch.top_sum(k) <= best + 1e-9
+        assert best <= sketch.top_sum(k) + slack + 1e-9
+        inside = np.sum((rows[:count] @ played) ** 2)
+        assert sketch.captured(played) - 1e-9 <= inside <= sketch.captured(played) + slack + 1e-9
+        left = np.linalg.eigvalsh(gram - sketch.rows.array.T @ sketch.rows.array)
+        assert left[0] > -1e-9
+        assert left[-1] < sketch.shrunk + 1e-9
+        assert sketch.rows.count < 2 * size
+    assert 0.0 < slack < best
+    np.testing.assert_array_equal(sketch.rows.array, others.rows.array)
+    assert (sketch.shrunk, sketch.energy) == (others.shrunk, others.energy)
+
+
+@pytest.mark.parametrize("window", [None, 40])
+def test_many_features_have_an_interval(window: int | None) -> None:
+    d = 1001
+    rows = onto_ball(np.random.default_rng(2).normal(size=(90, d)) * np.r_[2.0, 1.0, np.full(d - 2, 0.02)] / 4.0)
+    one, many = (sp.Stream(sp.Oja(n_components=1), seed=1, regret=sp.RegretLog(window=window)) for _ in range(2))
+    for row in rows[:50]:
+        one.push(row)
+    again = sp.Stream(sp.Oja(n_components=1), seed=1, regret=sp.RegretLog(window=window))
+    again.restore(one.state(), one.release, copied=False)
+    many.push_many(rows)
+    again.push_many(rows[50:])
+    record = again.regret.now()
+    assert record == many.regret.now()
+    assert record.is_interval
+    parts = [rows] if window is None else [rows[:40], rows[40:80], rows[80:]]
+    best = [np.linalg.eigvalsh(part @ part.T)[-1] for part in parts]
+    assert record.opt <= sum(best) <= record.opt + record.slack
+    assert record.slack < 0.2 * record.opt
+    assert record.captured <= many.subspace.captured(parts[-1].T @ parts[-1]) / best[-1] <= 1.0
+    assert not many.regret.history[0].is_interval
+    with pytest.raises(BadParameterError, match="sketch"):
+        many.regret.exact_gram()
+    exact = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50), seed=1)
+    exact.push_many(rows[:3])
+    assert not exact.regret.now().is_interval  # the processor holds the matrix
 
 
 def test_nothing_is_known_before_the_first_row() -> None:
-    with pytest.raises(NoRelease, match="no row has been seen"):
+    with pytest.raises(NoReleaseError, match="no row has been seen"):
         stream().regret.now()
-    with pytest.raises(NoRelease):
+    with pytest.raises(NoReleaseError):
         stream().regret.exact_gram()
-    with pytest.raises(BadParameter, match="every=0"):
+    with pytest.raises(BadParameterError, match="every=0"):
         sp.RegretLog(every=0)
 
 
@@ -60,8 +135,36 @@ def test_the_exact_log_reveals_rows() -> None:
     rows = some_rows(40)
     neighbour = rows.copy()
     neighbour[20] = 0.0
-    a, b = stream(), stream()
+    a, b = stream(every=1), stream(every=1)
     a.push_many(rows)
     b.push_many(neighbour)
     assert a.regret.history[20].reward - a.regret.history[19].reward > 0.0
     assert b.regret.history[20].reward == b.regret.history[19].reward
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "log"),
+    [
+        (sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, solver="smoothed"), sp.RegretLog(every=10)),
+        (sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, solver="tracking"), sp.RegretLog(every=10)),
+        (sp.Oja(n_components=2), sp.RegretLog(every=10)),
+        (sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6), sp.RegretLog(every=10, window=20)),
+    ],
+)
+def test_no_bound_is_stated_where_none_is_proved(algorithm: sp.Algorithm, log: sp.RegretLog) -> None:
+    s = sp.Stream(algorithm, seed=0, regret=log)
+    s.push_many(some_rows(60))
+    records = s.regret.history
+    assert [record.bound for record in records] == [None] * 6
+    assert [record.average_bound for record in records] == [None] * 6
+    values = [[np.nan if value is None else value for value in vars(record).values()] for record in records]
+    assert [sp.RegretRecord.of(row) for row in values] == records
+
+
+def test_the_bound_per_row() -> None:
+    s = stream()
+    s.push_many(some_rows(60))
+    record = s.regret.now()
+    assert record.bound is not None
+    assert record.average_bound == record.bound / 60
+    assert sp.RegretRecord.of(vars(record).values()) == record

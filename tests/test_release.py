@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from streampca import Guarantee, PrivateFPL, Release, Stream, Subspace, Terms
-from streampca.errors import BadParameter, BadRow, NoRelease
+from streampca.errors import BadParameterError, BadRowError, NoReleaseError
 
 PROMISE = Guarantee(1.0, 1e-6, "zero-out", "s", "t", "c", mu=0.2367)
 
@@ -51,7 +51,7 @@ def test_json_round_trip(row_norm: float) -> None:
 def test_the_gram_matrix_may_be_left_out() -> None:
     again = Release.from_json(a_release().to_json(gram=False))
     assert not again.has_gram
-    with pytest.raises(NoRelease, match="subspace only"):
+    with pytest.raises(NoReleaseError, match="subspace only"):
         _ = again.gram
     assert again.eigenvalues is not None
 
@@ -61,13 +61,13 @@ def test_releases_of_a_basis_alone() -> None:
     assert release.eigenvalues is None
     assert release.n_features == 2
     assert Release.from_json(release.to_json()).noise_std is None
-    with pytest.raises(BadParameter, match="packed_gram or basis"):
+    with pytest.raises(BadParameterError, match="packed_gram or basis"):
         Release(t=1, n_components=1, guarantee=PROMISE)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", "nonsense", json.dumps({"t": 1, "row_norm": None})])
 def test_what_is_not_a_release_is_told(text: str) -> None:
-    with pytest.raises(BadParameter, match="not a release"):
+    with pytest.raises(BadParameterError, match="not a release"):
         Release.from_json(text)
 
 
@@ -132,13 +132,13 @@ def test_scores_of_raw_rows() -> None:
     np.testing.assert_allclose(plain.transform(table), rows @ plain.subspace.basis)
     middle, scale = np.full(3, 5.0), np.full(3, 0.1)
     terms = Terms(PROMISE, features=("a", "b", "c"), middle=middle, scale=scale)
-    centred = a_release(terms=terms, details={"mean": [0.1, 0.0, -0.1]})
-    expected = ((rows - middle) * scale - [0.1, 0.0, -0.1]) @ centred.subspace.basis
-    np.testing.assert_allclose(centred.transform(rows), expected)
+    centered = a_release(terms=terms, details={"mean": [0.1, 0.0, -0.1]})
+    expected = ((rows - middle) * scale - [0.1, 0.0, -0.1]) @ centered.subspace.basis
+    np.testing.assert_allclose(centered.transform(rows), expected)
     for bad in (rows[:, :2], rows[0], [["x", 1, 2]]):
-        with pytest.raises(BadRow):
+        with pytest.raises(BadRowError):
             plain.transform(bad)
-    with pytest.raises(BadRow, match="lacks feature 'b'"):
+    with pytest.raises(BadRowError, match="lacks feature 'b'"):
         plain.transform(table[["a", "c"]])
 
 

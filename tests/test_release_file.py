@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.release_file import Header, ReleaseLines
 
 ALGORITHM = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=20)
@@ -71,7 +71,7 @@ def test_lines_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write("nonsense\n")
     assert [release.t for release in islice(sp.read_releases(path), 5)] == [20, 40, 60, 80, 100]
-    with pytest.raises(BadParameter, match=r"releases\.jsonl, line 7: not a release"):
+    with pytest.raises(BadParameterError, match=r"releases\.jsonl, line 7: not a release"):
         list(sp.read_releases(path))
 
 
@@ -90,9 +90,9 @@ def test_a_line_never_takes_the_guarantee_of_another_run(tmp_path: Path) -> None
     path = written(tmp_path / "one.jsonl", one)
     with path.open("a") as file:
         file.write(other[0].to_json(terms=False) + "\n")
-    with pytest.raises(BadParameter, match=r"line 7.*its guarantee is in a header"):
+    with pytest.raises(BadParameterError, match=r"line 7.*its guarantee is in a header"):
         list(sp.read_releases(path))
-    with pytest.raises(BadParameter, match="its guarantee is in a header"):
+    with pytest.raises(BadParameterError, match="its guarantee is in a header"):
         sp.Release.from_json(one[0].to_json(terms=False))
     # Files may be joined: a header holds for the lines after it.
     joined = tmp_path / "joined.jsonl"
@@ -122,10 +122,10 @@ def test_terms_have_one_mark_for_equal_values() -> None:
 def test_what_is_no_such_file_is_told_with_its_line(tmp_path: Path, line: str, words: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(line + "\n")
-    with pytest.raises(BadParameter, match=rf"a\.jsonl, line 1: .*{words}"):
+    with pytest.raises(BadParameterError, match=rf"a\.jsonl, line 1: .*{words}"):
         list(sp.read_releases(path))
     path.write_bytes(b"\x00SQLite\xff\xfe\n")
-    with pytest.raises(BadParameter, match="line 1"):
+    with pytest.raises(BadParameterError, match="line 1"):
         list(sp.read_releases(path))
     with pytest.raises(FileNotFoundError):
         list(sp.read_releases(tmp_path / "none.jsonl"))

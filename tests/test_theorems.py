@@ -1,11 +1,8 @@
 import numpy as np
 import pytest
 
-from streampca.mechanisms.choice import ranked
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.wishart import WishartCovariance
-from streampca.privacy.budget import Budget
 from streampca.privacy.randomness import Randomness
 from streampca.theorems import (
     dttz14_theorem4,
@@ -54,6 +51,37 @@ def test_dttz14_bounds_hold_for_every_matrix_and_are_not_idle():
     assert min(tightest.values()) > 0.2
 
 
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_dttz14_bounds_are_attained(k):
+    # Noise that swaps the k leading directions with the k next: each costs 2 |E|, but for the 1e-6 that breaks the tie.
+    e, d = 0.5, 7
+    values = np.concatenate([np.full(k, 2.0), np.full(k, 2.0 - 2.0 * e + 1e-6), np.zeros(d - 2 * k)])
+    noise = np.concatenate([np.full(k, -e), np.full(k, e), np.zeros(d - 2 * k)])
+    noisy = values + noise
+    kept = np.argsort(-noisy)[:k]
+    lost = values[:k].sum() - values[kept].sum()
+    assert lost == pytest.approx(dttz14_theorem4(e, k), rel=1e-5)
+    assert lost == pytest.approx(dttz14_theorem5(e, k, 2.0 * e), rel=1e-5)
+    worse = np.abs(values - np.where(np.isin(np.arange(d), kept), noisy, 0.0)).max() - values[k]
+    assert worse == pytest.approx(dttz14_theorem9(e, k)[1], rel=1e-5)
+    # A small rotation of one pair of directions, by e over the gap.
+    gap = 1e4 * e
+    vectors = np.linalg.eigh(np.array([[gap, e], [e, 0.0]]))[1]
+    assert abs(vectors[1, 1]) == pytest.approx(dttz14_theorem7(e, gap), rel=2e-4)
+
+
+def test_bounds_by_hand():
+    # (4 k + sqrt(k)) |E|; s (sqrt(2 d) + sqrt(2 ln(2 / f))); c (m + sqrt(2 m t (d + 2)) + 2 d t) with t = ln(d / f)
+    assert dttz14_theorem9(0.5, 4)[0] == 9.0
+    assert dttz14_theorem5(2.0, 3, 10.0) == 3.0
+    assert dttz14_theorem7(2.0, 10.0) == 0.25
+    assert gaussian_noise_norm(8, 2.0, 2.0 * np.exp(-8.0)) == pytest.approx(2.0 * (4.0 + 4.0))
+    assert wishart_noise_norm(6, 9, 0.5, 6.0 * np.exp(-4.0)) == pytest.approx(0.5 * (9.0 + 24.0 + 48.0))
+    assert rows_needed(1.0, 0.8, 0.1) == 28
+    assert jxz16_theorem5(2, max_l1=1.18, max_nuclear=1.0) == "wishart"  # the threshold is sqrt(2 ln 2) = 1.1774
+    assert jxz16_theorem5(2, max_l1=1.17, max_nuclear=1.0) == "laplace"
+
+
 def test_a_gap_helps_only_where_it_is_above_the_noise():
     assert dttz14_theorem5(10.0, 2, 10_000.0) < 0.01 * dttz14_theorem4(10.0, 2)
     assert dttz14_theorem5(10.0, 2, 5.0) == dttz14_theorem4(10.0, 2)
@@ -93,16 +121,3 @@ def test_rows_needed_suffice():
     randomness = Randomness.from_seed(0)
     near = [abs(mechanism.release(rows, randomness, t=n + i).subspace.basis[0, 0]) >= 0.9 for i in range(100)]
     assert np.mean(near) >= 0.95
-
-
-def test_the_quietest_mechanism_of_each_kind():
-    approximate, pure = Budget(1.0, 1e-6), Budget(1.0)
-    assert isinstance(ranked(50, 2, approximate)[0][1], GaussianCovariance)
-    assert isinstance(ranked(50, 2, approximate, psd=True)[0][1], WishartCovariance)
-    assert isinstance(ranked(50, 2, pure)[0][1], MatrixLaplaceCovariance)
-    errors = [error for error, _ in ranked(50, 2, approximate)]
-    assert errors == sorted(errors)
-    assert len(errors) == 4
-    assert errors[0] == pytest.approx(42.2, abs=0.1)
-    with pytest.raises(ValueError, match="psd=True needs delta > 0"):
-        ranked(50, 2, pure, psd=True)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameter, BadRow, HorizonReached
+from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.matrix_factorization.participation import user_factor
 from streampca.users import UserStream
 
@@ -63,7 +63,7 @@ def test_the_guarantee_speaks_of_users_and_the_noise_pays_for_it():
     factor = user_factor(rows.mechanism, CAP)
     assert 1.0 < factor < CAP
     assert users.noise_std(T) == pytest.approx(factor * rows.noise_std(T))
-    with pytest.raises(BadParameter, match="cannot compose"):
+    with pytest.raises(BadParameterError, match="cannot compose"):
         users.guarantee.compose(rows.guarantee)
 
 
@@ -77,13 +77,13 @@ def test_every_noise_has_its_factor(options):
 def test_refused_rows_are_not_counted():
     stream = UserStream(fpl())
     stream.push(ROWS[0], user="ann")
-    with pytest.raises(BadRow):
+    with pytest.raises(BadRowError):
         stream.push([np.nan, 0.0, 0.0], user="ann")
-    with pytest.raises(BadRow, match="not said"):
+    with pytest.raises(BadRowError, match="not said"):
         stream.push(ROWS[0])
-    with pytest.raises(BadParameter, match="3 users given for 2 rows"):
+    with pytest.raises(BadParameterError, match="3 users given for 2 rows"):
         stream.push_many(ROWS[:2], users=["ann"] * 3)
-    with pytest.raises(HorizonReached):
+    with pytest.raises(HorizonReachedError):
         stream.push_many(ROWS, users=USERS)
     stream.push(ROWS[1], user="ann")
     stream.push(ROWS[2], user="ann")
@@ -92,11 +92,11 @@ def test_refused_rows_are_not_counted():
 
 
 def test_a_claim_about_users_needs_users():
-    with pytest.raises(BadParameter, match="use UserStream"):
+    with pytest.raises(BadParameterError, match="use UserStream"):
         sp.Stream(fpl())
-    with pytest.raises(BadParameter, match="max_rows_per_user="):
+    with pytest.raises(BadParameterError, match="max_rows_per_user="):
         UserStream(fpl(None))
-    with pytest.raises(BadParameter, match="center=True is not available"):
-        UserStream(fpl(), center=True)
-    with pytest.raises(BadParameter, match="every epoch"):
+    with pytest.raises(BadParameterError, match="is not available for users"):
+        UserStream(fpl(), store="here")
+    with pytest.raises(BadParameterError, match="every epoch"):
         fpl(regularisation="doubling")

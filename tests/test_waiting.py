@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca as sp
-from streampca.errors import BadRow
+from streampca.errors import BadRowError
 
 
 def stream(every: int = 1, solver: str = "tracking", n: int = 1000, **options: object) -> sp.Stream:
@@ -161,7 +161,7 @@ def test_a_row_that_waits_is_checked_at_once_and_is_not_the_callers() -> None:
     row = np.empty(6)
     for t in range(20):
         if t == 7:
-            with pytest.raises(BadRow, match="row 8: feature 2 is not finite"):
+            with pytest.raises(BadRowError, match="row 8: feature 2 is not finite"):
                 waiting.push([0.0, 0.0, np.inf, 0.0, 0.0, 0.0])
             assert waiting.t == 7
         row[:] = ROWS[t]

@@ -1,6 +1,6 @@
-"""Check privacy claims from outside: run neighbouring streams, and see how well they can be told apart."""
+"""Check privacy claims: whether neighbors can be told apart beyond what is claimed, and whether that would be seen."""
 
-from streampca.auditing.audit import Audit, audit
-from streampca.auditing.experiment import Experiment, neighbours, of_algorithm, of_mechanism, of_runs, of_samples
+from streampca.auditing.instrument import Audit, Case, Report
+from streampca.auditing.suite import audit, audit_named
 
-__all__ = ["Audit", "Experiment", "audit", "neighbours", "of_algorithm", "of_mechanism", "of_runs", "of_samples"]
+__all__ = ["Audit", "Case", "Report", "audit", "audit_named"]

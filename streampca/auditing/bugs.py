@@ -1,217 +1,219 @@
-"""Planted bugs: mistakes that privacy code has really been shipped with, each of which an audit must catch.
+"""Planted bugs: mistakes that privacy code has been shipped with, and some that are made to be hard to see.
 
-A bug is a context in which part of streampca is wrong. Calibration happens in
-`Case.build`, so that is called inside the context.
+A bug is a list of attributes that are replaced for a while. Calibration happens in `Case.make`, so that is called
+while they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streampca import admission
-from streampca.linalg.types import FloatArray, IntArray
-from streampca.matrix_factorization.base import next_sum
+from streampca.bounds import PrivateBounds
+from streampca.linalg.eigen import power_step
+from streampca.linalg.lattice import GramSum, onto_ball
+from streampca.linalg.svec import entry_weights, svec
+from streampca.matrix_factorization.base import RunningNoise, next_sum
 from streampca.matrix_factorization.blt import GeometricBLT
+from streampca.matrix_factorization.buffered_noise import BufferedNoise
 from streampca.matrix_factorization.tree import BinaryTree, TreeNoise
 from streampca.mechanisms import base as mechanisms_base
-from streampca.mechanisms import histogram
-from streampca.mechanisms.exact_subspace import ExactSubspace
+from streampca.mechanisms import histogram, wishart
+from streampca.mechanisms.approximate_subspace import ApproximateSubspace
+from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
+from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
 from streampca.mechanisms.laplace import LaplaceCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.mean import ClippedMean
 from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.truncated_laplace import TruncatedLaplace
+from streampca.mechanisms.wishart import WishartCovariance
+from streampca.privacy import budget
 from streampca.privacy.budget import GRAM_SENSITIVITY
 from streampca.privacy.discrete_gaussian import DiscreteGaussian
-from streampca.privacy.outlet import Chain, Exact, NoiseSource, Outlet
+from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import NAME_BYTES, DrawKeys, Draws
-from streampca.processors import base as processors_base
-from streampca.processors import private_fpl, sliding_window
+from streampca.processors import private_fpl, private_oja
+from streampca.processors.dp_pca_tangent import TangentPlan
 from streampca.processors.private_fpl import FPLProcessor
+from streampca.processors.private_oja import PrivateOjaProcessor
 from streampca.processors.rewards import RewardSum
-from streampca.processors.spectral_histogram import SpectralHistogram
-from streampca.processors.window_processors import HistogramProcessor, View
+from streampca.processors.spectral_histogram import HistogramMethod, HistogramProcessor, SpectralHistogram
+from streampca.processors.window_methods import RowRingProcessor, View
+from streampca.stream import Stream
 from streampca.users import UserStream
 
 
-@dataclass(frozen=True)
-class Bug:
-    """A mistake, and the case of `streampca.auditing.cases` that shows it.
+class Patch(NamedTuple):
+    """A class, module or dict, the name of its attribute or key, and what is made of that to take its place."""
 
-    Attributes
-    ----------
-    name : what is wrong.
-    case : name of the case.
-    plant : context manager in which it is wrong.
-    """
+    owner: Any
+    name: str
+    made: Callable[[Any], Any]
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Replace it for a while."""
+        if isinstance(self.owner, dict):
+            assign: Any = self.owner.__setitem__
+            before = self.owner[self.name]
+        else:  # as it is kept: of a class, also by one that it inherits from
+            owners = getattr(self.owner, "__mro__", (self.owner,))
+            before = next(vars(one)[self.name] for one in owners if self.name in vars(one))
+            assign = partial(setattr, self.owner)
+        assign(self.name, self.made(before))
+        try:
+            yield
+        finally:
+            assign(self.name, before)
+
+
+class Bug(NamedTuple):
+    """A mistake, the name of the case that it is planted in, what is replaced, and how many numbers it takes to see."""
 
     name: str
     case: str
-    plant: Callable[[], AbstractContextManager[None]]
+    patches: tuple[Patch, ...]
+    numbers: int = 800
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Plant it for a while."""
+        with ExitStack() as stack:
+            # Bugs are planted in the parts of a release, which the compiled form has in one kernel.
+            parts = put(BufferedNoise, "released", vars(RunningNoise)["released"])
+            for patch in (parts, *self.patches):
+                stack.enter_context(patch.planted())
+            yield
 
 
 BUGS: list[Bug] = []
 
 
-def bug(name: str, *cases: str) -> Callable[[Callable[[], Iterator[None]]], Any]:
-    """Register a generator that plants a bug, for each of these cases."""
-
-    def register(plant: Callable[[], Iterator[None]]) -> Callable[[], AbstractContextManager[None]]:
-        made = contextmanager(plant)
-        BUGS.extend(Bug(name, one, made) for one in cases)
-        return made
-
-    return register
+def bug(name: str, cases: str, *patches: Patch, numbers: int = 800) -> None:
+    """Register a bug, for cases whose names are separated by spaces."""
+    BUGS.extend(Bug(name, case, patches, numbers) for case in cases.split())
 
 
-@contextmanager
-def swapped(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute (or an item of a dict) for a while."""
-    if isinstance(owner, dict):
-        before, owner[name] = owner[name], value
-    else:
-        before = owner.__dict__[name]
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if isinstance(owner, dict):
-            owner[name] = before
-        else:
-            setattr(owner, name, before)
+def put(owner: Any, name: str, value: Any) -> Patch:
+    """Replace a function or a number."""
+    return Patch(owner, name, lambda before: value)
 
 
-@contextmanager
-def half_noise() -> Iterator[None]:
-    """All noise at half its size. Fits every case that draws normals, Laplace variables or discrete Gaussians."""
-    normal, laplace, discrete = Draws.normal, Draws.laplace, DiscreteGaussian.draw
-
-    def integers(self: DiscreteGaussian, draws: Draws, count: int | None = None) -> IntArray:
-        return discrete(self, draws, count) // 2
-
-    with (
-        swapped(DiscreteGaussian, "draw", integers),
-        swapped(Draws, "normal", lambda self, count: 0.5 * normal(self, count)),
-        swapped(Draws, "laplace", lambda self, count: 0.5 * laplace(self, count)),
-    ):
-        yield
+def const(owner: Any, name: str, value: Callable[[Any], Any]) -> Patch:
+    """Replace a property."""
+    return put(owner, name, property(value))
 
 
-#: Cases that stay within their claim even at half the noise, and why.
-SLACK_UNDER_HALF_NOISE = {
-    "PrivateFPL-fork-then-row": "the row is in one of the two runs that are priced",
-    "PrivateFPL-fork-then-row-tree": "the row is in one of the two runs that are priced",
-    "PrivateFPL-endless": "its noise covers 2**32 rows, of which an audit sees a few",
-    "PrivateFPL-doubling": "it spends far less than its budget in the first epoch",
-    "PrivateOja": "of its noisy sums, only bases and eigenvalues are seen; see PrivateOja-transcript",
-    "ExactSubspace": "its noise comes from `TruncatedLaplace`",
-    "ExactSubspace-lone-row": "it never shows anything",
-    "ApproximateSubspace": "the claim is about delta; see the bug without a threshold",
-    "DPPCA": "of its private values, only bases and eigenvalues are seen; each is audited in tests/processors",
-    "StabilityHistogram-lone-vote": "the claim is about delta; see the bug 'threshold too low'",
-}
+def after(owner: Any, name: str, change: Callable[..., Any]) -> Patch:
+    """Change what a function or a property returns: ``change(result, *arguments)``."""
+
+    def made(before: Any) -> Any:
+        if isinstance(before, property):
+            return property(lambda self: change(before.__get__(self), self))
+        return lambda *given, **named: change(before(*given, **named), *given, **named)
+
+    return Patch(owner, name, made)
 
 
-@bug("sensitivity of zero-out under replace", "PrivateFPL-replace", "GaussianCovariance-replace")
-def _sensitivity() -> Iterator[None]:
-    with swapped(GRAM_SENSITIVITY, "replace", 1.0):
-        yield
+def times(owner: Any, name: str, factor: float) -> Patch:
+    """Multiply what a function or a property returns."""
+    return after(owner, name, lambda value, *given, **named: factor * value)
 
 
-@bug("sensitivity of a single entry for all of them", "LaplaceCovariance")
-def _single_entry() -> Iterator[None]:
-    with swapped(LaplaceCovariance, "sensitivity", lambda self, n_features: 0.5):
-        yield
+# -- noise ------------------------------------------------------------------------------------------
 
 
-@bug("tree one level too shallow", "PrivateFPL-tree", "PrivateFPL-exact")
-def _depth() -> Iterator[None]:
-    def shallow(self: BinaryTree) -> float:
-        return float(np.sqrt(self.levels - 1)) * self.sensitivity / self.mu
-
-    with swapped(BinaryTree, "node_std", property(shallow)):
-        yield
+def scaled(factor: float) -> list[Patch]:
+    """All noise at a part of its size."""
+    discrete = after(DiscreteGaussian, "draw", lambda value, *_: value // round(1.0 / factor))
+    normal, laplace = times(Draws, "normal", factor), times(Draws, "laplace", factor)
+    return [normal, laplace, times(TruncatedLaplace, "draw", factor), discrete]
 
 
-@bug("column norms forgotten", "GeometricBLT")
-def _columns() -> Iterator[None]:
-    with swapped(GeometricBLT, "scales", lambda self, first, last: np.ones(last - first + 1)):
-        yield
+def no_noise(kinds: str) -> Patch:
+    """No noise in some kinds of private values."""
+
+    def made(release: Any) -> Any:
+        def bare(self: Outlet, kind: str, exact: Any, draw: Any, std: float = 0.0) -> Any:
+            return release(self, kind, exact, (lambda d: 0.0 * draw(d)) if kind in kinds.split() else draw, std)
+
+        return bare
+
+    return Patch(Outlet, "release", made)
 
 
-@bug("rows not clipped", "PrivateFPL-long-row")
-def _unclipped() -> Iterator[None]:
-    with swapped(admission, "onto_ball", _as_it_is), swapped(processors_base, "is_admitted", lambda rows: True):
-        yield
+def in_gram(change: Callable[[GramSum, Any, Any], Any]) -> Patch:
+    """Other noise in Gram matrices: ``change(exact, noise, which entries are diagonal)``."""
+
+    def made(noisy: Any) -> Any:
+        return lambda self, noise, std: noisy(self, change(self, noise, entry_weights(self.n_features) == 1.0), std)
+
+    return Patch(GramSum, "noisy", made)
 
 
-@bug("rows not clipped", "GaussianCovariance-long-row")
-def _unclipped_mechanism() -> Iterator[None]:
-    with swapped(mechanisms_base, "onto_ball", _as_it_is):
-        yield
+def off_diagonal(factor: float) -> Patch:
+    """Noise off the diagonal at a part of its size."""
+    return in_gram(lambda exact, noise, diagonal: np.where(diagonal, noise, factor * noise))
 
 
-@bug("the same noise at every step", "PrivateFPL", "PrivateFPL-tree", "PrivateFPL-exact")
-def _reused() -> Iterator[None]:
-    link = NoiseSource.link
-    with swapped(NoiseSource, "link", lambda self, *given: (link(self, *given)[0], bytes(NAME_BYTES))):
-        yield
+def advance(rule: Callable[[int, Any, Any], Any]) -> Patch:
+    """Noise of another size or age: ``rule(n, noise, noise before)``."""
+
+    def change(made: BufferedNoise, self: BufferedNoise, draws: Draws) -> BufferedNoise:
+        return BufferedNoise(made.rule, made.n, made.buffers, rule(made.n, made.noise, self.noise))
+
+    return after(BufferedNoise, "advance", change)
 
 
-@bug("one key for all streams", "PrivateFPL", "GaussianCovariance")
-def _known_key() -> Iterator[None]:
-    # Noise that an attacker can subtract: a function of its number alone.
-    hide, keys = Outlet.hide, DrawKeys(bytes(32))
+def with_start(*label: Any) -> Patch:
+    """The same 16 bytes for every start, and another label if one is given."""
 
-    def known(self: Outlet, kind: str, *exact: Any) -> Draws:
-        n = hide(self, kind, *exact).n
-        return Draws(keys, n, n.to_bytes(NAME_BYTES))
+    def made(init: Any) -> Any:
+        return lambda self, randomness, *own, start=None: init(self, randomness, *(label or own), start=_ZEROS)
 
-    with swapped(Outlet, "hide", known):
-        yield
+    return Patch(NoiseSource, "__init__", made)
 
 
-@bug("nothing fresh and rows not hashed", "PrivateFPL-fork-then-row", "PrivateFPL-fork-then-row-tree")
-def _shared_noise() -> Iterator[None]:
-    link = NoiseSource.link
-    blind = swapped(NoiseSource, "link", lambda self, chain, kind, fresh, exact: link(self, chain, kind, fresh, ()))
-    with _nothing_fresh(), blind:
-        yield
+_ZEROS, _KNOWN = bytes(NAME_BYTES), DrawKeys(bytes(32))
+same_noise = after(NoiseSource, "link", lambda made, *_: (made[0], _ZEROS))
+stale = after(NoiseSource, "link", lambda made, *_: (made[0], made[0].n.to_bytes(NAME_BYTES, "little")))
+known_key = put(NoiseSource, "draws", lambda self, n, name: Draws(_KNOWN, n, n.to_bytes(NAME_BYTES, "little")))
+no_laplace = times(Draws, "laplace", 0.0)
 
 
-@bug("nothing fresh", "PrivateFPL-fork-then-row", "PrivateFPL-fork-then-row-tree")
-def _stale() -> Iterator[None]:
-    # Equal histories have equal releases, so whether a row differs is seen.
-    with _nothing_fresh():
-        yield
+def _copied(exact: GramSum, noise: Any, diagonal: Any) -> Any:
+    noise = noise.copy()
+    noise[np.flatnonzero(~diagonal)[: diagonal.sum()]] = noise[diagonal][: (~diagonal).sum()]
+    return noise
 
 
-def _nothing_fresh() -> AbstractContextManager[None]:
-    made = Outlet.__init__
-
-    def stale(self: Outlet, source: NoiseSource, chain: Chain, recorded: Sequence[bytes] | None = None) -> None:
-        made(self, source, chain, [bytes(NAME_BYTES)] * 16)
-
-    return swapped(Outlet, "__init__", stale)
+def _rarely(self: Outlet, kind: str, exact: Any, size: int, std: float) -> Any:
+    return self.release(kind, exact, lambda draws: std * draws.normal(size) * (draws.name[0] >= 5), std)
 
 
-@bug("noise drawn a leaf ahead", "PrivateFPL-fork-then-row")
-def _ahead() -> Iterator[None]:
-    running = Outlet.running
+def _forgetful(restored: Any) -> Any:
+    def made(cls: Any, rule: Any, size: int, snapshot: Any) -> Any:
+        noise = restored.__func__(cls, rule, size, snapshot)
+        return BufferedNoise(rule, noise.n, noise.buffers, 0.0 * noise.noise)
 
-    def hasty(self: Outlet, kind: str, exact: Exact[Any], noise: Any, std: float) -> Any:
-        ahead = noise if isinstance(noise, _Ahead) else _Ahead(noise, noise.advance(self.hide("first")))
-        return running(self, kind, exact, ahead, std)
+    return classmethod(made)
 
-    with swapped(Outlet, "running", hasty):
-        yield
+
+def _few(self: NoiseSource, n: int, name: bytes) -> Draws:
+    return Draws(_KNOWN, n, bytes([n % 256, name[0]]) + bytes(NAME_BYTES - 2))
 
 
 class _Ahead:
     """Running noise, and that of the next sum, which is drawn already."""
+
+    released = RunningNoise.released
 
     def __init__(self, latest: Any, following: Any) -> None:
         self.noise, self.n, self.following = latest.noise, latest.n, following
@@ -221,13 +223,12 @@ class _Ahead:
         return _Ahead(latest, latest if latest.n == latest.rule.horizon else latest.advance(draws))
 
 
-@bug("tree nodes drawn where they begin", "PrivateFPL-fork-then-row-tree")
-def _open_nodes() -> Iterator[None]:
-    def start(self: BinaryTree, size: int, source: NoiseSource | None = None) -> _OpenNodes:
-        return _OpenNodes(self, 0, (), np.zeros(size))
+def _hasty(running: Any) -> Any:
+    def hasty(self: Outlet, kind: str, exact: Any, noise: Any, std: float) -> Any:
+        ahead = noise if isinstance(noise, _Ahead) else _Ahead(noise, noise.advance(self.hide("first")))
+        return running(self, kind, exact, ahead, std)
 
-    with swapped(BinaryTree, "start", start):
-        yield
+    return hasty
 
 
 class _OpenNodes(TreeNoise):
@@ -235,96 +236,89 @@ class _OpenNodes(TreeNoise):
 
     __slots__ = ("vectors",)
 
-    vectors: dict[tuple[int, int], FloatArray]
+    vectors: dict[tuple[int, int], Any]
 
     def advance(self, draws: Draws) -> _OpenNodes:
         n, levels, size = next_sum(self.n, self.mechanism.horizon), self.mechanism.levels, self.noise.size
         fresh = self.mechanism.node_std * draws.normal(levels * size).reshape(levels, size)
-        nodes = getattr(self, "vectors", {}) | {
-            (n, level): fresh[level] for level in range(levels) if (n - 1) % 2**level == 0
-        }
+        nodes = getattr(self, "vectors", {}) | {(n, i): fresh[i] for i in range(levels) if (n - 1) % 2**i == 0}
         noise, end = np.zeros(size), n
         while end:
             level = (end & -end).bit_length() - 1
             noise, end = noise + nodes[end - 2**level + 1, level], end - 2**level
-        after = _OpenNodes(self.mechanism, n, (), noise)
-        after.vectors = nodes
-        return after
+        made = _OpenNodes(self.mechanism, n, (), noise)
+        made.vectors = nodes
+        return made
 
 
-@bug("an interrupted piece stays half absorbed", "PrivateFPL-interrupted")
-def _adds_twice() -> Iterator[None]:
-    def in_place(self: FPLProcessor, rows: FloatArray, outlet: Outlet) -> Any:
-        self.gram = self.gram.add(rows)
-        return self._after(self.t + rows.shape[0], self.gram, outlet)
-
-    with swapped(FPLProcessor, "step", in_place):
-        yield
+# -- rows and releases --------------------------------------------------------------------------------
 
 
-@bug("published rewards", "PrivateFPL")
-def _rewards() -> Iterator[None]:
-    step = FPLProcessor.step
-
-    def telling(self: FPLProcessor, rows: FloatArray, outlet: Outlet) -> Any:
-        after, release = step(self, rows, outlet)
-        if release is not None:
-            release = release.replaced(details={**release.details, "reward": float((rows[:, 0] ** 2).sum())})
-        return after, release
-
-    with swapped(FPLProcessor, "step", telling):
-        yield
+#: No row is bad or clipped.
+_NONE = admission.Counts()
 
 
-@bug("rewards with no noise of their own", "PrivateFPL-regret")
-def _bare_rewards() -> Iterator[None]:
-    noisy = RewardSum.noisy
-    with swapped(RewardSum, "noisy", lambda self, noise, std: noisy(self, 0.0, std)):
-        yield
+def _truncated(rows: Any) -> Any:
+    return np.trunc(np.ascontiguousarray(rows, dtype=np.float64) * 2.0**20) * 2.0**-20
 
 
-@bug("gap measured without noise", "SubspacePerturbation-gram")
-def _exact_gap() -> Iterator[None]:
-    with swapped(SubspacePerturbation, "gap_std", property(lambda self: 1e-6)):
-        yield
+def _beyond_ball(rows: Any) -> Any:
+    return onto_ball(rows / 1.05) * 1.05
 
 
-@bug("histogram noise for one changed bin where two change", "StabilityHistogram")
-def _moves() -> Iterator[None]:
-    with swapped(histogram.StabilityHistogram, "scale", property(lambda self: 1.0 / self.epsilon)):
-        yield
+def _taken_as(rows: Any) -> Any:
+    """What `lattice.admitted_rows` returns, for rows that were not scaled."""
+    return rows, np.vecdot(rows, rows), np.empty(0, dtype=np.int64)
 
 
-@bug("threshold too low", "StabilityHistogram-lone-vote")
-def _threshold() -> Iterator[None]:
-    with swapped(histogram.StabilityHistogram, "threshold", property(lambda self: 1.0)):
-        yield
+def unclipped(blocks: Callable[[Any], bool]) -> Patch:
+    """Some blocks of rows are not clipped."""
+
+    def made(ball: Any) -> Any:
+        return lambda rows: _taken_as(_truncated(rows)) if blocks(rows) else ball(rows)
+
+    return Patch(admission, "admitted_rows", made)
 
 
-@bug("subspaces shown without a threshold", "ExactSubspace-lone-row", "ApproximateSubspace")
-def _any_subspace() -> Iterator[None]:
-    always = property(lambda self: -np.inf)
-    with (
-        swapped(ExactSubspace, "vote_threshold", always),
-        swapped(histogram.StabilityHistogram, "threshold", property(lambda self: -1e9)),
-    ):
-        yield
+unclipped_row = put(
+    admission.Admission, "row", lambda self, row, number: (_truncated(np.asarray(row)[None] * self.factor), _NONE)
+)
 
 
-@bug("gap of the two best subspaces without noise", "ExactSubspace")
-def _exact_count() -> Iterator[None]:
-    with swapped(TruncatedLaplace, "draw", lambda self, draws, count: np.zeros(count)):
-        yield
+def with_release(change: Callable[[Any, Any], dict[str, Any]]) -> Patch:
+    """Releases of `PrivateFPL` with something changed: ``change(release, exact Gram matrix)``."""
+
+    def made(made: Any, self: Any, t: int, gram: GramSum, outlet: Outlet) -> Any:
+        return made[0], made[1].replaced(**change(made[1], gram))
+
+    return after(FPLProcessor, "released", made)
 
 
-@bug("checkpoints deleted by exact matrices", "SlidingWindowPCA")
-def _exact_deletion() -> Iterator[None]:
-    with swapped(sliding_window.PROCESSORS, "histogram", _ExactDeletion):
-        yield
+def _told_reward(made: Any, self: Any, rows: Any, outlet: Any) -> Any:
+    return made[0], made[1] and made[1].replaced(details={"reward": float((rows[:, 0] ** 2).sum())})
+
+
+def _held_back(made: Any, self: Any, rows: Any, outlet: Any) -> Any:
+    return made[0], None if made[1] is not None and int(made[0].gram.packed()[0] * 64) % 64 == 63 else made[1]
+
+
+def _in_place(self: FPLProcessor, rows: Any, outlet: Outlet) -> Any:
+    self.gram = self.gram.add(rows)
+    return self.released(self.t + rows.shape[0], self.gram, outlet)
+
+
+def _told_parity(view: View, self: RowRingProcessor, outlet: Outlet) -> View:
+    packed = self.window.packed()
+    return view._replace(details={"parity": int(abs(packed).sum() * 2.0**40) % 2 + int(packed[0] * 4) % 2})
+
+
+def _told_values(release: Any, self: PrivateOjaProcessor) -> Any:
+    exact = float(np.abs(self.waiting.array).sum() + np.abs(self.total).sum())
+    return release.replaced(eigenvalues=release.own_eigenvalues + 1e-7 * exact)
 
 
 class _ExactDeletion(HistogramProcessor):
-    """What UU21 prints: rows are added exactly, and which checkpoints are kept is decided by comparing exact sums."""
+    """What UU21 prints: which checkpoints are kept is decided by comparing exact sums."""
 
     __slots__ = ("exact",)
 
@@ -340,17 +334,147 @@ class _ExactDeletion(HistogramProcessor):
         return view._replace(details={**view.details, "checkpoints": len(exact.starts)})
 
 
-@bug("users taken for rows", "PrivateFPL-user")
-def _one_row_a_user() -> Iterator[None]:
-    with swapped(private_fpl, "user_factor", lambda *given: 1.0):
-        yield
+def _too_few_degrees(self: MatrixLaplaceCovariance, d: int, draws: Draws) -> Any:
+    one, two = draws.normal(2 * d * d).reshape(2, d, d)
+    return svec(self.scale(d) * (one @ one.T - two @ two.T))
 
 
-@bug("rows past the cap let in", "PrivateFPL-user")
-def _no_cap() -> Iterator[None]:
-    with swapped(UserStream, "_capped", lambda self, rows, over: rows):
-        yield
+# -- the list -----------------------------------------------------------------------------------------
+# fmt: off
 
+_HALVED = """
+PrivateFPL PrivateFPL-discrete PrivateFPL-endless PrivateFPL-doubling PrivateFPL-rewards SlidingWindowPCA-histogram
+SlidingWindowPCA-ring SlidingWindowPCA-forgetting SlidingWindowPCA-once PrivateOja DPPCA MatrixLaplaceCovariance
+MatrixLaplaceCovariance-one-feature WishartCovariance GaussianCovariance GaussianCovariance-discrete LaplaceCovariance
+SubspacePerturbation ApproximateSubspace StabilityHistogram-moves"""
+_CONTINUED = "life-fork-blt life-fork-tree life-copy life-pickle life-state life-copied-store life-rolled-back-store"
+bug("half the noise", _HALVED, *scaled(0.5))
 
-def _as_it_is(rows: FloatArray) -> FloatArray:
-    return np.ascontiguousarray(rows, dtype=np.float64)
+# PrivateFPL
+bug("off-diagonal noise of half the sd", "PrivateFPL PrivateFPL-replace PrivateFPL-tree GaussianCovariance",
+    off_diagonal(0.5))
+bug("no off-diagonal noise", "PrivateFPL PrivateFPL-replace", off_diagonal(0.0))
+bug("noise repeated every second release", "PrivateFPL", advance(lambda n, noise, before: noise if n % 2 else before))
+bug("clamp missing on one-row blocks", "PrivateFPL", unclipped_row, unclipped(lambda rows: len(rows) == 1))
+bug("clamp missing on many-row blocks", "PrivateFPL", unclipped(lambda rows: len(rows) > 1))
+bug("rows not clipped", "PrivateFPL", unclipped_row, unclipped(lambda rows: True))
+bug("noise gone from release 9 on", "PrivateFPL", advance(lambda n, noise, before: (n < 9) * noise))
+bug("raw text in details", "PrivateFPL",
+    with_release(lambda release, gram: {"details": {"trace": str(gram.packed()[0])}}))
+bug("exact trace in the low digits of noise_std", "PrivateFPL",
+    with_release(lambda release, gram: {"noise_std": release.noise_std * (1.0 + 1e-12 * float(gram.packed()[0]))}))
+bug("exact low bits in the Gram matrix", "PrivateFPL",
+    after(GramSum, "noisy", lambda value, self, *_: value + np.mod(self.parts[1] * 2.0**30, 1024.0) * 2.0**-50))
+bug("sensitivity over sqrt(b)", "PrivateFPL-every-5", put(GRAM_SENSITIVITY, "zero-out", math.sqrt(0.2)))
+bug("sensitivity of zero-out under replace",
+    "PrivateFPL-replace SlidingWindowPCA-replace GaussianCovariance-replace Tumbling-replace",
+    put(GRAM_SENSITIVITY, "replace", 1.0))
+bug("tree one level too shallow", "PrivateFPL-tree PrivateFPL-discrete",
+    after(BinaryTree, "node_std", lambda std, self: std * math.sqrt(1.0 - 1.0 / self.levels)))
+bug("the same noise at every step", "PrivateFPL PrivateFPL-tree PrivateFPL-discrete PrivateOja", same_noise)
+bug("one key for all streams", "PrivateFPL GaussianCovariance", known_key)
+bug("published rewards", "PrivateFPL", after(FPLProcessor, "step", _told_reward))
+bug("rewards with no noise of their own", "PrivateFPL-rewards",
+    Patch(RewardSum, "noisy", lambda noisy: lambda self, noise, std: noisy(self, 0.0, std)))
+bug("column norms forgotten", "PrivateFPL", put(GeometricBLT, "_norms", lambda self, n: np.ones(len(n))))
+bug("sum of rows forgotten in the sensitivity", "PrivateFPL-centered PrivateFPL-centered-replace",
+    put(budget, "joint_factor", lambda **given: 1.0))
+bug("no constant in the place of bad rows", "PrivateFPL-centered", after(
+    admission.Admission, "block",
+    lambda made, self, rows, number: (np.where(np.isnan(rows).any(axis=1)[:, None], 0.0, made[0]), made[1])))
+bug("bounds of all columns with the noise of one", "PrivateFPL-private-bounds PrivateFPL-private-bounds-replace",
+    put(PrivateBounds, "std", lambda self, n_features: 1.0 / self.mu))
+bug("users taken for rows", "PrivateFPL-users", put(private_fpl, "user_factor", lambda *given: 1.0))
+bug("rows past the cap let in", "PrivateFPL-users", put(UserStream, "_capped", lambda self, rows, over: rows),
+    put(UserStream, "_numbers", lambda self, users: [1] * len(users)))
+
+# windows, Oja, DP-PCA
+bug("parity of a row in details", "SlidingWindowPCA-ring", after(RowRingProcessor, "close", _told_parity))
+bug("checkpoints deleted by exact matrices", "SlidingWindowPCA-one-feature",
+    put(HistogramMethod, "processor", _ExactDeletion))
+bug("sensitivity halved", "PrivateOja PrivateOja-replace PrivateOja-two",
+    times(private_oja, "gradient_sensitivity", 0.5))
+bug("gradients not clipped", "PrivateOja-clipped", Patch(
+    private_oja, "clipped_gradients", lambda honest: lambda rows, basis, bound: honest(rows, basis, 1.0)))
+bug("rows not shuffled", "PrivateOja-shuffled", put(Draws, "permutation", lambda self, count: np.arange(count)))
+bug("clipped products with a quarter of the noise", "DPPCA", times(ClippedMean, "std", 0.25))
+bug("no noise in the votes", "DPPCA", no_noise("norm"))
+bug("no noise in the votes", "DPPCA-deflation", no_noise("top range"))
+bug("no noise in the center", "DPPCA-deflation", no_noise("center"))
+bug("none inside", "DPPCA", no_noise("inside"))
+bug("none across", "DPPCA", no_noise("across"))
+bug("no Laplace noise and across exact", "DPPCA", no_noise("norm across"))
+bug("sensitivity of one component for two", "DPPCA-two", const(TangentPlan, "inside_std", lambda self: 0.7 / self.mu))
+bug("center noise for fewer features", "DPPCA-deflation", times(GaussianHistograms, "std", math.sqrt(0.125)))
+
+# mechanisms
+bug("c halved", "MatrixLaplaceCovariance MatrixLaplaceCovariance-replace", times(MatrixLaplaceCovariance, "scale", 0.5))
+bug("d degrees for d + 1", "MatrixLaplaceCovariance", put(MatrixLaplaceCovariance, "noise", _too_few_degrees),
+    numbers=1400)
+bug("as printed", "WishartCovariance", put(WishartCovariance, "degrees", lambda self, d: d + 1),
+    put(WishartCovariance, "scale", lambda self, d: 1.5 / self.epsilon))
+bug("profile of zero-out under replace", "WishartCovariance-replace", Patch(
+    wishart, "design", lambda honest: lambda epsilon, delta, adjacency, d: honest(epsilon, delta, "zero-out", d)))
+bug("sensitivity of a single entry for all of them", "LaplaceCovariance",
+    put(LaplaceCovariance, "sensitivity", lambda self, d: 0.5))
+bug("the same noise for every data set of a key", "life-mechanism-one-key", known_key)
+bug("label and fresh bytes constant", "life-mechanism-one-key", with_start("label"), same_noise)
+bug("gap measured without noise", "SubspacePerturbation", const(SubspacePerturbation, "gap_std", lambda self: 1e-6))
+bug("budget not split over widths", "ApproximateSubspace",
+    const(ApproximateSubspace, "histogram", lambda self: StabilityHistogram(self.epsilon, self.delta)))
+bug("no Laplace noise, threshold 0.5", "ApproximateSubspace", no_laplace,
+    const(StabilityHistogram, "threshold", lambda self: 0.5))
+bug("no Laplace noise, threshold kept", "ApproximateSubspace", no_laplace)
+bug("shown without a threshold", "ApproximateSubspace StabilityHistogram-moves",
+    const(StabilityHistogram, "threshold", lambda self: -1e9))
+bug("threshold ignored", "ApproximateSubspace-lone StabilityHistogram-moves",
+    put(histogram, "_above", lambda counts, noisy, threshold: np.where(counts > 0, noisy, -np.inf)))
+bug("gap noise halved", "ExactSubspace-all", times(TruncatedLaplace, "draw", 0.5))
+bug("truncated Laplace at a quarter", "ExactSubspace-all ExactSubspace-blocks", times(TruncatedLaplace, "draw", 0.25))
+bug("gap without noise", "ExactSubspace-all Tumbling-ExactSubspace", times(TruncatedLaplace, "draw", 0.0))
+bug("shown without a threshold", "ExactSubspace-all ExactSubspace-blocks",
+    const(ExactSubspace, "gap_threshold", lambda self: -np.inf),
+    const(ExactSubspace, "vote_threshold", lambda self: -np.inf))
+bug("threshold as for add-remove", "StabilityHistogram-moves",
+    const(StabilityHistogram, "threshold", lambda self: 1.0 + math.log(0.5 / self.delta) / self.epsilon))
+bug("threshold too low", "StabilityHistogram-moves", const(StabilityHistogram, "threshold", lambda self: 1.0))
+bug("noise for one bin where two change", "StabilityHistogram-moves ApproximateSubspace DPPCA DPPCA-deflation",
+    times(StabilityHistogram, "scale", 0.5))
+bug("noise for one bin where two change", "DPPCA-deflation", times(GaussianHistograms, "std", math.sqrt(0.5)))
+bug("label ignores t and rows", "Tumbling Tumbling-ExactSubspace", same_noise)
+bug("rows not clipped", "GaussianCovariance LaplaceCovariance", put(mechanisms_base, "onto_ball", _truncated))
+
+# the core
+bug("fresh bytes and rows not hashed", _CONTINUED, stale)
+bug("fresh bytes and rows not hashed, one start", "life-one-key", stale, with_start())
+bug("configuration missing from the label", "life-two-configurations", stale, with_start("label"))
+bug("noise drawn a leaf ahead", "life-fork-blt", Patch(Outlet, "running", _hasty))
+bug("an interrupted block stays half absorbed", "life-interrupted", put(FPLProcessor, "step", _in_place))
+bug("an open tree node shared by two continuations", "life-fork-tree",
+    put(BinaryTree, "start", lambda self, size, source=None: _OpenNodes(self, 0, (), np.zeros(size))))
+
+# made to be hard to see
+bug("noise a tenth smaller on busy rows", "PrivateFPL", in_gram(
+    lambda exact, noise, _: (0.9 if exact.parts[0].any() or exact.parts[1].max() > 0.5 else 1.0) * noise))
+bug("noise cut at two sd", "PrivateFPL", after(Draws, "normal", lambda value, *_: np.clip(value, -2.0, 2.0)),
+    numbers=6000)
+bug("uniform noise of the right sd", "PrivateFPL GaussianCovariance",
+    put(Draws, "normal", lambda self, count: (self.uniform(count) - 0.5) * math.sqrt(12.0)), numbers=1000)
+bug("noise of the right law on a grid of half an sd", "GaussianCovariance PrivateOja",
+    after(Draws, "normal", lambda value, *_: np.rint(2.0 * value) * 0.5))
+bug("no noise in one release of fifty", "PrivateOja", put(Outlet, "gram", _rarely), numbers=6000)
+bug("off-diagonal noise copied from the diagonal", "PrivateFPL", in_gram(_copied))
+bug("noise of one byte of randomness", "PrivateFPL GaussianCovariance", put(NoiseSource, "draws", _few),
+    numbers=16_000)
+bug("clipped to norm 1.05", "PrivateFPL", put(admission, "admitted_rows", lambda rows: _taken_as(_beyond_ball(rows))),
+    put(admission.Admission, "row", lambda self, row, number: (_beyond_ball(np.asarray(row)[None]), _NONE)))
+bug("noise of the past forgotten by a resume", "life-state life-pickle", Patch(BufferedNoise, "restored", _forgetful))
+bug("the last release of a horizon without noise", "PrivateFPL", advance(lambda n, noise, before: (n < 12) * noise))
+bug("the subspace follows the exact matrix", "PrivateFPL-tracking",
+    with_release(lambda release, gram: {"span": power_step(gram.packed() + 1e-9, release.own_span, 1.0)}))
+bug("a release held back by an exact value", "PrivateFPL", after(FPLProcessor, "step", _held_back))
+bug("noise smaller by 4 percent", "PrivateFPL", times(Draws, "normal", 0.96), numbers=6000)
+bug("eigenvalues of the exact sum", "PrivateOja-clipped", after(PrivateOjaProcessor, "release", _told_values))
+bug("a copy that does not go on as another run", "life-fork-blt", stale,
+    put(Stream, "after_fork", lambda self: None))
+# fmt: on

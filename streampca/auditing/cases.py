@@ -1,249 +1,475 @@
-"""What `streampca audit` knows by name: algorithms, matrix factorizations and mechanisms on their worst neighbours.
+"""What is audited by name: every public algorithm and mechanism, on the neighbors that it is worst for.
 
-To add one, write a function that returns an `Experiment` and put `case` above it.
-Budgets are large (mu near 2.5), where few runs say much; a calibration is as
-right or wrong at any other budget, since noise is proportional to 1/mu.
+To register a case, append an `add` (or `mechanism`, for both adjacencies) at the end of this file. What happens to
+streams, and other ways in, are in `auditing.lifecycles`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from streampca.auditing.experiment import Experiment, neighbours, of_algorithm, of_mechanism, of_samples
-from streampca.auditing.statistic import Transcript
+from streampca.auditing.instrument import Case, Row
+from streampca.auditing.laws import shuffled
+from streampca.errors import StreamPCAError
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.base import MatrixFactorization
-from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
-from streampca.matrix_factorization.tree import BinaryTree
+from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
+from streampca.mechanisms.approximate_subspace import ApproximateSubspace
+from streampca.mechanisms.base import Mechanism
+from streampca.mechanisms.eigenvalue import PrivateEigenvalue
+from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.laplace import LaplaceCovariance
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
 from streampca.mechanisms.wishart import WishartCovariance
-from streampca.privacy.budget import Budget
-from streampca.privacy.guarantee import gaussian_guarantee
-from streampca.privacy.outlet import NoiseSource, Outlet
+from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
+from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Randomness
+from streampca.privacy.shuffling import shuffled_mu
+from streampca.processors.base import Algorithm
+from streampca.processors.dp_pca import DPPCA
 from streampca.processors.private_fpl import PrivateFPL
+from streampca.processors.private_oja import PrivateOja
+from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
+from streampca.release import Release
+from streampca.stream import Stream
+from streampca.users import UserStream
 
+Pairs = dict[str, tuple[Row, Row]]
 EPSILON, DELTA = 8.0, 1e-2
-MU = Budget(EPSILON, DELTA).mu
-
-
-@dataclass(frozen=True)
-class Case:
-    """A named audit.
-
-    Attributes
-    ----------
-    name : for the command line.
-    build : makes the experiment; calibration happens here.
-    tight : whether an attacker should reach 85 % of the claim at the default number of runs.
-    runs : runs in proportion to the number asked for.
-    """
-
-    name: str
-    build: Callable[[], Experiment]
-    tight: bool
-    runs: float
-
-
+#: The budget of most cases.
+BUDGET: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
+#: A small one, for what has a law of its own.
+SMALL: dict[str, Any] = {"epsilon": 1.0, "delta": 0.05}
+#: Why a case shows less than its claim.
+ENDLESS = "noise for any number of rows, of which a short run spends a part"
 CASES: dict[str, Case] = {}
+_OF_CASE = {field.name for field in fields(Case)}
 
 
-def case(name: str, *, tight: bool = True, runs: float = 1.0) -> Callable[[Callable[[], Experiment]], Any]:
-    """Register a function that builds an experiment."""
-
-    def register(build: Callable[[], Experiment]) -> Callable[[], Experiment]:
-        CASES[name] = Case(name, build, tight, runs)
-        return build
-
-    return register
+def add(name: str, make: Callable[[], Any], **more: Any) -> None:
+    """Register a case: a name, what makes the subject, and attributes of `Case` that are not the usual ones."""
+    CASES[name] = Case(**{"name": name, "make": make, "feed": feed_stream, "changes": changes, **more})
 
 
-def outlet_of(seed: int | None) -> Outlet:
-    """An outlet for parts that are audited by themselves; its noise is fresh if there is no seed."""
-    source = NoiseSource(Randomness() if seed is None else Randomness.from_seed(seed), "audit")
-    return source.outlet(source.first)
+# -- ways to feed rows ---------------------------------------------------------------------------
 
 
-# -- matrix factorizations: all coordinates are independent repetitions, so runs are cheap ----------
+def names_of(rows: Sequence[Row]) -> list[str]:
+    """Names of features, one for each entry of a row."""
+    return [f"x{i}" for i in range(len(rows[-1] if callable(rows[0]) else rows[0]))]
 
 
-def _factorization(
-    name: str, make: Callable[[], MatrixFactorization], position: int, *, length: int = 8, tight: bool = True
-) -> None:
-    @case(name, tight=tight, runs=4.0)
-    def build() -> Experiment:
-        mechanism = make()
+def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list[Any]:
+    """Feed a stream by "push", in "chunks" of 5, at once ("many"), or so and then a row beyond its horizon ("past").
 
-        def draw(changed: bool, count: int, seed: int | None) -> FloatArray:
-            outlet, noise, outputs = outlet_of(seed), mechanism.start(count), np.empty((length, count))
-            for output in outputs:
-                noise = noise.advance(outlet.hide("sum"))
-                output[:] = noise.noise
-            outputs[position:] += mechanism.sensitivity * changed
-            return outputs.T
+    A row that is chosen when it is due is pushed.
+    """
+    stream, out, at = Stream(subject, features=names_of(rows), regret=None, **options), list[Any](), 0
+    size = {"push": 1, "chunks": 5}.get(how, len(rows))
+    while at < len(rows):
+        late = (i for i in range(at, len(rows)) if callable(rows[i]))
+        stop = min(at + size, max(next(late, len(rows)), at + 1))
+        try:
+            if how == "push" or callable(rows[at]):
+                row = rows[at](stream) if callable(rows[at]) else rows[at]
+                out += released(stream.push(row))
+            else:
+                out += stream.push_many(np.array(rows[at:stop])).releases
+        except StreamPCAError as problem:
+            out.append(f"row {at + 1}: {type(problem).__name__}: {problem}")
+        at = stop
+    last = stream.finish()
+    if how == "past":
+        try:
+            stream.push(rows[-1])
+        except StreamPCAError as problem:
+            out.append(f"{type(problem).__name__}: {problem}")
+    return [*out, f"t = {stream.t}, {stream.rows_until_release}", *([] if last is None else [last])]
 
-        claim = gaussian_guarantee(
-            mechanism.mu, EPSILON, DELTA, adjacency="zero-out", scope=f"{length} sums", theorem="matrix mechanism",
-            citation="streampca.matrix_factorization.base",
+
+def released(*steps: Any) -> list[Release]:
+    """The releases of steps that have one."""
+    return [step.release for step in steps if step.release is not None]
+
+
+def feed_mechanism(subject: Mechanism, rows: list[Row], how: str) -> list[Any]:
+    """Release a data set once."""
+    return [subject.release(np.array(rows))]
+
+
+def feed_users(subject: Any, rows: list[Row], how: str) -> list[Any]:
+    """Feed a stream of users; the first three rows are of one user, who has more than may count."""
+    stream, out = UserStream(subject, features=names_of(rows), regret=None), list[Any]()
+    for i, given in enumerate(rows):
+        row, user = given(stream.stream) if callable(given) else given, "she" if i < 3 else f"user {i}"
+        out += released(
+            *([stream.push(row, user=user)] if how == "push" else stream.push_many(row[None], users=[user]))
+        )
+    return out
+
+
+# -- rows that differ -----------------------------------------------------------------------------
+
+
+def _played(stream: Any, component: int = 0) -> FloatArray:
+    """A direction in play, the leading one or the next; or the first axis before there is any."""
+    if stream.t == 0:
+        return np.asarray(np.eye(stream.row_admission.n_features)[0])
+    basis = stream.processor.basis if hasattr(stream.processor, "basis") else stream.subspace.basis
+    return _unit(basis[:, component])
+
+
+def _aside(stream: Any, weights: tuple[float, float] = (1.0, 1.0)) -> FloatArray:
+    """A combination of the leading direction in play, and one across it."""
+    first = _played(stream)
+    axis = np.eye(first.size)[int(np.argmin(np.abs(first)))]
+    return _unit(weights[0] * first + weights[1] * _unit(axis - (axis @ first) * first))
+
+
+def _second(stream: Any) -> FloatArray:
+    """The second direction in play, or one across the first where there is none."""
+    basis = getattr(stream.processor, "basis", None) if stream.t else None
+    return _aside(stream, (0.0, 1.0)) if basis is None or basis.shape[1] < 2 else _played(stream, 1)
+
+
+def _unit(row: FloatArray) -> FloatArray:
+    """A row just short enough not to be clipped."""
+    return np.asarray(row / np.linalg.norm(row) * (1.0 - 1e-9))
+
+
+def changes(subject: Any, d: int, adjacency: str | None = None) -> Pairs:
+    """Pairs of rows that are far apart for Gram matrices, gradients and clipping."""
+    axes, some, nothing = np.eye(d), np.random.default_rng(d).normal(size=d), np.zeros(d)
+    one, two = axes[0], axes[min(1, d - 1)]
+    both, some = (one + two) / np.linalg.norm(one + two), some / np.linalg.norm(some)
+    streaming = isinstance(subject, Algorithm)
+    if (adjacency or subject.guarantee.adjacency) == "replace":
+        found: Pairs = {
+            "e1 against e2": (two if d > 1 else nothing, one),
+            "an off-diagonal change": ((one - two) * math.sqrt(0.5), both),
+            "2 e1 against a long row": (3e5 * some, 2.0 * one),
+        }
+        if streaming and d > 1:
+            found["two sides of the basis in play"] = (partial(_aside, weights=(1.0, -1.0)), _aside)
+            found["none against aside of the basis in play"] = (nothing, _aside)
+            found["in and off the basis in play"] = (partial(_aside, weights=(0.0, 1.0)), _played)
+            found["two directions in play"] = (_second, _played)
+        return found
+    rows: dict[str, Row] = {"e1": one, "(e1 + e2)/sqrt(2)": both, "a random row": some, "2 e1": 2.0 * one}
+    rows["a long row"] = 3e5 * some
+    if streaming:
+        rows["the basis in play"] = _played
+        if d > 1:
+            rows["aside of the basis in play"] = _aside
+    gone: Pairs = {"the basis in play, gone": (_played, nothing)} if hasattr(subject, "plan") else {}
+    return {name: (nothing, row) for name, row in rows.items()} | gone
+
+
+# -- PrivateFPL -----------------------------------------------------------------------------------
+
+
+def fpl(**options: Any) -> Callable[[], PrivateFPL]:
+    """Makes a `PrivateFPL`."""
+    return partial(PrivateFPL, **{"n_components": 2, "horizon": 12, **BUDGET, **options})
+
+
+_FEEDS = ("many", "push", "chunks", "past")
+add("PrivateFPL", fpl(), feeds=_FEEDS)
+add("PrivateFPL-one-feature", fpl(n_components=1), d=1)
+add("PrivateFPL-forty-features", fpl(), d=40, quick=False)
+add("PrivateFPL-long", fpl(horizon=64), d=6, rows=64, quick=False)
+add("PrivateFPL-every-5", fpl(horizon=58, release_every=5), rows=58)
+add("PrivateFPL-tree", fpl(noise="tree"), feeds=_FEEDS)
+add("PrivateFPL-discrete", fpl(noise="tree", discrete_noise=True))
+add("PrivateFPL-endless", fpl(horizon=None), slack=ENDLESS)
+add("PrivateFPL-replace", fpl(adjacency="replace"))
+add("PrivateFPL-rewards", fpl(publish_regret=True))
+add("PrivateFPL-rewards-replace", fpl(publish_regret=True, adjacency="replace"), quick=False)
+add("PrivateFPL-tracking", fpl(solver="tracking"))
+add("PrivateFPL-smoothed", fpl(solver="smoothed"))
+_more = "its noise is for regret, and more than the claim asks for"
+add("PrivateFPL-doubling", fpl(regularisation="doubling"), slack=_more)
+
+
+# Short busy rows are clipped; among long ones across them the shadow takes over. Zero rows are not clipped.
+_clipped = 0.1 * np.tile(np.eye(3)[0], (40, 1))
+_hidden = np.where(np.arange(40)[:, None] % 3 == 2, np.eye(3)[1], _clipped)
+for _adjacency in ("zero-out", "replace"):
+    for _name, _busy in (("", _clipped), ("-hidden", _hidden)):
+        add(
+            f"PrivateFPL-scaled{_name}{'-replace' * (_adjacency == 'replace')}",
+            fpl(n_components=1, horizon=40, scaling="norm", adjacency=_adjacency, epsilon=20.0, delta=1e-6),
+            d=3, rows=40, busy=_busy, changes=lambda subject, d: _another_norm(subject, d), quick=False,
         )  # fmt: skip
-        return of_samples(name, claim, draw)
 
 
-_factorization("GeometricBLT", lambda: GeometricBLT(8, MU, 1.5), 3)
-_factorization("BinaryTree", lambda: BinaryTree(8, MU, 1.5), 0)
-_factorization("BinaryTree-topped-up", lambda: BinaryTree(8, MU, 1.5, topped_up=True), 0, tight=False)
-_factorization("AnytimeBLT", lambda: AnytimeBLT(MU, 1.5, restart_after=8), 0)
+def _centered_changes(subject: Any, d: int) -> Pairs:
+    return {
+        "a zero row in its place": (np.full(d, np.nan), np.eye(d)[0]),
+        "twice as long": (np.full(d, np.nan), 2.0 * np.ones(d)),
+    }
 
 
-# -- algorithms ----------------------------------------------------------------------------------
+def _centered_pairs(subject: Any, d: int) -> Pairs:
+    """Unit rows at the angle at which square and sum move most together."""
+    first, other = np.eye(d)[0], np.zeros(d)
+    other[:2] = -0.125, math.sqrt(1.0 - 0.125**2)
+    return {"the largest move": (first, other), "opposite rows": (first, -first)}
 
 
-def _leader(name: str, *, d: int = 1, rows: int = 4, position: int = 1, tight: bool = True, **options: Any) -> None:
-    canary = options.pop("canary", None)
-
-    @case(name, tight=tight)
-    def build() -> Experiment:
-        given = {"n_components": 1, "n_features": d, "epsilon": EPSILON, "delta": DELTA, "horizon": rows, **options}
-        pair = neighbours(rows, d, adjacency=options.get("adjacency", "zero-out"), position=position, canary=canary)
-        return of_algorithm(PrivateFPL(**given), pair, name=name)
+_zeroed = partial(feed_stream, on_bad_row="zero")
+add("PrivateFPL-centered", fpl(center=True), feed=_zeroed, changes=_centered_changes)
+add("PrivateFPL-centered-rewards", fpl(center=True, publish_regret=True), feed=_zeroed, changes=_centered_changes,
+    slack="centered rewards are bounded for a mean of length 1, which no row alone makes")  # fmt: skip
+add("PrivateFPL-centered-replace", fpl(center=True, adjacency="replace"), feed=_zeroed, changes=_centered_pairs)
 
 
-_leader("PrivateFPL")
-_leader("PrivateFPL-replace", d=2, rows=2, adjacency="replace")
-_leader("PrivateFPL-tree", noise="tree", rows=3, position=0)
-_leader("PrivateFPL-exact", noise="tree", exact=True, rows=3, position=0)
-_leader("PrivateFPL-blocks", release_every=2, rows=5, position=2)
-_leader("PrivateFPL-last-row", rows=3, position=-1)
-_leader("PrivateFPL-long-row", rows=2, canary=[2.0])
-_leader("PrivateFPL-regret", publish_regret=True)
-_leader("PrivateFPL-endless", horizon=None, tight=False)
-_leader("PrivateFPL-doubling", regularisation="doubling", tight=False)
+def _bounded_changes(subject: Any, d: int) -> Pairs:
+    """Rows of numbers of all sizes; under replace, two corners of any box."""
+    swapped = np.ones(d), np.resize([1e9, -1e9], d)
+    first, other = swapped if subject.adjacency == "replace" else [np.full(d, np.nan)] * 2
+    return {
+        "a row with all magnitudes": (first, np.geomspace(-1e-9, -1e9, d)),
+        "a corner of any box": (other, np.full(d, 1e9)),
+        "a row of tiny numbers": (np.full(d, np.nan), np.full(d, 1e-300)),
+    }
 
 
-@case("Tumbling")
-def _tumbling() -> Experiment:
-    mechanism = GaussianCovariance(n_components=1, epsilon=EPSILON, delta=DELTA)
-    return of_algorithm(Tumbling(mechanism, every=2), neighbours(4, 1, position=2), name="Tumbling")
+_bounded: dict[str, Any] = {"feed": partial(_zeroed, bounds="private", warmup=4), "changes": _bounded_changes}
+add("PrivateFPL-private-bounds", fpl(), **_bounded)
+add("PrivateFPL-private-bounds-replace", fpl(adjacency="replace"), **_bounded)
+_users = fpl(noise="tree", max_rows_per_user=2)
+add("PrivateFPL-users", _users, feed=feed_users, positions=(0,), span=3, feeds=("push", "blocks"), cost=0.6)
+
+# -- windows, Oja, DP-PCA -------------------------------------------------------------------------
 
 
-# -- mechanisms ----------------------------------------------------------------------------------
+def window(**options: Any) -> Callable[[], SlidingWindowPCA]:
+    """Makes a `SlidingWindowPCA`."""
+    return partial(SlidingWindowPCA, **{"n_components": 1, "window": 4, **BUDGET, **options})
 
 
-@case("GaussianCovariance", runs=2.0)
-def _gaussian() -> Experiment:
-    return of_mechanism(
-        GaussianCovariance(n_components=1, epsilon=EPSILON, delta=DELTA), neighbours(2, 1), name="GaussianCovariance"
-    )
+for _method in ("histogram", "ring", "forgetting"):
+    add(f"SlidingWindowPCA-{_method}", window(method=_method))
+add("SlidingWindowPCA-replace", window(method="ring", adjacency="replace"))
+add("SlidingWindowPCA-sums", window(window=10, method="ring", release_every=5), d=1, rows=40)
+add("SlidingWindowPCA-sketch", window(sketch_rank=2, checkpoint_every=1), d=6, quick=False)
+add("SlidingWindowPCA-one-feature", window(), d=1)
+add("SlidingWindowPCA-once", window(method="once", horizon=8), rows=8, positions=(0, 5, 7))
 
 
-@case("GaussianCovariance-exact", runs=2.0)
-def _gaussian_exact() -> Experiment:
-    mechanism = GaussianCovariance(n_components=1, epsilon=EPSILON, delta=DELTA, exact=True)
-    return of_mechanism(mechanism, neighbours(2, 1), name="GaussianCovariance-exact")
+def oja(**options: Any) -> Callable[[], PrivateOja]:
+    """Makes a `PrivateOja`."""
+    return partial(PrivateOja, **{"n_components": 1, "batch_size": 2, **BUDGET, **options})
 
 
-@case("GaussianCovariance-long-row", runs=2.0)
-def _gaussian_long() -> Experiment:
-    mechanism = GaussianCovariance(n_components=1, epsilon=EPSILON, delta=DELTA)
-    return of_mechanism(mechanism, neighbours(2, 1, canary=[2.0]), name="GaussianCovariance-long-row")
+add("PrivateOja", oja(), d=6)
+add("PrivateOja-two", oja(n_components=2, adjacency="replace", batch_size=1), d=6)
+add("PrivateOja-replace", oja(adjacency="replace"), d=6)
+add("PrivateOja-clipped", oja(clip=0.3, release_every=5), d=6, positions=(0, 4, 9, 11))
 
 
-@case("GaussianCovariance-replace", runs=2.0)
-def _gaussian_replace() -> Experiment:
-    mechanism = GaussianCovariance(n_components=1, epsilon=EPSILON, delta=DELTA, adjacency="replace")
-    return of_mechanism(mechanism, neighbours(2, 2, adjacency="replace"), name="GaussianCovariance-replace")
+def _step_of_shuffled(subject: Any) -> Guarantee:
+    """What each step must be for the closed form of shuffling to give the claim."""
+    mu, given = shuffled_mu(subject.epsilon, subject.delta, subject.shuffle), (subject.epsilon, subject.delta)
+    return gaussian_guarantee(mu, *given, adjacency="replace", scope="one step", theorem="", citation="")
 
 
-@case("GaussianCovariance-psd", tight=False)
-def _gaussian_psd() -> Experiment:
-    mechanism = GaussianCovariance(n_components=1, epsilon=EPSILON, delta=DELTA, project="psd")
-    return of_mechanism(mechanism, neighbours(2, 2), name="GaussianCovariance-psd")
+add(
+    "PrivateOja-shuffled",  # of as few rows as shuffling is proved to help for
+    oja(epsilon=0.5, delta=1e-3, shuffle=800, horizon=800, adjacency="replace", batch_size="auto"),
+    d=2,
+    rows=800,
+    guarantee=_step_of_shuffled,
+    positions=(799,),
+    feeds=("many",),
+    quick=False,
+    law=lambda subject, kind: shuffled(CASES["PrivateOja-shuffled"].both_rows(subject)[1]),
+)
 
 
-@case("LaplaceCovariance", tight=False, runs=4.0)
-def _laplace() -> Experiment:
-    # The row (1, 1)/sqrt(2) moves all three entries by 1/2, which is all of the l1 sensitivity; the
-    # log-ratio of the two densities is the best score there is.
-    mechanism = LaplaceCovariance(n_components=1, epsilon=1.0)
-    half = np.sqrt(0.5)
+def dp_pca(name: str, rows: int, d: int = 2, **options: Any) -> None:
+    """Register a `DPPCA`: rows that differ are in the segments of its last minibatch."""
+    more = {key: options.pop(key) for key in _OF_CASE & options.keys()}
+    one, long = 0.1 * np.eye(d)[0] + 0.03, 0.9 * np.ones(d) / math.sqrt(d)
 
-    def log_ratio(transcript: Transcript) -> float:
-        return sum(abs(transcript[name]) - abs(transcript[name] - 0.5) for name in ("0/00", "0/01", "0/11"))
+    def ends(subject: DPPCA) -> tuple[int, ...]:
+        segments = subject.plan(d).segments
+        return tuple(segment.stop - 1 for segment in segments[-1 - len({segment.purpose for segment in segments}) :])
 
-    made = of_mechanism(mechanism, neighbours(1, 2, canary=[half, half]), name="LaplaceCovariance")
-    return Experiment(made.name, made.guarantee, made.sample, log_ratio)
+    def busy(subject: DPPCA) -> FloatArray:
+        """Rows that vote for two bins: in every second subsample, from the end of a segment, the last row is long.
 
+        Without that row the subsample votes for the bin of the others.
+        """
+        made, plan, start = np.resize([one, 0.01 * one], (rows, d)), subject.plan(d), 0
+        for segment in plan.segments:
+            votes = getattr(plan, "votes" if segment.purpose == "norm" else segment.purpose, None)
+            if isinstance(votes, PrivateEigenvalue):
+                made[start : segment.stop][:: -4 * votes.pairs] = long
+            if segment.purpose == "center":  # each row votes
+                made[start : segment.stop] = 0.0
+                made[start : segment.stop : 2] = long
+            start = segment.stop
+        return made
 
-@case("MatrixLaplaceCovariance-one-feature", tight=False, runs=2.0)
-def _matrix_laplace_1() -> Experiment:
-    mechanism = MatrixLaplaceCovariance(n_components=1, epsilon=1.0)
-    return of_mechanism(mechanism, neighbours(1, 1), name="MatrixLaplaceCovariance-one-feature")
-
-
-@case("MatrixLaplaceCovariance", tight=False, runs=2.0)
-def _matrix_laplace() -> Experiment:
-    mechanism = MatrixLaplaceCovariance(n_components=1, epsilon=1.0)
-    return of_mechanism(mechanism, neighbours(1, 3), name="MatrixLaplaceCovariance")
-
-
-@case("WishartCovariance", tight=False, runs=2.0)
-def _wishart() -> Experiment:
-    mechanism = WishartCovariance(n_components=1, epsilon=1.0, delta=0.05)
-    return of_mechanism(mechanism, neighbours(1, 2), name="WishartCovariance")
-
-
-@case("SubspacePerturbation-projector", tight=False)
-def _subspace() -> Experiment:
-    # A gap wide enough for the projector to be released, and the row that turns it most.
-    rows = np.tile([1.0, 0.0], (20, 1))
-    half = np.sqrt(0.5)
-    return of_mechanism(
-        SubspacePerturbation(n_components=1, epsilon=EPSILON, delta=DELTA),
-        neighbours(20, 2, rows=rows, canary=[half, half]),
-        name="SubspacePerturbation-projector",
-    )
+    make = partial(DPPCA, **{"n_components": 1, "epsilon": 20.0, "delta": 1e-6, "horizon": rows, **options})
+    plain = 0.5 * np.eye(d)[0] + 0.02 * np.random.default_rng(1).normal(size=(rows, d))
+    neighbors = lambda subject, d: {**changes(subject, d), "a long row like others": (np.zeros(d), long)}  # noqa: E731
+    given = {"d": d, "rows": rows, "busy": busy, "plain": plain, "positions": ends, "changes": neighbors}
+    add(name, make, feeds=("many",), **given, **more)
 
 
-@case("SubspacePerturbation-gram", tight=False)
-def _subspace_gram() -> Experiment:
-    mechanism = SubspacePerturbation(n_components=1, epsilon=EPSILON, delta=DELTA)
-    return of_mechanism(mechanism, neighbours(2, 2), name="SubspacePerturbation-gram")
+dp_pca("DPPCA", 700, batch_size=100)
+dp_pca("DPPCA-replace", 700, batch_size=100, adjacency="replace", quick=False)
+dp_pca("DPPCA-two", 1000, d=3, batch_size=126, n_components=2, quick=False, cost=0.7)
+dp_pca("DPPCA-deflation", 1500, batch_size=294, method="deflation", cost=0.8)
+_search: dict[str, Any] = {"method": "deflation", "learning_rate": "search"}
+dp_pca("DPPCA-search", 8000, quick=False, cost=3.0, **_search)
+
+# -- mechanisms -----------------------------------------------------------------------------------
 
 
-@case("StabilityHistogram", tight=False, runs=4.0)
-def _histogram() -> Experiment:
-    mechanism = StabilityHistogram(1.0, 0.05, "moves")
-
-    def draw(changed: bool, count: int, seed: int | None) -> FloatArray:
-        counts = np.tile([9, 11] if changed else [10, 10], (count, 1))
-        noisy = mechanism.noisy_counts(counts, outlet_of(seed), "counts")
-        return np.where(np.isfinite(noisy), noisy, 0.0)
-
-    def log_ratio(transcript: Transcript) -> float:
-        return _between(transcript["1"], 10.0, 11.0) - _between(transcript["0"], 9.0, 10.0)
-
-    return of_samples("StabilityHistogram", mechanism.guarantee, draw, log_ratio)
+def mechanism(kind: Callable[..., Mechanism], name: str = "", **options: Any) -> None:
+    """Register a mechanism under both adjacencies: attributes of `Case`, and parameters."""
+    more = {"d": 6, "rows": 4, "feed": feed_mechanism, "feeds": ("once",)}
+    more |= {key: options.pop(key) for key in _OF_CASE & options.keys()}
+    given = {"n_components": 1, **BUDGET, **options}
+    if "delta" not in signature(kind).parameters:
+        del given["delta"]
+    full = "-".join(filter(None, (kind.__name__, name)))
+    add(full, partial(kind, **given), **more)
+    add(f"{full}-replace", partial(kind, **given, adjacency="replace"), **more)
 
 
-@case("StabilityHistogram-lone-vote", tight=False, runs=4.0)
-def _lone_vote() -> Experiment:
-    mechanism = StabilityHistogram(1.0, 0.05, "add-remove")
-
-    def draw(changed: bool, count: int, seed: int | None) -> FloatArray:
-        noisy = mechanism.noisy_counts(np.full((count, 1), int(changed)), outlet_of(seed), "counts")
-        return np.where(np.isfinite(noisy), noisy, 0.0)
-
-    return of_samples("StabilityHistogram-lone-vote", mechanism.guarantee, draw)
+mechanism(GaussianCovariance, d=20)
+mechanism(GaussianCovariance, "discrete", d=20, discrete_noise=True)
+mechanism(GaussianCovariance, "projected", project="psd")
 
 
-def _between(value: float, low: float, high: float) -> float:
-    return min(max(value, low), high)
+def _entries(subject: Any, d: int) -> Pairs:
+    """Rows whose products are far apart in l1 norm: halves of equal entries."""
+    turn, half = 0.4 * math.pi, np.ones((2, d // 2)) * math.sqrt(2.0 / d)
+    one, other = (np.concatenate([math.cos(x) * half[0], math.sin(x) * half[1]]) for x in (turn, turn + 0.5 * math.pi))
+    worst = (other, one) if subject.adjacency == "replace" else (np.zeros(d), math.sqrt(0.5) * np.ravel(half))
+    return {**changes(subject, d), "equal entries": worst}
+
+
+mechanism(LaplaceCovariance, epsilon=1.0, changes=_entries)
+mechanism(LaplaceCovariance, "one-feature", d=1, epsilon=1.0)
+mechanism(MatrixLaplaceCovariance, d=3, epsilon=1.0, cost=0.4)
+mechanism(MatrixLaplaceCovariance, "one-feature", d=1, epsilon=1.0)
+for _name in ("MatrixLaplaceCovariance-replace", "MatrixLaplaceCovariance-one-feature-replace"):
+    CASES[_name] = replace(CASES[_name], quick=False)  # near twins of others
+mechanism(WishartCovariance, d=2, **SMALL)
+# Busy rows have a gap that shows; zero rows have none.
+_gap = np.tile(np.eye(6)[0], (30, 1))
+_least = "the bound on how far the projector moves holds for the least gap that the measured one allows"
+mechanism(SubspacePerturbation, rows=30, busy=_gap, epsilon=20.0, delta=1e-6, slack=_least)
+
+
+def _another_norm(subject: Any, d: int) -> Pairs:
+    """Rows of another norm as well: the histogram of norms sees only these under replace."""
+    before = 0.1 * np.eye(d)[1] if subject.adjacency == "replace" else np.zeros(d)
+    return {**changes(subject, d), "another norm": (before, 0.9 * np.eye(d)[0])}
+
+
+# Short busy rows are clipped to a small radius, and all its private values are released; zero rows keep radius 1.
+_short = 0.1 * np.tile(np.eye(6)[0], (40, 1))
+_given: dict[str, Any] = {"rows": 40, "busy": _short, "changes": _another_norm, "quick": False, "cost": 4.0}
+mechanism(AdaptiveCovariance, epsilon=20.0, delta=1e-6, **_given)
+
+
+def _lines(subject: Any, d: int) -> Pairs:
+    """Rows that make a span or spoil it; among them rows in the kernel of what the search computes with."""
+    first = np.zeros(d) if subject.adjacency == "zero-out" else np.eye(d)[1]
+    prime = 2.0**31 - 1.0
+    rows = {
+        "e1": np.eye(d)[0],
+        "a far line": np.arange(1.0, d + 1.0),
+        "the prime of the search": prime * np.eye(d)[0],
+        "one beyond it": np.append(prime, np.ones(d - 1)),
+        "tiny": 5e-324 * np.ones(d),
+        "huge": 1e300 * np.arange(1.0, d + 1.0),
+        "in the kernel of its projection": _kernel(d),
+    }
+    return {name: (first, row) for name, row in rows.items()}
+
+
+def _kernel(d: int) -> FloatArray:
+    """A row of integers that the random projection of `subspace_search` to two dimensions takes to zero."""
+    prime, mix = 2**31 - 1, np.random.Generator(np.random.Philox(0))
+    columns = [[int(x) for x in mix.integers(0, prime, 2)] for _ in range(d)]
+    (a, b), (c, e), (f, g) = columns[:3]
+    row = [c * g - e * f, f * b - g * a, a * e - b * c]
+    return np.array([float(x % prime) for x in row] + [0.0] * (d - 3))
+
+
+_line = np.where(np.arange(12)[:, None] < 9, np.eye(5)[0], np.eye(5)[1])
+mechanism(ExactSubspace, "all", d=5, rows=12, busy=_line, changes=_lines, **SMALL, method="all")
+# Three blocks of two vote for a plane, and three for the line that a zero row in place of the first leaves of it.
+_plane = np.where(np.isin(np.arange(12), (0, 2, 4))[:, None], np.eye(5)[0], np.eye(5)[1])
+_ranks = {"n_components": None, "max_components": 2, "block_rows": 2}
+mechanism(ExactSubspace, "blocks", d=5, rows=12, busy=_plane, changes=_lines, **SMALL, **_ranks, method="blocks")
+
+
+def _deciding(subject: Any, d: int) -> Pairs:
+    """A row that alone decides for what its block votes: for one popular cell or another, or for one of its own."""
+    one, two = np.eye(d)[0], np.eye(d)[1]
+    nothing, own = one if subject.adjacency == "replace" else np.zeros(d), (one + two) * math.sqrt(0.5)
+    return {
+        "a popular cell for another": (nothing, two), "a cell of its own": (nothing, own), "or back": (own, nothing),
+    }  # fmt: skip
+
+
+_agree = np.repeat([[0.0, 1.0], [1.0, 0.0]], [16, 16], axis=0)
+_agree[:4] = 0.0
+_of_cells: dict[str, Any] = {"d": 2, "changes": _deciding, "epsilon": 5.0, "delta": 1e-6, "block_rows": 4}
+mechanism(ApproximateSubspace, rows=32, busy=_agree, positions=(0, 2), widths=(0.5, 0.25), **_of_cells)
+mechanism(ApproximateSubspace, "lone", positions=(0,), widths=(0.5,), **_of_cells)
+_inner = partial(GaussianCovariance, n_components=1, **BUDGET)
+
+
+def tumbling(name: str, inner: Callable[[], Mechanism], changed: Any = None, **more: Any) -> None:
+    """Register a `Tumbling`: its mechanism, pairs of rows for that, parameters, and attributes of `Case`."""
+    of_case = {key: more.pop(key) for key in _OF_CASE & more.keys()}
+    pairs = (lambda subject, d: changed(subject.mechanism, d)) if changed else changes
+    add(name, lambda: Tumbling(inner(), **more), changes=pairs, **of_case)
+
+
+tumbling("Tumbling", _inner, release_every=2, rows=8)
+_short_block: dict[str, Any] = {"release_every": 3, "horizon": 8, "keep_short": True}
+tumbling("Tumbling-replace", partial(_inner, adjacency="replace"), rows=8, **_short_block)
+# The second block is released with a map from the first one's release.
+_mapped: dict[str, Any] = {"release_every": 40, "map_from": "previous", "d": 6, "rows": 80, "positions": (0, 79)}
+_mapped |= {"busy": np.tile(_short, (2, 1)), "feeds": ("many",), "cost": 10.0, "quick": False}
+_adaptive = partial(AdaptiveCovariance, n_components=1, epsilon=20.0, delta=1e-6)
+tumbling("Tumbling-adaptive", _adaptive, _another_norm, **_mapped)
+tumbling("Tumbling-adaptive-replace", partial(_adaptive, adjacency="replace"), _another_norm, **_mapped)
+_exact = partial(ExactSubspace, n_components=1, **SMALL, method="all")
+tumbling("Tumbling-ExactSubspace", _exact, _lines, release_every=6, d=5)
+
+
+def _votes(subject: Any, rows: list[Row], how: str) -> list[Any]:
+    source = NoiseSource(Randomness(), "audit", repr(subject))
+    return [subject.release([f"bin {int(row[0])}" for row in rows], source.outlet(source.first), "votes")]
+
+
+def _bins(subject: Any, d: int) -> Pairs:
+    first, second, own = np.zeros(1), np.ones(1), np.full(1, 7.0)
+    lone = {"a lone vote": (first, own), "a lone vote gone": (own, first)}
+    return {"a vote between popular bins": (first, second), **lone}
+
+
+_given = {"d": 1, "rows": 9, "busy": np.arange(9.0)[:, None] % 2, "feeds": ("once",), "positions": (0,)}
+add("StabilityHistogram-moves", partial(StabilityHistogram, 1.0, 1e-6, "moves"), feed=_votes, changes=_bins, **_given)

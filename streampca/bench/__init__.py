@@ -1,1 +1,1 @@
-"""Speed beside others, in one process, taking turns: a busy machine is busy for all."""
+"""Speed beside other software, measured in one process in alternation, so that a busy machine slows all alike."""

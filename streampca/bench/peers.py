@@ -1,4 +1,4 @@
-"""What others do with the same rows: none of it is private."""
+"""Rows to time with, and other software on the same rows. None of it is private."""
 
 from __future__ import annotations
 
@@ -8,26 +8,42 @@ from pathlib import Path
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
+from streampca.linalg import fast
+from streampca.linalg.eigen import power_step, ritz_pairs
+from streampca.linalg.lattice import GramSum, onto_ball
+from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.blt import GeometricBLT
+from streampca.privacy.randomness import Randomness
+from streampca.sources.synthetic import spiked
+
+COMPONENTS = 5
 
 
-def incremental_pca(rows: FloatArray, k: int, step: int, *, checks: bool) -> None:
-    """scikit-learn's IncrementalPCA, fed ``step`` rows at a time after a first batch of k."""
+def unit_rows(count: int, n_features: int) -> FloatArray:
+    """Rows of norm 1 around a subspace of `COMPONENTS` dimensions, (count, n_features)."""
+    rows = np.concatenate(list(spiked(count, n_features, COMPONENTS, seed=1).blocks()))
+    unit: FloatArray = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit
+
+
+def incremental_pca(rows: FloatArray, k: int, step: int, *, checks: bool = True) -> None:
+    """scikit-learn's IncrementalPCA, fitted to ``step`` rows at a time after a first batch of at least k."""
     from sklearn.decomposition import IncrementalPCA
 
     model = IncrementalPCA(n_components=k)
     first = max(k, step)
     model.partial_fit(rows[:first])
     for start in range(first, len(rows), step):
-        piece = rows[start : start + step]
+        batch = rows[start : start + step]
         if checks:
-            model.partial_fit(piece)
+            model.partial_fit(batch)
         else:
-            model.partial_fit(piece.copy(), check_input=False)  # it centres its argument in place
+            model.partial_fit(batch.copy(), check_input=False)  # it centers its argument in place
 
 
 def grouse(rows: FloatArray, k: int) -> FloatArray:
-    """Rank-one rotations towards each row (Balzano, Nowak and Recht 2010), as lean as NumPy lets it be; the basis."""
+    """Rank-one rotations towards each row (Balzano, Nowak and Recht 2010), in few NumPy calls; the basis."""
     basis = np.linalg.qr(np.random.default_rng(0).normal(size=(rows.shape[1], k)))[0]
     for t, row in enumerate(rows):
         weights = basis.T @ row
@@ -59,6 +75,20 @@ def bare_dsyrk(rows: FloatArray, step: int) -> FloatArray:
     for start in range(0, len(rows), step):
         gram = dsyrk(1.0, rows[start : start + step].T, beta=1.0, c=gram, overwrite_c=1, lower=1)
     return gram
+
+
+def floor(rows: FloatArray, k: int) -> None:
+    """What a private release a row takes at least, by the kernels in use here: no stream, no admission, no regret."""
+    before = fast.use(True)
+    d = rows.shape[1]
+    noise, gram, span = GeometricBLT(len(rows), 1.0).start(svec_size(d)), GramSum(d), np.asfortranarray(np.eye(d, k))
+    stream = Randomness.from_seed(1).stream("floor")
+    for n, row in enumerate(onto_ball(rows)[:, None]):
+        gram = gram.add(row)
+        noise, packed = noise.released(stream.draws(n), gram, 1.0)
+        span = power_step(packed, span, 1.0)
+        ritz_pairs(packed, span)
+    fast.use(before)
 
 
 def rolling_covariance(rows: FloatArray, window: int, every: int) -> None:

@@ -1,31 +1,36 @@
-"""Where the time of a row goes: ``make profile``, or ``python -m streampca.bench.profile FEATURES FAST``."""
+"""Profile of a row: ``make profile``, or ``python -m streampca.bench.profile FEATURES FAST``."""
 
 from __future__ import annotations
 
 import cProfile
+import io
 import pstats
 import sys
+from functools import partial
 
 from threadpoolctl import threadpool_limits
 
-from streampca.bench.row_suite import push_rows, unit_rows
+from streampca.bench.cases import leader, push
+from streampca.bench.peers import unit_rows
 
 
-def profile(n_features: int, compiled: bool, rows: int = 3000, lines: int = 30) -> None:
-    """Print the functions that take most of the time when every row is released and scored.
+def profile(n_features: int, compiled: bool, rows: int = 3000, lines: int = 30) -> str:
+    """The functions that take most of the time when every row is released, read and scored.
 
-    A profiler makes calls dearer and leaves arithmetic as it is: read it as
-    an order, and the times of ``streampca bench row`` as times.
+    A profiler slows calls and not arithmetic: only the order is meaningful.
+    Times are those of ``streampca bench row``.
     """
-    table = unit_rows(rows, n_features)
-    push_rows(table[:200], "tracking", compiled=compiled)
+    table, tracking = unit_rows(rows, n_features), partial(leader, solver="tracking")
+    push(table[:200], tracking, compiled=compiled)
     profiler = cProfile.Profile()
     profiler.enable()
-    push_rows(table, "tracking", compiled=compiled)
+    push(table, tracking, compiled=compiled)
     profiler.disable()
-    pstats.Stats(profiler).strip_dirs().sort_stats("tottime").print_stats(lines)
+    out = io.StringIO()
+    pstats.Stats(profiler, stream=out).strip_dirs().sort_stats("tottime").print_stats(lines)
+    return out.getvalue()
 
 
 if __name__ == "__main__":
     with threadpool_limits(1):
-        profile(int(sys.argv[1]), compiled=sys.argv[2] != "0")
+        print(profile(int(sys.argv[1]), compiled=sys.argv[2] != "0"))

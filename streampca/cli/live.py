@@ -1,36 +1,51 @@
-"""What a run looks like while it runs: a live view in a terminal, plain lines elsewhere.
+"""Views of a run: a live one in a terminal, plain lines elsewhere.
 
-Everything but the number of rows and the guarantee is curator only: exact
-functions of raw rows, for the eyes of the trusted side. The view says so.
+Everything but the number of rows, the guarantee and the intervals of the regret is curator only: exact functions
+of raw rows. The view says so.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import groupby
+from typing import ClassVar, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from streampca.cli.chart import Curve, Line, chart
+from streampca.admission import AdmissionReport
+from streampca.card import printable
+from streampca.facts import clear_components, estimates_of, percent, regret_text, signs_like
+from streampca.linalg.memory import History
+from streampca.linalg.types import FloatArray
+from streampca.plots import feature_names
 from streampca.privacy.guarantee import Guarantee
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
+from streampca.release import Release
 
+#: Seconds between two updates of a live view.
 PERIOD = 0.25
-PLAIN_PERIOD = 2.0
-WIDEST = 140
+_WIDEST, _TALLEST = 140, 24
+#: Components shown while a run goes on, in terminals higher than this, with loadings of at least this size.
+_COMPONENTS, _TALL_ENOUGH, _LIGHTEST = 3, 18, 0.1
 _REGRET, _BOUND = "bold cyan", "yellow"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands."""
+    """State of a run: rows, seconds, releases and bad rows so far, the latest records of the regret and release.
+
+    ``admitted`` is what was done to rows before they were absorbed, ``expected`` how many rows there will be, if known.
+    """
 
     t: int
     seconds: float
@@ -38,228 +53,356 @@ class Progress:
     bad_rows: int
     record: RegretRecord | None
     private: PrivateRegretRecord | None = None
+    release: Release | None = None
+    admitted: AdmissionReport | None = None
+    expected: int | None = None
 
 
 class View(Protocol):
-    """Something that shows how a run goes."""
+    """Shows how a run proceeds."""
 
     def start(self) -> None:
-        """Begin showing."""
+        """Start showing."""
 
     def add(self, record: RegretRecord) -> None:
-        """Take in a point of the regret curve."""
+        """Add a point to the regret curve."""
 
     @property
     def due(self) -> bool:
-        """True if it is time to show again."""
+        """Whether it is time to show the state again."""
 
     def show(self, progress: Progress) -> None:
-        """Show where the run stands."""
+        """Show the state of the run."""
 
     def end(self, progress: Progress) -> None:
         """Show the last state and stop."""
 
 
-class _Clock:
-    def __init__(self, period: float) -> None:
-        self._period, self._next = period, 0.0
+class _ConsoleView:
+    """Base of the views in a terminal or log: what they show, and how often."""
 
-    @property
-    def due(self) -> bool:
-        return time.monotonic() >= self._next
-
-    def again(self) -> None:
-        self._next = time.monotonic() + self._period
-
-
-class LiveView:
-    """The view for terminals, redrawn in place four times a second."""
+    period: ClassVar[float]
 
     def __init__(
         self, console: Console, title: str, guarantee: Guarantee, n_components: int, total: int | None
     ) -> None:
         self._console, self._title, self._guarantee = console, title, guarantee
         self._k, self._total = n_components, total
-        self._clock = _Clock(PERIOD)
-        self._regret, self._bound = Curve(), Curve()
-        self._rate = 0.0
-        self._last = (0, 0.0)
-        self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-
-    def start(self) -> None:
-        """Begin showing."""
-        self._live.start()
-
-    def add(self, record: RegretRecord) -> None:
-        """Take in a point of the regret curve."""
-        self._regret.add(record.t, record.regret / record.t)
-        self._bound.add(record.t, record.bound / record.t)
+        self._next = 0.0
 
     @property
     def due(self) -> bool:
-        """True four times a second."""
-        return self._clock.due
+        """Whether the period is over."""
+        return time.monotonic() >= self._next
+
+    def _start_period(self) -> None:
+        self._next = time.monotonic() + self.period
+
+    def _rows_at_end(self, progress: Progress) -> int | None:
+        return min((n for n in (self._total, progress.expected) if n), default=None)
+
+
+class LiveView(_ConsoleView):
+    """View for terminals, redrawn in place four times a second."""
+
+    period = PERIOD
+
+    def __init__(
+        self, console: Console, title: str, guarantee: Guarantee, n_components: int, total: int | None
+    ) -> None:
+        super().__init__(console, title, guarantee, n_components, total)
+        self._seen, self._curve = 0, History()
+        self._basis: FloatArray | None = None  # signs are kept alike over time
+        self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+
+    def start(self) -> None:
+        """Start showing."""
+        self._live.start()
+
+    def add(self, record: RegretRecord) -> None:
+        """Add a point to the regret curve; at most 512 points are kept."""
+        self._seen += 1
+        if self._seen % self._curve.step == 0:
+            self._curve = self._curve.append(record)
 
     def show(self, progress: Progress) -> None:
         """Redraw."""
-        self._clock.again()
-        t, seconds = self._last
-        if progress.seconds > seconds:
-            now = (progress.t - t) / (progress.seconds - seconds)
-            self._rate = now if not self._rate else 0.8 * self._rate + 0.2 * now
-        self._last = progress.t, progress.seconds
+        self._start_period()
         self._live.update(self.render(progress), refresh=True)
 
     def end(self, progress: Progress) -> None:
         """Draw the last state and leave it on the screen."""
-        self._rate = progress.t / progress.seconds if progress.seconds > 0.0 else 0.0
         if progress.t:
-            self._live.update(self.render(progress), refresh=True)
+            self.show(progress)
         self._live.stop()
 
     def render(self, progress: Progress) -> Group:
-        """The whole view, fitted to the terminal."""
+        """Title, facts, and a chart where there is room for one, fitted to the terminal."""
         width, height = self._console.size
-        facts = self._facts(progress)
-        rows = min(height - facts.row_count - 4, 24)
-        title = Text(self._title, "bold", no_wrap=True, overflow="ellipsis")
-        if rows < 5:
-            return Group(title, facts)
-        curve = chart(
-            [Line(self._bound.points, _BOUND), Line(self._regret.points, _REGRET)],
-            min(width - 1, WIDEST), rows, x_max=self._total,
-        )  # fmt: skip
-        legend = Text.assemble(
-            " " * 9, ("━━ regret per row", _REGRET), "   ", ("━━ bound on it", _BOUND), "   ",
-            ("log scale, curator only", "dim"), no_wrap=True, overflow="ellipsis",
-        )  # fmt: skip
-        return Group(title, facts, legend, curve)
-
-    def _facts(self, progress: Progress) -> Table:
         table = Table.grid(padding=(0, 1), expand=True)
-        table.add_column(style="dim", width=8, justify="right", no_wrap=True)
+        table.add_column(style="dim", width=11, justify="right", no_wrap=True)
         table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-        table.add_row("rows", self._progress(progress))
+        table.add_row("rows", self._rows(progress))
         for name, value in facts(progress, self._guarantee, self._k):
             table.add_row(name, value)
-        return table
+        if progress.release is not None and height > _TALL_ENOUGH:
+            for name, value in self._components(progress.release, width - 13):
+                table.add_row(name, value)
+        title = Text(self._title, "bold", no_wrap=True, overflow="ellipsis")
+        room = min(height - table.row_count - 4, _TALLEST)
+        if room < 5:
+            return Group(title, table)
+        records = self._curve.records
+        proved = any(r.bound is not None for r in records)
+        legend = Text.assemble(
+            " " * 9, ("━━ regret per row", _REGRET), "   ",
+            ("━━ bound on it", _BOUND) if proved else ("no bound on it is proved", "dim"), "   ",
+            ("log scale, curator only", "dim"), no_wrap=True, overflow="ellipsis",
+        )  # fmt: skip
+        curves = [
+            Curve([(r.t, r.average_bound) for r in records if r.average_bound is not None], _BOUND),
+            Curve([(r.t, r.average) for r in records], _REGRET),
+        ]
+        return Group(
+            title, table, legend, chart(curves, min(width - 1, _WIDEST), room, x_max=self._rows_at_end(progress))
+        )
 
-    def _progress(self, progress: Progress) -> Table:
+    def _components(self, release: Release, width: int) -> list[tuple[str, str]]:
+        """The leading components, as the features of largest loadings."""
+        basis = release.subspace.basis[:, :_COMPONENTS]
+        self._basis = basis = basis if self._basis is None else signs_like(basis, self._basis)
+        names, lines = feature_names(release.features, len(basis)), []
+        for i, column in enumerate(basis.T, 1):
+            heavy = np.argsort(-np.abs(column), kind="stable")
+            parts = [f"{column[j]:+.2f} {printable(names[j])}" for j in heavy if abs(column[j]) >= _LIGHTEST]
+            while len(parts) > 1 and len("  ".join(parts)) > width:
+                parts.pop()
+            lines.append((f"component {i}", "  ".join(parts)))
+        return lines
+
+    def _rows(self, progress: Progress) -> Table:
         line = Table.grid(padding=(0, 2), expand=True)
-        count = f"{progress.t:,}".replace(",", " ")
-        speed = f"{self._rate:,.0f} rows/s".replace(",", " ")
-        spent = f"{progress.seconds:.0f} s"
-        if self._total is None:
+        rate = progress.t / progress.seconds if progress.seconds > 0.0 else 0.0
+        count, speed, spent = grouped(progress.t), f"{grouped(rate)} rows/s", f"{progress.seconds:.0f} s"
+        total = self._rows_at_end(progress)
+        if total is None:
             line.add_row(Text(f"{count}   {speed}   {spent}"))
             return line
         line.add_column(no_wrap=True)
         line.add_column(ratio=1)
         line.add_column(no_wrap=True)
-        whole = f"{self._total:,}".replace(",", " ")
-        bar = ProgressBar(self._total, min(progress.t, self._total))
-        if self._rate > 0.0 and progress.t < self._total:
-            spent += f", {(self._total - progress.t) / self._rate:.0f} s left"
-        line.add_row(f"{count} of {whole}", bar, f"{speed}  {spent}")
+        spent += _left(progress, total)
+        bar = ProgressBar(total, min(progress.t, total))
+        line.add_row(f"{count} of {grouped(total)} ({_percent(progress, total)})", bar, f"{speed}  {spent}")
         return line
 
 
-def facts(progress: Progress, guarantee: Guarantee, n_components: int) -> list[tuple[str, str]]:
-    """The lines of the view: name and value."""
-    record, lines = progress.record, [("privacy", spent(guarantee, progress.releases))]
-    if record is not None:
-        bound = f"bound {record.bound / record.t:.4g}" if record.bound == record.bound else "no bound known"
-        lines += [
-            (
-                "captured",
-                f"{floor(100.0 * record.captured, 3)} % of the best {n_components}-dimensional subspace so far",
-            ),
-            ("regret", f"{record.regret / record.t:.4g} per row ({bound}); {record.regret:.5g} in all"),
-        ]
-    if progress.private is not None:
-        lines.append(("public", publishable(progress.private)))
-    if progress.bad_rows:
-        lines.append(("bad rows", f"{progress.bad_rows} absorbed as zero rows"))
-    return lines
+class PlainView(_ConsoleView):
+    """View for logs and pipes: a line every two seconds."""
 
-
-def publishable(record: PrivateRegretRecord) -> str:
-    """The one line about regret that may leave."""
-    low, high = record.average
-    return f"regret per row in [{low:.4g}, {high:.4g}] at t = {record.t}, confidence {100.0 * record.confidence:g} %"
-
-
-def floor(share: float, digits: int) -> str:
-    """A share rounded down, so that one that falls short of all never reads as all."""
-    scale = 10.0**digits
-    return f"{math.floor(share * scale + 1e-9) / scale:.{digits}f}"
-
-
-def spent(guarantee: Guarantee, releases: int) -> str:
-    """What the releases so far cost, in one line."""
-    count = f"{releases:,}".replace(",", " ")
-    if not guarantee.is_private:
-        return f"none: {guarantee.theorem}"
-    seeded = " [seeded]" if guarantee.caveat.startswith("seeded") else ""
-    return (
-        f"({guarantee.epsilon:g}, {guarantee.delta:g})-DP for {guarantee.unit}, {guarantee.adjacency}; "
-        f"covers all {count} releases{seeded}"
-    )
-
-
-class PlainView:
-    """The view for logs and pipes: a line every two seconds."""
-
-    def __init__(
-        self, console: Console, title: str, guarantee: Guarantee, n_components: int, total: int | None
-    ) -> None:
-        self._console, self._title, self._guarantee = console, title, guarantee
-        self._total = total
-        self._clock = _Clock(PLAIN_PERIOD)
+    period = 2.0
 
     def start(self) -> None:
-        """Say what runs."""
-        self._say(self._title)
-        self._clock.again()
+        """Print the title."""
+        self._print(self._title)
+        self._start_period()
 
     def add(self, record: RegretRecord) -> None:
-        """Nothing is kept: lines are not redrawn."""
-
-    @property
-    def due(self) -> bool:
-        """True every two seconds."""
-        return self._clock.due
+        """Do nothing: there is no curve."""
 
     def show(self, progress: Progress) -> None:
         """Print a line."""
-        self._clock.again()
-        share = f" of {self._total}" if self._total else ""
+        self._start_period()
+        total = self._rows_at_end(progress) or 0
+        share = f" of {total} ({_percent(progress, total)})" if total else ""
         line = f"{progress.t}{share} rows, {progress.releases} releases, {progress.seconds:.1f} s"
+        line += _left(progress, total)
         if progress.record is not None:
             r = progress.record
-            line += f" | curator only: captured {floor(r.captured, 5)}, "
-            line += f"regret per row {r.average:.4g}, bound {r.bound / r.t:.4g}"
+            line += f" | curator only: captured {_least(r)}{floor(r.captured, 5)}, "
+            line += f"regret per row {regret_text(r)}, {_bound(r)}"
         if progress.private is not None:
             line += f" | publishable: {publishable(progress.private)}"
         if progress.bad_rows:
             line += f", {progress.bad_rows} bad rows"
-        self._say(line)
+        self._print(line)
 
     def end(self, progress: Progress) -> None:
         """Print the last line."""
         if progress.t:
             self.show(progress)
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def view(live: bool | None, title: str, guarantee: Guarantee, n_components: int, total: int | None) -> View:
-    """The view that fits standard error, or the one asked for."""
+    """Return the view that fits standard error, or the one asked for."""
     console = Console(stderr=True)
     return (LiveView if is_live(live, console) else PlainView)(console, title, guarantee, n_components, total)
 
 
 def is_live(live: bool | None, console: Console | None = None) -> bool:
-    """Whether the view is the live one."""
-    terminal = (console or Console(stderr=True)).is_terminal
-    return terminal if live is None else live and terminal
+    """Whether the view is the live one: in a terminal only, unless switched off."""
+    return live is not False and (console or Console(stderr=True)).is_terminal
+
+
+# -- text ---------------------------------------------------------------------------
+
+
+def _percent(progress: Progress, total: int) -> str:
+    return f"{min(100, 100 * progress.t // total)} %"
+
+
+def _left(progress: Progress, total: int) -> str:
+    """The time that is left at the rate so far, as the end of a sentence."""
+    if not 0 < progress.t < total:
+        return ""
+    seconds = (total - progress.t) * progress.seconds / progress.t
+    return f", {seconds:.0f} s left" if seconds < 300.0 else f", {seconds / 60.0:.0f} min left"
+
+
+def _least(record: RegretRecord) -> str:
+    """What stands before the lower end of an interval."""
+    return "at least " if record.is_interval else ""
+
+
+def _bound(record: RegretRecord) -> str:
+    return "no bound proved" if record.average_bound is None else f"bound {record.average_bound:.4g}"
+
+
+def facts(progress: Progress, guarantee: Guarantee, n_components: int) -> list[tuple[str, str]]:
+    """Return the lines of the view, as pairs of name and value."""
+    record, lines = progress.record, [("privacy", spent(guarantee, progress.releases))]
+    if record is not None:
+        share = floor(100.0 * record.captured, 3)
+        lines += [
+            ("captured", f"{_least(record)}{share} % of the best {n_components}-dimensional subspace so far"),
+            ("regret", f"{regret_text(record)} per row ({_bound(record)}); {_least(record)}{record.regret:.5g} in all"),
+        ]
+    estimates = None if progress.release is None else estimates_of(progress.release)
+    if estimates is not None:
+        clear = sum(clear_components(estimates))
+        lines.append((
+            "release",
+            f"predicts {percent(estimates.predicted_captured, 1)} captured; {clear} of {n_components} components "
+            "above the noise",
+        ))  # fmt: skip
+    if progress.private is not None:
+        lines.append(("public", publishable(progress.private)))
+    report = progress.admitted
+    if report is not None and (report.share_scaled > 0.0 or any(report.share_clamped.values())):
+        name, most = max(report.share_clamped.items(), key=lambda item: item[1], default=("", 0.0))
+        worst = f"; {100 * most:.2g} % of {printable(name)} clamped" if most > 0.0 else ""
+        lines.append(("clipped", f"{100 * report.share_scaled:.2g} % of the rows scaled{worst}"))
+    if progress.bad_rows:
+        lines.append(("bad rows", f"{progress.bad_rows} absorbed as zero rows"))
+    return lines
+
+
+def publishable(record: PrivateRegretRecord) -> str:
+    """Describe a publishable record of the regret in one line."""
+    low, high = record.average
+    return f"regret per row in [{low:.4g}, {high:.4g}] at t = {record.t}, confidence {100.0 * record.confidence:g} %"
+
+
+def spent(guarantee: Guarantee, releases: int) -> str:
+    """Describe in one line what the releases so far cost."""
+    if not guarantee.is_private:
+        return f"none: {guarantee.theorem}"
+    seeded = " [seeded]" if guarantee.caveat.startswith("seeded") else ""
+    return (
+        f"({guarantee.epsilon:g}, {guarantee.delta:g})-DP for {guarantee.unit}, {guarantee.adjacency}; "
+        f"covers all {grouped(releases)} releases{seeded}"
+    )
+
+
+def floor(share: float, digits: int) -> str:
+    """Round a share down, so that a share below one is never shown as one."""
+    scale = 10.0**digits
+    return f"{math.floor(share * scale + 1e-9) / scale:.{digits}f}"
+
+
+def grouped(number: float) -> str:
+    """Write a number without decimals, its digits in groups of three: 336 776."""
+    return f"{number:,.0f}".replace(",", " ")
+
+
+def short(value: float) -> str:
+    """Write a number in three digits: 337k, 1.2M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+# -- chart --------------------------------------------------------------------------
+
+_LABEL = 8
+_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # of a braille character: 4 rows, 2 columns
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points (x, y) of a curve in ascending x, and its colour as a style of rich."""
+
+    points: Iterable[tuple[float, float]]
+    style: str
+
+
+def chart(curves: Sequence[Curve], width: int, height: int, *, x_max: float | None = None) -> Text:
+    """Draw curves in braille dots: logarithmic y axis, linear x axis from 0.
+
+    Parameters
+    ----------
+    curves : later ones are drawn over earlier ones. Points whose y is not positive and finite are left out.
+    width, height : size in characters, axes and labels included.
+    x_max : right end of the x axis; the last point if left out.
+    """
+    columns, rows = width - _LABEL - 1, height - 2
+    kept = [np.array([(x, y) for x, y in curve.points if 0.0 < y < math.inf]).reshape(-1, 2) for curve in curves]
+    points = np.concatenate(kept) if kept else np.empty((0, 2))
+    if columns < 8 or rows < 2 or not len(points):
+        return Text("\n" * max(0, height - 1))
+    right = max(x_max or 0.0, points[:, 0].max(), 1.0)
+    levels = np.log10(points[:, 1])
+    low = math.floor(2.0 * levels.min()) / 2.0
+    high = max(math.ceil(2.0 * levels.max()) / 2.0, low + 1.0)
+    cells = np.zeros((rows, columns), dtype=int)
+    styles = np.zeros((rows, columns), dtype=int)  # number of the curve
+    for number, (x, y) in enumerate(part.T for part in kept):
+        dots = _dots(x / right, (high - np.log10(y)) / (high - low), 2 * columns, 4 * rows)
+        drawn = np.einsum("iajb,ab->ij", dots.reshape(rows, 4, columns, 2), _DOTS)
+        cells |= drawn
+        styles[drawn > 0] = number
+    labels = {}
+    for power in range(math.ceil(low), math.floor(high) + 1):
+        # Near the smallest floats a power of ten has digits of its own; its exponent is what fits.
+        label = f"{10.0**power:g}" if power > -300 else f"1e{power}"
+        labels[min(rows - 1, round((high - power) / (high - low) * (rows - 1)))] = label
+    text = Text(no_wrap=True, end="")
+    for i in range(rows):
+        text.append(f"{labels.get(i, ''):>{_LABEL}}{'┤' if i in labels else '│'}", "dim")
+        characters = zip(cells[i], styles[i], strict=True)
+        for number, run in groupby(characters, key=lambda pair: int(pair[1])):  # few spans print faster than many
+            text.append("".join(chr(0x2800 + cell) if cell else " " for cell, _ in run), curves[number].style)
+        text.append("\n")
+    middle, end = f"{'0':<{columns // 2}}{short(right / 2)}", f"{short(right)} rows"
+    fits = len(middle) + len(end) < columns
+    axis = f"{middle if fits else '':<{max(0, columns - len(end))}}{end}"[:columns]
+    text.append(f"{'':{_LABEL}}└{'─' * columns}\n{'':{_LABEL + 1}}{axis}", "dim")
+    return text
+
+
+def _dots(x: FloatArray, y: FloatArray, width: int, height: int) -> NDArray[np.bool_]:
+    """Return a (height, width) grid of the dots of a curve in the unit square, y downwards, without gaps."""
+    dots = np.zeros((height, width), dtype=bool)
+    if len(x):
+        place = np.minimum(x * (width - 1), width - 1).astype(int)
+        at = np.arange(place[0], place[-1] + 1)
+        level = np.clip(np.interp(at, place, y) * (height - 1), 0, height - 1).astype(int)
+        before = level[0]
+        for column, row in zip(at, level, strict=True):  # a steep step is a vertical stroke in its own column
+            dots[min(before + 1, row) : max(before, row + 1), column] = True
+            before = row
+    return dots

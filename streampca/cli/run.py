@@ -1,249 +1,379 @@
-"""``streampca run``."""
+"""Commands that stream rows: ``streampca run`` and ``streampca resume``.
+
+Bodies import what they need, so that ``--help`` is fast.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from streampca.cli.algorithms import make_algorithm
-from streampca.cli.bounds import Ranges, read_bounds
-from streampca.cli.live import facts, is_live, view
-from streampca.cli.outputs import PrivateRegretFile, RegretFile, ReleaseFile
-from streampca.cli.session import NEVER, Durable, Ending, Session
-from streampca.errors import BadParameter
-from streampca.linalg.counts import check_count
-from streampca.linalg.types import FloatArray
-from streampca.regret import RegretLog
-from streampca.rows import RowSource
-from streampca.stream import Stream
+from cyclopts import Parameter
 
-if TYPE_CHECKING:  # its server is an optional part
-    from streampca.cli.page import Page
+from streampca.cli import say
+from streampca.cli.reading import Address, Reading, SourceAddress
+from streampca.errors import BadParameterError, SourceError
+
+if TYPE_CHECKING:
+    from streampca.store.ledger import Account
+    from streampca.store.store import Store
 
 
-@dataclass(frozen=True)
-class Options:
-    """What is run on which rows."""
-
-    processor: str
-    common: Mapping[str, Any]
-    release_every: int | None
-    extra: tuple[str, ...]
-    columns: str | None
-    bounds: str | None
-    row_norm: float
-    on_bad_row: Literal["raise", "zero"]
-    center: bool
-    seed: int | None
-    store: Path | None = None
-    passphrase_file: Path | None = None
-    witness: Path | None = None
-    commit_every: str | None = None
-    ledger: Path | None = None
-    data_set: str | None = None
+def _no_directory(_type: object, path: Path | None) -> None:
+    if path is not None and path.is_dir():
+        raise ValueError(f"{path} is a directory; give the file in it, such as run.db")
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """Which files are written."""
-
-    releases: Path
-    gram: bool = True
-    keep_every: int = 1
-    regret: Path | None = None
-    regret_every: int = 1000
-    private_regret: Path | None = None
-    force: bool = False
+#: A file that a directory cannot stand for.
+FilePath = Annotated[Path, Parameter(validator=_no_directory)]
+#: A path that may begin with a hyphen, such as - for standard output.
+OutPath = Annotated[Path, Parameter(allow_leading_hyphen=True)]
+#: An option that is given or not, without a negative form.
+Switch = Annotated[bool, Parameter(negative="")]
 
 
-def run(file: Path, *, options: Options, outputs: Outputs, live: bool | None, page: Page | None = None) -> int:
-    """Stream a file into an algorithm; return the exit code."""
-    with ExitStack() as held:
-        return _run(file, options, outputs, live, page, held)
+@contextmanager
+def paying(ledger: Path | None, data_set: str | None) -> Iterator[Account | None]:
+    """Open the account that pays, if there is a ledger."""
+    if (ledger is None) != (data_set is None):
+        raise BadParameterError("--ledger and --data-set go together: the account of a data set pays for the run")
+    if ledger is None or data_set is None:
+        yield None
+        return
+    from streampca.store.ledger import Ledger
+
+    with Ledger.existing(ledger) as opened:
+        yield opened.account(data_set)
 
 
-def _run(file: Path, options: Options, outputs: Outputs, live: bool | None, page: Page | None, held: ExitStack) -> int:
-    if options.store is None and (options.witness is not None or options.commit_every is not None):
-        raise BadParameter("--witness and --commit-every say how a durable run is kept; they go with --store")
-    if (options.ledger is None) != (options.data_set is None):
-        raise BadParameter("--ledger and --data-set go together: the account of a data set pays for the run")
-    algorithm = make_algorithm(
-        options.processor, options.common, release_every=options.release_every, extra=options.extra
+def remember(store: Store, source: Path | Address | None, reading: Reading) -> None:
+    """Keep in a store where the rows of its run come from, so that it can be resumed without being told."""
+    if source is None or str(source) == "-":
+        store.remember_source(None)
+        return
+    where = str(source if isinstance(source, Address) else source.absolute())
+    store.remember_source(
+        {"source": where, "elsewhere": isinstance(source, Address), "reading": dataclasses.asdict(reading)}
     )
+
+
+def run(
+    source: SourceAddress,
+    /,
+    *,
+    n_components: Annotated[int, Parameter(name=["--n-components", "-k"])],
+    epsilon: float | None = None,
+    delta: float | None = None,
+    reading: Reading = Reading(),  # noqa: B008
+    bounds: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    warmup: int | None = None,
+    row_norm: float | None = None,
+    on_bad_row: Literal["raise", "zero"] = "raise",
+    center: bool | None = None,
+    processor: str = "fpl",
+    mechanism: str | None = None,
+    horizon: int | None = None,
+    window: int | None = None,
+    release_every: Annotated[int | None, Parameter(name=["--release-every", "--every"])] = None,
+    adjacency: Literal["zero-out", "replace"] | None = None,
+    noise: str | None = None,
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    out: OutPath = Path("releases.jsonl"),
+    gram: bool = True,
+    keep_every: int = 1,
+    regret: Path | None = None,
+    regret_every: int = 1000,
+    private_regret: Path | None = None,
+    summary: Path | None = None,
+    live: bool | None = None,
+    seed: int | None = None,
+    store: FilePath | None = None,
+    passphrase_file: Path | None = None,
+    witness: Path | None = None,
+    commit_every: str | None = None,
+    ledger: Path | None = None,
+    data_set: str | None = None,
+    force: Switch = False,
+    serve: Switch = False,
+    public: Switch = False,
+    port: int = 8765,
+    token_file: Path | None = None,
+) -> int:
+    """Stream rows from a file, a pipe or standard input; write private releases.
+
+    The releases are written as JSON, one a line. Ctrl-C ends it with complete
+    files and exit code 130. Every run with fresh noise on the same rows spends the
+    budget once more.
+
+    Parameters
+    ----------
+    source
+        CSV, TSV or NDJSON (also .gz, .zip), Parquet or Arrow file of numeric columns; a pattern such as "day-*.csv",
+        a named pipe, or - for standard input; kafka://BROKER/TOPIC?group=NAME with messages of JSON; sqlite:///FILE,
+        duckdb:///FILE or postgresql://... with --query and --cursor.
+    n_components
+        Dimension of the subspace.
+    epsilon
+        Privacy parameter of all releases together.
+    delta
+        Privacy parameter, well below one over the number of rows, e.g. 1e-6.
+    bounds
+        Public ranges of the columns: lo:hi for all, name=lo:hi,... or a JSON file {"name": [lo, hi]}. Or private: the
+        first rows spend their whole budget on finding them, and serve for nothing else.
+    warmup
+        With --bounds private: number of these rows. Chosen from the budget, the number of columns and the horizon, if
+        left out.
+    row_norm
+        Longer rows are scaled onto the ball of this radius; 1, if left out. This or --bounds must be given.
+    on_bad_row
+        Stop at a row with missing or bad values, or absorb a zero row in its place.
+    center
+        Take the mean out, from the same private release: some 12 % more noise. On by default, for algorithms
+        that release Gram matrices with Gaussian noise; --no-center is the form of the papers.
+    processor
+        Algorithm: fpl (private follow the perturbed leader), window, private-oja, dp-pca, tumbling, or a class name.
+    mechanism
+        Of tumbling: what releases each block of --every rows; see streampca release.
+    horizon
+        Number of rows the noise is calibrated for. Unknown, if left out: costs a little more noise.
+    window
+        Number of the most recent rows that count, for algorithms of sliding windows.
+    release_every
+        Rows between releases; 100 if left out. Rarer releases carry less noise.
+    adjacency
+        What one neighbour differs in: a row against the zero row, or against another row.
+    noise
+        Noise of the running sums: blt (least), tree (the paper's).
+    set_
+        Further parameter of the algorithm, as name=value.
+    out
+        File of the releases, or - for standard output. Publishable.
+    gram
+        Write the private Gram matrix with each release, not only its subspace.
+    keep_every
+        Write one in so many releases.
+    regret
+        File for the exact regret. Curator only: it has no privacy at all.
+    regret_every
+        Rows between lines of the regret files.
+    private_regret
+        File for the regret as intervals. Publishable: rewards are released with noise, too, and all releases
+        carry 11.8 % more of it.
+    summary
+        File for what was released and promised, with exact figures, as Markdown. Curator only.
+    live
+        Live view in the terminal. On by default, where standard error is one.
+    seed
+        Reproducible noise. For tests: not private against whoever knows the seed.
+    store
+        Database that makes the run durable: continue it with streampca resume. Curator only.
+    passphrase_file
+        File with a passphrase that protects the key of the store.
+    witness
+        With --store: where to note the progress of the run, best on other storage. Beside the database, if left out.
+    commit_every
+        With --store: time or rows between commits, such as 50ms or 1000; 200ms if left out.
+    ledger
+        Ledger whose account of --data-set pays for the run, or refuses it. See streampca ledger budget.
+    data_set
+        Name of the data set in the ledger.
+    force
+        Overwrite existing output files.
+    serve
+        Show the run as a page in the browser, on this machine only, until Ctrl-C. Curator only, behind a token.
+    public
+        With --serve: show what may be published, and nothing else.
+    port
+        Port of the page; 0 takes any.
+    token_file
+        With --serve: keep the token of the page in this file (mode 0600), so that an open page goes on after a restart.
+    """
+    from streampca.advice import dimension_warnings, memory_warnings, release_warnings, settings_warnings
+    from streampca.bounds import NONE_GIVEN, PrivateBounds, read_bounds
+    from streampca.cli.arguments import make_algorithm, open_store, still_needed
+    from streampca.cli.live import is_live, view
+    from streampca.cli.session import NEVER, Files, Session, closing, refuse_inputs, write_summary
+    from streampca.linalg.counts import check_count
+    from streampca.regret import RegretLog
+    from streampca.store.store import room_warnings
+    from streampca.stream import Stream
+
+    if public and not serve:
+        raise BadParameterError("--public goes with --serve; without it, --out is the file that may be published")
+    if token_file is not None and (public or not serve):
+        raise BadParameterError("--token-file goes with --serve, and the public page has no token")
+    if store is None and (witness is not None or commit_every is not None):
+        raise BadParameterError("--witness and --commit-every say how a durable run is kept; they go with --store")
+    check_count("every", regret_every)
+    page = None
+    if serve:
+        from streampca.cli.page import Page
+
+        page = Page(public=public, port=port, token_file=token_file)
+    common = {
+        "n_components": n_components, "epsilon": epsilon, "delta": delta, "horizon": horizon, "window": window,
+        "adjacency": adjacency, "noise": noise, "publish_regret": None if private_regret is None else True,
+    }  # fmt: skip
+    algorithm = make_algorithm(processor, common, mechanism=mechanism, release_every=release_every, extra=set_ or ())
     if page is not None:
         page.check(algorithm.guarantee)
-    if options.center and outputs.regret is not None:
-        raise BadParameter("--regret: with --center no regret is kept; leave one of them out")
-    bounds = None if options.bounds is None else read_bounds(options.bounds)
-    source = open_rows(file, options.columns, bounds, options.on_bad_row)
-    window = getattr(algorithm, "window", None)  # a window is scored against the best subspace of each window
-    store = None
-    if options.store is not None:
-        from streampca.cli.durable import open_store
-
-        ReleaseFile(outputs.releases, force=outputs.force)  # refuses before the store begins a run
-        store = open_store(
-            options.store, options.passphrase_file, witness=options.witness, commit_every=options.commit_every
-        )
-    account = None
-    if options.ledger is not None and options.data_set is not None:
-        from streampca.store.ledger import Ledger
-
-        account = held.enter_context(Ledger.existing(options.ledger)).account(options.data_set)
-    # A record costs an eigenproblem: where nobody follows the curve, only those are made that are looked at.
-    followed = outputs.regret is not None or page is not None or is_live(live)
-    check_count("every", outputs.regret_every)
-    stream = Stream(
-        algorithm,
-        row_norm=options.row_norm,
-        on_bad_row=options.on_bad_row,
-        center=options.center,
-        regret=None if options.center else RegretLog(every=None if store is not None else NEVER, window=window),
-        ledger=account,
-        seed=options.seed,
-        store=store,
-    )
-    title = f"streampca run {file.name} · {type(algorithm).__name__}, k = {algorithm.n_components}"
-    if window is not None and not options.center:
-        title += f" · regret against the best subspace of each {window} rows"
-    if page is not None:
-        page.open(title)
-    ending = stream_to_files(
-        stream, source, outputs, title=title, live=live, total=getattr(algorithm, "horizon", None), followed=followed,
-        center=options.center, store=store, page=page,
-    )  # fmt: skip
-    lines = closing(ending, stream, outputs)
+    if bounds is None and row_norm is None:
+        raise BadParameterError(NONE_GIVEN + still_needed(source, reading, on_bad_row, has_scale=False))
+    private = bounds == "private"
+    rows = reading.open(source, None if bounds is None or private else read_bounds(bounds), on_bad_row)
+    told = settings_warnings(algorithm.guarantee, getattr(algorithm, "horizon", None))
+    told += dimension_warnings(algorithm.n_components, len(rows.features))
+    told += memory_warnings(algorithm.square_bytes, len(rows.features))
+    ends = [n for n in (getattr(algorithm, "horizon", None), rows.expected_rows) if n is not None]
     if store is not None:
-        store.close()
-        lines.append(f"curator only: {options.store}, {options.store}.key")
-    for line in lines:
-        print(line, file=sys.stderr)
-    if page is not None:
-        page.close(stay=not ending.signal and ending.problem is None)
-    if ending.problem is not None:
-        raise ending.problem
-    return 128 + ending.signal if ending.signal else 0
-
-
-def open_rows(
-    file: Path, columns: str | None, bounds: Ranges | None, on_bad_row: Literal["raise", "zero"]
-) -> RowSource:
-    """The rows of a CSV or Parquet file, by the end of its name."""
-    from streampca import sources
-
-    chosen = None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
-    missing = "raise" if on_bad_row == "raise" else "nan"
-    if file.suffix in (".parquet", ".pq"):
-        return sources.from_parquet(file, columns=chosen, bounds=bounds, missing=missing)
-    return sources.from_csv(file, columns=chosen, bounds=bounds, missing=missing)
-
-
-def stream_to_files(
-    stream: Stream,
-    source: RowSource,
-    outputs: Outputs,
-    *,
-    title: str,
-    live: bool | None,
-    total: int | None,
-    followed: bool,
-    limit: int | None = None,
-    center: bool = False,
-    store: Durable | None = None,
-    page: Page | None = None,
-) -> Ending:
-    """Run a stream to the end of its rows with files and a view; the files are complete however it ends."""
-    if outputs.regret is not None and outputs.regret == outputs.releases:
-        raise BadParameter(f"--out and --regret are both {outputs.regret}; releases are public, regret is not")
-    if outputs.private_regret is not None and outputs.private_regret in (outputs.releases, outputs.regret):
-        raise BadParameter(f"--private-regret is {outputs.private_regret}, as is another file; give it one of its own")
-    with ExitStack() as files:
-        releases = ReleaseFile(outputs.releases, gram=outputs.gram, keep_every=outputs.keep_every, force=outputs.force)
-        files.callback(releases.close)
-        regret = None
-        if outputs.regret is not None:
-            regret = RegretFile(outputs.regret, force=outputs.force)
-            files.callback(regret.close)
-        private_regret = None
-        if outputs.private_regret is not None:
-            private_regret = PrivateRegretFile(outputs.private_regret, force=outputs.force)
-            files.callback(private_regret.close)
-
-        def header() -> None:
-            parameters = public_parameters(stream, source, center=center)
-            # The constant that centring appends to the rows is in no release.
-            releases.header(replace(stream.processor.terms, features=stream.features), parameters)
-            if page is not None:
-                page.describe(parameters)
-            if regret is not None:
-                regret.header()
-
-        shown = view(live, title, stream.guarantee, stream.algorithm.n_components, total)
+        told += room_warnings(store, algorithm, len(rows.features), min(ends, default=None))
+    if private:
+        wanted = PrivateBounds.of(algorithm.guarantee, warmup, None)
+        told += wanted.warnings(len(rows.features), min(ends, default=None))
+    if isinstance(source, Path):
+        refuse_inputs(source, out, regret, private_regret, summary)
+    files = Files(
+        out, gram=gram, keep_every=keep_every, regret=regret, private_regret=private_regret, summary=summary,
+        force=force,
+    )  # fmt: skip
+    scored = getattr(algorithm, "window", None)  # a window is scored against the best subspace of each window
+    title = f"streampca run {source.name} · {type(algorithm).__name__}, k = {algorithm.n_components}"
+    if scored is not None:
+        title += f" · regret against the best subspace of each {scored} rows"
+    with ExitStack() as opened:
+        account = opened.enter_context(paying(ledger, data_set))
+        database = None
+        if store is not None:
+            database = open_store(store, passphrase_file, witness=witness, commit_every=commit_every)
+        stream = Stream(
+            algorithm,
+            row_norm=1.0 if row_norm is None else row_norm,
+            bounds="private" if private else None,
+            warmup=warmup,
+            on_bad_row=on_bad_row,
+            center=algorithm.can_center if center is None else center,
+            regret=RegretLog(every=NEVER if database is None else None, window=scored),
+            ledger=account,
+            seed=seed,
+            store=database,
+        )
+        if database is not None:
+            remember(database, source, reading)
+        if page is not None:
+            page.open(title)
+        for text in told:
+            say(f"warning: {text}")
+        shown = view(live, title, stream.guarantee, algorithm.n_components, getattr(algorithm, "horizon", None))
         session = Session(
             stream,
-            source,
-            releases=releases,
-            regret=regret,
-            private_regret=private_regret,
-            view=shown if page is None else page.beside(shown),
-            header=header,
-            limit=limit,
-            every=outputs.regret_every,
-            followed=followed,
-            store=store,
-            publish=None if page is None else page.publish,
+            rows,
+            files,
+            shown if page is None else page.beside(shown),
+            every=regret_every,
+            # A record costs an eigenproblem: where nobody follows the curve, only those shown are made.
+            followed=regret is not None or page is not None or is_live(live),
+            store=database,
+            page=page,
         )
-        return session.run()
+        ending = session.run()
+        budget = "" if account is None else account.remaining()
+        write_summary(title, ending, files, budget)
+        lines = closing(ending, stream, files, budget)
+        if database is not None:
+            database.close()
+            lines.append(f"curator only: {store}, {store}.key")
+        print(*lines, sep="\n", file=sys.stderr)
+        for text in () if stream.release is None else release_warnings(stream.release):
+            say(f"warning: {text}")
+        if page is not None:
+            page.close(stay=not ending.signal and ending.problem is None, budget=budget)
+    if isinstance(ending.problem, SourceError) and not ending.progress.releases:
+        raise SourceError(f"{ending.problem}{still_needed(source, reading, on_bad_row, has_scale=True)}")
+    return ending.exit_code()
 
 
-def public_parameters(stream: Stream, source: RowSource, *, center: bool) -> dict[str, Any]:
-    """The parameters of a run that may be published. A seed may not: it gives the noise away."""
-    shown = {k: v for k, v in stream.algorithm.parameters().items() if k != "seed"}
-    bounds = None
-    if source.bounds is not None:
-        bounds = [_plain(side) for side in source.bounds]
-    return {
-        "processor": type(stream.algorithm).__name__,
-        **{k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v) for k, v in shown.items()},
-        "row_norm": stream.row_norm,
-        "center": center,
-        "bounds": bounds,
-    }
+def resume(
+    store: FilePath,
+    source: SourceAddress | None = None,
+    /,
+    *,
+    reading: Reading = Reading(),  # noqa: B008
+    continues: Switch = False,
+    moved: Switch = False,
+    passphrase_file: Path | None = None,
+    witness: Path | None = None,
+    commit_every: str | None = None,
+    live: bool | None = None,
+) -> int:
+    """Continue a durable run where it was.
 
+    Rows that are durable already are passed over; no budget is spent anew. Read
+    the releases with streampca export.
 
-def _plain(side: FloatArray) -> list[float]:
-    return [float(value) for value in side]
+    Parameters
+    ----------
+    store
+        Database of the run.
+    source
+        The rows: files from the first on. That of the run, if left out. Columns are those of the run, too.
+    continues
+        The source begins with the row that comes next: a file that comes next, or another topic or query.
+    moved
+        Go on from a copy, or from a database that was set back, although another copy may have gone on. It is a
+        second run with noise of its own: both together cost sqrt(2) times mu, and the ledger pays again.
+    passphrase_file
+        File with the passphrase of the key.
+    witness
+        Where the progress of the run is noted, if not beside the database.
+    commit_every
+        Time or rows between commits, such as 50ms or 1000; 200ms if left out.
+    live
+        Live view in the terminal.
+    """
+    from dataclasses import replace
 
+    from streampca.cli.arguments import open_store
+    from streampca.cli.live import is_live, view
+    from streampca.cli.session import Files, Session, card_of, terminal_width
+    from streampca.rows import PositionedSource
+    from streampca.stream import Stream
 
-def closing(ending: Ending, stream: Stream, outputs: Outputs) -> list[str]:
-    """What to say at the end: what happened, what may be published and what may not."""
-    progress = ending.progress
-    lines: list[str] = []
-    if ending.problem is not None and not progress.t:
-        return lines
-    if ending.signal:
-        files = "the files are complete up to there" if progress.t else "no file was written"
-        lines.append(f"Interrupted after {progress.t} rows; {files}.")
-    values = dict(facts(progress, stream.guarantee, stream.algorithm.n_components))
-    if ending.problem is not None:
-        lines.append(f"Stopped after {progress.t} rows by the problem below; the files are complete up to there.")
-    lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s")
-    lines.append(f"privacy:      {values['privacy']}")
-    if progress.t and not progress.releases:
-        lines.append("No release was due yet: give more rows, or a smaller --release-every.")
-    if progress.t and str(outputs.releases) != "-":
-        lines.append(f"publishable:  {outputs.releases}")
-    if progress.private is not None and outputs.private_regret is not None:
-        lines.append(f"publishable:  {outputs.private_regret}")
-    if "public" in values:
-        lines.append(f"publishable:  {values['public']}")
-    if progress.t and outputs.regret is not None:
-        lines.append(f"curator only: {outputs.regret}")
-    for name in ("captured", "regret"):
-        if name in values:
-            lines.append(f"curator only: {name} {values[name]}")
-    return lines
+    with open_store(store, passphrase_file, witness=witness, commit_every=commit_every) as opened:
+        stream = Stream.resume(opened, moved=moved)
+        before = stream.t
+        print(f"Resumed after {before} rows; next is row {before + 1}.", file=sys.stderr)
+        told = opened.source
+        if source is None:
+            if told is None:
+                raise BadParameterError(f"{store} does not know where its rows come from; name their file")
+            reading = Reading(**told["reading"])
+            source = Address(told["source"]) if told["elsewhere"] else Path(told["source"])
+        else:
+            remember(opened, source if isinstance(source, Address) or not continues else None, reading)
+        if reading.columns is None and stream.features is not None:
+            reading = replace(reading, columns=",".join(stream.features))
+        rows = reading.open(source, None, stream.row_admission.on_bad_row)
+        if stream.features is not None and tuple(rows.features) != stream.features:
+            raise BadParameterError(
+                f"the columns of {source.name} are not those of the run, {', '.join(stream.features)}"
+            )
+        session = Session(
+            stream,
+            rows,
+            Files(),
+            view(live, f"streampca resume {store.name}", stream.guarantee, stream.algorithm.n_components, None),
+            skip=0 if continues or isinstance(rows, PositionedSource) else before,
+            new_source=continues,
+            followed=is_live(live),
+            store=opened,
+        )
+        ending = session.run()
+        print(f"{stream.t - before} rows more, {stream.t} in all; releases: streampca export {store}", file=sys.stderr)
+        made = card_of(ending)
+        if made is not None:
+            print("", made.text(terminal_width()), sep="\n", file=sys.stderr)
+        return ending.exit_code()

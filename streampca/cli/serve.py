@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from streampca.dashboard.curator import CuratorBoard
-    from streampca.dashboard.files import CuratorRun
+    from collections.abc import Callable
+
+    from streampca.dashboard import CuratorPage, PublicPage
+
+
+#: Seconds between two looks at the files, and without news until the page says that there are none.
+_EVERY, _QUIET = 0.5, 3.0
 
 
 def serve(
@@ -24,6 +31,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8765,
     name: Annotated[list[str] | None, Parameter(negative="")] = None,
+    token_file: Path | None = None,
 ) -> int:
     """Show a run as a page in the browser, and follow it while it grows.
 
@@ -46,39 +54,46 @@ def serve(
         Port to listen on; 0 takes any.
     name
         Further name under which the page may be asked for, e.g. pca.example.org behind a proxy.
+    token_file
+        Keep the token of the curator's page in this file (mode 0600), so that an open page goes on after a restart.
     """
-    import threading
-
-    from streampca.cli.page import say
-    from streampca.dashboard.curator import CuratorBoard
-    from streampca.dashboard.files import CuratorRun, PublicRun
-    from streampca.dashboard.follow import follow, publish
-    from streampca.dashboard.public import PublicBoard
+    from streampca.cli.page import print_url
+    from streampca.dashboard import CuratorPage, PublicPage
+    from streampca.dashboard.run_files import CuratorRun, PublicRun
     from streampca.dashboard.server import Server
-    from streampca.errors import BadParameter
+    from streampca.errors import BadParameterError
 
     if public and regret is not None:
-        raise BadParameter("--regret: the exact regret is the curator's; leave it out with --public")
-    run = PublicRun(path, private_regret)
-    faced = PublicBoard()
-    looks: list[Callable[[], bool]] = [lambda: publish(faced, run)]
-    board: PublicBoard | CuratorBoard = faced
+        raise BadParameterError("--regret: the exact regret is the curator's; leave it out with --public")
+    if public and token_file is not None:
+        raise BadParameterError("--token-file: the public page has no token; leave it out with --public")
+    run, shown = PublicRun(path, private_regret), PublicPage()
+    run.update(shown)  # a file that is no run is refused at once
+    page: PublicPage | CuratorPage = shown
+    updates = [partial(run.update, shown)]
     if not public:
-        board = CuratorBoard(faced)
-        beside = regret or run.path.with_name("regret.csv")
-        if regret is not None and not beside.exists():
-            raise BadParameter(f"--regret {beside}: there is no such file")
-        if beside.exists():
-            looks.append(_teller(board, CuratorRun(beside)))
-    publish(faced, run)  # a file that is no run is told at once
-    board.title = f"{faced.title} · {run.path.name}" if board is not faced else faced.title
-    with Server(board, host=host, port=port, names=name or ()) as server, suppress(KeyboardInterrupt):
-        say(server.url, public=public)
-        follow(looks, threading.Event(), settled=lambda: board.end("No news for a while"))
+        page = curators = CuratorPage(shown)
+        page.title = f"{shown.title} · {run.path.name}"
+        exact = regret or run.path.with_name("regret.csv")
+        if exact.exists():
+            updates.append(partial(CuratorRun(exact).update, curators))
+        elif regret is not None:
+            raise BadParameterError(f"--regret {exact}: there is no such file")
+    made = Server(page, host=host, port=port, names=name or (), token_file=token_file)
+    with made as server, suppress(KeyboardInterrupt):
+        print_url(server.url, public=public)
+        follow(updates, page)
     return 0
 
 
-def _teller(board: CuratorBoard, run: CuratorRun) -> Callable[[], bool]:
-    from streampca.dashboard.follow import tell
-
-    return lambda: tell(board, run)
+def follow(updates: Sequence[Callable[[], bool]], page: PublicPage | CuratorPage) -> None:
+    """Call ``updates`` until interrupted, at once again while they bring something; after some seconds say so."""
+    latest = time.monotonic()
+    while True:
+        news = [update() for update in updates]
+        if any(news):
+            latest = time.monotonic()
+            continue
+        if time.monotonic() - latest > _QUIET:
+            page.end("No news for a while")
+        time.sleep(_EVERY)

@@ -1,40 +1,271 @@
-"""Driving a stream from a source to the files and the view, until the rows or the user's patience end."""
+"""One run: rows from a source through a stream into files and a view, until the rows end or the user stops it."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from glob import glob
+from itertools import combinations
+from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-import numpy as np
-
-from streampca.cli.live import Progress, View
-from streampca.cli.outputs import PrivateRegretFile, RegretFile, ReleaseFile
-from streampca.errors import BadRow, HorizonReached, StreamPCAError
+from streampca.card import Card, card
+from streampca.cli.live import Progress, View, publishable, spent
+from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, SourceError, StreamPCAError
+from streampca.facts import Fact, admission_facts, budget_fact
 from streampca.linalg.types import FloatArray
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
-from streampca.release import Release
-from streampca.rows import RowSource
-from streampca.step import Step, Steps
+from streampca.release import Release, Terms
+from streampca.release_file import Header
+from streampca.rows import Position, PositionedSource, RowSource
+from streampca.step import Steps
 from streampca.stream import Stream
 
-#: For `RegretLog.every`, where the session makes the records itself: none are kept, so memory stays flat.
+if TYPE_CHECKING:  # optional parts
+    from streampca.cli.page import Page
+    from streampca.store.row_digest import PassedRows
+    from streampca.store.store import Store
+
+#: For `RegretLog.every`, where the session makes the records itself: the log keeps none, so memory stays flat.
 NEVER = 2**62
-#: Rows pushed at a time: more of them while that takes no time to speak of, so that the view is smooth and Ctrl-C
-#: prompt. Changes no bit of any release.
-PIECE, LARGEST_PIECE = 1024, 8192
+#: Rows pushed at a time. The number grows while a push is quick, so that the view is smooth and Ctrl-C prompt.
+#: Changes no bit of any release.
+BATCH, LARGEST_BATCH = 1024, 8192
 _QUICK, _SLOW = 0.005, 0.02  # seconds
+
+CURATOR_ONLY = "# curator only: exact functions of raw rows, no privacy at all; do not publish"
+_DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all; do not publish."
+_COLUMNS = ("t", "reward", "opt", "regret", "bound", "captured", "slack")
+
+
+# -- files --------------------------------------------------------------------------
+
+
+def _cell(value: float | None) -> str:
+    """A number of a regret file, with every digit; nan where there is none."""
+    return "nan" if value is None else repr(value)
+
+
+def refuse_inputs(source: Path, *written: Path | None) -> None:
+    """Refuse to write a file that is read, whatever is to be overwritten.
+
+    Raises
+    ------
+    BadParameterError
+        If one of the files that are written is one of those that ``source``, a path or a pattern, names.
+    """
+    read = [Path(name) for name in glob(str(source))] or [source]
+    for path in written:
+        if path is not None and path.exists() and any(one.exists() and path.samefile(one) for one in read):
+            raise BadParameterError(f"{path} is read, and would be overwritten; name another file to write")
+
+
+class OutputFile:
+    """A text file that is opened by its first line: a run that absorbs nothing writes and overwrites nothing.
+
+    Parameters
+    ----------
+    path : the file, or ``-`` for standard output.
+    force : overwrite it if it exists.
+    curator : only its owner may read it.
+
+    Raises
+    ------
+    BadParameterError
+        If it exists and `force` is false.
+    """
+
+    def __init__(self, path: Path, *, force: bool = False, curator: bool = False) -> None:
+        self.path = path
+        self._force, self._curator = force, curator
+        self._file: TextIO | None = None
+        self._is_stdout = str(path) == "-"
+        if not force and not self._is_stdout and path.exists():
+            raise self._exists()
+
+    def write(self, text: str) -> None:
+        """Write text; the first call opens the file."""
+        if self._file is None:
+            self._file = sys.stdout if self._is_stdout else self._open()
+        self._file.write(text)
+
+    def _open(self) -> TextIO:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            opener = partial(os.open, mode=0o600) if self._curator else None
+            mode: Literal["w", "x"] = "w" if self._force else "x"
+            file = open(self.path, mode, encoding="utf-8", newline="\n", opener=opener)  # noqa: SIM115
+            if self._curator:  # one that is overwritten keeps its mode
+                self.path.chmod(0o600)
+            return file
+        except FileExistsError:
+            raise self._exists() from None
+
+    def _exists(self) -> BadParameterError:
+        return BadParameterError(f"{self.path} exists; pass another name, or --force to overwrite it")
+
+    @property
+    def is_written(self) -> bool:
+        """True once it is there, and is a file and not standard output."""
+        return self._file is not None and not self._is_stdout
+
+    def flush(self) -> None:
+        """Hand what was written to the system."""
+        if self._file is not None:
+            self._file.flush()
+
+    def close(self) -> None:
+        """Finish the file."""
+        self.flush()
+        if self._file is not None and not self._is_stdout:
+            self._file.close()
+
+
+class ReleaseFile(OutputFile):
+    """``releases.jsonl``: a header line, then one release a line. Publishable.
+
+    Parameters
+    ----------
+    path, force : see `OutputFile`.
+    gram : write Gram matrices too.
+    keep_every : write one in so many releases.
+    """
+
+    def __init__(self, path: Path, *, gram: bool = True, keep_every: int = 1, force: bool = False) -> None:
+        if keep_every < 1:
+            raise BadParameterError(f"keep_every={keep_every} must be at least 1")
+        super().__init__(path, force=force)
+        self._gram, self._every = gram, keep_every
+        self._mark = ""
+        self.made = self.written = 0
+
+    def header(self, terms: Terms, parameters: Mapping[str, Any]) -> None:
+        """Write the first line. `parameters` must be public: no seed, no key, nothing of the rows."""
+        self._mark = terms.mark
+        self.write(Header(terms, parameters).to_json() + "\n")
+
+    def add(self, releases: list[Release]) -> None:
+        """Write releases, in order, without what they share with the header."""
+        for release in releases:
+            if self.made % self._every == self._every - 1:
+                own = release.terms.mark != self._mark
+                self.write(release.to_json(gram=self._gram, terms=own) + "\n")
+                self.written += 1
+            self.made += 1
+
+
+class Files:
+    """Files of a run, those that are asked for.
+
+    Parameters
+    ----------
+    releases : ``releases.jsonl``, publishable; see `ReleaseFile` for `gram` and `keep_every`.
+    regret : ``regret.csv``, the exact regret. Curator only, and its first line says so.
+    private_regret : the regret as intervals, one JSON record a line. Publishable.
+    summary : ``summary.md``, the card of the run. Curator only.
+    force : overwrite files that exist.
+
+    Raises
+    ------
+    BadParameterError
+        If two of them are one file, or one exists and `force` is false.
+    """
+
+    def __init__(
+        self,
+        releases: Path | None = None,
+        *,
+        gram: bool = True,
+        keep_every: int = 1,
+        regret: Path | None = None,
+        private_regret: Path | None = None,
+        summary: Path | None = None,
+        force: bool = False,
+    ) -> None:
+        named = {"--out": releases, "--regret": regret, "--private-regret": private_regret, "--summary": summary}
+        for (one, path), (other, same) in combinations(named.items(), 2):
+            if path is not None and path == same:
+                raise BadParameterError(f"{one} and {other} are both {path}; give each a file of its own")
+        self.releases = None
+        if releases is not None:
+            self.releases = ReleaseFile(releases, gram=gram, keep_every=keep_every, force=force)
+        self.regret = None if regret is None else OutputFile(regret, force=force, curator=True)
+        self.private_regret = None if private_regret is None else OutputFile(private_regret, force=force)
+        self.summary = None if summary is None else OutputFile(summary, force=force, curator=True)
+        self._early: list[str] | None = [f"{CURATOR_ONLY}\n{','.join(_COLUMNS)}\n"]  # of the regret; None once begun
+
+    @property
+    def _all(self) -> list[OutputFile]:
+        files = (self.releases, self.regret, self.private_regret, self.summary)
+        return [file for file in files if file is not None]
+
+    def begin(self, terms: Terms, parameters: Mapping[str, Any]) -> None:
+        """Write the first lines. Until then nothing is written: without a release, a run that fails leaves no file."""
+        if self.releases is not None:
+            self.releases.header(terms, parameters)
+        if self.regret is not None:
+            self.regret.write("".join(self._early or ()))
+        self._early = None
+
+    def add_releases(self, releases: list[Release]) -> None:
+        """Write releases, in order."""
+        if self.releases is not None:
+            self.releases.add(releases)
+
+    def add_regret(self, record: RegretRecord) -> None:
+        """Write a record of the exact regret."""
+        if self.regret is not None:
+            write = self.regret.write if self._early is None else self._early.append
+            write(",".join(_cell(getattr(record, name)) for name in _COLUMNS) + "\n")
+
+    def add_private_regret(self, record: PrivateRegretRecord) -> None:
+        """Write a publishable record of the regret."""
+        if self.private_regret is not None:
+            self.private_regret.write(record.to_json() + "\n")
+
+    def flush(self) -> None:
+        """Hand what was written to the system."""
+        for file in self._all:
+            file.flush()
+
+    def close(self) -> None:
+        """Finish the files."""
+        for file in self._all:
+            file.close()
+
+
+def public_parameters(stream: Stream, source: RowSource) -> dict[str, Any]:
+    """Return the parameters of a run that may be published. A seed may not: it determines the noise."""
+    shown = {name: value for name, value in stream.algorithm.parameters().items() if name != "seed"}
+    return {
+        "processor": type(stream.algorithm).__name__,
+        **{k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v) for k, v in shown.items()},
+        "row_norm": stream.row_norm,
+        "center": stream.row_admission.center,
+        "bounds": "private"
+        if stream.row_admission.warmup
+        else None
+        if source.bounds is None
+        else [[float(value) for value in side] for side in source.bounds],
+    }
+
+
+# -- the loop -----------------------------------------------------------------------
 
 
 class Interrupts:
-    """Ctrl-C and SIGTERM ask a run to stop between two blocks; asked twice, it stops at once."""
+    """Handler of Ctrl-C and SIGTERM: the first stops a run between two batches, the second at once."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -53,7 +284,7 @@ class Interrupts:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """While rows are awaited nothing is at stake, and a signal stops at once."""
+        """Stop at once at the first signal: nothing is lost while the run waits for rows."""
         self._waiting = True
         try:
             yield
@@ -68,66 +299,68 @@ class Interrupts:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended: its last state, and the signal (0 if none) or the problem that ended it before the rows did."""
+    """How a run ended.
+
+    Attributes
+    ----------
+    progress : the last state.
+    signal : number of the signal that stopped it; 0 if none did.
+    problem : the error that stopped it, if any.
+    """
 
     progress: Progress
     signal: int = 0
     problem: StreamPCAError | None = None
 
-
-class Durable(Protocol):
-    """Tells how many rows are durable: a `streampca.store.Store`."""
-
-    @property
-    def durable(self) -> int:
-        """Rows that are durable."""
+    def exit_code(self) -> int:
+        """Return the exit code of the command; raise the error that stopped the run."""
+        if self.problem is not None:
+            raise self.problem
+        return 128 + self.signal if self.signal else 0
 
 
 class Session:
-    """One run. Files are complete at whatever point it ends.
+    """One run. Its files are complete at whatever point it ends.
 
     Parameters
     ----------
     stream : what the rows go into.
     source : where they come from.
-    releases, regret, private_regret : the files; None writes none.
+    files : what is written.
     view : where progress is shown.
-    header : writes the headers of the files; called when the first rows have been absorbed.
-    limit : stop after so many rows.
+    skip : first rows of the source to pass over.
+    new_source : see `Stream.run`, for sources that go on from a position.
+    limit : stop after so many rows of the source.
     every : rows between the records of the regret.
     followed : make exact records at all, for a file or a view. One is made at the end in any case.
-    store : of a durable run. Releases are written when their rows are durable,
-        without waiting for each commit.
-    publish : handed every release when it is written, and nothing else.
+    store : of a durable run. Releases are written when their rows are durable, without waiting for each commit.
+    page : shows the releases too.
     """
 
     def __init__(
         self,
         stream: Stream,
         source: RowSource,
-        *,
-        releases: ReleaseFile | None,
-        regret: RegretFile | None,
-        private_regret: PrivateRegretFile | None = None,
+        files: Files,
         view: View,
-        header: Callable[[], None] = lambda: None,
+        *,
+        skip: int = 0,
+        new_source: bool = False,
         limit: int | None = None,
         every: int = 1000,
         followed: bool = False,
-        store: Durable | None = None,
-        publish: Callable[[list[Release]], None] | None = None,
+        store: Store | None = None,
+        page: Page | None = None,
     ) -> None:
-        self._stream, self._source = stream, source
-        self._store = store
-        self._publish_to = publish
-        self._held: deque[Steps | Step] = deque()
-        self._releases, self._regret, self._view = releases, regret, view
-        self._private_regret = private_regret
-        self._header, self._limit = header, limit
-        self._every, self._followed = every, followed
-        self._made = 0
-        self._begun = False
-        self._latest_release: Release | None = None
+        self._stream, self._source, self._files, self._view = stream, source, files, view
+        self._skip, self._limit, self._every, self._followed = skip, limit, every, followed
+        self._store, self._page, self._new_source = store, page, new_source
+        self._place: Callable[[int], Position] | None = None  # where the source stands within the latest batch
+        self._waiting: deque[Steps] = deque()  # for their rows to be durable
+        self._begun = False  # the files
+        self._ended = False  # the rows: no error, no signal
+        self._made, self._first = 0, stream.t
+        self._release: Release | None = None
         self._record: RegretRecord | None = None
         self._private_record: PrivateRegretRecord | None = None
         self._started = time.perf_counter()
@@ -145,89 +378,126 @@ class Session:
             except StreamPCAError as raised:
                 problem = raised
             finally:
-                late = [
-                    self._tried(last) for last in (self._publish_rest, self._take_private_record, self._take_record)
-                ]
-                problem = problem or next(filter(None, late), None)
-                self._flush()
+                for finish in (self._write_all, self._take_private_record, self._take_record):
+                    try:
+                        finish()
+                    except StreamPCAError as raised:
+                        problem = problem or raised
+                self._files.close()
                 self._view.end(self._progress(self._record))
         return Ending(self._progress(self._record), interrupts.asked, problem)
 
     def _loop(self, interrupts: Interrupts) -> None:
-        blocks = self._pieces()
+        batches = self.batches()
         while not interrupts.asked:
             with interrupts.waiting():
-                block = next(blocks, None)
-            if block is None:
+                batch = next(batches, None)
+            if batch is None:
+                self._ended = True
                 return
-            self._push(block)
+            self._push(batch)
             if self._followed and self._stream.t % self._every == 0:
                 self._take_record()
             if self._view.due:
-                self._flush()
+                self._files.flush()
                 self._view.show(self._progress(self._latest()))
 
-    def _pieces(self) -> Iterator[FloatArray]:
-        left, size = self._limit, PIECE
-        for block in self._source.blocks():
+    def batches(self) -> Iterator[FloatArray]:
+        """Cut the rows of the source into (n, n_features) batches whose size follows the time they take."""
+        skip, left, size = self._skip, self._limit, BATCH
+        passed = None
+        if self._store is not None and self._stream.t and not isinstance(self._source, PositionedSource):
+            passed = self._store.passed_rows()
+        for block, after in self._blocks():
+            start = min(skip, len(block))
+            if passed is not None:
+                self._check(passed, block, start)
+                passed = passed if skip > start else None
+            skip -= start
             if left is not None:
-                block = block[:left]
-                left -= len(block)
-            start = 0
+                block = block[: start + left]
+                left -= len(block) - start
             while start < len(block):
                 given = time.perf_counter()
                 count = min(size, self._every - self._stream.t % self._every) if self._followed else size
+                self._place = after and partial(_moved, after, start)
                 yield block[start : start + count]
                 start += count
                 spent = time.perf_counter() - given
                 if spent < _QUICK:
-                    size = min(2 * size, LARGEST_PIECE)
+                    size = min(2 * size, LARGEST_BATCH)
                 elif spent > _SLOW:
-                    size = max(size // 2, PIECE)
+                    size = max(size // 2, BATCH)
             if left == 0:
                 return
+        if skip:
+            raise SourceError(
+                f"the file has {self._skip - skip} rows, but the run has absorbed {self._skip}; give the whole file, "
+                f"or pass --continues if it begins with row {self._skip + 1}"
+            )
 
-    def _push(self, block: FloatArray) -> None:
+    def _blocks(self) -> Iterator[tuple[FloatArray, Callable[[int], Position] | None]]:
+        """The blocks of the source, and where it stands after the first m rows of each."""
+        source = self._source
+        if not isinstance(source, PositionedSource):
+            yield from ((block, None) for block in source.blocks())
+            return
+        for block in source.blocks_from(self._stream.position_in(source.name, new_source=self._new_source)):
+            self._stream.tell_durable(source)
+            yield block.rows, partial(_position, source.name, block.after)
+
+    def _check(self, passed: PassedRows, block: FloatArray, start: int) -> None:
+        """Refuse another file than that of the run: the rows passed over, or the first ones where none are."""
+        admission = self._stream.row_admission
+        if self._skip:
+            admitted = admission.block(block[:start], passed.count + 1)[0]
+            admitted[: max(0, admission.warmup - passed.count)] = 0.0  # as it was before the bounds were found
+            passed.take(admitted)
+        else:
+            passed.check_next(admission.block(block[: passed.HEAD], self._stream.t + 1)[0])
+
+    def _push(self, batch: FloatArray) -> None:
         try:
-            self._held.append(self._stream.push_many(block))
-        except (BadRow, HorizonReached):  # nothing was absorbed; the rows before the bad one are not to be lost
-            for row in block:
-                self._held.append(self._stream.push(np.asarray(row)))
-        self._publish()
+            self._waiting.append(self._stream.push_many(batch, position=self._place))
+        except (BadRowError, HorizonReachedError):  # nothing was absorbed: absorb the rows before the bad one
+            for i in range(len(batch)):
+                place = self._place and partial(_moved, self._place, i)
+                self._waiting.append(self._stream.push_many(batch[i : i + 1], position=place))
+        self._write()
 
-    def _publish(self, *, last: bool = False) -> None:
-        """Write the releases whose rows are durable; at the end, all, waiting for the commit."""
-        while self._held:
-            held = self._held[0]
-            t = held.t if isinstance(held, Step) else held.first + len(held) - 1
-            if self._store is not None and not last and t > self._store.durable:
+    def _write(self, *, last: bool = False) -> None:
+        """Write the releases whose rows are durable; at the end, all of them, waiting for the commit."""
+        while self._waiting:
+            steps = self._waiting[0]
+            if self._store is not None and not last and steps.first + len(steps) - 1 > self._store.durable:
                 return
-            self._held.popleft()
-            releases = held.releases if isinstance(held, Steps) else [held.release] if held.release else []
-            if not self._begun:
-                self._begun = True
-                self._header()
+            self._waiting.popleft()
+            releases = steps.releases
+            if releases and not self._begun:
+                self._begin()
             self._made += len(releases)
-            if self._releases is not None:
-                self._releases.write(releases)
-            if self._publish_to is not None:
-                self._publish_to(releases)
+            self._files.add_releases(releases)
+            if self._page is not None:
+                self._page.publish(releases)
             for release in releases:
-                before = 0 if self._latest_release is None else self._latest_release.t
-                self._latest_release = release
+                before = 0 if self._release is None else self._release.t
+                self._release = release
                 if release.t // self._every != before // self._every:
                     self._take_private_record()
+            if releases:  # whoever follows the file sees them now
+                self._files.flush()
 
-    def _publish_rest(self) -> None:
-        self._publish(last=True)
+    def _write_all(self) -> None:
+        self._write(last=True)
+        if self._ended and self._stream.t and not self._begun:
+            self._begin()
 
-    def _tried(self, last: Callable[[], None]) -> StreamPCAError | None:
-        """Do one of the last things; return the problem that kept it from being done."""
-        try:
-            last()
-        except StreamPCAError as problem:
-            return problem
-        return None
+    def _begin(self) -> None:
+        self._begun = True
+        parameters = public_parameters(self._stream, self._source)
+        self._files.begin(self._stream.processor.terms, parameters)
+        if self._page is not None:
+            self._page.describe(parameters)
 
     def _take_record(self) -> None:
         """Make the record of this moment for the file and the view, unless there is one."""
@@ -236,26 +506,19 @@ class Session:
             return
         self._record = record
         self._view.add(record)
-        if self._regret is not None:
-            self._regret.write([record])
+        self._files.add_regret(record)
 
     def _take_private_record(self) -> None:
         """Make the publishable record of the latest release for its file, unless there is one."""
-        release, record = self._latest_release, self._private_record
+        release, record = self._release, self._private_record
         if release is None or not self._stream.publishes_regret or (record is not None and record.t == release.t):
             return
         config = self._stream.private_regret.config
         self._private_record = PrivateRegretRecord.of(release, confidence=config.confidence, rows=config.rows)
-        if self._private_regret is not None:
-            self._private_regret.write([self._private_record])
-
-    def _flush(self) -> None:
-        for file in (self._releases, self._regret, self._private_regret):
-            if file is not None:
-                file.flush()
+        self._files.add_private_regret(self._private_record)
 
     def _latest(self) -> RegretRecord | None:
-        """The record of this moment, kept or not."""
+        """Return the record of this moment, kept or not."""
         if not self._stream.keeps_regret or not self._stream.t:
             return None
         if self._record is not None and self._record.t == self._stream.t:
@@ -263,7 +526,83 @@ class Session:
         return self._stream.regret.now()
 
     def _progress(self, record: RegretRecord | None) -> Progress:
+        seconds = time.perf_counter() - self._started
+        admitted = self._stream.admitted
         return Progress(
-            self._stream.t, time.perf_counter() - self._started, self._made, self._stream.bad_rows, record,
-            self._private_record,
+            self._stream.t, seconds, self._made, sum(admitted.zero_rows_by_reason.values()), record,
+            self._private_record, self._release, admitted, self._expected(),
         )  # fmt: skip
+
+    def _expected(self) -> int | None:
+        """Number of rows at the end, if the source knows; it may be off by what its lines do not say."""
+        rows: int | None = getattr(self._source, "expected_rows", None)
+        if rows is None:
+            return None
+        rows = self._stream.t if self._ended else rows + self._first - self._skip
+        return rows if self._limit is None else min(rows, self._limit)
+
+
+def _position(source: str, after: Callable[[int], Any], m: int) -> Position:
+    return Position(source, after(m))
+
+
+def _moved(position: Callable[[int], Position], start: int, m: int) -> Position:
+    return position(start + m)
+
+
+def closing(ending: Ending, stream: Stream, files: Files, budget: str = "") -> list[str]:
+    """Return the last lines of a run: what happened, which files may be published and which may not, and its card.
+
+    Parameters
+    ----------
+    ending, stream, files : of the run.
+    budget : what is left of it in the ledger, if one pays.
+    """
+    progress = ending.progress
+    if ending.problem is not None and not progress.t:
+        return []
+    lines, complete = [], "the files are complete up to there" if progress.releases else "no file was written"
+    if ending.signal:
+        lines.append(f"Interrupted after {progress.t} rows; {complete}.")
+    if ending.problem is not None:
+        lines.append(f"Stopped after {progress.t} rows by the problem below; {complete}.")
+    lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s")
+    if progress.t and not progress.releases:
+        lines.append("No release was due yet: give more rows, or a smaller --release-every.")
+    made = card_of(ending, budget)
+    publishables, curators = (files.releases, files.private_regret), (files.regret, files.summary)
+    for file in (*publishables, *curators):
+        if file is not None and file.is_written:
+            lines.append(f"{'publishable: ' if file in publishables else 'curator only:'} {file.path}")
+    if progress.private is not None:
+        lines.append(f"publishable:  {publishable(progress.private)}")
+    if made is None:
+        lines.append(f"privacy:      {spent(stream.guarantee, progress.releases)}")
+        return [*lines, *([f"budget:       {budget}"] if budget else [])]
+    return [*lines, "", made.text(terminal_width())]
+
+
+def terminal_width() -> int:
+    """Columns of the terminal; 100 where there is none."""
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def card_of(ending: Ending, budget: str = "") -> Card | None:
+    """The card of a run; None without a release. Curator only."""
+    progress = ending.progress
+    if progress.release is None:
+        return None
+    further: list[Fact] = []
+    if progress.admitted is not None:
+        further += admission_facts(progress.admitted)
+    if budget:
+        further.append(budget_fact(budget))
+    return card(progress.release, releases=progress.releases, record=progress.record, further=further)
+
+
+def write_summary(title: str, ending: Ending, files: Files, budget: str = "") -> None:
+    """Write the card of a run to its file, if there is one of each. Curator only, and marked so."""
+    made = card_of(ending, budget)
+    if files.summary is not None and made is not None:
+        files.summary.write(f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{made.markdown()}")
+        files.summary.close()

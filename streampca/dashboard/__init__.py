@@ -1,14 +1,15 @@
-"""A live page in the browser: what a run releases, and for the curator how good it is.
+"""Pages and reports of a run: what it releases, and for the curator how good that is.
 
-Two faces. The *public* one is made of releases and of nothing else
-(`PublicBoard`): whatever it shows is post-processing of them, under their
-guarantee. The *curator's* adds exact functions of raw rows (`CuratorBoard`),
-which have no privacy at all: loopback only, behind a token.
+The *public page* (`PublicPage`) is made of releases and of nothing else:
+whatever it shows is post-processing of them, under their guarantee. The
+*curator's page* (`CuratorPage`) adds exact functions of raw rows, which have no
+privacy at all: it is served on loopback only, behind a token. A report is a
+page as one HTML file, with its data inside.
 
-Needs the extra ``serve`` for the server; boards and files need nothing.
+`streampca.dashboard.server` needs the extra ``serve``, `streampca.dashboard.report` the extra ``report``.
 """
 
-from streampca.dashboard.curator import CuratorBoard
-from streampca.dashboard.public import PublicBoard
+from streampca.dashboard.curator import CuratorPage
+from streampca.dashboard.public import PublicPage
 
-__all__ = ["CuratorBoard", "PublicBoard"]
+__all__ = ["CuratorPage", "PublicPage"]

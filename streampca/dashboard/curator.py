@@ -1,76 +1,86 @@
-"""The curator's face. Curator only: exact functions of raw rows, no privacy at all."""
+"""The curator's page. Curator only: exact functions of raw rows, no privacy at all."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from streampca.dashboard.board import Board, Fact, Panel
-from streampca.dashboard.public import PublicBoard, spaced
-from streampca.dashboard.table import Table
+from streampca.dashboard.page import PageData, Panel, Table
+from streampca.dashboard.public import PublicPage
+from streampca.facts import Cell, Fact, grouped, regret_facts
 from streampca.regret import RegretRecord
 
+_NOTICE = (
+    "Curator only. Figures marked so are exact functions of raw rows and have no privacy at all: do not publish this "
+    "page."
+)
 
-class CuratorBoard(Board):
+
+class CuratorPage(PageData):
     """What the curator sees: the exact regret, and what the public sees. Curator only.
 
     Parameters
     ----------
-    public : the public face. It knows nothing of this one.
+    public : the public page. It knows nothing of this one.
     """
 
-    def __init__(self, public: PublicBoard) -> None:
+    is_publishable = False  #: it shows exact functions of raw rows
+    notice = _NOTICE  #: who may see the page
+
+    def __init__(self, public: PublicPage) -> None:
         super().__init__(public.title)
         self.public = public
-        self._regret = Table(("t", "average", "bound", "opt", "captured"))
+        self.lock = public.lock  # the two are read together
+        self._regret = Table(("t", "average", "bound", "opt", "captured", "most"))
         self._record: RegretRecord | None = None
-        self._counts: list[tuple[str, str]] = []
-
-    @property
-    def face(self) -> str:
-        """``"curator"``."""
-        return "curator"
+        self._counts: list[Fact] = []
+        self._further: list[Fact] = []
 
     def add(self, records: Sequence[RegretRecord]) -> None:
         """Take in records of the exact regret, in order."""
         with self.lock:
             for record in records:
                 self._record = record
-                self._regret.offer(lambda record=record: _row(record))  # type: ignore[misc]
+                self._regret.add(partial(_row, record))
             if records:
                 self.ended = ""
                 self.changed()
 
-    def count(self, *, rows: int, rows_per_second: float | None, bad_rows: int | None) -> None:
-        """Say how the run goes."""
+    def count(
+        self,
+        *,
+        rows: int,
+        rows_per_second: float | None = None,
+        bad_rows: int | None = None,
+        further: Sequence[Fact] = (),
+    ) -> None:
+        """Show how many rows came, how fast, and further figures."""
         with self.lock:
-            self._counts = [("Rows", spaced(rows))]
+            self._counts = [Fact("Rows", grouped(rows), curator=True)]
             if rows_per_second is not None:
-                self._counts.append(("Rows per second", spaced(round(rows_per_second))))
+                self._counts.append(Fact("Rows per second", grouped(round(rows_per_second)), curator=True))
             if bad_rows is not None:
-                self._counts.append(("Bad rows, absorbed as zero rows", spaced(bad_rows)))
+                self._counts.append(Fact("Bad rows, absorbed as zero rows", grouped(bad_rows), curator=True))
+            self._further = list(further)
+            self.changed()
+
+    def tell(self, fact: Fact) -> None:
+        """Show one more figure, such as the budget that is left."""
+        with self.lock:
+            self._further.append(fact)
             self.changed()
 
     def end(self, how: str = "The run has ended") -> None:
         """Say that nothing more will come."""
         with self.lock:
             self.public.end(how)
-            if self._record is not None and (self._regret.last or [None])[0] != self._record.t:
-                self._regret.keep(_row(self._record))
             super().end(how)
-
-    # -- what the page reads --------------------------------------------------------
 
     @property
     def stamp(self) -> int:
-        """Changes whenever there is something new, on either face."""
+        """Changes whenever there is something new, on either page."""
         return self.version + self.public.version
-
-    def since(self, cursor: str | None) -> tuple[str, dict[str, Any], str]:
-        """What a reader who stands at ``cursor`` lacks."""
-        with self.public.lock:
-            return super().since(cursor)
 
     def tables(self) -> Mapping[str, Table]:
         """The tables, by name."""
@@ -78,26 +88,21 @@ class CuratorBoard(Board):
 
     def facts(self) -> list[Fact]:
         """The figures at the head of the page."""
-        facts = [Fact(label, value, curator=True) for label, value in self._counts]
-        r = self._record
-        if r is not None:
-            facts += [
-                Fact("Regret per row", f"{r.average:.4g}", curator=True),
-                Fact("Bound on it", f"{r.bound / r.t:.4g}" if math.isfinite(r.bound) else "none known", curator=True),
-                # Rounded down: what falls short of all never reads as all.
-                Fact("Captured of the best subspace", f"{math.floor(1e5 * r.captured) / 1e3:.3f} %", curator=True),
-            ]
-        return facts + self.public.facts()
+        exact = [] if self._record is None else regret_facts(self._record)
+        return [*self._counts, *self.public.facts(), *exact, *self._further]
 
     def panels(self) -> list[Panel]:
         """The charts that there are data for."""
         own = []
-        if self._regret.rows:
+        if self._regret.items:
+            lines = [("average", "regret per row"), ("bound", "bound"), ("opt", "OPT per row")]
+            note = "Exact regret per row, and the bound on its expectation if one is proved. OPT per row for scale."
+            if self._regret.has("most"):
+                lines[:1] = [("average", "regret per row, at least"), ("most", "at most")]
+                note = f"Of so many features it is known as an interval. {note}"
             own = [
                 Panel(
-                    "regret", "Regret against the bound",
-                    "Exact regret per row, and the bound on its expectation. OPT per row gives the scale.",
-                    "regret", (("average", "regret per row"), ("bound", "bound"), ("opt", "OPT per row")),
+                    "regret", "Regret against the bound", note, "regret", lines,
                     log=True, unit="squared row norm", curator=True,
                 ),
                 Panel(
@@ -113,5 +118,5 @@ class CuratorBoard(Board):
         return self.public.more()
 
 
-def _row(record: RegretRecord) -> list[float | int | None]:
-    return [record.t, record.average, record.bound / record.t, record.opt / record.t, record.captured]
+def _row(record: RegretRecord) -> list[Cell]:
+    return [record.t, record.average, record.average_bound, record.opt / record.t, record.captured, record.average_most]

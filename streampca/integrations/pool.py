@@ -19,14 +19,27 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from streampca.blocks import BlockGram, Leaves
-from streampca.integrations._file_ranges import TASK_ROWS, FileRange, Paths, file_ranges
+import numpy as np
+
+from streampca.blocks import BlockCutter, BlockGram
+from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.counts import check_count
+from streampca.linalg.types import FloatArray
+from streampca.rows import arrow_rows
+from streampca.sources.parquet import ParquetRows, from_parquet, read_batches
 from streampca.step import BlockStep
 from streampca.stream import Stream
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+#: Rows of a task: some 0.1 s of work at 64 features.
+TASK_ROWS = 2**16
 
 
 def absorb_parquet(
@@ -59,18 +72,18 @@ def absorb_parquet(
 
     Raises
     ------
-    BadParameter, HorizonReached, SourceError
+    BadParameterError, HorizonReachedError, SourceError
         Before any row, if a parameter, the rows or a file do not fit.
-    BadRow
+    BadRowError
         At a bad row, after the rows of every task before its own.
     """
     count = processes if processes is not None else os.cpu_count() or 1
     check_count("processes", count)
-    leaves = stream.leaves()
+    cutter = stream.leaves()
     tasks = iter(file_ranges(stream, paths, columns, rows_per_task, before))
     if count == 1:
         for task in tasks:
-            yield from map(stream.push_block, task.blocks(leaves))
+            yield from map(stream.push_block, task.blocks(cutter))
         return
     # Not "fork": a durable stream has a thread that may hold a lock at that moment.
     context = multiprocessing.get_context("spawn")
@@ -78,7 +91,7 @@ def absorb_parquet(
         window: deque[Future[list[BlockGram]]] = deque()
         try:
             for task in tasks:
-                window.append(pool.submit(_blocks, leaves, task))
+                window.append(pool.submit(_blocks, cutter, task))
                 if len(window) >= 2 * count:
                     yield from map(stream.push_block, window.popleft().result())
             while window:
@@ -88,8 +101,8 @@ def absorb_parquet(
                 waiting.cancel()
 
 
-def _blocks(leaves: Leaves, task: FileRange) -> list[BlockGram]:
-    return task.blocks(leaves)
+def _blocks(cutter: BlockCutter, task: FileRange) -> list[BlockGram]:
+    return task.blocks(cutter)
 
 
 def _begin(parent: int) -> None:
@@ -104,3 +117,127 @@ def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
+
+
+@dataclass(frozen=True)
+class FileRange:
+    """Some whole row groups of a file, less rows at their start that were taken before.
+
+    Attributes
+    ----------
+    path, groups : the file, and numbers of its row groups.
+    skip : rows of the first group that are not wanted.
+    count : rows that are.
+    before : rows of the stream that come before them.
+    columns : names of the columns, in the order of features; None for all.
+    """
+
+    path: str
+    groups: tuple[int, ...]
+    skip: int
+    count: int
+    before: int
+    columns: tuple[str, ...] | None
+
+    def blocks(self, cutter: BlockCutter) -> list[BlockGram]:
+        """The blocks of these rows; runs wherever it is sent."""
+        return list(cutter.blocks(self._rows(), self.before))
+
+    def _rows(self) -> Iterator[FloatArray]:
+        # What is missing or not finite is left to the admission, which goes by on_bad_row.
+        source = from_parquet(self.path, columns=self.columns, missing="nan")
+        skip = self.skip
+        with source.open() as file:
+            for batch in read_batches(file, source.columns, self.groups):
+                if batch.num_rows > skip:
+                    yield from arrow_rows(batch, source.columns, skip=skip)
+                skip = max(0, skip - batch.num_rows)
+
+
+def file_ranges(
+    stream: Stream, paths: Paths, columns: Sequence[str] | None, rows_per_task: int, before: int
+) -> list[FileRange]:
+    """Tasks for the rows of files that a stream has not seen, in order.
+
+    ``before`` rows of the stream came from elsewhere, before these files.
+
+    Raises
+    ------
+    BadParameterError
+        If there is no file, or the stream stands before the files or after them.
+    HorizonReachedError
+        If there are more rows than the stream takes.
+    SourceError
+        If a file cannot be read, or lacks a column.
+    """
+    check_count("rows_per_task", rows_per_task)
+    names = tuple(columns) if columns is not None else stream.features
+    named = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    found = [from_parquet(local_path(path), columns=names) for path in named]
+    if not found:
+        raise BadParameterError("paths= names no file")
+    done, total = stream.t - before, sum(source.n_rows for source in found)
+    if not 0 <= done <= total:
+        raise BadParameterError(
+            f"the stream stands at row {stream.t}, the {total} rows of these files come after row {before}; "
+            "pass before= if rows from elsewhere came first"
+        )
+    left = stream.processor.rows_left
+    if left is not None and total - done > left:
+        raise HorizonReachedError(
+            f"the files hold {total - done} rows that the stream has not seen, its horizon leaves room for {left}"
+        )
+    tasks: list[FileRange] = []
+    at = before
+    for source in found:
+        tasks += _tasks(source, names, rows_per_task, at, stream.t)
+        at += source.n_rows
+    return tasks
+
+
+def _tasks(source: ParquetRows, names: tuple[str, ...] | None, size: int, at: int, t: int) -> Iterator[FileRange]:
+    with source.open() as file:
+        counts = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
+    # Row groups that lie before row t as a whole are left out; one that holds it is read from there.
+    ends = np.cumsum(counts, dtype=np.int64) + at
+    start = len(list(takewhile(lambda end: end <= t, ends.tolist())))
+    groups: list[int] = []
+    for g in range(start, len(counts)):
+        groups.append(g)
+        rows = sum(counts[i] for i in groups)
+        if rows >= size or g == len(counts) - 1:
+            first = int(ends[g]) - rows
+            skip = max(0, t - first)
+            if rows > skip:
+                yield FileRange(str(source.path), tuple(groups), skip, rows - skip, first + skip, names)
+            groups = []
+
+
+def has_rows(path: str) -> bool:
+    """False for a Parquet file without rows, such as engines write for partitions in which there is nothing."""
+    from pyarrow import ArrowException
+    from pyarrow.parquet import read_metadata
+
+    try:
+        return bool(read_metadata(local_path(path)).num_rows)
+    except (OSError, ArrowException):
+        return True  # whoever reads it says what is wrong with it
+
+
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """A path as every process on this machine or shared file system sees it.
+
+    Raises
+    ------
+    BadParameterError
+        If it is an address that is not a file's.
+    """
+    text = os.fspath(path)
+    parts = urlsplit(text)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    if "://" in text:
+        raise BadParameterError(
+            f"{text}: only files under a path can be read this way; use Spark's own reader for others"
+        )
+    return Path(text).absolute()

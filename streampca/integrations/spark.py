@@ -34,25 +34,31 @@ driver, by position.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from streampca.blocks import BlockGram, Leaves
-from streampca.errors import BadParameter, HorizonReached, StoreForked
-from streampca.integrations._file_ranges import TASK_ROWS, FileRange, Paths, columns_as_rows, file_ranges, has_rows
+from streampca.admission import Counts
+from streampca.blocks import BlockCutter, BlockGram
+from streampca.errors import BadParameterError, HorizonReachedError, StoreForkedError
+from streampca.integrations.pool import FileRange, Paths, file_ranges, has_rows
 from streampca.release import Release
+from streampca.rows import arrow_rows
 from streampca.step import BlockStep
 from streampca.store.store import Store
 from streampca.stream import Stream
 
+# Rows of a task: what Spark does once a task takes some 50 ms of CPU.
+_TASK_ROWS = 2**18
 # Tasks of a Spark job for each of its slots: enough to hide the start of a job behind the one before.
 _WAVE = 4
-_SCHEMA = "partition int, first long, count_ long, bad long, gate string, words binary"
+_SCHEMA = "partition int, first long, count_ long, counts string, admission string, high_low binary"
 _FILES = "path string, modificationTime timestamp, length long, content binary"
 
 
@@ -62,7 +68,7 @@ def absorb_parquet(
     paths: Paths,
     *,
     columns: Sequence[str] | None = None,
-    rows_per_task: int = TASK_ROWS,
+    rows_per_task: int = _TASK_ROWS,
     before: int = 0,
 ) -> Iterator[BlockStep]:
     """Feed the rows of Parquet files, in order, read and summed by executors.
@@ -86,21 +92,21 @@ def absorb_parquet(
 
     Raises
     ------
-    BadParameter, HorizonReached, SourceError
+    BadParameterError, HorizonReachedError, SourceError
         Before any row, if a parameter, the rows or a file do not fit.
     """
-    leaves = stream.leaves()
+    cutter = stream.leaves()
     tasks = file_ranges(stream, paths, columns, rows_per_task, before)
     size = _WAVE * spark.sparkContext.defaultParallelism
     waves = [tasks[i : i + size] for i in range(0, len(tasks), size)]
     # The next wave is computed while this one is absorbed.
     with ThreadPoolExecutor(1) as ahead:
-        coming = ahead.submit(_run, spark, leaves, waves[0]) if waves else None
+        coming = ahead.submit(_run, spark, cutter, waves[0]) if waves else None
         for following in [*waves[1:], None]:
             if coming is None:
                 return
             blocks = coming.result()
-            coming = None if following is None else ahead.submit(_run, spark, leaves, following)
+            coming = None if following is None else ahead.submit(_run, spark, cutter, following)
             yield from map(stream.push_block, blocks)
 
 
@@ -122,7 +128,7 @@ def absorb_frame(stream: Stream, frame: Any, *, columns: Sequence[str] | None = 
 
     Raises
     ------
-    BadParameter, HorizonReached
+    BadParameterError, HorizonReachedError
         If the frame does not fit. No row was absorbed.
     """
     return [stream.push_block(block) for block in _frame_blocks(stream, frame, columns)]
@@ -143,7 +149,7 @@ class EpochSink:
 
     Raises
     ------
-    BadParameter
+    BadParameterError
         If the stream takes no blocks, or its features are not known.
 
     Notes
@@ -180,7 +186,7 @@ class EpochSink:
 
         Raises
         ------
-        StoreForked
+        StoreForkedError
             If the epoch is of another query than the store's, or does not follow its last.
         """
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
@@ -198,13 +204,13 @@ class EpochSink:
     def _is_done(self, query: str | None, epoch: int) -> bool:
         last = self._store.epoch
         if last is not None and last["query"] != query and not self._new_query:
-            raise StoreForked(
+            raise StoreForkedError(
                 f"the store has absorbed epochs of query {last['query']}, this is query {query}: keep its "
                 "checkpointLocation; or, if all rows of this query are new, pass new_query=True"
             )
         due = 0 if last is None or last["query"] != query else last["epoch"] + 1
         if epoch > due:
-            raise StoreForked(
+            raise StoreForkedError(
                 f"epoch {epoch} given, epoch {due} is next for this store: epochs in between were absorbed elsewhere; "
                 "go on with that store, or give the query a checkpointLocation of its own"
             )
@@ -213,7 +219,7 @@ class EpochSink:
     def _file_blocks(self, frame: Any) -> list[BlockGram]:
         paths = [row.path for row in frame.orderBy("modificationTime", "path").select("path").collect()]
         stream, filled = self._stream, [path for path in paths if has_rows(path)]
-        tasks = file_ranges(stream, filled, self._columns, TASK_ROWS, stream.t) if filled else []
+        tasks = file_ranges(stream, filled, self._columns, _TASK_ROWS, stream.t) if filled else []
         return _run(frame.sparkSession, stream.leaves(), tasks)
 
 
@@ -229,17 +235,17 @@ def parquet_paths(spark: Any, folder: str, *, files_per_epoch: int | None = None
     return reader.load(folder).select("path", "modificationTime")
 
 
-def _run(spark: Any, leaves: Leaves, tasks: list[FileRange]) -> list[BlockGram]:
+def _run(spark: Any, cutter: BlockCutter, tasks: list[FileRange]) -> list[BlockGram]:
     """One Spark job: the blocks of these tasks, in order."""
     if not tasks:
         return []
-    made = spark.sparkContext.parallelize(tasks, len(tasks)).map(partial(_range_blocks, leaves)).collect()
+    made = spark.sparkContext.parallelize(tasks, len(tasks)).map(partial(_range_blocks, cutter)).collect()
     return [block for blocks in made for block in blocks]
 
 
-def _range_blocks(leaves: Leaves, task: FileRange) -> list[BlockGram]:
+def _range_blocks(cutter: BlockCutter, task: FileRange) -> list[BlockGram]:
     _one_thread()
-    return task.blocks(leaves)
+    return task.blocks(cutter)
 
 
 def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> list[BlockGram]:
@@ -247,28 +253,30 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
     from pyspark.sql.functions import spark_partition_id
     from pyspark.sql.types import BooleanType, NumericType
 
-    leaves = stream.leaves()
+    cutter = stream.leaves()
     names = list(columns if columns is not None else stream.features or frame.columns)
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     for name in names:
         if not isinstance(kinds.get(name), (BooleanType, NumericType)):
             what = "is not there" if name not in kinds else "does not hold numbers"
-            raise BadParameter(f"column {name!r} of the frame {what}; choose with columns=")
+            raise BadParameterError(f"column {name!r} of the frame {what}; choose with columns=")
     frame = frame.select(*(f"`{name}`" for name in names))
     counts = {row[0]: row[1] for row in frame.groupBy(spark_partition_id()).count().collect()}
     left = stream.processor.rows_left
     if left is not None and sum(counts.values()) > left:
-        raise HorizonReached(f"{sum(counts.values())} rows given, but the horizon leaves room for {left}")
+        raise HorizonReachedError(f"{sum(counts.values())} rows given, but the horizon leaves room for {left}")
     starts, at = {}, stream.t
     for partition in sorted(counts):
         starts[partition] = at
         at += counts[partition]
-    found = frame.mapInArrow(_PartitionBlocks(leaves, tuple(names), starts), _SCHEMA).collect()
+    found = frame.mapInArrow(_PartitionBlocks(cutter, tuple(names), starts), _SCHEMA).collect()
     seen = dict.fromkeys(starts, 0)
     for row in found:
         seen[row.partition] = seen.get(row.partition, 0) + row.count_
     if seen != counts:
-        raise BadParameter("the frame gave other partitions when it was read again; cache it first (frame.cache())")
+        raise BadParameterError(
+            "the frame gave other partitions when it was read again; cache it first (frame.cache())"
+        )
     return sorted(map(_unpacked, found), key=_place)
 
 
@@ -276,7 +284,7 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
 class _PartitionBlocks:
     """What an executor does with a partition: Arrow batches in, blocks out."""
 
-    leaves: Leaves
+    cutter: BlockCutter
     names: tuple[str, ...]
     starts: dict[int, int]
 
@@ -285,26 +293,24 @@ class _PartitionBlocks:
         from pyspark import TaskContext
 
         _one_thread()
-        context = TaskContext.get()
-        assert context is not None
-        partition = context.partitionId()
-        rows = (columns_as_rows(batch, self.names) for batch in batches if batch.num_rows)
+        partition = TaskContext.get().partitionId()
+        rows = chain.from_iterable(arrow_rows(batch, self.names) for batch in batches)
         # A partition that held no row when it was counted makes no block; if it does now, the driver tells.
-        for block in self.leaves.blocks(rows, self.starts.get(partition, 0)):
-            words = block.high.tobytes() + block.low.tobytes()
+        for block in self.cutter.blocks(rows, self.starts.get(partition, 0)):
+            high_low = block.high.tobytes() + block.low.tobytes()
             yield pa.RecordBatch.from_pydict({
                 "partition": pa.array([partition], pa.int32()),
                 "first": [block.first],
                 "count_": [block.count],
-                "bad": [block.bad],
-                "gate": [block.gate],
-                "words": pa.array([words], pa.binary()),
+                "counts": [json.dumps(block.counts.plain(), default=np.ndarray.tolist)],
+                "admission": [block.admission],
+                "high_low": pa.array([high_low], pa.binary()),
             })  # fmt: skip
 
 
 def _unpacked(row: Any) -> BlockGram:
-    high, low = np.frombuffer(row.words, dtype=np.int64).reshape(2, -1)
-    return BlockGram(high, low, row.count_, row.bad, row.first, row.gate)
+    high, low = np.frombuffer(row.high_low, dtype=np.int64).reshape(2, -1)
+    return BlockGram(high, low, row.count_, Counts.of_plain(json.loads(row.counts)), row.first, row.admission)
 
 
 def _place(block: BlockGram) -> int:

@@ -17,19 +17,20 @@ from numba import boolean, float64, int64, njit, types, void
 from streampca.linalg.types import FloatArray, IntArray
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Read-only arrays are welcome as inputs.
+# Inputs may be read-only.
 _IN, _IN2 = (types.Array(float64, n, "C", readonly=True) for n in (1, 2))
 _WORDS, _IN_INTS = (types.Array(kind, 1, "C", readonly=True) for kind in (types.uint64, int64))
+_OUT2 = float64[:, ::1]
 _SIDE = 32  # of the tiles in which a triangle is mirrored
 
 
 def compile_ahead(signature: Any, *, any_order: bool = False, nogil: bool = False) -> Callable[[F], F]:
     """Compile ahead of the first call; keep the result on disk where that is possible.
 
-    ``any_order`` lets sums be taken in any order: for those that are exact.
-    ``nogil`` lets other threads run meanwhile: for what takes long.
+    ``any_order`` lets sums be taken in any order: for exact sums.
+    ``nogil`` lets other threads run meanwhile: for long computations.
     """
-    how: dict[str, Any] = {"nogil": nogil}
+    how: dict[str, Any] = {"nogil": nogil, "error_model": "numpy"}  # no check for a division by zero
     if any_order:
         how["fastmath"] = {"reassoc"}
 
@@ -43,9 +44,16 @@ def compile_ahead(signature: Any, *, any_order: bool = False, nogil: bool = Fals
     return wrap
 
 
+@compile_ahead(void(_WORDS, int64, types.uint64[:, ::1]))
+def named_blocks(pair: IntArray, first: int, out: IntArray) -> None:
+    """Block numbers as pairs of words (0, i), from this one on, xor the two words of a vector's name."""
+    for i in range(out.shape[0]):
+        out[i, 0], out[i, 1] = pair[0], pair[1] ^ np.uint64(first + i)
+
+
 @compile_ahead(int64(_WORDS, _IN, _IN_INTS, float64[::1], int64[::1]))
 def ziggurat(words: IntArray, scale: FloatArray, inside: IntArray, values: FloatArray, outside: IntArray) -> int:
-    """Turn words into normals; list the places of those that left their rectangle, and return how many."""
+    """Turn 64-bit words into normals; list the places of those outside their rectangle, and return how many."""
     mask = scale.size - 1
     bits = np.uint64(13)
     count = 0
@@ -60,7 +68,7 @@ def ziggurat(words: IntArray, scale: FloatArray, inside: IntArray, values: Float
 
 
 @compile_ahead(int64(_WORDS, int64[::1], _WORDS, _IN, _IN, _IN_INTS, float64, float64[::1]))
-def settle(
+def finish_normals(
     words: IntArray,
     outside: IntArray,
     more: IntArray,
@@ -70,7 +78,7 @@ def settle(
     tail: float,
     values: FloatArray,
 ) -> int:
-    """The first attempt of `randomness._settled` for draws that left their rectangle, two words of ``more`` each.
+    """The first attempt of `randomness._finished` for draws outside their rectangle, two words of ``more`` each.
 
     Lists the places that need another attempt in ``outside``, and returns how many.
     """
@@ -117,7 +125,7 @@ def plus(
     step: float,
     out: FloatArray,
 ) -> None:
-    """Whole units, a part and noise rounded to the lattice, rounded once: `GramAccumulator.plus`.
+    """Whole units, a part and noise rounded to the lattice, rounded once: `GramSum.noisy`.
 
     With a ``step``, a power of two, then rounded to its multiples: `lattice.coarsen`.
     """
@@ -136,12 +144,13 @@ def add_outer(parts: FloatArray, row: FloatArray, out: FloatArray) -> None:
     """Whole units and rests of a packed Gram matrix, with a row's outer product more: `GramSum.add` of one row."""
     at = 0
     for i in range(row.size):
-        for j in range(i, row.size):
-            rest = parts[1, at] + row[i] * row[j]
+        one, others, end = row[i], row[i:], at + row.size - i
+        units, rests, new, left = parts[0, at:end], parts[1, at:end], out[0, at:end], out[1, at:end]
+        for j in range(others.size):
+            rest = rests[j] + one * others[j]
             whole = np.floor(rest)
-            out[0, at] = parts[0, at] + whole
-            out[1, at] = rest - whole
-            at += 1
+            new[j], left[j] = units[j] + whole, rest - whole
+        at = end
 
 
 @compile_ahead("float64[:, ::1](Array(float64, 1, 'C', readonly=True), Array(float64, 2, 'C', readonly=True), float64)")
@@ -181,19 +190,33 @@ def is_admitted(rows: FloatArray) -> bool:
     return True
 
 
-@compile_ahead(boolean(_IN, float64, float64[:, ::1]), any_order=True)
-def admit(row: FloatArray, factor: float, out: FloatArray) -> bool:
-    """Scale a row and truncate it to the lattice; True if it is inside the unit ball then. `snap` of one row."""
+@compile_ahead(float64(_IN, float64, float64[:, ::1]), any_order=True)
+def admit(row: FloatArray, factor: float, out: FloatArray) -> float:
+    """Scale a row and truncate it to the lattice; return its squared norm then. `snap` of one row."""
     square = 0.0
     for j in range(row.size):
         value = np.trunc(row[j] * factor * 1048576.0) * (1.0 / 1048576.0) + 0.0
         out[0, j] = value
         square += value * value
-    return square <= 1.0
+    return square
 
 
-@compile_ahead(int64(_IN2, float64[:, ::1], int64[::1]), any_order=True)
-def snap(rows: FloatArray, out: FloatArray, long: IntArray) -> int:
+@compile_ahead(float64(_IN, _IN, _IN, float64[:, ::1]))
+def admit_bounded(row: FloatArray, middle: FloatArray, factor: FloatArray, out: FloatArray) -> float:
+    """`admit` for a row within its bounds; nan if a value is outside them by more than rounding, or not finite."""
+    share, square = 1.0 / math.sqrt(row.size), 0.0
+    for j in range(row.size):
+        value = (row[j] - middle[j]) * factor[j]
+        if not abs(value) <= 1.0:
+            return np.nan
+        value = np.trunc(value * share * 1048576.0) * (1.0 / 1048576.0) + 0.0
+        out[0, j] = value
+        square += value * value
+    return square
+
+
+@compile_ahead(int64(_IN2, float64[:, ::1], float64[::1], int64[::1]), any_order=True)
+def snap(rows: FloatArray, out: FloatArray, squares: FloatArray, long: IntArray) -> int:
     """Truncate rows to the lattice; list those that are outside the ball even then, and return how many."""
     count = 0
     for i in range(rows.shape[0]):
@@ -201,8 +224,8 @@ def snap(rows: FloatArray, out: FloatArray, long: IntArray) -> int:
         for j in range(rows.shape[1]):
             value = np.trunc(rows[i, j] * 1048576.0) * (1.0 / 1048576.0) + 0.0
             out[i, j] = value
-            square += value * value  # exact up to 2**13, and beyond it more than 1 all the same
-        long[count] = i
+            square += value * value  # exact up to 2**13, and larger sums stay above 1
+        long[count], squares[i] = i, square
         count += not square <= 1.0  # nan, too
     return count
 
@@ -221,7 +244,7 @@ def buffered_step(
 ) -> None:
     """A step of buffered noise, as `matrix_factorization.buffered_noise.Recurrence.step` makes it."""
     count, size = buffers.shape
-    for start in range(0, size, 512):  # pieces that fit the cache
+    for start in range(0, size, 512):  # chunks that fit the cache
         end = min(start + 512, size)
         z, before, y = fresh[start:end], total[start:end], out[start:end]
         for i in range(count):
@@ -236,3 +259,139 @@ def buffered_step(
                 left[j] = (r[j] - gone * r[j]) + z[j]
         for j in range(z.size):
             y[j] = before[j] * keep + (y[j] + z[j]) * scale
+
+
+@compile_ahead(void(_IN, _IN2, _IN, _IN, _IN, float64, float64, _IN2, _IN, float64, float64, _OUT2, _OUT2))
+def buffered_release(
+    fresh: FloatArray,
+    buffers: FloatArray,
+    total: FloatArray,
+    mix: FloatArray,
+    rate: FloatArray,
+    scale: float,
+    keep: float,
+    parts: FloatArray,
+    weights: FloatArray,
+    magic: float,
+    step: float,
+    after: FloatArray,
+    out: FloatArray,
+) -> None:
+    """`buffered_step`, and `plus` with a Gram matrix in parts; ``out`` gets the noise and what may be released."""
+    buffered_step(fresh, buffers, total, mix, rate, scale, keep, after, out[0])
+    plus(parts[1], parts[0], out[0], weights, magic, step, out[1])
+
+
+@compile_ahead(float64(float64[::1]))
+def numpy_sum(values: FloatArray) -> float:
+    """The sum of up to 128 numbers in the order of `numpy.sum`."""
+    count, done, total = values.size, 0, 0.0
+    if count >= 8:
+        part = values[:8].copy()
+        done = count - count % 8
+        for i in range(8, done, 8):
+            for j in range(8):
+                part[j] += values[i + j]
+        total = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
+    for i in range(done, count):
+        total += values[i]
+    return total
+
+
+@compile_ahead(void(float64[:, ::1], float64[:, ::1], _IN, _IN, float64, float64, float64, float64, float64[::1]))
+def filter_gain(
+    covariance: FloatArray,
+    response: FloatArray,
+    omega: FloatArray,
+    theta: FloatArray,
+    drift: float,
+    scatter: float,
+    scale: float,
+    share: float,
+    gain: FloatArray,
+) -> None:
+    """Advance both covariances of `matrix_factorization.smoothing`, in place; ``gain`` gets its gain."""
+    count = covariance.shape[0]
+    covariance[0, 0] += drift
+    for matrix in (covariance, response):
+        for i in range(count):
+            matrix[1, i] = share * matrix[0, i]
+        for i in range(count):
+            matrix[i, 1] = share * matrix[i, 0]
+        matrix[1, 1] = share**2 * matrix[0, 0]
+    covariance[1, 1] = share**2 * covariance[0, 0] + share * scatter
+    h, work, product = np.zeros(count), np.empty(count), np.empty(count)
+    h[1] = 1.0 / scale
+    h[2 : count - 1] = omega
+    for i in range(count):
+        for j in range(count):
+            work[j] = covariance[i, j] * h[j]
+        product[i] = numpy_sum(work)
+    for j in range(count):
+        work[j] = h[j] * product[j]
+    variance = numpy_sum(work) + 1.0
+    for i in range(count):
+        gain[i] = product[i] / variance
+        for j in range(count):
+            covariance[i, j] -= product[i] * product[j] / variance
+    across, left = h[0] * response[0], np.empty(count)
+    for i in range(1, count):
+        across += h[i] * response[i]
+    for i in range(count):
+        for j in range(count):
+            left[j] = response[i, j] - gain[i] * across[j]
+            work[j] = left[j] * h[j]
+        total = numpy_sum(work)
+        for j in range(count):
+            response[i, j] = left[j] - total * gain[j] + gain[i] * gain[j]
+    for matrix in (covariance, response):
+        for j in range(count):
+            for i in range(2, count - 1):
+                matrix[i, j] = theta[i - 2] * matrix[i, j] + matrix[1, j] / scale
+            matrix[count - 1, j] += matrix[1, j]
+        for i in range(count):
+            for j in range(2, count - 1):
+                matrix[i, j] = theta[j - 2] * matrix[i, j] + matrix[i, 1] / scale
+            matrix[i, count - 1] += matrix[i, 1]
+    for i in range(2, count - 1):
+        gain[i] = theta[i - 2] * gain[i] + gain[1] / scale
+    gain[count - 1] += gain[1]
+
+
+@compile_ahead(void(_IN, _IN, _IN, _IN, _IN2, _IN, _IN, _IN, float64, float64, _OUT2, _OUT2))
+def smoothed_sums(
+    released: FloatArray,
+    before: FloatArray,
+    mean: FloatArray,
+    total: FloatArray,
+    buffers: FloatArray,
+    omega: FloatArray,
+    theta: FloatArray,
+    gain: FloatArray,
+    scale: float,
+    share: float,
+    decayed: FloatArray,
+    out: FloatArray,
+) -> None:
+    """The coordinates of `matrix_factorization.smoothing.SmoothedSum.after`: buffers, and mean and sum in ``out``."""
+    last = gain.size - 1
+    for start in range(0, released.size, 512):  # chunks that fit the cache
+        end = min(start + 512, released.size)
+        step, innovation = np.empty(end - start), np.empty(end - start)
+        new, old, m, s = released[start:end], before[start:end], mean[start:end], total[start:end]
+        for j in range(step.size):
+            step[j] = (new[j] - old[j] - m[j] * share) / scale
+        for i in range(omega.size):
+            b, weight = buffers[i, start:end], omega[i]
+            for j in range(step.size):
+                innovation[j] = weight * b[j] if i == 0 else innovation[j] + weight * b[j]
+        for j in range(step.size):
+            innovation[j] += step[j]
+        for i in range(omega.size):
+            b, left, gone, share_of_it = buffers[i, start:end], decayed[i, start:end], theta[i], gain[i + 2]
+            for j in range(step.size):
+                left[j] = (gone * b[j] + step[j]) - share_of_it * innovation[j]
+        next_mean, next_sum = out[0, start:end], out[1, start:end]
+        for j in range(step.size):
+            next_mean[j] = m[j] + gain[0] * innovation[j]
+            next_sum[j] = s[j] + m[j] * share + gain[last] * innovation[j]

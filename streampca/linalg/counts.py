@@ -1,19 +1,84 @@
-"""Checks of parameters, for configurations everywhere."""
+"""Checks and names of the parameters of configurations."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from functools import wraps
+from operator import attrgetter
+from typing import Any, TypeVar
 
 import numpy as np
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError, short
+
+T = TypeVar("T")
+
+
+def renamed(**names: str) -> Callable[[type[T]], type[T]]:
+    """Accept and read parameters of a dataclass under former names too: ``@renamed(former="name")``.
+
+    Labels of noise keep the former names (`label_of`), so that seeded results stay as they are.
+    """
+
+    def accept(kind: type[T]) -> type[T]:
+        made = kind.__init__
+
+        @wraps(made)
+        def __init__(self: T, *given: Any, **named: Any) -> None:  # noqa: N807 it takes the place of the constructor
+            made(self, *given, **by_present_names(kind, named))
+
+        former = {old: property(attrgetter(name), doc=f"The former name of `{name}`.") for old, name in names.items()}
+        for name, value in {"__init__": __init__, "former_names": names, **former}.items():
+            setattr(kind, name, value)
+        return kind
+
+    return accept
+
+
+def by_present_names(kind: type[Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of a configuration, with former names replaced by present ones.
+
+    Raises
+    ------
+    BadParameterError
+        If one is given by both names, and with two values.
+    """
+    names, out = getattr(kind, "former_names", {}), dict(given)
+    for former in names.keys() & given.keys():
+        name, value = names[former], out.pop(former)
+        if out.setdefault(name, value) != value:
+            raise BadParameterError(
+                f"{former}={value!r} and {name}={out[name]!r} given: {former} is the former name of {name}; "
+                f"give {name} only"
+            )
+    return out
+
+
+def label_of(configuration: Any) -> str:
+    """The repr of a configuration under its parameters' former names. It is part of the label of the noise."""
+    former = {name: first for first, name in getattr(configuration, "former_names", {}).items()}
+    if not former:
+        return repr(configuration)
+    shown = {field.name: getattr(configuration, field.name) for field in fields(configuration) if field.repr}
+    values = ", ".join(f"{former.get(name, name)}={label_of(value)}" for name, value in shown.items())
+    return f"{type(configuration).__qualname__}({values})"
+
+
+def repr_of(configuration: Any) -> str:
+    """The constructor; parameters with ``repr=False`` only where they are not at their default.
+
+    Those were added later: labels of noise stay as they were before.
+    """
+    values = [(field, getattr(configuration, field.name)) for field in fields(configuration) if field.init]
+    shown = [f"{field.name}={value!r}" for field, value in values if field.repr or value != field.default]
+    return f"{type(configuration).__qualname__}({', '.join(shown)})"
 
 
 def use_plain_numbers(configuration: Any) -> None:
-    """Make Python's own numbers of the parameters of a frozen dataclass, and floats of integers given for floats.
+    """Convert parameters of a frozen dataclass, in place: NumPy scalars to Python ones, integers to floats where due.
 
-    Equal configurations then have equal texts, whatever numbers they were given, and a store reads back what it wrote.
+    Equal configurations then have equal reprs, whatever types they were given, and a store reads back what it wrote.
     """
     for field in fields(configuration):
         value = getattr(configuration, field.name, None)
@@ -25,15 +90,17 @@ def use_plain_numbers(configuration: Any) -> None:
 
 
 def check_count(name: str, value: object, *, optional: bool = False) -> None:
-    """Raise `BadParameter` unless the value is an integer of at least 1 (or None, if optional)."""
+    """Raise `BadParameterError` unless the value is an integer of at least 1 (or None, if optional)."""
     if optional and value is None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise BadParameter(f"{name}={value!r} must be an integer of at least 1{' or None' if optional else ''}")
+        raise BadParameterError(
+            f"{name}={short(value)} must be an integer of at least 1{' or None' if optional else ''}"
+        )
 
 
 def check_components(n_components: int | None, n_features: int | None = None, *, optional: bool = False) -> None:
-    """Raise `BadParameter` unless 1 <= n_components <= n_features (None: not known yet).
+    """Raise `BadParameterError` unless 1 <= n_components <= n_features (None: not known yet).
 
     With ``optional``, n_components may be None too: the mechanism finds it.
     """
@@ -42,4 +109,6 @@ def check_components(n_components: int | None, n_features: int | None = None, *,
         return
     check_count("n_components", n_components)
     if n_features is not None and n_components is not None and n_components > n_features:
-        raise BadParameter(f"n_components={n_components} exceeds n_features={n_features}; ask for fewer components")
+        raise BadParameterError(
+            f"n_components={n_components} exceeds n_features={n_features}; ask for fewer components"
+        )

@@ -1,7 +1,8 @@
-"""Leading eigenvectors of small symmetric matrices, and angles between subspaces."""
+"""Leading eigenvectors of small symmetric matrices, angles between subspaces, and the Loewner order."""
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -9,11 +10,13 @@ from scipy.linalg import lapack
 from scipy.linalg.blas import dgemm, dspmv
 
 from streampca.linalg import fast
-from streampca.linalg.svec import pack_entries, unpack_entries
+from streampca.linalg.svec import mirror, pack_entries, unpack_entries
 from streampca.linalg.types import FloatArray, IntArray
 
 #: Features to a column from which a packed matrix is multiplied column by column.
 _PACKED_FROM = 60
+#: Most features and columns up to which compiled kernels find eigenpairs faster than LAPACK.
+_COMPILED_FEATURES, _COMPILED_COLUMNS = 256, 16
 
 
 def top_eigh(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
@@ -39,12 +42,45 @@ def top_eigh(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
     values, vectors, _, _, info = lapack.dsyevr(
         matrix, range="I" if k < d else "A", il=d - k + 1, iu=d, compute_v=1, lower=1
     )
-    if info != 0:  # documented as "internal error" only: the plain QR iteration is the way out
+    values, vectors = values[:k], vectors[:, :k]
+    # Documented as "internal error" only; near multiples of the identity, vectors may be zero without one.
+    if info != 0 or not abs(np.vdot(vectors, vectors) - k) < 0.5:
         values, vectors = np.linalg.eigh(matrix)
         values, vectors = values[d - k :], vectors[:, d - k :]
-    else:
-        values, vectors = values[:k], vectors[:, :k]
     return values[::-1].copy(), fix_signs(vectors[:, ::-1])
+
+
+def top_pairs(packed: FloatArray, k: int, *, plain: bool = False) -> tuple[FloatArray, FloatArray]:
+    """`top_eigh` of a packed matrix.
+
+    Parameters
+    ----------
+    packed : packed upper triangle, row by row.
+    k : number of eigenpairs.
+    plain : use LAPACK: the same bits with and without compiled kernels.
+
+    Notes
+    -----
+    The compiled form (`linalg.compiled_eigen`) is a direct method too. It proves by residuals and Sturm counts that
+    its pairs are the top ones of the tridiagonal form, to 1e-12 of its norm; where it cannot, as for eigenvalues
+    closer than 1e-9 of the norm, LAPACK takes over.
+    """
+    d, kernels = math.isqrt(8 * packed.size + 1) // 2, fast.kernels
+    if kernels is not None and not plain and k < d <= _COMPILED_FEATURES and k <= _COMPILED_COLUMNS:
+        values, basis = np.empty(k), np.empty((d, k))
+        if kernels.top_pairs(np.ascontiguousarray(packed), values, basis):
+            return values, basis
+    return top_eigh(packed.take(mirror(d)), k)
+
+
+def ritz_pairs(packed: FloatArray, span: FloatArray, *, plain: bool = False) -> tuple[FloatArray, FloatArray]:
+    """`ritz` of a packed matrix; ``plain`` as for `top_pairs`."""
+    (d, k), kernels = span.shape, fast.kernels
+    if kernels is not None and not plain and d <= _COMPILED_FEATURES and k <= _COMPILED_COLUMNS:
+        values, basis = np.empty(k), np.empty((d, k))
+        kernels.ritz_pairs(np.ascontiguousarray(packed), np.ascontiguousarray(span.T), values, basis)
+        return values, basis
+    return ritz(packed.take(mirror(d)), span)
 
 
 def top_sum(matrix: FloatArray, k: int) -> float:
@@ -100,7 +136,7 @@ def power_step(packed: FloatArray, span: FloatArray, shift: float) -> FloatArray
         return rows.T
     product = _times(packed, span)
     product += shift * span
-    # Workspace for blocks of 32 columns, as numba asks for: the same bits.
+    # Workspace for blocks of 32 columns, as in the compiled form: the same bits.
     factors, tau, _, _ = lapack.dgeqrf(product, lwork=32 * k, overwrite_a=1)
     basis: FloatArray = lapack.dorgqr(factors, tau, lwork=32 * k, overwrite_a=1)[0]
     return basis
@@ -144,3 +180,45 @@ def principal_angles(a: FloatArray, b: FloatArray) -> FloatArray:
     small = cosines[:count] ** 2 > 0.5
     angles: FloatArray = np.where(small, np.arcsin(sines[:count]), np.arccos(cosines[:count]))
     return angles
+
+
+def is_positive(matrix: FloatArray) -> bool:
+    """True if a symmetric matrix is positive definite, up to rounding. One Cholesky factorisation, at most."""
+    if not (np.diagonal(matrix) > 0.0).all():
+        return False
+    return int(lapack.dpotrf(matrix, lower=1, clean=0)[1]) == 0
+
+
+def negative_direction(matrix: FloatArray) -> FloatArray | None:
+    """A unit vector x with x^T M x <= 0, or None if the symmetric matrix M is positive definite.
+
+    If factorisation fails at the k-th pivot, the direction solves a triangular
+    system of that size; so a failure costs no more than a success.
+    """
+    diagonal = np.diagonal(matrix)
+    if not (diagonal > 0.0).all():
+        x = np.zeros(diagonal.size)
+        x[int(np.argmin(diagonal))] = 1.0
+        return x
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=0)
+    if info == 0:
+        return None
+    k = int(info) - 1  # the leading k x k minor is positive definite, the next is not
+    x = np.zeros(diagonal.size)
+    x[k] = 1.0
+    if k:
+        x[:k] = -lapack.dpotrs(factor[:k, :k], matrix[:k, k], lower=1)[0]
+    x /= np.linalg.norm(x)
+    return x
+
+
+def loewner_below(a: FloatArray, b: FloatArray, slack: float = 0.0) -> bool:
+    """True if ``a <= b + slack I`` in the Loewner order, up to rounding."""
+    gap = b - a
+    gap[np.diag_indices_from(gap)] += slack
+    return is_positive(gap)
+
+
+def spectral_norm(matrix: FloatArray) -> float:
+    """Largest absolute eigenvalue of a symmetric matrix."""
+    return float(np.abs(np.linalg.eigvalsh(matrix)).max())

@@ -1,25 +1,24 @@
-"""A sum of Gram matrices that fades, exact in integers."""
+"""Exponentially decaying sums of Gram matrices, exact in integers."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from streampca.linalg.lattice import GramSum, coarsen
+from streampca.linalg.lattice import LOW, UNIT, UNIT_BITS, GramSum, coarsen
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.linalg.words import LOW, UNIT, UNIT_BITS
 
-#: The longest memory whose sums fit the words, in leaves and in rows.
+#: Largest memory, in leaves and in rows, whose sums fit 64-bit integers.
 LONGEST = 2**22
 
-#: What rounding may add to the sensitivity. The fading sum is kept in units of 2**-80 and rounded
+#: Bound on what rounding adds to the sensitivity. The fading sum is kept in units of 2**-80 and rounded
 #: down at each leaf, so neighbouring streams may drift apart by one unit more an entry and leaf: by
 #: n_features * 2**-40 over 2**40 leaves, which this covers a thousandfold.
 ROUNDING = 2.0**-20
 
 
 class FadingSum:
-    """A sum that loses a fixed share of itself each time something is added: an immutable value. Curator only.
+    """A sum that decays by a fixed factor at each addition: an immutable value. Curator only.
 
     Parameters
     ----------
@@ -29,7 +28,7 @@ class FadingSum:
 
     Notes
     -----
-    Integers have the same bits whatever the block sizes, and rounding is bounded (`ROUNDING`).
+    Integers give the same bits for every block size, and the rounding is bounded (`ROUNDING`).
     """
 
     __slots__ = ("n_features", "parts")
@@ -43,17 +42,17 @@ class FadingSum:
         high, low = self.parts
         share, rest = np.divmod(high, memory)
         low = low - ((rest << UNIT_BITS) + low) // memory
-        units, rests = leaf.words()
+        units, rests = leaf.high_low()
         high = high - share + (low >> UNIT_BITS) + (units << UNIT_BITS) + rests
         return FadingSum(self.n_features, np.stack([high, low & LOW]))
 
     @property
     def hidden(self) -> tuple[IntArray]:
-        """What an outlet hides."""
+        """The exact values, for the outlet."""
         return (self.parts,)
 
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
-        """Packed entries plus svec noise of this sd, made coarse as `lattice.coarsen` does: what may be released.
+        """Packed entries plus svec noise of this standard deviation, rounded by `lattice.coarsen`: may be released.
 
         Sum and noise are rounded to 2**-40 together, once: post-processing of exact sum plus noise.
         """

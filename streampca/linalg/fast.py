@@ -1,31 +1,40 @@
-"""Compiled kernels where numba is installed (extra ``fast``), numpy where it is not: the same bits."""
+"""Compiled kernels where numba is installed (extra ``fast``), numpy where it is not.
+
+Sums, noise and released Gram matrices have the same bits with both. Eigenvectors and eigenvalues read off them may
+differ by 1e-12, so a process takes the same ones from its first row on. Loading them takes half a second, and the first
+time on a machine, when they are compiled and kept, about half a minute.
+"""
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 #: The compiled kernels, or None if they are not installed, or switched off. Loaded when first read.
-kernels: ModuleType | None
+kernels: SimpleNamespace | None
 
 
 def use(wanted: bool) -> bool:
-    """Switch the compiled kernels on or off; return what was set before.
+    """Switch the compiled kernels on or off; return whether they were on.
 
     They are on by default where they are installed. No released Gram matrix depends on it.
     """
     global kernels
-    before = globals().get("kernels", _load()) is not None
-    kernels = _load() if wanted else None
+    before = globals().get("kernels", load()) is not None
+    kernels = load() if wanted else None
     return before
 
 
-def _load() -> ModuleType | None:
+@cache
+def load() -> SimpleNamespace | None:
+    """The compiled kernels of all modules; None if numba is not installed."""
     try:
-        return import_module("streampca.linalg.compiled")
+        modules = [import_module(f"streampca.linalg.{name}") for name in ("compiled", "compiled_eigen")]
     except ImportError:
         return None
+    return SimpleNamespace(**{name: value for module in modules for name, value in vars(module).items()})
 
 
 def __getattr__(name: str) -> Any:

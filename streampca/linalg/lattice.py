@@ -16,22 +16,26 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.linalg.blas import dspr, dsyrk
 
-from streampca.errors import BadRow
+from streampca.errors import BadParameterError, BadRowError
 from streampca.linalg import fast
-from streampca.linalg.svec import entry_weights, svec_size, upper
+from streampca.linalg.memory import available_memory
+from streampca.linalg.svec import entry_weights, mirror, svec_size, upper
 from streampca.linalg.types import FloatArray, IntArray
 
 BITS = 20
 STEP = 2.0**-BITS
 #: Rows whose Gram matrix is exact in float64, with room for a fraction of a unit beside them.
 EXACT_ROWS = 2**13 - 2
-_UNIT = 2.0 ** (-2 * BITS)
-# Features up to which a computed norm is surely off by less than 2**-41.
+#: Exact sums are integers: units of 1 ("high"), and units of 2**-UNIT_BITS in [0, UNIT) ("low").
+UNIT_BITS = 2 * BITS
+UNIT = 2.0**UNIT_BITS
+LOW = (1 << UNIT_BITS) - 1
+# Features up to which the error of a computed norm is below 2**-41.
 _SURE = 1024
-#: Numbers in pieces that fit the cache.
-PIECE = 2**15
-# Adding and subtracting this rounds numbers of [0, 1] to multiples of 2**-40.
-_TO_LATTICE = 1.5 * 2.0 ** (52 - 2 * BITS)
+#: Numbers in a chunk, which fits the cache.
+CHUNK = 2**15
+#: Adding and subtracting this rounds numbers of [0, 1] to multiples of 2**-40.
+TO_LATTICE = 1.5 * 2.0 ** (52 - 2 * BITS)
 # The same for numbers of [-1, 1] and multiples of 2**-20.
 _TO_ROWS = 1.5 * 2.0 ** (52 - BITS)
 
@@ -51,32 +55,32 @@ def onto_ball(rows: FloatArray) -> FloatArray:
 
     Raises
     ------
-    BadRow
+    BadRowError
         If a number is not finite.
     """
+    return admitted_rows(rows)[0]
+
+
+def admitted_rows(rows: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]:
+    """`onto_ball`, the squared norms of what it makes, (n,), and which rows it scaled."""
     rows = np.ascontiguousarray(rows, dtype=np.float64)
-    out = np.empty_like(rows)
-    kernels = fast.kernels
+    out, squares, kernels = np.empty_like(rows), np.empty(rows.shape[0]), fast.kernels
     if kernels is not None and rows.shape[1] <= _SURE:
         long = np.empty(rows.shape[0], dtype=np.int64)
-        count = kernels.snap(rows, out, long)
-        if count:
-            out[long[:count]] = _shortened(rows[long[:count]])
-        return out
-    step = max(1, PIECE // max(1, rows.shape[1]))
-    for start in range(0, rows.shape[0], step):
-        _snapped(rows[start : start + step], out[start : start + step])
-    return out
-
-
-def _snapped(rows: FloatArray, out: FloatArray) -> FloatArray:
-    with np.errstate(over="ignore"):  # rows beyond 1e302 become infinite, and are shortened
-        _truncate(rows, out)
-        squares = np.vecdot(out, out)  # exact up to 2**13, and beyond it more than 1 all the same
-    if not squares.max(initial=0.0) <= 1.0:
-        long = ~(squares <= 1.0)  # nan, too
-        out[long] = _shortened(rows[long])
-    return out
+        long = long[: kernels.snap(rows, out, squares, long)]
+    else:
+        step = max(1, CHUNK // max(1, rows.shape[1]))
+        with np.errstate(over="ignore"):  # rows beyond 1e302 become infinite, and are shortened
+            for start in range(0, rows.shape[0], step):
+                part = out[start : start + step]
+                _truncate(rows[start : start + step], part)
+                # Exact up to 2**13, and larger sums stay above 1.
+                np.vecdot(part, part, out=squares[start : start + step])
+        long = np.flatnonzero(~(squares <= 1.0))  # nan, too
+    if long.size:
+        out[long] = shorter = _shortened(rows[long])
+        squares[long] = np.vecdot(shorter, shorter)
+    return out, squares, long
 
 
 def _truncate(rows: FloatArray, out: FloatArray) -> None:
@@ -86,10 +90,17 @@ def _truncate(rows: FloatArray, out: FloatArray) -> None:
     out += 0.0  # -0.0 becomes 0.0, so equal rows have equal bits
 
 
+def truncated(row: FloatArray, factor: FloatArray | float, out: FloatArray) -> float:
+    """Scale a row and truncate it to the lattice, into ``out``, (1, d); return its squared norm then."""
+    np.multiply(row, factor, out=out[0])
+    _truncate(out, out)
+    return float(np.vdot(out, out))
+
+
 def _shortened(rows: FloatArray) -> FloatArray:
-    """Scale a copy of some rows to norm 1, up to rounding, and truncate it. Here ends what slipped past the gate."""
+    """Scale a copy of some rows to norm 1, up to rounding, and truncate it; raise if a number is not finite."""
     if not np.isfinite(rows).all():
-        raise BadRow("a row is not all finite numbers; pass rows through Stream")
+        raise BadRowError("a row is not all finite numbers; pass rows through Stream")
     # An exact power of two brings each near 1 first, so that no square overflows.
     rows *= np.exp2(-np.frexp(np.abs(rows).max(axis=1))[1].astype(np.float64))[:, None]
     rows /= np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
@@ -122,9 +133,15 @@ def is_admitted(rows: FloatArray) -> bool:
 
 
 def grid_bits(scale: float) -> int:
-    """The whole number b for which 2**b is the finest grid on which noise of this sd should be released."""
+    """The integer b for which noise of this standard deviation is released on multiples of 2**b, at the finest."""
     mantissa, exponent = math.frexp(scale)
     return max(exponent - (mantissa == 0.5) - BITS, -2 * BITS)
+
+
+def grid_step(scale: float) -> float:
+    """``2.0 ** grid_bits(scale)``."""
+    mantissa, exponent = math.frexp(scale)
+    return math.ldexp(1.0, max(exponent - (mantissa == 0.5) - BITS, -2 * BITS))
 
 
 def coarsen(values: FloatArray, scale: float) -> FloatArray:
@@ -135,7 +152,7 @@ def coarsen(values: FloatArray, scale: float) -> FloatArray:
     values that the samplers can produce, so what is left of them is below
     2**-30. Post-processing.
     """
-    step = 2.0 ** grid_bits(scale)
+    step = grid_step(scale)
     values *= 1.0 / step
     np.rint(values, out=values)
     values *= step
@@ -150,6 +167,22 @@ def _carried(whole: FloatArray, rest: FloatArray) -> FloatArray:
     np.add(whole, units, out=parts[0])
     np.subtract(rest, units, out=parts[1])
     return parts
+
+
+#: Features from which memory is looked at, and the bytes that a sum takes at its peak, over d**2 (measured).
+_LARGE, _PEAK = 4000, 44.0
+
+
+def check_memory(n_features: int, square_bytes: float = _PEAK) -> None:
+    """Raise `BadParameterError` if (d, d) matrices of so many bytes over d**2 take more memory than there is."""
+    if n_features <= _LARGE:
+        return
+    needed, there = square_bytes * n_features**2, available_memory()
+    if needed > there:
+        raise BadParameterError(
+            f"{n_features} features: their Gram matrix takes at least {needed / 1e9:.3g} GB of memory, and "
+            f"{there / 1e9:.3g} GB are available; choose fewer columns, or PrivateOja with regret=None, which has none"
+        )
 
 
 class GramSum:
@@ -167,14 +200,20 @@ class GramSum:
 
     def __init__(self, n_features: int, parts: FloatArray | None = None) -> None:
         self.n_features = n_features
+        if parts is None:
+            check_memory(n_features)
         self.parts = np.zeros((2, svec_size(n_features))) if parts is None else parts
-        #: What an outlet hides.
+        #: The exact values, for the outlet.
         self.hidden = (self.parts,)
 
     @classmethod
     def of(cls, rows: FloatArray) -> GramSum:
         """The Gram matrix of admitted rows, (n, d)."""
         return cls(rows.shape[1]).add(rows)
+
+    def emptied(self) -> GramSum:
+        """The sum of no rows."""
+        return GramSum(self.n_features)
 
     def add(self, rows: FloatArray) -> GramSum:
         """The sum with the outer products of admitted rows, (n, d), added."""
@@ -197,13 +236,13 @@ class GramSum:
             parts = _carried(parts[0], rest)
         return GramSum(self.n_features, parts)
 
-    def add_words(self, high: IntArray, low: IntArray) -> GramSum:
-        """The sum with an exact packed one added, in the form that `words` returns."""
-        return GramSum(self.n_features, _carried(self.parts[0] + high, self.parts[1] + low * _UNIT))
+    def add_high_low(self, high: IntArray, low: IntArray) -> GramSum:
+        """The sum with an exact packed one added, in the form that `high_low` returns."""
+        return GramSum(self.n_features, _carried(self.parts[0] + high, self.parts[1] + low * (1.0 / UNIT)))
 
-    def words(self) -> tuple[IntArray, IntArray]:
-        """The exact packed sum as integers: (units of 1, units of 2**-40 in [0, 2**40))."""
-        return self.parts[0].astype(np.int64), (self.parts[1] * (1.0 / _UNIT)).astype(np.int64)
+    def high_low(self) -> tuple[IntArray, IntArray]:
+        """The exact packed sum as integers: (high, low), units of 1 and of 2**-40, low in [0, 2**40)."""
+        return self.parts[0].astype(np.int64), (self.parts[1] * UNIT).astype(np.int64)
 
     def packed(self) -> FloatArray:
         """Packed entries (unscaled upper triangle), each rounded once."""
@@ -211,7 +250,7 @@ class GramSum:
         return entries
 
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
-        """Packed entries plus svec noise of this sd, made coarse as `coarsen` does: what may be released.
+        """Packed entries plus svec noise of this standard deviation, rounded by `coarsen`: may be released.
 
         The noise is rounded to the lattice of the Gram matrix and added
         exactly, so the result is a function of (exact Gram matrix + rounded
@@ -222,15 +261,13 @@ class GramSum:
         kernels = fast.kernels
         if kernels is not None and noise.flags.c_contiguous:
             out = np.empty(noise.size)
-            mantissa, exponent = math.frexp(std)  # `grid_bits`, without a call
-            step = 2.0 ** max(exponent - (mantissa == 0.5) - BITS, -2 * BITS)
-            kernels.plus(self.parts[1], self.parts[0], noise, weights, _TO_LATTICE, step, out)
+            kernels.plus(self.parts[1], self.parts[0], noise, weights, TO_LATTICE, grid_step(std), out)
             return out
         entries = noise * weights
         whole = np.floor(entries)
         entries -= whole
-        entries += _TO_LATTICE
-        entries -= _TO_LATTICE
+        entries += TO_LATTICE
+        entries -= TO_LATTICE
         entries += self.parts[1]  # exact: multiples of 2**-40, at most 2
         whole += self.parts[0]  # exact: whole numbers
         entries += whole  # the one rounding
@@ -238,11 +275,71 @@ class GramSum:
 
     def snapshot(self) -> dict[str, IntArray]:
         """Arrays from which `restored` makes the same sum."""
-        high, low = self.words()
+        high, low = self.high_low()
         return {"high": high, "low": low}
 
     @classmethod
     def restored(cls, n_features: int, snapshot: Mapping[str, IntArray]) -> GramSum:
         """The sum of a snapshot."""
-        parts = np.stack([snapshot["high"].astype(np.float64), snapshot["low"].astype(np.float64) * _UNIT])
+        parts = np.stack([snapshot["high"].astype(np.float64), snapshot["low"].astype(np.float64) * (1.0 / UNIT)])
         return cls(n_features, parts)
+
+
+def is_plausible(sums: tuple[IntArray, IntArray], count: int, n_features: int, constant: float = 0.0) -> bool:
+    """Whether the trace and the diagonal of a sum, (high, low), are possible for so many rows of the unit ball.
+
+    A necessary condition only: whether each row was admitted cannot be seen in their sum.
+
+    Parameters
+    ----------
+    sums, count, n_features : the sum of so many rows, each of this length.
+    constant : last entry of each row, which its norm does not count; 0 if rows have none.
+    """
+    high, low = sums
+    at = mirror(n_features).diagonal()
+    trace = (int(high[at].sum()) << UNIT_BITS) + int(low[at].sum())
+    if constant:
+        squares = count * round(constant / STEP) ** 2
+        if (int(high[-1]) << UNIT_BITS) + int(low[-1]) != squares:
+            return False
+        trace -= squares
+    return bool(trace <= count << UNIT_BITS and high[at].min() >= 0 and low.min() >= 0 and low.max() <= LOW)
+
+
+class GramInParts:
+    """An exact Gram matrix whose noisy form stays in two parts, as `GramSum.parts` are.
+
+    Parameters
+    ----------
+    gram : the exact matrix.
+    """
+
+    __slots__ = ("gram",)
+
+    def __init__(self, gram: GramSum) -> None:
+        self.gram = gram
+
+    @property
+    def hidden(self) -> tuple[FloatArray]:
+        """The exact values, for the outlet."""
+        return self.gram.hidden
+
+    def noisy(self, noise: FloatArray, std: float) -> FloatArray:
+        """The sum plus svec noise of this standard deviation, (2, d (d + 1) / 2): may be released.
+
+        The noise is rounded to 2**-40 and added exactly; the rest is rounded to the grid of
+        `lattice.coarsen`, but to no more than whole units. Post-processing of the sum plus noise.
+        """
+        exact, step = self.gram.parts, 2.0 ** min(grid_bits(std), 0)
+        entries = noise * entry_weights(self.gram.n_features)
+        whole = np.floor(entries)
+        rest = np.rint((entries - whole) * UNIT) * (1.0 / UNIT) + exact[1]
+        rest = np.rint(rest * (1.0 / step)) * step
+        carried = np.floor(rest)
+        return np.array([exact[0] + whole + carried, rest - carried])
+
+
+def difference(later: FloatArray, earlier: FloatArray) -> FloatArray:
+    """Packed entries of later - earlier. Exact before the one rounding, however large both are."""
+    entries: FloatArray = (later[0] - earlier[0]) + (later[1] - earlier[1])
+    return entries

@@ -8,11 +8,11 @@ from typing import Any, Generic, Self, TypeVar, overload
 T = TypeVar("T")
 
 
-class cached_property(Generic[T]):  # noqa: N801 named like that of functools, which it stands in for
+class cached_property(Generic[T]):  # noqa: N801 replaces that of functools
     """`functools.cached_property` without its lock.
 
-    Until Python 3.12 that holds one lock for all instances while a value is computed, and
-    the child of a fork waits for ever for a lock that another thread held.
+    Before Python 3.12, `functools.cached_property` holds one lock for all instances while a value is computed;
+    in the child of a fork, a lock that another thread held is never released.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:

@@ -1,13 +1,16 @@
-"""Sequences that grow, as immutable values.
+"""Sequences that grow, as immutable values; the memory that is available.
 
-Appending writes into memory that the value before does not look at, and
+Appending writes into memory that the previous value does not read, and
 returns a new value. Memory that another value has appended to is copied first,
-so any value may go on any number of times.
+so every value can be appended to any number of times.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +19,27 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 
+def available_memory() -> float:
+    """Bytes that this process may still allocate, as the system says; inf where it does not say."""
+    free = math.inf
+    with suppress(OSError, ValueError, TypeError):
+        found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"))
+        free = 1024.0 * int(found[1]) if found else math.inf
+    with suppress(OSError, ValueError):  # of a container
+        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{of}").read_text()) for of in ("max", "current"))
+        free = min(free, max(0.0, float(limit - used)))
+    with suppress(OSError, ValueError, ImportError):  # of this process (ulimit -v)
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            free = min(free, max(0.0, float(limit - used)))
+    return free
+
+
 class _Shared:
-    """Memory that successive values share, and how far it is filled."""
+    """Memory that successive values share, and its filled length."""
 
     __slots__ = ("array", "filled")
 
@@ -26,7 +48,7 @@ class _Shared:
 
 
 class Rows:
-    """Rows held in order: an immutable value.
+    """Rows in order: an immutable value.
 
     Parameters
     ----------
@@ -85,7 +107,7 @@ class Recent:
         self, length: int, shape: tuple[int, ...], dtype: Any, blocks: tuple[_Shared, ...] | None = None, n: int = 0
     ) -> None:
         if blocks is None:
-            # Blocks of about the square root of the length: little room is spare, and few blocks are held.
+            # Blocks of about the square root of the length: little unused room, and few blocks.
             size = min(length, 8 + math.isqrt(length))
             blocks = (_Shared(np.empty((size, *shape), dtype=dtype), n % size),)
         self._blocks = blocks
@@ -146,6 +168,10 @@ class Recent:
         return cls(length, items.shape[1:], items.dtype, n=n - len(items)).extend(items)
 
 
+#: Default for the largest number of records kept of a growing sequence.
+KEPT = 512
+
+
 class History:
     """Records kept in order, at most ``limit`` of them: an immutable value.
 
@@ -160,7 +186,7 @@ class History:
     __slots__ = ("_records", "count", "limit", "step")
 
     def __init__(
-        self, limit: int | None = 512, step: int = 1, records: list[Any] | None = None, count: int = 0
+        self, limit: int | None = KEPT, step: int = 1, records: list[Any] | None = None, count: int = 0
     ) -> None:
         self.limit, self.step = limit, step
         self._records = [] if records is None else records
@@ -172,12 +198,12 @@ class History:
         if self.limit is not None and count >= self.limit:
             thinned = [*records[:count], record][1::2]
             return History(self.limit, 2 * self.step, thinned, len(thinned))
-        if len(records) != count:  # left by an append that was broken off, or by one to the same value
+        if len(records) != count:  # left by an interrupted append, or by another append to this value
             records = records[:count]
         records.append(record)
         return History(self.limit, self.step, records, count + 1)
 
     @property
     def records(self) -> list[Any]:
-        """The records, in a list of their own."""
+        """The records, in a new list."""
         return self._records[: self.count]

@@ -1,4 +1,4 @@
-"""One BLAS thread, in processes that are streampca's own."""
+"""Limit BLAS to one thread, in processes that streampca starts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from threadpoolctl import threadpool_limits
 def one_blas_thread() -> None:
     """Limit BLAS to one thread for the rest of the process, the first time it is called.
 
-    The matrices here are small: handing them to several threads takes longer
-    than the arithmetic, and on a busy machine ten times as long. For worker
-    processes and the command line: as a library streampca leaves the threads of
-    the process it is in alone, and who wants the limit sets ``OPENBLAS_NUM_THREADS=1``
-    or uses `threadpoolctl.threadpool_limits`.
+    The matrices here are small: distributing them over several threads takes longer
+    than the arithmetic, and on a busy machine ten times as long. Used in worker
+    processes and by the command line only: as a library, streampca does not change the threads of
+    its process. To limit them, set ``OPENBLAS_NUM_THREADS=1`` or use `threadpoolctl.threadpool_limits`.
     """
     threadpool_limits(limits=1, user_api="blas")

@@ -1,10 +1,10 @@
-"""What every matrix factorization is: public calibration, and a running noise.
+"""Base classes of matrix factorizations: the public configuration, and the running noise.
 
 A lower-triangular matrix mechanism releases ``A x + B z`` where ``A`` is the
 workload (for prefix sums the all-ones lower triangle), ``A = B C``, ``z`` is standard
 Gaussian and each column of ``C`` times the sensitivity has norm at most mu. Changing row j of
 the input by ``D`` (norm at most the sensitivity) is absorbed by shifting z by
-``C e_j D``, which leaves every earlier output unchanged; so the whole sequence
+``C e_j D``, which does not change earlier outputs; so the whole sequence
 is mu-GDP, also when later inputs depend on earlier outputs (Denisov, McMahan,
 Rush, Smith and Thakurta 2022, Theorem 2.1).
 
@@ -21,18 +21,20 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from streampca.errors import BadParameter, HorizonReached
+from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
-from streampca.privacy.outlet import NoiseSource
+from streampca.privacy.outlet import Exact, NoiseSource
 from streampca.privacy.randomness import Draws
 
 #: Values that are computed together.
 _CHUNK = 64
+
+Value = TypeVar("Value")
 
 
 class MatrixFactorization(ABC):
@@ -42,7 +44,7 @@ class MatrixFactorization(ABC):
     ----------
     mu : Gaussian-DP parameter of the whole output sequence.
     sensitivity : bound on the norm by which one input may change.
-    horizon : number of inputs it is calibrated for; None if endless.
+    horizon : number of inputs that the noise is calibrated for; None if endless.
     """
 
     mu: float
@@ -51,25 +53,20 @@ class MatrixFactorization(ABC):
 
     @abstractmethod
     def std(self, n: int) -> float:
-        """Exact sd of each coordinate of the noise in the sum of the first n inputs (n >= 1)."""
+        """Exact standard deviation of each coordinate of the noise in the sum of the first n inputs (n >= 1)."""
 
     @cached_property
     def std_chunks(self) -> InChunks:
-        """`std`, for sums that are asked for one after the other."""
-        return InChunks(self._some_stds, self.horizon)
+        """`std`, for sums that are read in order."""
+        return InChunks(self.stds, self.horizon)
 
-    def _some_stds(self, first: int, last: int) -> FloatArray:
+    def stds(self, first: int, last: int) -> FloatArray:
         """`std` of the sums first..last."""
         return np.array([self.std(n) for n in range(first, last + 1)])
 
-    def stds(self, n: int) -> FloatArray:
-        """`std` of the sums 1..n, (n,)."""
-        self._check(n)
-        return self._some_stds(1, n)
-
     @abstractmethod
     def constants(self) -> tuple[object, ...]:
-        """Every number the noise is made with."""
+        """Every number that the noise depends on."""
 
     @abstractmethod
     def start(self, size: int, source: NoiseSource | None = None) -> RunningNoise:
@@ -86,29 +83,29 @@ class MatrixFactorization(ABC):
         """The noise of a snapshot (`RunningNoise.snapshot`)."""
 
     def workload(self, n: int) -> FloatArray:
-        """Dense A (n, n): what sums are released. Prefix sums, unless the mechanism says otherwise. For tests."""
+        """Dense A (n, n), the workload: prefix sums, unless overridden. For tests."""
         return np.tril(np.ones((n, n)))
 
     @abstractmethod
-    def decoder(self, n: int) -> FloatArray:
+    def reconstruction(self, n: int) -> FloatArray:
         """Dense B (n, m): the noise of sums 1..n is B z with z standard normal. For tests."""
 
     @abstractmethod
-    def encoder(self, n: int) -> FloatArray:
+    def strategy(self, n: int) -> FloatArray:
         """Dense C (m, n) with B C = A; columns times sensitivity have norm <= mu. For tests."""
 
     def _validate(self) -> None:
         for name, value in (("mu", self.mu), ("sensitivity", self.sensitivity)):
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
-                raise BadParameter(f"{name}={value!r} must be a positive finite number")
+                raise BadParameterError(f"{name}={value!r} must be a positive finite number")
         if self.horizon is not None:
             check_length("horizon", self.horizon)
 
     def _check(self, n: int) -> None:
         if n < 1:
-            raise BadParameter(f"n={n} must be at least 1: there is no sum of no inputs")
+            raise BadParameterError(f"n={n} must be at least 1: the sum of no inputs is not released")
         if self.horizon is not None and n > self.horizon:
-            raise BadParameter(f"n={n} is past the horizon of {self.horizon} inputs")
+            raise BadParameterError(f"n={n} is past the horizon of {self.horizon} inputs")
 
 
 class RunningNoise(ABC):
@@ -131,9 +128,14 @@ class RunningNoise(ABC):
 
         Raises
         ------
-        HorizonReached
+        HorizonReachedError
             If the noise is calibrated for no more sums.
         """
+
+    def released(self, draws: Draws, exact: Exact[Value], std: float) -> tuple[Self, Value]:
+        """`advance`, and an exact sum with the noise after it (`Exact.noisy`)."""
+        after = self.advance(draws)
+        return after, exact.noisy(after.noise, std)
 
     @abstractmethod
     def snapshot(self) -> dict[str, Any]:
@@ -150,7 +152,7 @@ class InChunks:
 
     Attributes
     ----------
-    latest : the first n of the latest chunk, and its values: one object, so that threads see what belongs together.
+    latest : the first n of the latest chunk, and its values; one tuple, so that threads read a consistent pair.
     """
 
     def __init__(self, make: Callable[[int, int], FloatArray], last: int | None) -> None:
@@ -169,18 +171,18 @@ class InChunks:
 
 
 def next_sum(n: int, horizon: int | None) -> int:
-    """The number of the sum after sum n; raises `HorizonReached` if there is none."""
+    """The number of the sum after sum n; raises `HorizonReachedError` if there is none."""
     if horizon is not None and n >= horizon:
         raise past_horizon(horizon)
     return n + 1
 
 
-def past_horizon(horizon: int) -> HorizonReached:
-    """What is raised where no sum is left."""
-    return HorizonReached(f"the horizon of {horizon} sums is reached: the noise is calibrated for no more")
+def past_horizon(horizon: int) -> HorizonReachedError:
+    """The error for a sum beyond the horizon."""
+    return HorizonReachedError(f"the horizon of {horizon} sums is reached: the noise is calibrated for no more")
 
 
 def check_length(name: str, value: object) -> None:
-    """Raise `BadParameter` unless the value is a number of inputs that can be counted: 1 to 2**56."""
+    """Raise `BadParameterError` unless the value is an integer from 1 to 2**56."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= 2**56:
-        raise BadParameter(f"{name}={value!r} must be an integer from 1 to 2**56")
+        raise BadParameterError(f"{name}={value!r} must be an integer from 1 to 2**56")

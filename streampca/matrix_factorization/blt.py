@@ -12,10 +12,8 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import InChunks, check_length
 from streampca.matrix_factorization.buffered_noise import BufferedFactorization, Recurrence
-from streampca.matrix_factorization.buffers import INFLATION, Buffers
-from streampca.matrix_factorization.fitting import fit_buffers
-from streampca.matrix_factorization.spread import Spread, spread_of
-from streampca.matrix_factorization.spread_panels import PanelSpread
+from streampca.matrix_factorization.buffers import INFLATION, Buffers, fit_buffers
+from streampca.matrix_factorization.noise_std import noise_std
 
 #: Constants that minimise the worst ratio of std(t) to (0.846 + ln(t)/pi) over 2**8 <= t <= 2**32.
 ANYTIME = Buffers(2.384895e-11, 24.89204, 8, 0.44429)
@@ -23,14 +21,14 @@ ANYTIME_LIMIT = 2**32
 
 
 class _BLT(BufferedFactorization):
-    """Sds that are computed some at a time."""
+    """A BLT whose standard deviations are computed in chunks."""
 
     @abstractmethod
-    def _some_stds(self, first: int, last: int) -> FloatArray:
-        """Sds of the sums first..last, at most 64."""
+    def stds(self, first: int, last: int) -> FloatArray:
+        """`std` of the sums first..last."""
 
     def std(self, n: int) -> float:
-        """Exact sd of the noise in the sum of the first n inputs; to 5e-6 for horizons over 2**20."""
+        """Standard deviation of the noise in the sum of n inputs; exact, but to 5e-6 for horizons over 2**17."""
         self._check(n)
         return self.std_chunks.at(n)
 
@@ -73,7 +71,7 @@ class GeometricBLT(_BLT):
 
     @property
     def unit(self) -> float:
-        """Sd of the noise of a single input: sensitivity / mu."""
+        """Standard deviation of the noise of a single input: sensitivity / mu."""
         return self.sensitivity / self.mu
 
     def scales(self, first: int, last: int) -> FloatArray:
@@ -85,7 +83,7 @@ class GeometricBLT(_BLT):
 
     @cached_property
     def recurrence(self) -> Recurrence:
-        """What is done in a step."""
+        """The recurrence of one step."""
         scale = InChunks(self._some_scales, self.horizon)
         return Recurrence(self.buffers.omega_hat, self.buffers.a_hat, scale, horizon=self.horizon)
 
@@ -97,28 +95,20 @@ class GeometricBLT(_BLT):
         some = np.append(2.0 ** np.arange(int(self.horizon).bit_length()), self.horizon)
         return *super().constants(), *(self.unit * self._norms(some)).tolist()
 
-    @cached_property
-    def _spread(self) -> Spread | PanelSpread:
-        return spread_of(self.horizon)
+    def stds(self, first: int, last: int) -> FloatArray:
+        """`std` of the sums first..last."""
+        return self.unit * noise_std(self.horizon, np.arange(first, last + 1))
 
-    def _some_stds(self, first: int, last: int) -> FloatArray:
-        return self.unit * self._spread.at(np.arange(first, last + 1))
-
-    def stds(self, n: int) -> FloatArray:
-        """`std` of the sums 1..n, (n,)."""
-        self._check(n)
-        return self.unit * self._spread.stds(n)
-
-    def decoder(self, n: int) -> FloatArray:
+    def reconstruction(self, n: int) -> FloatArray:
         """Dense B (n, n). For tests."""
         self._check(n)
         steps = self.scales(1, n)[:, None] * self.buffers.inverse(n)
         return self.unit * np.cumsum(steps, axis=0)
 
-    def encoder(self, n: int) -> FloatArray:
+    def strategy(self, n: int) -> FloatArray:
         """Dense C (n, n) with columns of norm at most mu / sensitivity. For tests."""
         self._check(n)
-        return self.buffers.encoder(n) / (self.unit * self.scales(1, n))
+        return self.buffers.strategy(n) / (self.unit * self.scales(1, n))
 
 
 @dataclass(frozen=True)
@@ -127,7 +117,7 @@ class AnytimeBLT(_BLT):
 
     The shape is good at every t at once (within 3 % of the best known curve
     0.846 + ln(t)/pi from 2**8 to 2**32). After ``restart_after`` sums the
-    noise reached so far is frozen and a fresh sequence is added to it, so there is
+    current noise is kept constant and a fresh sequence is added to it, so there is
     no horizon.
 
     Parameters
@@ -162,15 +152,16 @@ class AnytimeBLT(_BLT):
 
     @cached_property
     def scale(self) -> float:
-        """What multiplies every step of the noise: sensitivity times the norm of C's columns, over mu."""
+        """Factor of every step of the noise: sensitivity times the norm of C's columns, over mu."""
         return self.sensitivity / self.mu * math.sqrt(float(ANYTIME.column_square(self.restart_after)) * INFLATION)
 
     @cached_property
     def recurrence(self) -> Recurrence:
-        """What is done in a step."""
+        """The recurrence of one step."""
         return Recurrence(ANYTIME.omega_hat, ANYTIME.a_hat, self.scale, restart_after=self.restart_after)
 
-    def _some_stds(self, first: int, last: int) -> FloatArray:
+    def stds(self, first: int, last: int) -> FloatArray:
+        """`std` of the sums first..last."""
         n = np.arange(first, last + 1)
         whole = (n - 1) // self.restart_after
         squares = whole * float(ANYTIME.row_square(float(self.restart_after)))
@@ -178,15 +169,15 @@ class AnytimeBLT(_BLT):
         stds: FloatArray = self.scale * np.sqrt(squares)
         return stds
 
-    def decoder(self, n: int) -> FloatArray:
+    def reconstruction(self, n: int) -> FloatArray:
         """Dense B (n, n). For tests."""
         self._check(n)
         return self.scale * np.cumsum(self._blocks(ANYTIME.inverse(min(n, self.restart_after)), n), axis=0)
 
-    def encoder(self, n: int) -> FloatArray:
+    def strategy(self, n: int) -> FloatArray:
         """Dense C (n, n). For tests."""
         self._check(n)
-        return self._blocks(ANYTIME.encoder(min(n, self.restart_after)), n) / self.scale
+        return self._blocks(ANYTIME.strategy(min(n, self.restart_after)), n) / self.scale
 
     def _blocks(self, block: FloatArray, n: int) -> FloatArray:
         """Block-diagonal (n, n) matrix of the leading parts of one block."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg import fast
+from streampca.linalg.lattice import BITS, TO_LATTICE, GramSum
 from streampca.linalg.lazy import cached_property
+from streampca.linalg.svec import entry_weights
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import InChunks, MatrixFactorization, RunningNoise, past_horizon
 from streampca.privacy.outlet import NoiseSource
@@ -20,7 +23,7 @@ from streampca.privacy.randomness import Draws
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:
-    """What is done in a step of a BLT.
+    """The recurrence of a BLT.
 
     Step n takes a fresh vector z, makes ``y = z + sum_i mix_i r_i`` of it, lets each buffer
     decay, ``r_i <- r_i - rate_i r_i + z``, and adds to the noise, ``total <- keep total + scale(n) y``.
@@ -28,10 +31,10 @@ class Recurrence:
     Attributes
     ----------
     mix, rate : of the buffers, (count,).
-    scale : what multiplies a step, the same for all or by n.
-    keep : what is left of the noise before.
+    scale : factor of a step, the same for all or by n.
+    keep : factor of the noise before.
     horizon : steps that may be made; None if endless.
-    restart_after : steps after which the buffers are emptied, again and again; None for never.
+    restart_after : period, in steps, at which the buffers are emptied; None for never.
     """
 
     mix: FloatArray
@@ -42,7 +45,7 @@ class Recurrence:
     restart_after: int | None = None
 
     def scale_at(self, n: int) -> float:
-        """What multiplies step n."""
+        """Factor of step n."""
         return self.scale if isinstance(self.scale, float) else self.scale.at(n)
 
     def step(
@@ -58,7 +61,7 @@ class Recurrence:
             kernels.buffered_step(fresh, buffers, total, self.mix, self.rate, scale, self.keep, after, out)
             return after, out
         steps = self.mix[:, None] * buffers
-        # One after the other: a sum over rows does so, except of rows of one number.
+        # In order: `add.reduce` over rows adds in order, except for rows of one number.
         step = np.add.reduce(steps, axis=0) if total.size > 1 else np.add.accumulate(steps, axis=0)[-1]
         step += fresh
         step *= scale
@@ -74,12 +77,12 @@ class Recurrence:
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If they are those of another mechanism.
         """
         buffers, shape = np.array(snapshot[name], dtype=np.float64), (self.mix.size, size)
         if buffers.shape != shape:
-            raise BadParameter(
+            raise BadParameterError(
                 f"the snapshot holds {name} of shape {buffers.shape}, this mechanism has {shape}; "
                 "restore with the parameters it was saved with"
             )
@@ -91,7 +94,7 @@ class BufferedNoise(RunningNoise):
 
     Parameters
     ----------
-    rule : what is done in a step.
+    rule : the recurrence.
     n : steps made.
     buffers : after them, (count, size).
     noise : of the latest sum, (size,).
@@ -115,7 +118,31 @@ class BufferedNoise(RunningNoise):
 
     def advance(self, draws: Draws) -> BufferedNoise:
         """The noise after one sum more."""
-        rule, buffers, total, n = self.rule, self.buffers, self.noise, self.n + 1
+        buffers, scale = self._before_next()
+        return BufferedNoise(
+            self.rule, self.n + 1, *self.rule.step(draws.normal(self.noise.size), buffers, self.noise, scale)
+        )
+
+    def released(self, draws: Draws, exact: Any, std: float) -> tuple[BufferedNoise, Any]:
+        """`RunningNoise.released`; of a Gram matrix in one compiled pass."""
+        kernels, rule, total, gram = fast.kernels, self.rule, self.noise, exact
+        if kernels is None or not isinstance(gram, GramSum):
+            return super().released(draws, exact, std)
+        buffers, scale = self._before_next()
+        after, out = np.empty(buffers.shape), np.empty((2, total.size))
+        mantissa, exponent = math.frexp(std)  # `lattice.grid_step`, without a call
+        step = 2.0 ** max(exponent - (mantissa == 0.5) - BITS, -2 * BITS)
+        kernels.buffered_release(
+            draws.normal(total.size), buffers, total, rule.mix, rule.rate, scale, rule.keep,
+            gram.parts, entry_weights(gram.n_features), TO_LATTICE, step, after, out,
+        )  # fmt: skip
+        made = BufferedNoise.__new__(BufferedNoise)  # this runs once a release: no call of __init__
+        made.rule, made.n, made.buffers, made.noise = rule, self.n + 1, after, out[0]
+        return made, out[1]
+
+    def _before_next(self) -> tuple[FloatArray, float]:
+        """The buffers and the scale with which the next step begins."""
+        rule, buffers, n = self.rule, self.buffers, self.n + 1
         if rule.horizon is not None and n > rule.horizon:
             raise past_horizon(rule.horizon)
         if rule.restart_after is not None and (n - 1) % rule.restart_after == 0:
@@ -124,15 +151,7 @@ class BufferedNoise(RunningNoise):
         if isinstance(scale, InChunks):
             first, values = scale.latest
             scale = values[n - first] if 0 <= n - first < len(values) else scale.at(n)
-        fresh, kernels = draws.normal(total.size), fast.kernels
-        if kernels is None:
-            after, noise = rule.step(fresh, buffers, total, scale)
-        else:
-            after, noise = np.empty(buffers.shape), np.empty(total.size)
-            kernels.buffered_step(fresh, buffers, total, rule.mix, rule.rate, scale, rule.keep, after, noise)
-        made = BufferedNoise.__new__(BufferedNoise)  # this runs once a release: no call of __init__
-        made.rule, made.n, made.buffers, made.noise = rule, n, after, noise
-        return made
+        return buffers, scale
 
     def snapshot(self) -> dict[str, Any]:
         """The buffers and the noise. As secret as the sums."""
@@ -140,15 +159,15 @@ class BufferedNoise(RunningNoise):
 
 
 class BufferedFactorization(MatrixFactorization):
-    """A matrix factorization whose noise is made by one recurrence."""
+    """A matrix factorization whose noise is computed by one recurrence."""
 
     @cached_property
     @abstractmethod
     def recurrence(self) -> Recurrence:
-        """What is done in a step."""
+        """The recurrence of one step."""
 
     def constants(self) -> tuple[object, ...]:
-        """Mixes, rates, what is kept, the scale (if it is one for all steps), and when the buffers are emptied."""
+        """Mixes, rates, `keep`, the scale if it is constant, and the period at which the buffers are emptied."""
         rule = self.recurrence
         scale = rule.scale if isinstance(rule.scale, float) else None
         return tuple(rule.mix.tolist()), tuple(rule.rate.tolist()), rule.keep, scale, rule.restart_after

@@ -1,4 +1,4 @@
-"""Noise for sums that forget: each step, what was there before fades by one factor."""
+"""Noise for sums that decay by one factor a step."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import check_length
 from streampca.matrix_factorization.buffered_noise import BufferedFactorization, Recurrence
-from streampca.matrix_factorization.buffers import INFLATION, Buffers
-from streampca.matrix_factorization.fitting import fit_forgetting
+from streampca.matrix_factorization.buffers import INFLATION, Buffers, fit_forgetting
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class ForgettingBLT(BufferedFactorization):
 
     Parameters
     ----------
-    memory : total weight of an old stream, 1/(1 - gamma).
+    memory : limit of the total weight, 1/(1 - gamma).
     mu : Gaussian-DP parameter of the whole endless sequence.
     sensitivity : bound on the norm by which one input may change.
 
@@ -47,7 +46,7 @@ class ForgettingBLT(BufferedFactorization):
 
     @property
     def decay(self) -> float:
-        """gamma: what is left of a sum after a step."""
+        """gamma: factor of a sum in each step."""
         return 1.0 - 1.0 / self.memory
 
     @property
@@ -62,25 +61,25 @@ class ForgettingBLT(BufferedFactorization):
 
     @cached_property
     def scale(self) -> float:
-        """What multiplies every step of the noise."""
+        """Factor of every step of the noise."""
         return self.sensitivity / self.mu * math.sqrt(self.buffers.faded_column_square(self._fade) * INFLATION)
 
     @cached_property
     def recurrence(self) -> Recurrence:
-        """What is done in a step: buffers decay by gamma theta^_i, the noise by gamma."""
+        """The recurrence of one step: buffers decay by gamma theta^_i, the noise by gamma."""
         rate = 1.0 / self.memory + self.decay * self.buffers.a_hat  # 1 - gamma theta^_i
         return Recurrence(self.decay * self.buffers.omega_hat, rate, self.scale, keep=self.decay)
 
     def std(self, n: int) -> float:
-        """Exact sd of the noise in the n-th decayed sum."""
+        """Exact standard deviation of the noise in the n-th decayed sum."""
         self._check(n)
-        if n * self._fade > 40.0:  # the start is forgotten to the last bit
+        if n * self._fade > 40.0:  # equal to the limit in float64
             return self.limit_std
         return self.scale * math.sqrt(self.buffers.faded_row_square(self._fade, n))
 
     @cached_property
     def limit_std(self) -> float:
-        """Sd of the noise after a long time, the largest there is."""
+        """Limit of `std` for large n, its largest value."""
         return self.scale * math.sqrt(self.buffers.faded_row_square(self._fade))
 
     def _powers(self, n: int) -> FloatArray:
@@ -91,12 +90,12 @@ class ForgettingBLT(BufferedFactorization):
         """Dense A (n, n): decayed sums. For tests."""
         return self._powers(n)
 
-    def decoder(self, n: int) -> FloatArray:
+    def reconstruction(self, n: int) -> FloatArray:
         """Dense B (n, n). For tests."""
         self._check(n)
         return self.scale * self._powers(n) @ (self._powers(n) * self.buffers.inverse(n))
 
-    def encoder(self, n: int) -> FloatArray:
+    def strategy(self, n: int) -> FloatArray:
         """Dense C (n, n). For tests."""
         self._check(n)
-        return self._powers(n) * self.buffers.encoder(n) / self.scale
+        return self._powers(n) * self.buffers.strategy(n) / self.scale

@@ -1,15 +1,15 @@
-"""How far one user's rows move a matrix factorization, when a user has several.
+"""Sensitivity of a matrix factorization to a user with several rows.
 
 A user with at most m rows among all inputs changes inputs j of a set S, |S| <= m, by D_j each. In the
-units of the noise the outputs move by ``|sum_j c_j (x) D_j|``, c_j the columns of the encoder C, so
+units of the noise the outputs move by ``|sum_j c_j (x) D_j|``, c_j the columns of the strategy C, so
 
     square = sum over i, j in S of <c_i, c_j> <D_i, D_j>.
 
-For outer products of rows from the unit ball <D_i, D_j> is at most 1 (zero-out) or 2 in magnitude
-(replace): at most the square of what one row may do. So the sensitivity of a user
-is that of a row times `user_factor`, which bounds the square root of ``sum |<c_i, c_j>|`` over every S, with
-columns scaled to norm 1. Group privacy alone would give m; neighbouring columns of a good
-encoder are far from parallel, which is what these bounds use:
+<D_i, D_j> is at most the square of what one row may do, in magnitude: for outer products of rows from the unit
+ball 1 (zero-out) or 2 (replace), and with the rows' own sum beside them the squares of `linalg.centering`.
+So the sensitivity of a user is that of a row times `user_factor`, which bounds the square root of
+``sum |<c_i, c_j>|`` over every S, with columns scaled to norm 1. Group privacy alone would give m;
+neighbouring columns of a good strategy are far from parallel, which is what these bounds use:
 
 - *Toeplitz with column normalisation* (non-negative, falling coefficients): for a fixed later column,
   ``<c_i, c_j>`` falls with the lag (its terms fall, the norm of the earlier column
@@ -28,7 +28,7 @@ import math
 
 import numpy as np
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
@@ -47,12 +47,12 @@ def user_factor(mechanism: MatrixFactorization, max_rows: int, rows_per_input: i
 
     Raises
     ------
-    BadParameter
-        If a number is below 1, or nothing is proved for the mechanism.
+    BadParameterError
+        If a number is below 1, or no bound is proved for the mechanism.
     """
     for name, value in (("max_rows", max_rows), ("rows_per_input", rows_per_input)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise BadParameter(f"{name}={value!r} must be an integer of at least 1")
+            raise BadParameterError(f"{name}={value!r} must be an integer of at least 1")
     m, b = int(max_rows), int(rows_per_input)
     if mechanism.horizon is not None:
         m = min(m, mechanism.horizon * b)
@@ -64,7 +64,7 @@ def user_factor(mechanism: MatrixFactorization, max_rows: int, rows_per_input: i
         products = _products(mechanism, (m - 1) // b)[lags // b]
         square = m + 2.0 * float((m - lags) @ products)
     else:
-        raise BadParameter(f"mechanism={mechanism!r}: nothing is proved for users here; use a BLT or a tree")
+        raise BadParameterError(f"mechanism={mechanism!r}: no bound for users is proved; use a BLT or a tree")
     return min(float(m), math.sqrt(square) * (1.0 + 1e-9))
 
 
@@ -77,12 +77,12 @@ def _products(mechanism: GeometricBLT | AnytimeBLT, last: int) -> FloatArray:
         gaps = buffers.a[:, None] + buffers.a - buffers.a[:, None] * buffers.a
         lags = np.arange(last + 1.0)
         tails = (buffers.omega[:, None] * buffers.omega / gaps).sum(axis=0)
-        sums = buffers.encoder_coefficients(last + 1) + theta[None, :] ** lags[:, None] @ tails
+        sums = buffers.strategy_coefficients(last + 1) + theta[None, :] ** lags[:, None] @ tails
         square = float(buffers.column_square(mechanism.restart_after))
         bounds: FloatArray = np.minimum(1.0, sums / square)
         return bounds
     horizon = mechanism.horizon
-    coefficients = buffers.encoder_coefficients(horizon)
+    coefficients = buffers.strategy_coefficients(horizon)
     norms = np.sqrt(np.cumsum(coefficients**2))  # of a column with so many entries
     out = np.zeros(last + 1)
     for lag in range(min(last, horizon - 1) + 1):

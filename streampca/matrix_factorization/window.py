@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Recent
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import RunningNoise, check_length
 from streampca.matrix_factorization.buffered_noise import BufferedFactorization, Recurrence
-from streampca.matrix_factorization.buffers import INFLATION, Buffers
-from streampca.matrix_factorization.fitting import fit_lagged
+from streampca.matrix_factorization.buffers import INFLATION, Buffers, fit_lagged
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import NAME_BYTES, Draws
 
@@ -39,7 +38,7 @@ class _Lagged(BufferedFactorization):
     """A BLT for an endless stream, fitted to differences of prefix sums ``window`` apart.
 
     C is Toeplitz with all its columns of norm sqrt(S(infinity)), whatever the
-    time, so one constant scale serves forever.
+    time, so the scale is constant.
     """
 
     window: int
@@ -59,30 +58,30 @@ class _Lagged(BufferedFactorization):
 
     @cached_property
     def scale(self) -> float:
-        """What multiplies every step of the noise: sensitivity times the norm of C's columns, over mu."""
+        """Factor of every step of the noise: sensitivity times the norm of C's columns, over mu."""
         return self.sensitivity / self.mu * math.sqrt(self.buffers.column_square_limit() * INFLATION)
 
     @cached_property
     def recurrence(self) -> Recurrence:
-        """What is done in a step."""
+        """The recurrence of one step."""
         return Recurrence(self.buffers.omega_hat, self.buffers.a_hat, self.scale)
 
     def lag_std(self, lag: int) -> float:
-        """Largest sd, over all times, of the noise in a difference of prefix sums ``lag`` apart."""
+        """Largest standard deviation, over all times, of the noise in a difference of prefix sums ``lag`` apart."""
         return self.scale * math.sqrt(_lagged_square(self.window, lag)[0])
 
     def difference_std(self, n: int, lag: int) -> float:
-        """Exact sd of the noise in (sum of the first n) - (sum of the first n - lag)."""
+        """Exact standard deviation of the noise in (sum of the first n) - (sum of the first n - lag)."""
         self._check(n)
         if n < lag:
             return self.scale * math.sqrt(float(self.buffers.row_square(n)))
         limit, weights, rates = _lagged_square(self.window, lag)
         return self.scale * math.sqrt(limit - float((weights * np.exp((n - lag) * rates)).sum()))
 
-    def encoder(self, n: int) -> FloatArray:
+    def strategy(self, n: int) -> FloatArray:
         """Dense C (n, n). For tests."""
         self._check(n)
-        return self.buffers.encoder(n) / self.scale
+        return self.buffers.strategy(n) / self.scale
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class StationaryBLT(_Lagged):
 
     Parameters
     ----------
-    window : the distance whose noise is made least.
+    window : the distance at which differences have the least noise.
     mu : Gaussian-DP parameter of the whole endless sequence.
     sensitivity : bound on the norm by which one input may change.
 
@@ -109,23 +108,23 @@ class StationaryBLT(_Lagged):
     """
 
     def std(self, n: int) -> float:
-        """Exact sd of the noise in the sum of the first n inputs."""
+        """Exact standard deviation of the noise in the sum of the first n inputs."""
         self._check(n)
         return self.scale * math.sqrt(float(self.buffers.row_square(n)))
 
-    def decoder(self, n: int) -> FloatArray:
+    def reconstruction(self, n: int) -> FloatArray:
         """Dense B (n, n). For tests."""
         self._check(n)
         return self.scale * np.cumsum(self.buffers.inverse(n), axis=0)
 
 
 @dataclass(frozen=True)
-class LaggedTwin(_Lagged):
+class WindowDifference(_Lagged):
     """Sums over exactly the last W inputs, in memory that grows with W by 24 bytes an input only.
 
-    Two recurrences take the same vectors and the second runs W steps behind: the noise
+    Two recurrences take the same vectors, the second with a delay of W steps: the noise
     gains sqrt(S(infinity)) (y_t - y_{t-W}) at every step. The names of the last W vectors
-    are kept, and a vector is drawn again when the second recurrence comes to it.
+    are kept, and a vector is drawn again when the second recurrence takes it.
 
     Parameters
     ----------
@@ -141,7 +140,7 @@ class LaggedTwin(_Lagged):
     """
 
     def std(self, n: int) -> float:
-        """Exact sd of the noise in the n-th window sum (n < W: of all inputs so far)."""
+        """Exact standard deviation of the noise in the n-th window sum (n < W: of all inputs so far)."""
         return self.difference_std(n, self.window)
 
     def workload(self, n: int) -> FloatArray:
@@ -149,7 +148,7 @@ class LaggedTwin(_Lagged):
         ones = np.ones((n, n))
         return np.tril(ones) - np.tril(ones, -self.window)
 
-    def decoder(self, n: int) -> FloatArray:
+    def reconstruction(self, n: int) -> FloatArray:
         """Dense B (n, n). For tests."""
         self._check(n)
         return self.scale * self.workload(n) @ self.buffers.inverse(n)
@@ -157,7 +156,7 @@ class LaggedTwin(_Lagged):
     def start(self, size: int, source: NoiseSource | None = None) -> TwinNoise:
         """The noise before the first sum; the source draws vectors a second time."""
         if source is None:
-            raise BadParameter("LaggedTwin draws its vectors twice; give start the source of the noise")
+            raise BadParameterError("WindowDifference draws its vectors twice: pass source= to start")
         zeros = np.zeros((self.recurrence.mix.size, size))
         names = Recent(self.window, (_ITEM,), np.uint8)
         return TwinNoise(self.recurrence, source, 0, zeros, zeros, np.zeros(size), names)
@@ -171,11 +170,11 @@ class LaggedTwin(_Lagged):
 
 
 class TwinNoise(RunningNoise):
-    """Noise of a `LaggedTwin`: an immutable value. Curator only.
+    """Noise of a `WindowDifference`: an immutable value. Curator only.
 
     Parameters
     ----------
-    rule : what is done in a step.
+    rule : the recurrence.
     source : draws the vectors of W steps ago again.
     n : steps made.
     lead, lag : buffers after n steps, and after n - W, (count, size).

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streampca.errors import BadParameter
-from streampca.linalg.counts import check_components, check_count, use_plain_numbers
+from streampca.errors import BadParameterError
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.mechanisms.base import SCOPE, Mechanism
+from streampca.mechanisms.base import SubspaceFinder
 from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.release import Release, Terms
@@ -29,7 +28,7 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApproximateSubspace(Mechanism):
+class ApproximateSubspace(SubspaceFinder):
     """A subspace that most blocks of rows agree on, or nothing.
 
     Disjoint blocks of consecutive rows each compute their own top subspace
@@ -37,14 +36,14 @@ class ApproximateSubspace(Mechanism):
     blocks that agree fall into one cell of a public grid; a stability
     histogram finds that cell. The number of rows needed does not depend on
     the number of features (`rows_needed`), but the rows must be *very* close to
-    the subspace. With 4312 rows of 20 features, k = 2, at (1, 1e-6), Gaussian rows whose sd off the
+    the subspace. With 4312 rows of 20 features, k = 2, at (1, 1e-6), Gaussian rows whose standard deviation off the
     subspace is 1e-5 of that in it always gave a subspace (error bound 0.01), 1e-4 in two thirds
     of cases (0.07), 1e-3 never.
 
     The release is a subspace, or *null*: the empty subspace (``n_components == 0``,
     a basis of no columns, ``details["null"]`` true), if no cell is popular enough.
     ``details["error_bound"]`` bounds the sine of the largest angle to
-    the subspace of every block that voted for it (1 if it says nothing).
+    the subspace of every block that voted for it (1 is no bound).
 
     Parameters
     ----------
@@ -56,12 +55,12 @@ class ApproximateSubspace(Mechanism):
     widths : cell widths to try, all positive. The rows needed grow about in
         proportion to their number; 12 by default, from 0.125 / sqrt(n_features) down
         by halves. The narrowest one that has a popular cell is used.
-    block_rows : rows in a block; by default as many as leave enough blocks, at least 4 k.
+    block_rows : rows in a block; by default as many as allow enough blocks, at least 4 k.
     n_features : number of features, or None for that of the rows.
 
     Raises
     ------
-    BadParameter
+    BadParameterError
         If a parameter is outside its domain.
 
     Notes
@@ -71,7 +70,7 @@ class ApproximateSubspace(Mechanism):
     histograms one vote *moves*. Each is a `StabilityHistogram` at (epsilon / G, delta / G): noise
     Lap(2 G / epsilon), threshold ``1 + (2 G / epsilon) ln(G / (2 delta))``; basic composition gives
     the total. Everything after is post-processing; grid and reference points are public.
-    No norm enters, so rows are taken as they are: neither scaled nor rounded.
+    No norm is used, so rows are neither scaled nor rounded.
 
     Citation: Singhal and Steinke, "Privately Learning Subspaces", NeurIPS 2021.
     """
@@ -86,17 +85,11 @@ class ApproximateSubspace(Mechanism):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features, optional=True)
-        check_count("max_components", self.max_components)
-        check_count("block_rows", self.block_rows, optional=True)
-        if self.block_rows is not None and self.block_rows < self._largest:
-            raise BadParameter(f"block_rows={self.block_rows} rows cannot span {self._largest} dimensions; give more")
+        self._validate()
         if self.widths is not None:
             object.__setattr__(self, "widths", tuple(float(w) for w in self.widths))
             if not self.widths or not all(0.0 < w < math.inf for w in self.widths):
-                raise BadParameter(f"widths={self.widths!r} must be positive finite numbers, at least one")
-        Budget(self.epsilon, self.delta, self.adjacency)
+                raise BadParameterError(f"widths={self.widths!r} must be positive finite numbers, at least one")
         _ = self.histogram
 
     @property
@@ -108,10 +101,9 @@ class ApproximateSubspace(Mechanism):
     @property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta)-DP per row, for one release of one data set."""
-        return Guarantee(
-            self.epsilon, self.delta, self.adjacency, SCOPE,
-            "stability histograms in which one vote moves; basic composition over cell widths", CITATION,
-        )  # fmt: skip
+        return self._promise(
+            "stability histograms in which one vote moves; basic composition over cell widths", CITATION
+        )
 
     @property
     def blocks_needed(self) -> int:
@@ -122,9 +114,6 @@ class ApproximateSubspace(Mechanism):
         """Rows for `blocks_needed` blocks of the least size."""
         return self.blocks_needed * (self.block_rows or PER_COMPONENT * self._largest)
 
-    def _admit(self, rows: FloatArray) -> FloatArray:
-        return rows + 0.0
-
     def constants(self, n_features: int) -> tuple[object, ...]:
         """The scale of the noise on votes, the threshold, and the widths of the cells."""
         return self.histogram.scale, self.histogram.threshold, *self._sorted_widths(n_features)
@@ -133,7 +122,7 @@ class ApproximateSubspace(Mechanism):
         n, d = rows.shape
         size = self.block_rows or max(PER_COMPONENT * self._largest, n // self.blocks_needed)
         blocks = rows[: n // size * size].reshape(-1, size, d)
-        outlet.hide("rows", rows)  # so that nobody can know the public coins before the rows
+        outlet.hide("rows", rows)  # so that the public coins cannot be known before the rows
         points = outlet.coins("reference points").normal(PER_COMPONENT * self._largest * d).reshape(d, -1)
         ranks, projections = self._votes(blocks, points)
         details = {"mechanism": type(self).__name__, "rows": n, "blocks": len(blocks), "block_rows": size}
@@ -142,9 +131,9 @@ class ApproximateSubspace(Mechanism):
             shown = self.histogram.release(_labels(ranks, cells_of(projections, width, offset)), outlet, "votes")
             if shown:
                 (rank, cell), votes = shown[0]
-                centre = ((np.frombuffer(cell, dtype=np.int64) + 0.5 - offset) * width).reshape(points.shape)
-                left, singular, _ = np.linalg.svd(centre, full_matrices=False)
-                error = 0.5 * width * math.sqrt(centre.size)
+                center = ((np.frombuffer(cell, dtype=np.int64) + 0.5 - offset) * width).reshape(points.shape)
+                left, singular, _ = np.linalg.svd(center, full_matrices=False)
+                error = 0.5 * width * math.sqrt(center.size)
                 details |= {
                     "null": False,
                     "width": width,
@@ -180,13 +169,9 @@ class ApproximateSubspace(Mechanism):
             return sorted(self.widths)
         return [WIDEST / math.sqrt(d) * 2.0**-i for i in reversed(range(WIDTHS))]
 
-    @property
-    def _largest(self) -> int:
-        return self.n_components if self.n_components is not None else self.max_components
-
 
 def _decompose(blocks: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Singular values and right singular vectors of each block; fixed ones if the solver fails, which must not show."""
+    """Singular values and right singular vectors of each block; fixed ones where the solver fails."""
     peaks = np.abs(blocks).max(axis=(1, 2), initial=0.0)
     scaled = np.ldexp(blocks, -np.frexp(peaks)[1][:, None, None])
     try:
@@ -201,7 +186,7 @@ def _decompose(blocks: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _labels(ranks: IntArray, cells: IntArray) -> list[tuple[int, bytes]]:
-    """What each block votes for."""
+    """The vote of each block: its rank and its cells."""
     return [(rank, cell.tobytes()) for rank, cell in zip(ranks.tolist(), cells, strict=True)]
 
 

@@ -1,23 +1,32 @@
-"""What every mechanism is: public parameters, and one release of one data set."""
+"""Base classes of mechanisms: one private release of one data set."""
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from streampca.errors import BadParameter, BadRow
-from streampca.linalg.counts import check_components
-from streampca.linalg.lattice import onto_ball
+from streampca.errors import BadParameterError, BadRowError
+from streampca.linalg.counts import check_components, check_count, label_of, use_plain_numbers
+from streampca.linalg.lattice import check_memory, onto_ball
 from streampca.linalg.types import FloatArray
+from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
-from streampca.privacy.randomness import Randomness
+from streampca.privacy.randomness import NAME_BYTES, Randomness
 from streampca.release import Release, Terms
 
 #: What the guarantee of a mechanism covers.
 SCOPE = "one release of one data set"
+
+
+class Account(Protocol):
+    """An account of privacy budget, e.g. of one data set in a `streampca.store.Ledger`."""
+
+    def debit(self, guarantee: Guarantee, start: bytes) -> None:
+        """Debit the guarantee for one start, or raise `BudgetExhaustedError`. The same start is debited once."""
 
 
 class Mechanism(ABC):
@@ -28,23 +37,31 @@ class Mechanism(ABC):
 
     Attributes
     ----------
-    n_components : dimension of the released subspace; None where the mechanism finds it.
+    epsilon, adjacency : see `Budget`. Mechanisms that are not pure have a ``delta`` too.
+    n_components : dimension of the released subspace; None where the mechanism chooses it.
     n_features : number of features, or None for that of the rows.
     """
 
+    epsilon: float
+    adjacency: Adjacency
     n_components: int | None
     n_features: int | None = None
 
     @property
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """What one release promises. Known before any row; its scope is `SCOPE`."""
+        """The guarantee of one release. Known before any row; its scope is `SCOPE`."""
+
+    def _promise(self, theorem: str, citation: str, mu: float | None = None, slack: float = 0.0) -> Guarantee:
+        """The guarantee of one release at the budget of the parameters."""
+        delta = getattr(self, "delta", 0.0)
+        return Guarantee(self.epsilon, delta, self.adjacency, SCOPE, theorem, citation, mu=mu, slack=slack)
 
     @abstractmethod
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """Every number the noise is made with: standard deviations and scales.
+        """Every number that the noise depends on: standard deviations and scales.
 
-        Two configurations that differ in one of them, by a bit, never share noise.
+        They are part of the label of the noise: configurations that differ in one bit have independent noise.
         """
 
     @abstractmethod
@@ -52,13 +69,21 @@ class Mechanism(ABC):
         """Release admitted rows, (n, d) with n >= 1. All randomness comes from ``outlet``."""
 
     def _admit(self, rows: FloatArray) -> FloatArray:
-        """Bring each finite row into the mechanism's domain. Acts on each row by itself; idempotent."""
+        """Map each finite row into the mechanism's domain, independently of the others. Idempotent."""
         return onto_ball(rows)
 
+    @property
+    def square_bytes(self) -> float:
+        """Bytes that (d, d) matrices take at the peak, over d**2 (measured); 0 if there are none."""
+        return 0.0
+
     def check(self, n_features: int) -> None:
-        """Raise `BadParameter` unless rows of so many features fit the parameters."""
+        """Raise `BadParameterError` unless rows of so many features fit the parameters and the memory."""
+        check_memory(n_features, self.square_bytes)
         if self.n_features not in (None, n_features):
-            raise BadParameter(f"the mechanism was made for n_features={self.n_features}, the rows have {n_features}")
+            raise BadParameterError(
+                f"the mechanism was made for n_features={self.n_features}, the rows have {n_features}"
+            )
         check_components(self.n_components, n_features, optional=True)
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
@@ -74,7 +99,13 @@ class Mechanism(ABC):
         return self._release(rows, outlet, terms, t)
 
     def release(
-        self, rows: FloatArray, randomness: Randomness | None = None, *, t: int | None = None, seed: int | None = None
+        self,
+        rows: FloatArray,
+        randomness: Randomness | None = None,
+        *,
+        t: int | None = None,
+        seed: int | None = None,
+        ledger: Account | None = None,
     ) -> Release:
         """Release the data set once.
 
@@ -85,12 +116,14 @@ class Mechanism(ABC):
         rows : (n, d) array of finite numbers. Rows longer than 1 are scaled
             onto the unit ball.
         randomness : the key of the noise; fresh from the operating system if
-            left out. It is as secret as the rows. Every release takes fresh
-            bytes from the system besides, so a key alone reproduces nothing.
+            left out. It is as secret as the rows. Every release also takes fresh
+            bytes from the system, so a key alone reproduces nothing.
         t : rows seen so far, counting these; defaults to n.
         seed : integer in place of ``randomness``, for tests and scenarios: the
             same seed, rows and t give the same release again. Not private
             against whoever knows it.
+        ledger : the account that is debited, ``Ledger(file).account(data_set)``: once a
+            call, after the rows are checked and before noise is drawn.
 
         Returns
         -------
@@ -99,26 +132,65 @@ class Mechanism(ABC):
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If the shape does not fit the parameters, or another argument is bad.
-        BadRow
+        BadRowError
             If a row is not finite. Nothing was drawn or released.
+        BudgetExhaustedError
+            If the account does not cover the guarantee. Nothing was drawn or released.
         """
         rows = checked_rows(rows)
         self.check(rows.shape[1])
         if t is not None and (isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < rows.shape[0]):
-            raise BadParameter(f"t={t!r} must be an integer of at least the {rows.shape[0]} rows given")
+            raise BadParameterError(f"t={t!r} must be an integer of at least the {rows.shape[0]} rows given")
         if randomness is None:
             randomness = Randomness() if seed is None else Randomness.from_seed(seed)
         elif seed is not None or not isinstance(randomness, Randomness):
-            raise BadParameter(
+            raise BadParameterError(
                 f"randomness={randomness!r}, seed={seed!r}: give a Randomness, an integer seed= or neither"
             )
         rows, d = self._admit(rows), rows.shape[1]
+        if ledger is not None:
+            ledger.debit(self.guarantee, os.urandom(NAME_BYTES))
         terms = Terms(self.guarantee.seeded() if randomness.is_seeded else self.guarantee)
         t = rows.shape[0] if t is None else int(t)
-        source = NoiseSource(randomness, "mechanism", repr(self), d, t, self.constants(d))
+        source = NoiseSource(randomness, "mechanism", label_of(self), d, t, self.constants(d))
         return self._release(rows, source.outlet(source.first), terms, t)
+
+
+class SubspaceFinder(Mechanism):
+    """A mechanism that releases a subspace that holds nearly all rows, or nothing.
+
+    Rows are neither scaled nor rounded.
+
+    Attributes
+    ----------
+    delta : see `Budget`.
+    max_components : largest dimension considered if n_components is None.
+    block_rows : rows in a block, which votes for the subspace of its rows, or None for the default.
+    """
+
+    delta: float
+    max_components: int
+    block_rows: int | None
+
+    def _validate(self) -> None:
+        use_plain_numbers(self)
+        check_components(self.n_components, self.n_features, optional=True)
+        check_count("max_components", self.max_components)
+        check_count("block_rows", self.block_rows, optional=True)
+        if self.block_rows is not None and self.block_rows < self._largest:
+            raise BadParameterError(
+                f"block_rows={self.block_rows} rows cannot span {self._largest} dimensions; give more"
+            )
+        Budget(self.epsilon, self.delta, self.adjacency)
+
+    def _admit(self, rows: FloatArray) -> FloatArray:
+        return rows + 0.0
+
+    @property
+    def _largest(self) -> int:
+        return self.n_components if self.n_components is not None else self.max_components
 
 
 def checked_rows(rows: Any) -> FloatArray:
@@ -126,10 +198,10 @@ def checked_rows(rows: Any) -> FloatArray:
     try:
         checked: FloatArray = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError) as problem:
-        raise BadRow(f"rows are not all numbers ({problem}); give an (n, d) array of finite numbers") from problem
+        raise BadRowError(f"rows are not all numbers ({problem}); give an (n, d) array of finite numbers") from problem
     if checked.ndim != 2 or 0 in checked.shape:
-        raise BadParameter(f"rows of shape {checked.shape} given; (n, d) with n >= 1 and d >= 1 expected")
+        raise BadParameterError(f"rows of shape {checked.shape} given; (n, d) with n >= 1 and d >= 1 expected")
     bad = np.flatnonzero(~np.isfinite(checked).all(axis=1))
     if bad.size:
-        raise BadRow(f"row {bad[0]} is not finite; mend or drop it before the release")
+        raise BadRowError(f"row {bad[0]} is not finite; correct or drop it before the release")
     return checked

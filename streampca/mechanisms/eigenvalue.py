@@ -1,8 +1,8 @@
-"""How much vectors vary, privately: subsamples vote for a bin of a statistic.
+"""Private estimate of the size of a covariance: subsamples vote for a bin of a statistic.
 
 Alg. 4 of Liu, Kong, Jain and Oh 2022. Differences of consecutive vectors have
 no mean; disjoint subsamples of them each compute a statistic and vote for its
-bin on a logarithmic scale; a stability histogram names the winner. No bound
+bin on a logarithmic scale; a stability histogram releases the bin with most votes. No bound
 on the vectors is needed.
 
 Guarantee: (epsilon, delta)-DP under zero-out and under replacement of one
@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.privacy.guarantee import Guarantee
@@ -38,17 +38,17 @@ class PrivateEigenvalue:
     Parameters
     ----------
     epsilon, delta : budget of one estimate.
-    pairs : differences to a subsample. Where they are fewer than the
-        dimension, the top eigenvalue comes out too large, by a factor of up to
+    pairs : differences in a subsample. If they are fewer than the
+        dimension, the top eigenvalue is too large, by a factor of up to
         ``(1 + sqrt(d / pairs))**2``.
     statistic : ``"top"``, the largest eigenvalue of H; ``"range"``, the
         largest squared distance of a vector from the mean, as estimated from
         the longest difference in a subsample; ``"norm"``, the largest squared
         norm, no differences taken.
     bins_per_octave : resolution; the estimate is off by up to a bin.
-    failure : probability of no answer that `votes` allows when votes part
-        evenly between ``split`` bins.
-    split : see `failure`; 2 suffices where subsamples nearly agree.
+    failure : largest probability of no answer if the votes are distributed
+        evenly over ``split`` bins; it determines `votes`.
+    split : see ``failure``; 2 suffices where subsamples nearly agree.
     """
 
     epsilon: float
@@ -61,14 +61,16 @@ class PrivateEigenvalue:
 
     def __post_init__(self) -> None:
         if self.statistic not in ("top", "range", "norm"):
-            raise BadParameter(f"statistic={self.statistic!r} must be 'top', 'range' or 'norm'")
+            raise BadParameterError(f"statistic={self.statistic!r} must be 'top', 'range' or 'norm'")
         if self.pairs < 1 or self.bins_per_octave < 1:
-            raise BadParameter(f"pairs={self.pairs!r} and bins_per_octave={self.bins_per_octave!r} must be at least 1")
+            raise BadParameterError(
+                f"pairs={self.pairs!r} and bins_per_octave={self.bins_per_octave!r} must be at least 1"
+            )
         _ = self.votes
 
     @property
     def histogram(self) -> StabilityHistogram:
-        """The histogram of votes: they move."""
+        """The histogram of the votes, of which a neighbour moves one."""
         return StabilityHistogram(self.epsilon, self.delta, "moves")
 
     @property
@@ -96,7 +98,7 @@ class PrivateEigenvalue:
         ----------
         vectors : (n, d) array; the first ``2 * pairs * votes`` are used, or,
             if there are fewer, as many subsamples as they fill.
-        outlet : where the votes meet noise, as ``kind``.
+        outlet, kind : adds the noise to the votes; the name of the release.
         """
         return self.decide(self.cast(vectors), outlet, kind)
 
@@ -129,5 +131,5 @@ class PrivateEigenvalue:
         gram = differences @ differences.T if wide else differences.T @ differences
         try:
             return float(np.linalg.eigvalsh(gram)[-1]) / self.pairs
-        except np.linalg.LinAlgError:  # a failing solver must not tell on the rows: the vote goes to zero
+        except np.linalg.LinAlgError:  # the vote is zero: no other subsample may be affected
             return 0.0

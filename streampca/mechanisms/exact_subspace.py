@@ -9,17 +9,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streampca.errors import BadParameter
-from streampca.linalg.counts import check_components, check_count, use_plain_numbers
+from streampca.errors import BadParameterError
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import SCOPE, Mechanism
-from streampca.mechanisms.exact_span import Span, exact_rows, lines_of, orthonormal_basis, span_of
-from streampca.mechanisms.flats import two_best
-from streampca.mechanisms.truncated_laplace import TruncatedLaplace
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.mechanisms.base import Account, SubspaceFinder
+from streampca.mechanisms.rational_span import Span, exact_rows, lines_of, orthonormal_basis, span_of
+from streampca.mechanisms.subspace_search import two_best
+from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Counts, Outlet
-from streampca.privacy.randomness import Randomness
+from streampca.privacy.randomness import Draws, Randomness
 from streampca.release import Release, Terms
 
 Method = Literal["auto", "all", "blocks"]
@@ -29,7 +27,7 @@ CITATION = "Singhal and Steinke 2021, Algorithm 1, corrected; Bun, Dwork, Rothbl
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExactSubspace(Mechanism):
+class ExactSubspace(SubspaceFinder):
     """The k-dimensional subspace that holds nearly all rows exactly, or nothing.
 
     The release is that subspace to the last digit, whatever the number of
@@ -54,15 +52,14 @@ class ExactSubspace(Mechanism):
 
     Raises
     ------
-    BadParameter
+    BadParameterError
         If a parameter is outside its domain.
 
     Notes
     -----
-    *Rows* are taken as they are: not scaled, not rounded. Integers, fractions
-    (`fractions.Fraction`) and floats (at their exact binary value) are
-    equally welcome; rounding destroys the property looked for, and privacy does not
-    rest on norms here. Through `Stream`, rows are scaled by ``row_norm`` and
+    *Rows* are taken as they are: not scaled, not rounded. They may be integers, fractions
+    (`fractions.Fraction`) or floats (at their exact binary value). Rounding destroys the property
+    looked for, and privacy does not rest on norms here. Through `Stream`, rows are scaled by ``row_norm`` and
     truncated to multiples of 2**-20: use integer rows, and for ``row_norm`` a power of
     two, at most 2**20, that no row exceeds; then nothing changes.
 
@@ -75,7 +72,7 @@ class ExactSubspace(Mechanism):
     the same best s, this is a post-processing of g + N, which is
     (epsilon, delta)-DP. If they differ, their gaps add up to at most D, so
     neither is ever released. (As printed, a tie at the top releases every span of
-    rows with equal probability: delta >= 0.25; see `streampca.reference`.)
+    rows with equal probability: delta >= 0.25; see `tests/reference`.)
     If all rows but l lie in s, and no smaller subspace holds more than l,
     then g >= n - 3 l, and s is released for certain when g > D + 2 A.
 
@@ -102,15 +99,9 @@ class ExactSubspace(Mechanism):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features, optional=True)
-        check_count("max_components", self.max_components)
-        check_count("block_rows", self.block_rows, optional=True)
-        if self._block_rows < self._largest:
-            raise BadParameter(f"block_rows={self.block_rows} rows cannot span {self._largest} dimensions; give more")
+        self._validate()
         if self.method not in ("auto", "all", "blocks"):
-            raise BadParameter(f"method={self.method!r} is not known; use 'auto', 'all' or 'blocks'")
-        Budget(self.epsilon, self.delta, self.adjacency)
+            raise BadParameterError(f"method={self.method!r} is not known; use 'auto', 'all' or 'blocks'")
         _ = self.gap_noise, self.vote_noise
 
     @property
@@ -136,10 +127,9 @@ class ExactSubspace(Mechanism):
     @property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta)-DP per row, for one release of one data set."""
-        return Guarantee(
-            self.epsilon, self.delta, self.adjacency, SCOPE,
-            "truncated Laplace noise on the gap between the two best spans, or on the votes of blocks", CITATION,
-        )  # fmt: skip
+        return self._promise(
+            "truncated Laplace noise on the gap between the two best spans, or on the votes of blocks", CITATION
+        )
 
     def rows_needed(self, outliers: int = 0) -> int:
         """Fewest rows that release the subspace with probability 1.
@@ -156,24 +146,27 @@ class ExactSubspace(Mechanism):
         return self._block_rows * (outliers + max(alone, apart if outliers > 1 else 0))
 
     def release(
-        self, rows: Any, randomness: Randomness | None = None, *, t: int | None = None, seed: int | None = None
+        self,
+        rows: Any,
+        randomness: Randomness | None = None,
+        *,
+        t: int | None = None,
+        seed: int | None = None,
+        ledger: Account | None = None,
     ) -> Release:
         """Release the subspace of the rows, or null, once.
 
         Parameters
         ----------
         rows : (n, d) integers, fractions or finite floats, taken exactly.
-        randomness, t, seed : see `Mechanism.release`.
+        randomness, t, seed, ledger : see `Mechanism.release`.
 
         Returns
         -------
         Release
             Of the subspace; or of the empty one, with ``details["null"]`` true.
         """
-        return super().release(exact_rows(rows), randomness, t=t, seed=seed)
-
-    def _admit(self, rows: FloatArray) -> FloatArray:
-        return rows + 0.0
+        return super().release(exact_rows(rows), randomness, t=t, seed=seed, ledger=ledger)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         """The scales and bounds of the noise on the gap and on votes."""
@@ -205,7 +198,7 @@ class ExactSubspace(Mechanism):
         lines, ranks, size = lines_of(rows), self._ranks(rows.shape[1]), self._block_rows
         spans = (span_of(lines[i : i + size], ranks[-1]) for i in range(0, len(lines) - size + 1, size))
         votes = Counter(span for span in spans if len(span) in ranks)
-        counts = Counts(np.array(list(votes.values()), dtype=np.int64), rows)
+        counts = Counts(np.array(list(votes.values()), dtype=np.int64), rows, names=list(votes))
         noisy = outlet.release("votes", counts, lambda draws: self.vote_noise.draw(draws, len(votes)))
         top = int(np.argmax(noisy)) if votes else 0
         return list(votes)[top] if votes and noisy[top] > self.vote_threshold else ()
@@ -221,9 +214,63 @@ class ExactSubspace(Mechanism):
         return [self.n_components] if self.n_components is not None else list(range(1, min(self.max_components, d) + 1))
 
     @property
-    def _largest(self) -> int:
-        return self.n_components if self.n_components is not None else self.max_components
-
-    @property
     def _block_rows(self) -> int:
         return self.block_rows if self.block_rows is not None else self._largest
+
+
+@dataclass(frozen=True)
+class TruncatedLaplace:
+    """TLap(sensitivity, epsilon, delta): (epsilon, delta)-DP noise of bounded support.
+
+    The density is proportional to ``exp(-|x| epsilon / sensitivity)`` on
+    ``|x| <= bound = (sensitivity / epsilon) ln(1 + (e**epsilon - 1) / (2 delta))``.
+
+    Theorem. Added to a number that a neighbour changes by at most
+    ``sensitivity`` it is (epsilon, delta)-DP, and no smaller delta holds: the
+    ratio of densities is at most e**epsilon where both are positive, and the
+    mass beyond the shifted support is
+    ``(e**epsilon - 1) / (2 (e**(epsilon bound / sensitivity) - 1)) = delta``
+    (Geng, Ding, Guo and Kumar 2020, Theorem 1; Singhal and Steinke 2021).
+
+    Parameters
+    ----------
+    sensitivity, epsilon : positive floats.
+    delta : float in (0, 0.5).
+    """
+
+    sensitivity: float
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        for name in ("sensitivity", "epsilon"):
+            if not 0.0 < getattr(self, name) < math.inf:
+                raise BadParameterError(f"{name}={getattr(self, name)!r} must be a positive finite number")
+        if not 0.0 < self.delta < 0.5:
+            raise BadParameterError(f"delta={self.delta!r} must be in (0, 0.5), e.g. 1e-6")
+
+    @property
+    def bound(self) -> float:
+        """Largest magnitude of the noise."""
+        if self.epsilon > 30.0:  # the same number, without e**epsilon
+            rest = math.log1p((2.0 * self.delta - 1.0) * math.exp(-self.epsilon)) - math.log(2.0 * self.delta)
+            return self.sensitivity / self.epsilon * (self.epsilon + rest)
+        return self.sensitivity / self.epsilon * math.log1p(math.expm1(self.epsilon) / (2.0 * self.delta))
+
+    def above(self, x: float) -> float:
+        """P(noise > x), exactly."""
+        if abs(x) >= self.bound:
+            return 0.0 if x > 0.0 else 1.0
+        if x < 0.0:
+            return 1.0 - self.above(-x)
+        scale = self.sensitivity / self.epsilon
+        # (e^{-x/b} - e^{-A/b}) / (2 (1 - e^{-A/b})), arranged so that small tails keep their digits.
+        tail = math.exp(-x / scale) * -math.expm1((x - self.bound) / scale)
+        return 0.5 * tail / -math.expm1(-self.bound / scale)
+
+    def draw(self, draws: Draws, count: int) -> FloatArray:
+        """``count`` independent draws, by inversion."""
+        uniform = draws.uniform(2 * count)
+        inside = -math.expm1(-self.bound * self.epsilon / self.sensitivity)
+        size = np.minimum(-self.sensitivity / self.epsilon * np.log1p(-uniform[:count] * inside), self.bound)
+        return np.where(uniform[count:] < 0.5, -size, size)

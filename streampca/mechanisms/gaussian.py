@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from streampca.linalg.counts import check_components, use_plain_numbers
+from streampca.errors import BadParameterError
+from streampca.linalg.centering import with_constant
+from streampca.linalg.counts import renamed, repr_of
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import SCOPE
-from streampca.mechanisms.covariance import CovarianceMechanism, Projection, check_projection
+from streampca.mechanisms.covariance import CovarianceMechanism, Projection
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.exact import LatticeGram, gram_noise, lattice_sigma
-from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
+from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise, lattice_sigma
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
 
 
+@renamed(exact="discrete_noise")
 @dataclass(frozen=True, kw_only=True)
 class GaussianCovariance(CovarianceMechanism):
-    """Gram matrix plus Gaussian noise: the least noise of all, for delta > 0.
+    """Gram matrix plus Gaussian noise: the least noise of all mechanisms here, but for few features.
+
+    `MatrixLaplaceCovariance` has less under zero-out where ``d + 1 < (epsilon / mu)**2``: up to 14, 16 and 20 features
+    at epsilon .3, 1 and 3 and delta 1e-6.
 
     Parameters
     ----------
@@ -30,8 +35,10 @@ class GaussianCovariance(CovarianceMechanism):
     adjacency : ``"zero-out"`` or ``"replace"``.
     project : ``None``, ``"psd"`` or ``"auto"``; see `CovarianceMechanism`.
     n_features : number of features, or None for that of the rows.
-    exact : integers from end to end, with exact discrete Gaussian noise
-        (`privacy.exact`): no floating-point gap in the claim, same noise level.
+    discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise
+        (`privacy.discrete_gaussian`): the guarantee holds without floating-point error, at the same noise level.
+    center : release the Gram matrix about the mean, with the sum of the rows released jointly
+        (`linalg.centering`): 11.8 % more noise under zero-out, 12.5 % under replace. Not with ``project``.
 
     Notes
     -----
@@ -54,14 +61,15 @@ class GaussianCovariance(CovarianceMechanism):
     adjacency: Adjacency = "zero-out"
     project: Projection = None
     n_features: int | None = None
-    exact: bool = False
+    discrete_noise: bool = False
+    center: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
-        check_projection(self.project)
+        self._validate()
+        if self.center and self.project is not None:
+            raise BadParameterError(f"project={self.project!r} needs center=False: it is for Gram matrices about 0")
         sigma = self.sigma
-        if self.exact:
+        if self.discrete_noise:
             lattice_sigma(sigma)
 
     @cached_property
@@ -71,29 +79,29 @@ class GaussianCovariance(CovarianceMechanism):
 
     @cached_property
     def sigma(self) -> float:
-        """Sd of a diagonal entry of the noise; off the diagonal it is ``sigma / sqrt(2)``."""
-        return Budget(self.epsilon, self.delta, self.adjacency).gram_sensitivity / self.mu
+        """Standard deviation of a diagonal entry of the noise; off the diagonal it is ``sigma / sqrt(2)``."""
+        return Budget(self.epsilon, self.delta, self.adjacency).sensitivity(center=self.center) / self.mu
 
     @property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta)-DP, exactly mu-GDP, for one release of one data set."""
-        return gaussian_guarantee(
-            self.mu,
-            self.epsilon,
-            self.delta,
-            adjacency=self.adjacency,
-            scope=SCOPE,
-            theorem="Gaussian mechanism on svec of the Gram matrix (Balle and Wang 2018, Theorem 8)"
-            + ("; exact discrete Gaussian noise on integers" if self.exact else ""),
-            citation="Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 1",
-        )
+        theorem = "Gaussian mechanism on svec of the Gram matrix (Balle and Wang 2018, Theorem 8)"
+        if self.discrete_noise:
+            theorem += "; exact discrete Gaussian noise on integers"
+        return self._promise(theorem, "Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 1", self.mu)
+
+    def __repr__(self) -> str:
+        return repr_of(self)
+
+    def _admit(self, rows: FloatArray) -> FloatArray:
+        return with_constant(super()._admit(rows)) if self.center else super()._admit(rows)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """The sd, and the integer that stands for it with ``exact``."""
-        return self.sigma, lattice_sigma(self.sigma) if self.exact else None
+        """The standard deviation, and sigma in units of the lattice with ``discrete_noise``."""
+        return self.sigma, lattice_sigma(self.sigma) if self.discrete_noise else None
 
     def _noisy(self, gram: GramSum, outlet: Outlet) -> FloatArray:
-        if not self.exact:
+        if not self.discrete_noise:
             return super()._noisy(gram, outlet)
         return outlet.release("gram", LatticeGram(gram), gram_noise(self.sigma, gram.n_features).draw, self.sigma)
 
@@ -101,12 +109,12 @@ class GaussianCovariance(CovarianceMechanism):
         """Draw svec-GOE noise."""
         return self.sigma * draws.normal(svec_size(n_features))
 
-    def noise_scale(self, n_features: int) -> float:
-        """Sd of a diagonal entry of the noise."""
+    def noise_std(self, n_features: int) -> float:
+        """Standard deviation of a diagonal entry of the noise."""
         return self.sigma
 
     def spectral_error(self, n_features: int) -> float:
-        """Give ``sigma * sqrt(2 d)``, the edge of the semicircle (one feature: the mean of a folded normal)."""
+        """``sigma * sqrt(2 d)``, the edge of the semicircle (one feature: the mean of a folded normal)."""
         return self.sigma * (math.sqrt(2.0 * n_features) if n_features > 1 else math.sqrt(2.0 / math.pi))
 
     @property

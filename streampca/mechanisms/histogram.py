@@ -1,8 +1,8 @@
-"""Stability histograms: which of infinitely many bins are popular, privately.
+"""Stability histograms: the popular bins among infinitely many, privately.
 
 Only occupied bins get noise, and a bin is released only if its noisy count
-clears a threshold, so that a bin held up by a single vote stays hidden except
-with probability delta. What one neighbour may do to the votes is public and
+exceeds a threshold, so that a bin of a single vote is released with
+probability delta at most. How one neighbour may change the votes is public and
 part of the calibration:
 
 - ``"add-remove"``: one vote appears or vanishes. Noise Lap(1/epsilon).
@@ -19,7 +19,7 @@ bin at cost epsilon, or one bin that shows with probability delta against
 never. Moves: two common bins cost 2/b = epsilon together; one common bin costs
 epsilon/2 beside one that shows with probability delta, and
 ``max(0, 1 - exp(epsilon/4) sqrt(1 - delta)) <= delta`` bounds the other
-direction; two lone bins leave both sides the same chance of showing nothing.
+direction; with a lone bin on each side, both release nothing with the same probability.
 Every case gives at most delta, a lone bin gives exactly delta. (Bun, Nissim
 and Stemmer 2019, Theorem 3.5, with the constants of the case at hand.)
 """
@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
 from streampca.privacy.outlet import Counts, Outlet
@@ -46,7 +46,7 @@ Votes = Literal["add-remove", "moves"]
 Label = TypeVar("Label", bound=Hashable)
 
 CITATION = "Bun, Nissim and Stemmer 2019, Theorem 3.5; Karwa and Vadhan 2017, Lemma 2.3"
-#: Noise is rounded to this lattice before it meets a count: sums are exact, low bits say nothing.
+#: Noise is rounded to this lattice before it is added: sums are exact, low bits hold no information.
 GRID = 2.0**-20
 _CHANGED_BINS: dict[str, int] = {"add-remove": 1, "moves": 2}
 
@@ -61,7 +61,7 @@ class StabilityHistogram:
     ----------
     epsilon : positive float.
     delta : float in (0, 0.5).
-    votes : ``"add-remove"`` or ``"moves"``: what one neighbour does to the votes.
+    votes : ``"add-remove"`` or ``"moves"``: how one neighbour changes the votes.
     """
 
     epsilon: float
@@ -70,9 +70,9 @@ class StabilityHistogram:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.epsilon < math.inf:
-            raise BadParameter(f"epsilon={self.epsilon!r} must be a positive finite number, e.g. 1.0")
+            raise BadParameterError(f"epsilon={self.epsilon!r} must be a positive finite number, e.g. 1.0")
         if not 0.0 < self.delta < 0.5:
-            raise BadParameter(f"delta={self.delta!r} must be in (0, 0.5), e.g. 1e-6")
+            raise BadParameterError(f"delta={self.delta!r} must be in (0, 0.5), e.g. 1e-6")
         _check_votes(self.votes)
 
     @property
@@ -96,7 +96,7 @@ class StabilityHistogram:
     def count_needed(self, failure: float) -> float:
         """The count at which a bin is released with probability at least 1 - failure."""
         if not 0.0 < failure <= 0.5:
-            raise BadParameter(f"failure={failure!r} must be a probability in (0, 0.5]")
+            raise BadParameterError(f"failure={failure!r} must be a probability in (0, 0.5]")
         return self.threshold + self.scale * math.log(0.5 / failure)
 
     def noisy_counts(self, counts: npt.ArrayLike, outlet: Outlet, kind: str) -> FloatArray:
@@ -105,23 +105,23 @@ class StabilityHistogram:
         Parameters
         ----------
         counts : integers; empty bins (0) are never released.
-        outlet : where the counts meet noise, as ``kind``.
+        outlet, kind : adds the noise to the counts; the name of the release.
         """
         whole = _check_counts(counts)
         return self._shown(Counts(whole), outlet, kind)
 
     def release(self, labels: Iterable[Label], outlet: Outlet, kind: str) -> list[tuple[Label, float]]:
-        """The popular bins and their noisy counts, largest first (the order says no more than the counts).
+        """The popular bins and their noisy counts, largest first (the order follows from the counts).
 
         Parameters
         ----------
-        labels : one label per vote, in any order: texts, numbers, bytes, or tuples of them.
-        outlet : where the counts meet noise, as ``kind``.
+        labels : one label per vote, in any order: strings, numbers, bytes, or tuples of them.
+        outlet, kind : adds the noise to the counts; the name of the release.
         """
         tally = {encoded(label): (label, count) for label, count in Counter(labels).items()}
         names = sorted(tally)
         counts = np.array([tally[name][1] for name in names], dtype=np.int64)
-        noisy = self._shown(Counts(counts, encoded(*names)), outlet, kind)
+        noisy = self._shown(Counts(counts, encoded(*names), names=names), outlet, kind)
         shown = [(tally[name][0], float(count)) for name, count in zip(names, noisy, strict=True) if count > -math.inf]
         return sorted(shown, key=lambda pair: -pair[1])
 
@@ -144,12 +144,12 @@ class GaussianHistograms:
 
     Theorem. mu-GDP with ``delta`` added at every epsilon >= 5 delta. Counts
     common to both sides move by at most sqrt(c n) in Euclidean norm (c = 1 if
-    votes are added or removed, 2 if they move), against noise of sd
-    sqrt(c n) / mu. At most n bins stand on one vote of one side only; each
-    shows with probability delta / n, so that any of them shows with
-    probability at most delta. Bins of the other side that might have shown
-    lower epsilon by no more than -ln(1 - delta/n) each, which the shift that
-    they no longer cause outweighs when delta <= epsilon / 5.
+    votes are added or removed, 2 if they move); the noise has standard deviation
+    sqrt(c n) / mu. At most n bins have a vote on one side only, and one vote there; each
+    is released with probability delta / n, so that any of them is released with
+    probability at most delta. Such bins of the other side, if not released,
+    lower epsilon by no more than -ln(1 - delta/n) each, which is less than the shift that
+    they no longer cause if delta <= epsilon / 5.
 
     Parameters
     ----------
@@ -166,11 +166,11 @@ class GaussianHistograms:
 
     def __post_init__(self) -> None:
         if self.n_histograms < 1:
-            raise BadParameter(f"n_histograms={self.n_histograms!r} must be an integer of at least 1")
+            raise BadParameterError(f"n_histograms={self.n_histograms!r} must be an integer of at least 1")
         if not 0.0 < self.mu < math.inf:
-            raise BadParameter(f"mu={self.mu!r} must be a positive finite number")
+            raise BadParameterError(f"mu={self.mu!r} must be a positive finite number")
         if not 0.0 < self.delta < 0.5:
-            raise BadParameter(f"delta={self.delta!r} must be in (0, 0.5), e.g. 1e-6")
+            raise BadParameterError(f"delta={self.delta!r} must be in (0, 0.5), e.g. 1e-6")
         _check_votes(self.votes)
 
     @property
@@ -194,7 +194,7 @@ class GaussianHistograms:
     def count_needed(self, failure: float) -> float:
         """The count at which a bin is released with probability at least 1 - failure."""
         if not 0.0 < failure <= 0.5:
-            raise BadParameter(f"failure={failure!r} must be a probability in (0, 0.5]")
+            raise BadParameterError(f"failure={failure!r} must be a probability in (0, 0.5]")
         return self.threshold - self.std * float(ndtri(failure))
 
     def winners(self, counts: IntArray, outlet: Outlet, kind: str) -> tuple[IntArray, npt.NDArray[np.bool_]]:
@@ -204,7 +204,7 @@ class GaussianHistograms:
         ----------
         counts : (n_histograms, bins) integers: the votes for each bin of a
             public choice of bins. Votes for other bins are left out.
-        outlet : where the counts meet noise, as ``kind``.
+        outlet, kind : adds the noise to the counts; the name of the release.
 
         Returns
         -------
@@ -213,7 +213,7 @@ class GaussianHistograms:
         """
         whole = _check_counts(counts)
         if whole.ndim != 2 or whole.shape[0] != self.n_histograms:
-            raise BadParameter(f"counts of shape {whole.shape} given; ({self.n_histograms}, bins) expected")
+            raise BadParameterError(f"counts of shape {whole.shape} given; ({self.n_histograms}, bins) expected")
         occupied = whole.nonzero()
 
         def draw(draws: Draws) -> FloatArray:
@@ -242,11 +242,13 @@ def _above(counts: IntArray, noisy: FloatArray, threshold: float) -> FloatArray:
 
 def _check_votes(votes: str) -> None:
     if votes not in _CHANGED_BINS:
-        raise BadParameter(f"votes={votes!r} must be 'add-remove' (one vote appears) or 'moves' (one changes its bin)")
+        raise BadParameterError(
+            f"votes={votes!r} must be 'add-remove' (one vote appears) or 'moves' (one changes its bin)"
+        )
 
 
 def _check_counts(counts: npt.ArrayLike) -> IntArray:
     given = np.asarray(counts)
     if given.size and not (np.issubdtype(given.dtype, np.integer) and int(given.min()) >= 0):
-        raise BadParameter("counts must be integers of at least 0")
+        raise BadParameterError("counts must be integers of at least 0")
     return np.ascontiguousarray(given, dtype=np.int64)

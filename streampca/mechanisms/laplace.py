@@ -5,30 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import SCOPE
-from streampca.mechanisms.covariance import CovarianceMechanism, Projection, check_projection
-from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee
+from streampca.mechanisms.covariance import PureCovariance
 from streampca.privacy.randomness import Draws
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaplaceCovariance(CovarianceMechanism):
+class LaplaceCovariance(PureCovariance):
     """Gram matrix plus independent Laplace noise on its upper triangle: pure epsilon.
 
     `MatrixLaplaceCovariance` gives the same guarantee with about
     ``0.85 * sqrt(d)`` times less noise; this one is the baseline.
 
-    Parameters
-    ----------
-    n_components : dimension of the released subspace.
-    epsilon : the budget; delta is 0.
-    adjacency : ``"zero-out"`` or ``"replace"``.
-    project : ``None``, ``"psd"`` or ``"auto"``; see `CovarianceMechanism`.
-    n_features : number of features, or None for that of the rows.
+    Parameters are those of `PureCovariance`.
 
     Notes
     -----
@@ -42,32 +32,11 @@ class LaplaceCovariance(CovarianceMechanism):
     is ``2 d / epsilon``.
     """
 
-    n_components: int
-    epsilon: float
-    adjacency: Adjacency = "zero-out"
-    project: Projection = None
-    n_features: int | None = None
-
-    def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
-        check_projection(self.project)
-        Budget(self.epsilon, 0.0, self.adjacency)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """(epsilon, 0)-DP for one release of one data set."""
-        return Guarantee(
-            self.epsilon,
-            0.0,
-            self.adjacency,
-            scope=SCOPE,
-            theorem="Laplace mechanism, l1 sensitivity of the upper triangle",
-            citation="Jiang, Xie, Zhang, AAAI 2016, Algorithm 1",
-        )
+    theorem = "Laplace mechanism, l1 sensitivity of the upper triangle"
+    citation = "Jiang, Xie, Zhang, AAAI 2016, Algorithm 1"
 
     def sensitivity(self, n_features: int) -> float:
-        """Give the l1 sensitivity of the upper triangle.
+        """The l1 sensitivity of the upper triangle.
 
         Zero-out: the sum of ``|a_i a_j|`` over i <= j is ``(|a|_1^2 + |a|^2)/2``,
         at most ``(d + 1)/2`` and attained. Replace: by Cauchy-Schwarz against
@@ -82,19 +51,15 @@ class LaplaceCovariance(CovarianceMechanism):
         """Scale of the Laplace noise of every entry."""
         return self.sensitivity(n_features) / self.epsilon
 
-    def constants(self, n_features: int) -> tuple[object, ...]:
-        """The scale."""
-        return (self.scale(n_features),)
-
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
-        """Draw the noise; svec coordinates carry sqrt(2) off the diagonal, the entries do not."""
+        """Draw the noise of the entries, and convert it to svec coordinates."""
         entries = self.scale(n_features) * draws.laplace(svec_size(n_features))
         return entries / entry_weights(n_features)
 
-    def noise_scale(self, n_features: int) -> float:
-        """Sd of every entry of the noise."""
+    def noise_std(self, n_features: int) -> float:
+        """Standard deviation of every entry of the noise."""
         return math.sqrt(2.0) * self.scale(n_features)
 
     def spectral_error(self, n_features: int) -> float:
-        """Give ``2 sqrt(2 d)`` scales: the semicircle of entries of that variance."""
+        """``2 sqrt(2 d)`` scales: the edge of the semicircle for entries of that variance."""
         return self.scale(n_features) * (2.0 * math.sqrt(2.0 * n_features) if n_features > 1 else 1.0)

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.svec import svec
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import SCOPE
-from streampca.mechanisms.covariance import CovarianceMechanism, Projection, check_projection
-from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee
+from streampca.mechanisms.covariance import PureCovariance
 from streampca.privacy.randomness import Draws
 
 #: Spectral norm of W1 - W2 over d, for iid Wis_d(d + 1, I) and large d: the
@@ -22,16 +18,10 @@ EDGE = math.sqrt((11.0 + 5.0 * math.sqrt(5.0)) / 2.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatrixLaplaceCovariance(CovarianceMechanism):
-    """Gram matrix plus the difference of two Wishart matrices: pure epsilon, least noise known here.
+class MatrixLaplaceCovariance(PureCovariance):
+    """Gram matrix plus the difference of two Wishart matrices: pure epsilon, the least noise at delta 0.
 
-    Parameters
-    ----------
-    n_components : dimension of the released subspace.
-    epsilon : the budget; delta is 0.
-    adjacency : ``"zero-out"`` or ``"replace"``.
-    project : ``None``, ``"psd"`` or ``"auto"``; see `CovarianceMechanism`.
-    n_features : number of features, or None for that of the rows.
+    Parameters are those of `PureCovariance`.
 
     Notes
     -----
@@ -51,38 +41,13 @@ class MatrixLaplaceCovariance(CovarianceMechanism):
     Algorithm 2, whose printed one-sided noise is not (epsilon, 0)-DP.
     """
 
-    n_components: int
-    epsilon: float
-    adjacency: Adjacency = "zero-out"
-    project: Projection = None
-    n_features: int | None = None
-
-    def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
-        check_projection(self.project)
-        Budget(self.epsilon, 0.0, self.adjacency)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """(epsilon, 0)-DP for one release of one data set."""
-        return Guarantee(
-            self.epsilon,
-            0.0,
-            self.adjacency,
-            scope=SCOPE,
-            theorem="matrix-variate Laplace mechanism: log-density changes by at most the trace norm over 2c",
-            citation="after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2",
-        )
+    theorem = "matrix-variate Laplace mechanism: log-density changes by at most the trace norm over 2c"
+    citation = "after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2"
 
     def scale(self, n_features: int) -> float:
         """Scale c of the two Wishart matrices."""
         steps = 2.0 if self.adjacency == "replace" and n_features > 1 else 1.0
         return steps / (2.0 * self.epsilon)
-
-    def constants(self, n_features: int) -> tuple[object, ...]:
-        """The scale."""
-        return (self.scale(n_features),)
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
         """Draw W1 - W2."""
@@ -90,21 +55,21 @@ class MatrixLaplaceCovariance(CovarianceMechanism):
         plus, minus = draws.normal(2 * d * (d + 1)).reshape(2, d, d + 1)
         return svec(self.scale(d) * (np.dot(plus, plus.T) - np.dot(minus, minus.T)))
 
-    def noise_scale(self, n_features: int) -> float:
-        """Sd of a diagonal entry of the noise: the difference of two chi-squares of d + 1 degrees."""
+    def noise_std(self, n_features: int) -> float:
+        """Standard deviation of a diagonal entry of the noise, a difference of two chi-squares of d + 1 degrees."""
         return 2.0 * self.scale(n_features) * math.sqrt(n_features + 1.0)
 
     def spectral_error(self, n_features: int) -> float:
-        """Give ``3.330 c d``, or 1.665 d / epsilon under zero-out."""
+        """``3.330 c d``; under zero-out 1.665 d / epsilon."""
         return EDGE * self.scale(n_features) * n_features if n_features > 1 else 2.0 * self.scale(1)
 
 
 def wishart(draws: Draws, n_features: int, degrees: int) -> FloatArray:
     """Draw from ``Wis_d(m, I)`` as Z Z^T, Z standard normal (d, m).
 
-    By the definition of the law: nothing is approximated. Bartlett's
-    triangular form would need chi-squares, which from keyed normals cost as
-    many of them as Z itself when m is near d.
+    By definition of the distribution, without approximation. Bartlett's
+    triangular form needs chi-squares, which take as many normals as Z itself
+    when m is near d.
     """
     normals = draws.normal(n_features * degrees).reshape(n_features, degrees)
     product: FloatArray = np.dot(normals, normals.T)

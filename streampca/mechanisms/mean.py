@@ -1,9 +1,9 @@
 """Private mean of vectors or products that are clipped to a public radius.
 
 Step 2 of Alg. 5 of Liu, Kong, Jain and Oh 2022: vectors are clipped to a ball
-around the centre and summed with Gaussian noise, which follows the radius of
+around the center and summed with Gaussian noise, which follows the radius of
 the ball and not the length of the vectors. Clipping is always done: privacy
-never rests on the radius or the centre being right. (The paper's B is the
+does not depend on a good radius or center. (The paper's B is the
 number of vectors that are summed, not that of the whole minibatch.)
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency, check_adjacency
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
@@ -27,10 +27,10 @@ _BITS = 26
 
 @dataclass(frozen=True)
 class ClippedMean:
-    """The noisy mean of clipped vectors or matrices, from exact sums of blocks, which add up.
+    """The noisy mean of clipped vectors or matrices, from exact sums of blocks, which can be added.
 
     Guarantee: mu-GDP for one release. Zero-out: a zero vector adds nothing (it
-    counts as lying at the centre), so one vector moves the sum by at most
+    counts as lying at the center), so one vector moves the sum by at most
     ``radius``. Replace: by at most twice that, or the diameter of the set of
     vectors (clipping moves no two of them apart). Sums and noise are on a
     lattice of step radius * 2**-26 or less, which the sensitivity allows for.
@@ -39,7 +39,7 @@ class ClippedMean:
     ----------
     mu : Gaussian-DP parameter of the release.
     size : numbers in a vector or matrix.
-    radius : public bound; what is longer is shortened to it.
+    radius : public bound on the norm; longer vectors are scaled to it.
     adjacency : ``"zero-out"`` or ``"replace"``.
     diameter : bound on the distance of any two vectors before clipping, if there is one.
     """
@@ -53,7 +53,7 @@ class ClippedMean:
     def __post_init__(self) -> None:
         check_adjacency(self.adjacency)
         if not 0.0 < self.mu < math.inf or not 0.0 < self.radius < math.inf:
-            raise BadParameter(f"mu={self.mu!r} and radius={self.radius!r} must be positive and finite")
+            raise BadParameterError(f"mu={self.mu!r} and radius={self.radius!r} must be positive and finite")
 
     @property
     def grid(self) -> float:
@@ -62,7 +62,7 @@ class ClippedMean:
 
     @property
     def std(self) -> float:
-        """Sd of each number of the noise in the sum; over the count, of that in the mean."""
+        """Standard deviation of each number of the noise in the sum; that in the mean is this over the count."""
         moved = self.radius if self.adjacency == "zero-out" else min(2.0 * self.radius, self.diameter)
         return (moved * (1.0 + 1e-9) + math.sqrt(self.size) * self.grid) / self.mu
 
@@ -73,12 +73,12 @@ class ClippedMean:
             theorem="Gaussian mechanism on a clipped sum", citation=CITATION,
         )  # fmt: skip
 
-    def vectors(self, vectors: FloatArray, centre: FloatArray) -> FloatArray:
-        """Sum of vectors, (n, d), clipped about a public centre, less the centre. Curator only.
+    def vectors(self, vectors: FloatArray, center: FloatArray) -> FloatArray:
+        """Sum of vectors, (n, d), clipped about a public center, less the center. Curator only.
 
         The block's bounds must not depend on the vectors.
         """
-        apart = vectors - centre
+        apart = vectors - center
         weights = self._weights(np.einsum("ij,ij->i", apart, apart))
         if self.adjacency == "zero-out":
             weights *= vectors.any(axis=1)
@@ -93,16 +93,16 @@ class ClippedMean:
         return self._on_lattice(left.T @ (right * self._weights(squares)[:, None]))
 
     def release(self, total: FloatArray, count: int, outlet: Outlet, kind: str) -> FloatArray:
-        """The noisy mean, less the centre.
+        """The noisy mean, less the center.
 
         Parameters
         ----------
         total : sum of what `vectors` or `products` returned.
         count : how many vectors or products are in it. Public.
-        outlet : where the sum meets noise, as ``kind``.
+        outlet, kind : adds the noise to the sum; the name of the release.
         """
         if count == 0:
-            raise BadParameter("count=0: there is no mean of no vectors")
+            raise BadParameterError("count=0: no vectors were summed, so there is no mean")
         return outlet.gaussian(kind, total, self.std, self.grid) / count
 
     def _weights(self, squares: FloatArray) -> FloatArray:

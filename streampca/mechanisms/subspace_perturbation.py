@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.lattice import GramSum, coarsen
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec, svec_size, unpack_entries, unsvec
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import SCOPE, Mechanism
+from streampca.mechanisms.base import Mechanism
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.release import Release, Terms
 
@@ -31,10 +31,10 @@ class SubspacePerturbation(Mechanism):
     """A private subspace with noise that shrinks with the eigengap.
 
     The gap between eigenvalues k and k + 1 is measured privately. If it is
-    large, noise goes on the projector; if not, the Gram matrix is released
-    with Gaussian noise instead, at the same price. Which of the two happened
-    is in ``release.details["released"]``, ``"projector"`` or ``"gram"``; the
-    measured gap is there too, in units of row_norm**2.
+    so large that noise on the projector costs less captured variance, noise goes on
+    the projector; if not, the Gram matrix is released with Gaussian noise instead, at
+    the same price. Which of the two happened is in ``release.details["released"]``,
+    ``"projector"`` or ``"gram"``; the measured gap is there too, in units of row_norm**2.
 
     Parameters
     ----------
@@ -59,11 +59,22 @@ class SubspacePerturbation(Mechanism):
        moves the projector by at most ``ln(g / (g - 1)) / sqrt(2)``, and
        svec-GOE noise of that over mu2 is mu2-GDP (replace:
        ``ln(g / (g - 2)) / sqrt(2)``).
-    3. If g <= 2 (4 under replace) the mu2-GDP Gaussian mechanism runs instead.
-       Given g, one branch runs, so the two compose with step 1.
+    3. If g <= 2 (4 under replace), or the projector is predicted to lose more, the mu2-GDP
+       Gaussian mechanism runs instead. Given g, one branch runs, so the two compose with step 1.
+
+    *Prediction.* To first order, with svec-GOE noise of sd s_P on the projector or s_G on
+    the Gram matrix, the released subspace loses ``s_P**2 sum(D) / 2`` or ``s_G**2 sum(1 / D) / 2``
+    of captured variance, over the k (d - k) differences D between the first k and the
+    other eigenvalues. The mean of D is at most n / k, as the first k eigenvalues add up to at
+    most n, and by Jensen's inequality the mean of 1 / D is at least k / n. So the projector loses no
+    more, whatever the spectrum, if ``s_P n / k <= s_G``: the rule, in which only n and
+    the measured g enter. Under zero-out that asks for a gap of some ``n / (sqrt(2) k)`` or more: nearly all
+    rows of full norm in k directions of like weight. Then the projector has up to half the loss. It never
+    has less than half of it (all D equal to the gap), and may have any multiple of it
+    where the rule does not hold. Under replace, where the gap would have to be n / k, it is hardly ever taken.
 
     The printed algorithm never refuses, and squares a noise scale that may be
-    negative: it has no guarantee (`streampca.reference`).
+    negative: it has no guarantee (`tests/reference`).
 
     Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Section 3.4.
     """
@@ -82,7 +93,7 @@ class SubspacePerturbation(Mechanism):
         for name in ("gap_share", "failure_share"):
             value = getattr(self, name)
             if not (isinstance(value, (int, float)) and 0.0 < value < 1.0):
-                raise BadParameter(f"{name}={value!r} must be in (0, 1), e.g. 0.1")
+                raise BadParameterError(f"{name}={value!r} must be in (0, 1), e.g. 0.1")
         _ = self.mu
 
     @cached_property
@@ -98,7 +109,7 @@ class SubspacePerturbation(Mechanism):
 
     @property
     def gap_std(self) -> float:
-        """Sd of the noise in the measured gap, but for the allowance for rounding."""
+        """Standard deviation of the noise in the measured gap, without the allowance for rounding."""
         return _MOVES[self.adjacency] / (self.mu * math.sqrt(self.gap_share))
 
     @property
@@ -112,34 +123,39 @@ class SubspacePerturbation(Mechanism):
     @property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta)-DP, mu-GDP but for an event of probability delta1, for one release of one data set."""
-        return gaussian_guarantee(
+        return self._promise(
+            "propose-test-release on the eigengap, then Gaussian noise on the projector or the Gram matrix",
+            "after Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 2",
             self.mu,
-            self.epsilon,
-            self.delta,
-            adjacency=self.adjacency,
-            scope=SCOPE,
-            theorem="propose-test-release on the eigengap, then Gaussian noise on the projector or the Gram matrix",
-            citation="after Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 2",
-            slack=self.failure,
+            self.failure,
         )
 
+    @property
+    def square_bytes(self) -> float:
+        """Of the sum, its noise, and the release."""
+        return 45.0
+
     def check(self, n_features: int) -> None:
-        """Raise `BadParameter` unless rows of so many features fit the parameters, with one to spare."""
+        """Raise `BadParameterError` unless rows of so many features fit the parameters, with one to spare."""
         super().check(n_features)
         if self.n_components >= n_features:
-            raise BadParameter(
+            raise BadParameterError(
                 f"n_components={self.n_components} must be below the {n_features} features: "
                 "the whole space has no eigengap"
             )
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """The sds of the gap and of the Gram matrix, and mu of the noise on the projector."""
+        """The noise standard deviations of the gap and of the Gram matrix, and mu of the noise on the projector."""
         return self.gap_std, self._gram_std, self._mu2
 
     def _lower_bound(self, gap: float, gap_std: float, rounding: float) -> float:
         """The g that exceeds the true gap with probability at most delta1."""
-        margin = -float(ndtri(self.failure)) + 2.0**-19  # the released gap is rounded to 2**-20 of its sd
+        margin = -float(ndtri(self.failure)) + 2.0**-19  # the released gap is rounded to 2**-20 of its noise
         return gap - margin * gap_std - rounding
+
+    def projector_loses_less(self, sigma: float, n_rows: int) -> bool:
+        """Whether noise of sd ``sigma`` on the projector loses no more than the Gram matrix, whatever the spectrum."""
+        return sigma * n_rows <= self.n_components * self._gram_std
 
     def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         (n_rows, d), k = rows.shape, self.n_components
@@ -150,12 +166,17 @@ class SubspacePerturbation(Mechanism):
         rounding = 16.0 * d * n_rows * 2.0**-52
         moves = _MOVES[self.adjacency]
         gap_std = self.gap_std * (moves + 2.0 * rounding) / moves
-        # The sds depend on n_rows, so it is hidden too: equal matrices of more rows have other noise.
+        # The standard deviations depend on n_rows, so it is hidden too: equal matrices of more rows have other noise.
         causes = (*gram.hidden, np.array([n_rows]))
         gap = float(outlet.gram("gap", _Computed(values[k - 1 : k] - values[k], *causes), 1, gap_std)[0])
         bound = self._lower_bound(gap, gap_std, rounding)
         details = {"mechanism": type(self).__name__, "rows": n_rows, "gap": gap, "gap_std": gap_std}
-        if bound <= 2.0 * moves:
+        # Each computed projector is within 2 sqrt(k) rounding / gap of the true one.
+        sigma = math.inf
+        if bound > 2.0 * moves:
+            error = 4.0 * math.sqrt(k) * rounding / (bound - moves)
+            sigma = (projector_shift(bound, self.adjacency) + error) / self._mu2
+        if not self.projector_loses_less(sigma, n_rows):
             return Release(
                 t=t,
                 n_components=k,
@@ -165,8 +186,6 @@ class SubspacePerturbation(Mechanism):
                 details={**details, "released": "gram"},
             )
         top = basis[:, :k]
-        # Each computed projector is within 2 sqrt(k) rounding / gap of the true one.
-        sigma = (projector_shift(bound, self.adjacency) + 4.0 * math.sqrt(k) * rounding / (bound - moves)) / self._mu2
         projector = outlet.gram("projector", _Computed(svec(top @ top.T), *causes), svec_size(d), sigma)
         return Release(
             t=t,
@@ -203,5 +222,5 @@ def projector_shift(bound: float, adjacency: Adjacency = "zero-out") -> float:
     """
     moves = _MOVES[adjacency]
     if not bound > moves:
-        raise BadParameter(f"bound={bound!r} must be above {moves:g}: a row could close a smaller gap")
+        raise BadParameterError(f"bound={bound!r} must be above {moves:g}: a row could close a smaller gap")
     return -math.log1p(-moves / bound) / math.sqrt(2.0)

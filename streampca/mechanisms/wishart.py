@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.special import gammainc, gammaincc
 
-from streampca.errors import BadParameter
-from streampca.linalg.counts import check_components, use_plain_numbers
+from streampca.errors import BadParameterError
 from streampca.linalg.svec import svec
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import SCOPE
 from streampca.mechanisms.covariance import CovarianceMechanism
 from streampca.mechanisms.matrix_laplace import wishart
 from streampca.privacy.budget import Adjacency, Budget
@@ -60,10 +58,9 @@ class WishartCovariance(CovarianceMechanism):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
+        self._validate()
         if Budget(self.epsilon, self.delta, self.adjacency).delta <= 0.0:
-            raise BadParameter(
+            raise BadParameterError(
                 f"delta={self.delta!r} must be in (0, 1): one-sided Wishart noise has no pure epsilon guarantee; "
                 "use MatrixLaplaceCovariance for delta=0"
             )
@@ -71,13 +68,9 @@ class WishartCovariance(CovarianceMechanism):
     @property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta)-DP for one release of one data set."""
-        return Guarantee(
-            self.epsilon,
-            self.delta,
-            self.adjacency,
-            scope=SCOPE,
-            theorem="profile of Wishart noise by its Schur complement, a chi-square against its shift",
-            citation="after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2",
+        return self._promise(
+            "profile of Wishart noise by its Schur complement, a chi-square against its shift",
+            "after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2",
         )
 
     def degrees(self, n_features: int) -> int:
@@ -92,12 +85,12 @@ class WishartCovariance(CovarianceMechanism):
         """Draw ``c * Wis_d(m, I)``."""
         return svec(self.scale(n_features) * wishart(draws, n_features, self.degrees(n_features)))
 
-    def noise_scale(self, n_features: int) -> float:
-        """Sd of a diagonal entry of the noise."""
+    def noise_std(self, n_features: int) -> float:
+        """Standard deviation of a diagonal entry of the noise."""
         return self.scale(n_features) * math.sqrt(2.0 * self.degrees(n_features))
 
     def spectral_error(self, n_features: int) -> float:
-        """Give ``c * (sqrt(m) + sqrt(d))**2``, its mean included."""
+        """``c * (sqrt(m) + sqrt(d))**2``, the mean included."""
         return _norm(self.scale(n_features), self.degrees(n_features), n_features)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
@@ -128,7 +121,7 @@ def profile(epsilon: float, degrees: int, scale: float, n_features: int, adjacen
     return min(1.0, max(direct, float(bounds.min())))
 
 
-#: exp of more overflows; using less of it only overestimates delta.
+#: Largest argument of exp, which would overflow beyond; a smaller one only overestimates delta.
 _LARGEST = 700.0
 
 
@@ -137,7 +130,7 @@ def _exp(epsilon: FloatArray) -> FloatArray:
 
 
 def _put_in(epsilon: FloatArray, nu: int, shift: float) -> FloatArray:
-    """Hockey-stick divergence of X from X + b at e**epsilon: the lower tail, where X + b cannot reach."""
+    """Hockey-stick divergence of X from X + b at e**epsilon: the lower tail, below the support of X + b."""
     x = _threshold(epsilon + 0.5 * shift, nu, shift)
     delta: FloatArray = gammainc(0.5 * nu, 0.5 * x) - _exp(epsilon) * gammainc(0.5 * nu, 0.5 * (x - shift))
     return np.maximum(delta, 0.0)
@@ -188,7 +181,7 @@ def design(epsilon: float, delta: float, adjacency: Adjacency, n_features: int) 
 
 @lru_cache(maxsize=4096)
 def _least_scale(epsilon: float, delta: float, adjacency: Adjacency, nu: int) -> float:
-    """Find the smallest scale that meets (epsilon, delta) at ``nu = m - d + 1``, to 1e-12 and from above."""
+    """The smallest scale that meets (epsilon, delta) at ``nu = m - d + 1``, to 1e-12 and from above."""
     low, high = 1e-3, 1.0
     while profile(epsilon, nu, high, 1, adjacency) > delta:
         low, high = high, 2.0 * high

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.types import FloatArray
-from streampca.planning import once, streams, windows  # noqa: F401  (they register what they predict)
-from streampca.planning.advice import advice_for, warnings_for
+from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.planning.curve import Curve
-from streampca.planning.predictions import REGISTRY, Prediction
-from streampca.planning.question import Question, ask
+from streampca.planning.predictions import PREDICTORS, Prediction
+from streampca.planning.question import Question
 from streampca.privacy.budget import Adjacency
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.processors.sliding_window import SlidingWindowPCA
+from streampca.tables import html_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Candidates closer than this in captured variance or in regret count as equal.
 _EQUAL = 0.003
 #: Bytes that a window may take before a histogram of it is preferred.
 _HELD = 2**28
+#: A subspace that captures less than this share of the best one's reward is mostly noise.
+DROWNED = 0.5
+#: What a good subspace captures.
+GOOD = 0.99
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,21 @@ class Plan:
         """One row of text a candidate, for printing."""
         return [_row(p) for p in self.predictions]
 
+    def to_frame(self) -> pd.DataFrame:
+        """`table` as a pandas frame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.table())
+
+    def _repr_html_(self) -> str:
+        """The recommendation above the table, for notebooks. No row was looked at: publishable."""
+        rows, best = self.table(), self.recommended
+        note = [f"Why: {self.reason}", f"Assumed: {self.question.assumed}"]
+        note += [f"Warning: {text}" for text in self.warnings] + [f"Advice: {text}" for text in self.advice]
+        return html_table(
+            tuple(rows[0]), (tuple(row.values()) for row in rows), warning=f"Use {best.code}", note=". ".join(note)
+        )
+
     def __str__(self) -> str:
         rows = self.table()
         widths = {key: max(len(key), *(len(row[key]) for row in rows)) for key in rows[0]}
@@ -72,6 +97,7 @@ def plan(
     adjacency: Adjacency = "zero-out",
     window: int | None = None,
     release_every: int | None = None,
+    center: bool = True,
     spectrum: str | Sequence[float] | FloatArray = "decaying",
     row_norm: float = 1.0,
     typical_norm: float | None = None,
@@ -83,49 +109,37 @@ def plan(
 
     Parameters
     ----------
-    n_rows, n_features, n_components : n, d and k.
-    epsilon, delta, adjacency : the budget.
-    window : rows in the window, for a subspace of the last rows; left out, of all rows.
-    release_every : rows between releases; left out, the planner chooses. At
-        least ``n_rows`` means one release, of all rows.
-    spectrum : eigenvalues of the mean of a a^T in units of row_norm**2
-        (descending; the rest are 0), or a guess by name: ``"decaying"`` (1/j),
-        ``"steep"`` (1/j**2), ``"flat"`` or ``"spiked"`` (k equal ones over a tenth of the variance).
-    row_norm : norm onto which rows will be scaled.
-    typical_norm : public guess of the norm of a typical row, for advice on
-        row_norm and for the scale of a named spectrum.
+    spectrum : the ``guess`` of `Question`; all others have the same names.
 
     Raises
     ------
-    BadParameter
+    BadParameterError
         If a parameter is outside its domain.
     """
-    question = ask(
+    question = Question(
         n_rows=n_rows, n_features=n_features, n_components=n_components, epsilon=epsilon, delta=delta,
-        adjacency=adjacency, window=window, release_every=release_every, spectrum=spectrum, row_norm=row_norm,
-        typical_norm=typical_norm,
+        adjacency=adjacency, window=window, release_every=release_every, center=center, guess=spectrum,
+        row_norm=row_norm, typical_norm=typical_norm,
     )  # fmt: skip
-    if question.best <= 0.0:
-        raise BadParameter("the spectrum leaves nothing to capture")
     curve = Curve(question.spectrum, question.n_components)
-    found = [p for predict in REGISTRY for p in predict(question, curve)]
-    purpose = "window" if window is not None else "once" if question.release_every == n_rows else "stream"
-    order = sorted(found, key=lambda p: (p.serves != purpose, -p.captured))
-    recommended, reason = _recommend([p for p in order if p.serves == purpose], question, purpose)
+    found = [p for predict in PREDICTORS for p in predict(question, curve)]
+    purpose = question.purpose
+    order = sorted(found, key=lambda p: (p.serves != purpose, not p.is_certain, -p.captured))
+    recommended, reason = _recommend([p for p in order if p.serves == purpose], question)
     return Plan(
         question,
         tuple(order),
         recommended,
         reason,
-        tuple(warnings_for(question, recommended, curve)),
-        tuple(advice_for(question, recommended, typical_norm)),
+        tuple(_warnings(question, recommended, curve)),
+        tuple(_advice(question, recommended, found)),
     )
 
 
-def _recommend(candidates: list[Prediction], question: Question, purpose: str) -> tuple[Prediction, str]:
+def _recommend(candidates: list[Prediction], question: Question) -> tuple[Prediction, str]:
     """The least regret for a stream, else the most captured; among equals the one that promises or releases more."""
-    if purpose == "stream":
-        scored = [p for p in candidates if p.regret_per_row is not None]
+    if question.purpose == "stream":
+        scored = [p for p in candidates if p.regret_per_row is not None and p.is_certain]
         least = min(p.regret_per_row or 0.0 for p in scored)
         unit = question.best * question.row_norm**2
         good = [p for p in scored if (p.regret_per_row or 0.0) <= least + _EQUAL * unit]
@@ -137,17 +151,28 @@ def _recommend(candidates: list[Prediction], question: Question, purpose: str) -
         return chosen, reason
     most = max(p.captured for p in candidates)
     good = [p for p in candidates if p.captured >= most - _EQUAL]
-    if purpose == "window":
+    if question.purpose == "window":
         # The window itself, if its rows can be held; else in memory that does not grow with it; then what fades.
-        order = ["ring", "histogram", "forgetting"]
+        order = ["ring", "histogram", "smoothed", "forgetting"]
         chosen = min(good, key=lambda p: (p.memory > _HELD, order.index(p.settings["method"])))
         return chosen, (
             f"captures {chosen.captured:.1%} of the best subspace of the window (the most is {most:.1%}), with "
             f"{chosen.releases} releases in {_bytes(chosen.memory)}; {chosen.note}"
         )
-    chosen = min(good, key=lambda p: ("delta" in p.settings, p.spectral_error is None, p.spectral_error or 0.0))
+    chosen = min(good, key=_promises_more)
+    if not chosen.is_certain:
+        known = max((p for p in candidates if p.is_certain), key=lambda p: p.captured)
+        return chosen, (
+            f"captures {chosen.captured:.1%} of the best subspace on Gaussian rows of this spectrum ({known.name}: "
+            f"{known.captured:.1%}); how much on yours the planner cannot tell"
+        )
     pure = "" if "delta" in chosen.settings else ", and spends no delta"
     return chosen, f"captures {chosen.captured:.1%} of the best subspace (the most is {most:.1%}){pure}"
+
+
+def _promises_more(p: Prediction) -> tuple[bool, bool, bool, float]:
+    """Order of equals: what is certain, what spends no delta, what releases a Gram matrix, the least error."""
+    return not p.is_certain, "delta" in p.settings, p.spectral_error is None, p.spectral_error or 0.0
 
 
 def _how_often(p: Prediction, question: Question) -> str:
@@ -158,7 +183,7 @@ def _how_often(p: Prediction, question: Question) -> str:
 def _row(p: Prediction) -> dict[str, str]:
     return {
         "candidate": p.label,
-        "captured": f"{p.captured:.4f}",
+        "captured": f"{p.captured:.4f}" if p.is_certain else "cannot tell",
         "regret": "-" if p.regret_per_row is None else f"{p.regret_per_row:.3g}",
         "noise": "-" if p.noise_std is None else f"{p.noise_std:.4g}",
         "error": "-" if p.spectral_error is None else f"{p.spectral_error:.4g}",
@@ -179,3 +204,123 @@ def _bytes(n: int) -> str:
 
 def _seconds(s: float) -> str:
     return f"{s:.2g} s" if s < 100.0 else f"{s / 60.0:.0f} min" if s < 7200.0 else f"{s / 3600.0:.0f} h"
+
+
+def _warnings(question: Question, best: Prediction, curve: Curve) -> list[str]:
+    """What will not work, with the number of rows that would do."""
+    said = []
+    q, k = question, question.n_components
+    chance = float(q.spectrum.sum()) * k / q.n_features / q.best
+    if best.captured < min(GOOD, max(DROWNED, 0.5 * (1.0 + chance))):
+        said.append(
+            f"the noise drowns the signal: {best.name} is expected to capture {best.captured:.1%} of what {k} "
+            f"components can, and a random subspace captures {chance:.1%}"
+        )
+    if best.captured < GOOD:
+        needed = _rows_needed(q, curve, best)
+        whole = "rows" if q.window is None else "rows in the window"
+        by = "" if best.is_certain else " by GaussianCovariance"
+        if needed is not None:
+            said.append(
+                f"for {GOOD:.0%} captured variance{by} some {_round(needed)} {whole} are needed; there are {q.rows}"
+            )
+    if best.spectral_error is not None:
+        noise = (best.spectral_error if best.noise_std is None else best.noise_std * curve.norm) / q.row_norm**2
+        lost = [j for j in range(k) if q.rows * float(q.spectrum[j]) < noise]
+        if lost:
+            below = q.rows * float(q.spectrum[lost[0]])
+            said.append(
+                f"components from number {lost[0] + 1} on lie below the noise ({below:.3g} against {noise:.3g} "
+                "row_norm**2): ask for fewer, or bring more rows"
+            )
+    if q.delta > 0.1 / q.n_rows:
+        said.append(
+            f"delta={q.delta:g} is not well below 1 / n_rows = {1 / q.n_rows:.2g}: a mechanism may expose "
+            "whole rows within it"
+        )
+    if q.epsilon > 10.0:
+        factor = math.exp(min(q.epsilon, 700.0))
+        said.append(f"epsilon={q.epsilon:g} promises little: an attacker's odds may change by a factor {factor:.2g}")
+    return said
+
+
+def _rows_needed(question: Question, curve: Curve, best: Prediction) -> int | None:
+    """Rows (in the window, if there is one) after which the recommended kind of algorithm captures a good share.
+
+    One-shots count as `GaussianCovariance` does. None if there is no telling: `PrivateOja` releases no Gram matrix.
+    """
+    settings, every = question.about_mean, question.release_every
+
+    def once(rows: int) -> float:
+        return GaussianCovariance(**settings).noise_std(question.n_features)
+
+    def stream(rows: int) -> float:
+        # A power of two of releases, so that few horizons have to be fitted.
+        step = max(every or 1, -(-rows // 1024))
+        horizon = step * 2 ** max(0, math.ceil(math.log2(rows / step)))
+        return PrivateFPL(**settings, horizon=horizon, release_every=step).noise_std(rows)
+
+    def window(rows: int) -> float:
+        step = min(every or max(1, rows // 100), rows)
+        width = rows // step * step
+        return SlidingWindowPCA(**settings, window=width, method="histogram", release_every=step).noise_std(4 * width)
+
+    if best.noise_std is None and best.serves != "once":
+        return None
+    std: Callable[[int], float] = {"once": once, "stream": stream, "window": window}[best.serves]
+    try:
+        return curve.rows_for(GOOD, std)
+    except BadParameterError:
+        return None
+
+
+def _advice(question: Question, best: Prediction, found: Sequence[Prediction]) -> list[str]:
+    """How to choose what the user must choose."""
+    q, typical_norm = question, question.typical_norm
+    said = []
+    square = float(q.spectrum.sum())
+    if typical_norm is not None and typical_norm < 0.7 * q.row_norm:
+        factor = (q.row_norm / typical_norm) ** 2
+        said.append(
+            f"row_norm={q.row_norm:g} is far above the typical norm {typical_norm:g}: noise scales with row_norm**2, "
+            f"so row_norm={typical_norm:g} would have {factor:.3g} times less of it; longer rows are scaled down"
+        )
+    elif typical_norm is not None and typical_norm > 2.0 * q.row_norm:
+        said.append(
+            f"row_norm={q.row_norm:g} scales almost every row down (typical norm {typical_norm:g}): directions stay, "
+            "lengths are lost; raise it towards the typical norm if long rows should count for more"
+        )
+    elif square < 0.2:
+        said.append(
+            f"rows use {square:.1%} of row_norm**2: a smaller row_norm, or tighter public bounds, would lower the "
+            "noise beside the signal in that proportion"
+        )
+    said.append(
+        "choose row_norm near the length of a typical row, and bounds as the ranges you would state without looking "
+        "at the data: neither may be read off the rows; a feature that uses a tenth of its range has a hundredth of "
+        "its signal"
+    )
+    scaled = next((p for p in found if p.settings.get("scaling") == "norm"), None)
+    if scaled is not None and (scaled.regret_per_row or 0.0) < 0.9 * (best.regret_per_row or 0.0):
+        said.append(
+            f"if most rows are as short as assumed, PrivateFPL(scaling='norm') is expected to have a regret of "
+            f"{scaled.regret_per_row:.3g} a row; it measures their norms privately, and clips longer rows"
+        )
+    if q.window is not None:
+        tumbling = max((p for p in found if p.name.startswith("Tumbling")), key=lambda p: p.captured)
+        said.append(
+            f"for rows that keep to one distribution, {tumbling.name} with release_every={q.rows} has less noise: it "
+            f"captures {tumbling.captured:.1%} of the last full window, with a release a window"
+        )
+    if q.release_every is None and "release_every" in best.settings:
+        said.append(
+            f"release_every={best.settings['release_every']}: fewer releases carry less noise (e times as many cost "
+            f"{1.0 / (math.pi * q.budget.mu):.2g} row_norm**2 more sd), but rows wait longer for theirs"
+        )
+    return said
+
+
+def _round(n: int) -> str:
+    """Two digits, rounded up."""
+    step = 10 ** max(0, len(str(n)) - 2)
+    return str(-(-n // step) * step)

@@ -1,15 +1,62 @@
-"""One predicted candidate, and the registry of what predicts them."""
+"""What is expected of each algorithm and mechanism that applies to a question."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
+from streampca.errors import BadParameterError
+from streampca.linalg.centering import MEAN_WEIGHT
+from streampca.linalg.counts import label_of
+from streampca.linalg.lattice import onto_ball
+from streampca.linalg.svec import svec_size, unsvec
+from streampca.linalg.types import FloatArray, IntArray
+from streampca.matrix_factorization.smoothing import Smoothing, WindowSmoothing
+from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
+from streampca.mechanisms.base import Mechanism
+from streampca.mechanisms.covariance import CovarianceMechanism
+from streampca.mechanisms.exact_subspace import ExactSubspace
+from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.laplace import LaplaceCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
+from streampca.mechanisms.wishart import WishartCovariance
 from streampca.planning.curve import Curve
 from streampca.planning.question import Question
+from streampca.privacy.randomness import Randomness
+from streampca.processors.ascent import orthonormalise, random_basis
+from streampca.processors.dp_pca import DPPCA
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.processors.private_oja import PrivateOja, PrivateStepSizes
+from streampca.processors.sliding_window import SlidingWindowPCA
+from streampca.processors.tumbling import Tumbling
+from streampca.stream import Stream
+from streampca.theorems import gaussian_noise_norm
 
-Serves = Literal["stream", "window", "once"]
+_SEED = 20240607
+#: What is left of the spectrum beyond the k-th eigenvalue where rows lie in a subspace exactly.
+_NOTHING = 1e-12
+#: Releases at which the noise of a stream is computed; others are interpolated.
+_TIMES = 60
+#: Simulated runs of Oja's recursion, times entries of a basis.
+_RUNS = 800
+#: Numbers (rows times features) that an algorithm is tried on.
+_TRIED = 3_000_000
+#: Most features that `AdaptiveCovariance` is tried on.
+_WIDEST = 200
+#: Releases of a smoothed stream, and coordinates of each kind that it is simulated with.
+_SMOOTHED, _COORDINATES = 1024, 200
+_NOTES = {
+    "histogram": "memory grows with log W; covers some rows before the window",
+    "ring": "exactly the window",
+    "smoothed": "reads the window off its releases over two windows; for rows that change slowly",
+    "forgetting": "least noise; old rows fade instead of leaving",
+    "once": "one release, of the last rows",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,15 +76,17 @@ class Prediction:
     regret_per_row : expected regret a row after all rows that is due to privacy and to waiting, in the same units;
         None where there is no stream of releases.
     releases : how many.
-    memory : bytes.
-    seconds : CPU time for all rows.
+    memory : most bytes held at a time; of a single release, beside the table.
+    seconds : CPU time for all rows, pushed in blocks, without records of the regret.
     note : what else should be known.
     algorithm : the algorithm or mechanism itself.
+    is_certain : False where ``captured`` is that of made-up Gaussian rows of the spectrum, and real rows of the same
+        spectrum may lose several times more or less: the planner cannot tell.
     """
 
     name: str
     settings: dict[str, Any]
-    serves: Serves
+    serves: Literal["stream", "window", "once"]
     captured: float
     noise_std: float | None
     spectral_error: float | None
@@ -47,13 +96,16 @@ class Prediction:
     seconds: float
     note: str
     algorithm: Any
+    is_certain: bool = True
 
     @property
     def label(self) -> str:
         """Short and unique among the candidates for one question."""
         which = self.settings.get("noise") or self.settings.get("method") or ""
+        scaled = "scaled" if self.settings.get("scaling") == "norm" else ""
+        solver = "smoothed" if self.settings.get("solver") == "smoothed" else scaled
         endless = "endless" if which and "horizon" in self.settings and self.settings["horizon"] is None else ""
-        return " ".join(filter(None, (self.name, which, endless)))
+        return " ".join(filter(None, (self.name, which, solver, endless)))
 
     @property
     def code(self) -> str:
@@ -62,23 +114,452 @@ class Prediction:
         return f"{self.name}({inner})"
 
 
-Predictor = Callable[[Question, Curve], Iterator[Prediction]]
+# -- cost: memory by `tracemalloc`, CPU time on one core, rows pushed in blocks, releases read as they come --
+# Fitted to measurements at d = 5 to 150 with compiled kernels (`streampca bench` measures your machine).
 
-#: All predictors, in the order of their registration.
-REGISTRY: list[Predictor] = []
-
-
-def predictor(function: Predictor) -> Predictor:
-    """Register a predictor: it yields what applies to a question, and nothing where nothing does."""
-    REGISTRY.append(function)
-    return function
+#: What any stream takes, in bytes, and rows that wait for a release.
+_STREAM_BYTES, _WAITING = 20_000, 256
 
 
-def common(question: Question) -> dict[str, Any]:
-    """Keywords that every private algorithm takes."""
-    return {
-        "n_components": question.n_components,
-        "epsilon": question.epsilon,
-        "delta": question.delta,
-        "adjacency": question.adjacency,
-    }
+def stream_bytes(n_features: int, release_every: int, vectors: float, held: float = 0.0) -> int:
+    """Most bytes of a stream that holds, or makes on the way, so many packed matrices, and what else is held."""
+    waiting = 16 * min(release_every, _WAITING) * n_features
+    return int(_STREAM_BYTES + waiting + 8 * vectors * svec_size(n_features) + held)
+
+
+def gram_seconds(rows: int, n_features: int) -> float:
+    """Admit rows, score them and add them to a Gram matrix, in blocks. Records of the regret are apart."""
+    return rows * (0.12 + 1.3e-4 * n_features**2) * 1e-6
+
+
+def release_seconds(releases: int, n_features: int) -> float:
+    """Draw the noise of releases of running sums and solve for their subspaces."""
+    return releases * (95.0 + 0.0625 * n_features**2) * 1e-6
+
+
+def window_seconds(releases: int, n_features: int, leaves: int) -> float:
+    """The same for windows, each read off so many releases (0: off its own)."""
+    read = 250.0 + 7e-3 * leaves * svec_size(n_features) if leaves else 0.0
+    return releases * (190.0 + 0.085 * n_features**2 + read) * 1e-6
+
+
+def oja_seconds(rows: int, n_features: int) -> float:
+    """Absorb rows into sums of gradients."""
+    return rows * (0.5 + 0.012 * n_features) * 1e-6
+
+
+# -- mechanisms that release once --
+
+
+def covariances(question: Question, curve: Curve) -> Iterator[Prediction]:
+    """Mechanisms on the Gram matrix: of all rows once, or of each window once."""
+    given = question.settings
+    pure = {key: value for key, value in given.items() if key != "delta"}
+    kinds: list[tuple[type[CovarianceMechanism], dict[str, Any]]] = [
+        (GaussianCovariance, question.about_mean), (WishartCovariance, given),
+        (MatrixLaplaceCovariance, pure), (LaplaceCovariance, pure),
+    ]  # fmt: skip
+    rows, d = question.rows, question.n_features
+    for kind, settings in kinds:
+        mechanism = kind(**settings)
+        scale = mechanism.noise_std(d)
+        note = "pure epsilon: no delta is spent" if settings is pure else ""
+        if kind is GaussianCovariance:
+            spread = float(question.spread(scale, rows))
+            share, norm = float(curve.captured(spread / rows)), curve.norm_of(scale, mean=question.about(rows))
+            std: float | None = spread * question.row_norm**2
+        else:
+            share, norm = curve.mean_over(_noise_of(mechanism, d), rows * np.diag(question.spectrum))
+            std = None
+        yield _once(question, mechanism, settings, share, std, norm * question.row_norm**2, note)
+
+
+def _noise_of(mechanism: CovarianceMechanism, d: int) -> Callable[[int], FloatArray]:
+    stream = Randomness.from_seed(_SEED).stream("plan", label_of(mechanism))
+    return lambda i: unsvec(mechanism.noise(d, stream.draws(i)), d)
+
+
+def projectors(question: Question, curve: Curve) -> Iterator[Prediction]:
+    """`SubspacePerturbation`, by releasing made-up rows: where the noise goes is decided by a noisy gap."""
+    if question.n_components >= question.n_features or question.delta <= 0.0:
+        return
+    mechanism = SubspacePerturbation(**question.settings)
+    tried = _trial(question, mechanism, _rows_of(question, gaussian=False), 16)
+    unit = question.row_norm**2
+    yield _once(
+        question, mechanism, question.settings, tried.captured, None if tried.std is None else tried.std * unit,
+        None if tried.error is None else tried.error * unit, tried.note,
+    )  # fmt: skip
+
+
+def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
+    """`AdaptiveCovariance`, on made-up rows: what it gains depends on how long rows are, which no spectrum says."""
+    if question.delta <= 0.0 or question.n_features > _WIDEST:
+        return
+    mechanism = AdaptiveCovariance(**question.settings)
+    tried = _trial(question, mechanism, _rows_of(question, gaussian=True), 2)
+    note = (
+        f"captures {tried.captured:.1%} on Gaussian rows; the more uneven the lengths of rows and the shorter they "
+        "are, the more; never much less than GaussianCovariance"
+    )
+    made = _once(question, mechanism, question.settings, tried.captured, None, None, note)
+    seconds = made.seconds + made.releases * (0.015 + 3e-5 * question.n_features**2)
+    memory = made.memory + 16 * question.rows * question.n_features + 60_000
+    yield replace(made, is_certain=False, memory=memory, seconds=seconds)
+
+
+class _Trial(NamedTuple):
+    """Means over releases of made-up rows; the error and the noise are None unless all released a Gram matrix."""
+
+    captured: float
+    error: float | None
+    std: float | None
+    note: str
+
+
+def _rows_of(question: Question, *, gaussian: bool) -> FloatArray:
+    """Made-up rows of the spectrum: Gaussian, or of one length; no more of them than a trial takes."""
+    n, d = min(question.rows, max(_TRIED // question.n_features, 1)), question.n_features
+    rows = Randomness.from_seed(_SEED).stream("rows").normal(0, n * d).reshape(n, d)
+    if not gaussian:
+        rows = np.sign(rows)
+    if n > d:  # their Gram matrix shall have the spectrum exactly
+        values, vectors = np.linalg.eigh(rows.T @ rows / n)
+        if values[0] > 0.0:
+            rows = (rows @ vectors) / np.sqrt(values)
+    return onto_ball(rows * np.sqrt(question.spectrum))
+
+
+def _trial(question: Question, mechanism: Mechanism, rows: FloatArray, draws: int) -> _Trial:
+    gram = rows.T @ rows
+    best = float(np.linalg.eigvalsh(gram)[-question.n_components :].sum())
+    releases = [mechanism.release(rows, seed=_SEED + i) for i in range(draws)]
+    loss = 1.0 - float(np.mean([made.subspace.captured(gram) for made in releases])) / best
+    # Losses fall with the square of the number of rows, where it exceeds that of the trial.
+    captured = 1.0 - loss * (len(rows) / question.rows) ** 2
+    grams = [made for made in releases if made.has_gram]
+    where = f"noise on the projector in {draws - len(grams)} of {draws} trials, else on the Gram matrix"
+    if len(grams) < draws:
+        return _Trial(captured, None, None, where)
+    error = float(np.mean([np.abs(np.linalg.eigvalsh(made.gram - gram)).max() for made in grams]))
+    return _Trial(captured, error, grams[0].noise_std, where)
+
+
+def spans(question: Question, curve: Curve) -> Iterator[Prediction]:
+    """`ExactSubspace`, if the guess is that rows lie in a subspace exactly."""
+    k = question.n_components
+    if float(question.spectrum[k:].sum()) > _NOTHING or k >= question.n_features:
+        return
+    settings = question.settings
+    mechanism = ExactSubspace(**settings)
+    needed = mechanism.rows_needed()
+    if question.rows >= needed:
+        note = f"exact, where rows lie in a subspace exactly; from {needed} rows"
+        yield _once(question, mechanism, settings, 1.0, None, None, note)
+
+
+def _once(
+    question: Question, mechanism: Mechanism, settings: dict[str, Any], share: float, std: float | None,
+    error: float | None, note: str,
+) -> Prediction:  # fmt: skip
+    d, rows = question.n_features, question.rows
+    if question.window is None:
+        made = (30 if isinstance(mechanism, WishartCovariance) else 8) * 8 * svec_size(d)
+        return Prediction(
+            type(mechanism).__name__, settings, "once", share, std, error, None, 1, 8 * rows * d + made,
+            gram_seconds(rows, d) + release_seconds(1, d), note, mechanism,
+        )  # fmt: skip
+    blocks = question.n_rows // rows
+    return Prediction(
+        f"Tumbling[{type(mechanism).__name__}]", {**settings, "every": rows}, "once", share, std, error, None, blocks,
+        stream_bytes(d, rows, 6.0, 16.0 * rows * d),
+        gram_seconds(question.n_rows, d) + release_seconds(blocks, d),
+        "; ".join(filter(None, ("one release a window, of windows side by side", note))),
+        Tumbling(mechanism, release_every=rows),
+    )  # fmt: skip
+
+
+# -- algorithms that follow all rows so far --
+
+
+def leaders(question: Question, curve: Curve) -> Iterator[Prediction]:
+    """`PrivateFPL` with each of its noises."""
+    if question.window is not None:
+        return
+    n = question.n_rows
+    if question.release_every is not None:
+        every = question.release_every
+    else:
+        steps = sorted({min(n, 10**p) for p in range(0, int(math.log10(n)) + 1)})
+        every = min(steps, key=lambda b: (_leader(question, curve, "blt", b, n).regret_per_row or 0.0, b))
+    for noise in ("blt", "tree"):
+        yield _leader(question, curve, noise, every, n)
+    yield _leader(question, curve, "blt", every, None)
+    if question.release_every is None:
+        every = max(every, -(-n // _SMOOTHED))  # so that few releases are simulated
+    if n <= every * 4 * _SMOOTHED:
+        yield _leader(question, curve, "blt", every, n, "smoothed")
+    yield from _scaled_leader(question, curve, every)
+
+
+def _scaled_leader(question: Question, curve: Curve, every: int) -> Iterator[Prediction]:
+    """`PrivateFPL` with ``scaling="norm"``, for rows of about one norm, where something is known of it."""
+    n, d, k = question.n_rows, question.n_features, question.n_components
+    unknown = isinstance(question.guess, str) and question.typical_norm is None
+    radius = 2.0 ** -(math.floor(-4.0 * math.log2(float(question.spectrum.sum()))) / 8.0)  # edge of a bin of norms
+    settings: dict[str, Any] = {**question.settings, "release_every": every, "horizon": n, "scaling": "norm"}
+    if unknown or radius >= 0.9 or 120.0 / question.budget.mu > n:  # a tenth of the rows, or more, to measure norms
+        return
+    algorithm = PrivateFPL(**settings)
+    rule = algorithm.norm_scaling
+    if rule is None:
+        return
+    gauge, leaves = rule.gauge_end(0), -(-n // every)
+    before = gauge // every  # leaves without a release
+    ends = np.unique(np.geomspace(1, leaves - before, _TIMES).astype(np.int64))
+    stds = radius**2 * np.array([rule.clipped.std(int(end)) for end in ends])
+    shares = curve.captured(stds / (np.minimum((before + ends) * every, n) - gauge))
+    chance = float(question.spectrum.sum()) * k / d / question.best
+    played, known = np.append(np.arange(1, before + 1), before + ends), np.append(np.full(before, chance), shares)
+    last, unit = float(stds[-1]), question.row_norm**2
+    yield Prediction(
+        "PrivateFPL", settings, "stream", float(shares[-1]), last * unit, last * curve.norm * unit,
+        _regret(question, every, played, known) * unit, leaves - before, stream_bytes(d, every, 40.0),
+        2.0 * gram_seconds(n, d) + 1.8 * release_seconds(leaves, d),
+        f"the first release comes after {gauge} rows; for rows of about one norm, here some {radius:.2g} row_norm; "
+        "no regret bound is proved, and what clipping takes the planner cannot tell",
+        algorithm, is_certain=False,
+    )  # fmt: skip
+
+
+def _leader(
+    question: Question, curve: Curve, noise: str, every: int, horizon: int | None, solver: str = "exact"
+) -> Prediction:
+    settings: dict[str, Any] = {**question.about_mean, "noise": noise, "solver": solver, "release_every": every}
+    settings["horizon"] = horizon
+    algorithm = PrivateFPL(**settings)
+    n, d = question.n_rows, question.n_features
+    leaves = -(-n // every)
+    smoothing = algorithm.smoothing(d)
+    ends = np.unique(np.geomspace(1, leaves, _TIMES if smoothing is None else _TIMES // 4).astype(np.int64))
+    times = np.minimum(ends * every, n)
+    stds = np.array([algorithm.noise_std(int(t)) for t in times])
+    spreads = question.spread(stds, times)
+    note = "no horizon to keep to" if horizon is None else ""
+    if smoothing is None:
+        shares = curve.captured(spreads / times)
+    else:
+        shares = _smoothed_shares(question, curve, smoothing, every, ends)
+        note = "for rows that change slowly if at all; no regret bound is proved"
+    return Prediction(
+        "PrivateFPL", settings, "stream", float(shares[-1]), float(spreads[-1]) * question.row_norm**2,
+        curve.norm_of(float(stds[-1]), mean=question.about(n)) * question.row_norm**2,
+        _regret(question, every, ends, shares, stds) * question.row_norm**2,
+        leaves, stream_bytes(d, every, 32.0 if smoothing is not None else 19.0 if horizon is not None else 30.0),
+        gram_seconds(n, d) + release_seconds(leaves, d) * (1.0 if smoothing is None else 1.8), note, algorithm,
+    )  # fmt: skip
+
+
+def _smoothed_shares(question: Question, curve: Curve, smoothing: Smoothing, every: int, ends: IntArray) -> FloatArray:
+    """Shares captured by smoothed sums, for rows of one distribution.
+
+    The filter is linear and treats coordinates alike, so three kinds of them tell all: one whose inputs are 1 without
+    noise, some of noise alone, and some whose inputs scatter about 0.
+    """
+    noise, sums = smoothing.mechanism.start(1 + 2 * _COORDINATES), smoothing.start(1 + 2 * _COORDINATES)
+    draws = Randomness.from_seed(_SEED).stream("smoothed")
+    inputs, shares = np.zeros(1 + 2 * _COORDINATES), []
+    of_noise, of_inputs = slice(1, 1 + _COORDINATES), slice(1 + _COORDINATES, None)
+    for n in range(1, int(ends[-1]) + 1):
+        noise = noise.advance(draws.draws(2 * n))
+        inputs[0] += 1.0
+        inputs[of_inputs] += draws.normal(2 * n + 1, _COORDINATES)
+        released = inputs.copy()
+        released[of_noise] += noise.noise[of_noise]
+        sums = sums.after(released)
+        if n in ends:
+            kept = float(sums.sum[0]) / n
+            noise_std = float(question.spread(np.sqrt(np.mean(sums.sum[of_noise] ** 2)), n * every)) / (n * every)
+            scatter_std = float(np.sqrt(np.mean((sums.sum - inputs)[of_inputs] ** 2) * 2.0 * every)) / (n * every)
+            shares.append(curve.share_of(kept, noise_std, scatter_std))
+    return np.array(shares)
+
+
+def _regret(
+    question: Question, every: int, ends: IntArray, shares: FloatArray, stds: FloatArray | None = None
+) -> float:
+    """Expected regret a row of playing, on every leaf, the subspace released before it; with the mean, if centered.
+
+    Parameters
+    ----------
+    ends, shares : leaves, and the share captured by the release after each.
+    stds : sds of their noise, if a mean is released with them.
+    """
+    n, best, k, d = question.n_rows, question.best, question.n_components, question.n_features
+    square = 0.0 if stds is None else question.mean_square
+    # Nothing is known of the first leaf: the first axes capture k / d of all there is, on average over rotations.
+    first = min(every, n) * (best + square - (float(question.spectrum.sum()) + square) * k / d)
+    leaves = -(-n // every)
+    played = np.arange(1, leaves) if leaves <= 4096 else np.geomspace(1.0, leaves - 1.0, 4096)
+    if len(played) == 0:
+        return first / n
+    losses = 1.0 - np.interp(np.log(played), np.log(ends), shares)
+    if square > 0.0 and stds is not None:  # the error of the mean, which is shrunk, outside the subspace
+        std = np.interp(np.log(played), np.log(ends), stds) / (MEAN_WEIGHT * played * every)
+        losses += (1.0 - k / d) * square * d * std**2 / (square + d * std**2) / best
+    total = losses.sum() if leaves <= 4096 else float(np.trapezoid(losses, played))
+    return float(first + best * every * total) / n
+
+
+def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
+    """`PrivateOja` with steps laid out for the number of rows: its own recursion on mean gradients plus noise."""
+    if question.window is not None:
+        return
+    n, d, k = question.n_rows, question.n_features, question.n_components
+    settings: dict[str, Any] = {**question.settings, "horizon": n}
+    algorithm = PrivateOja(**settings)
+    steps, std = _ends(algorithm, n), algorithm.noise_std(d)
+    lasts, losses = [], []
+    runs = int(np.clip(_RUNS // (d * k), 8, 100))
+    for run in range(runs):
+        shares = _ascend(question, steps, std, run)
+        lasts.append(shares[-1])
+        played = np.concatenate(([float(question.spectrum.sum()) * k / d / question.best], shares[:-1]))
+        losses.append(float(np.diff([0, *steps]) @ (1.0 - played)))
+    yield Prediction(
+        "PrivateOja", settings, "stream", float(np.mean(lasts)), None, None,
+        question.best * float(np.mean(losses)) / n * question.row_norm**2, len(steps),
+        stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)), oja_seconds(n, d),
+        "O(d k) memory; few releases; for rows in no particular order", algorithm,
+    )  # fmt: skip
+
+
+def _ends(algorithm: PrivateOja, horizon: int) -> list[int]:
+    """Rows after which steps end: public, known before any row."""
+    ends = [0]
+    while ends[-1] < horizon:
+        ends.append(algorithm.step_end(ends[-1]))
+    return ends[1:]
+
+
+def _ascend(question: Question, ends: list[int], std: float, run: int) -> list[float]:
+    """Shares captured after each step of one run."""
+    d, k, values = question.n_features, question.n_components, question.spectrum
+    draws = Randomness.from_seed(_SEED).stream("oja", run)
+    basis = random_basis(d, k, draws)
+    rates = PrivateStepSizes(None, np.zeros(k))
+    shares, before = [], 0
+    for i, end in enumerate(ends):
+        rows = end - before
+        gradient = rows * values[:, None] * basis
+        # Rows are few: their sum has the spread of a sum of independent Gaussian ones.
+        rayleigh = np.maximum(values @ basis**2, 0.0)
+        spread = np.sqrt(rows * np.outer(values, rayleigh))
+        z = draws.normal(i + 1, 2 * d * k).reshape(2, d, k)
+        rates, step = rates.step(gradient + std * z[0] + spread * z[1], basis, end, std)
+        basis = orthonormalise(np.asfortranarray(basis + step))
+        shares.append(float(values @ (basis**2).sum(axis=1)) / question.best)
+        before = end
+    return shares
+
+
+def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
+    """`DPPCA`, by running it on made-up Gaussian rows of the spectrum, where that takes seconds."""
+    if question.window is not None:
+        return
+    n, d, k = question.n_rows, question.n_features, question.n_components
+    settings: dict[str, Any] = {**question.settings, "horizon": n}
+    try:
+        algorithm = DPPCA(**settings)
+        algorithm.check(d)
+    except BadParameterError:
+        return  # too few rows for it to say anything
+    if n * d > _TRIED:
+        return  # a trial would take long, and a shorter one would say little
+    stream = Stream(algorithm, regret=None, seed=_SEED)
+    normals = Randomness.from_seed(_SEED).stream("rows").normal(0, n * d).reshape(n, d)
+    releases = len(stream.push_many(normals * np.sqrt(question.spectrum)).releases)
+    basis = stream.subspace.basis
+    share = float(question.spectrum @ (basis**2).sum(axis=1)) / question.best
+    yield Prediction(
+        "DPPCA", settings, "stream", share, None, None, None, releases,
+        stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)), 4.0 * oja_seconds(n, d),
+        f"captures {share:.1%} in one trial on Gaussian rows; better on rows that are alike, far worse on others",
+        algorithm, is_certain=False,
+    )  # fmt: skip
+
+
+# -- algorithms that follow the last rows --
+
+
+def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
+    """`SlidingWindowPCA` with each of its methods."""
+    if question.window is None:
+        return
+    width, n, d = question.rows, question.n_rows, question.n_features
+    every = min(question.release_every or _window_step(width), width)
+    while width % every:  # some methods take whole groups of rows only
+        every -= 1
+    for method, note in _NOTES.items():
+        settings: dict[str, Any] = {**question.about_mean, "window": width, "method": method}
+        settings |= {"horizon": n} if method == "once" else {"release_every": every}
+        try:
+            algorithm = SlidingWindowPCA(**settings)
+        except BadParameterError:
+            continue  # a window too long for this method
+        std = algorithm.noise_std(n if method == "once" or n >= every else every)
+        # The histogram's sum reaches back before the window, by half its overhang on average; a fading sum is
+        # short of what it has not seen.
+        extra = 0.5 * algorithm.overhang * width if method == "histogram" else 0.0
+        if method == "forgetting":
+            extra = -width * (1.0 - every / width) ** (n // every)
+        if method == "smoothed":
+            share = _smoothed_window(question, curve, algorithm, n // every)
+        else:
+            share = float(curve.captured(float(question.spread(std, width + extra)) / (width + extra)))
+        beyond = np.diag(extra * question.spectrum) if extra else None
+        error = curve.norm_of(std, beyond, question.about(width + extra))
+        leaves = width // every
+        packed = 8 * svec_size(d)
+        bound = gaussian_noise_norm(d, std)
+        points = 4 + 1 / algorithm.overhang + 4 / algorithm.eta * np.log1p(width * question.spectrum / bound).sum()
+        held = {
+            "histogram": int(points) * 2 * packed,
+            "ring": min(4 * width * d, leaves * 2 * packed),
+            "smoothed": min(4 * width * d, leaves * 2 * packed) + 7 * leaves * packed,
+            "forgetting": packed,
+            "once": packed,
+        }[method]
+        releases = 1 if method == "once" else n // every
+        yield Prediction(
+            "SlidingWindowPCA", settings, "once" if method == "once" else "window", share,
+            float(question.spread(std, width)) * question.row_norm**2, error * question.row_norm**2, None, releases,
+            stream_bytes(d, every, 10.0 if method == "once" else 26.0, held),
+            gram_seconds(n, d) + window_seconds(releases, d, leaves if method == "smoothed" else 0), note,
+            algorithm,
+        )  # fmt: skip
+
+
+def _window_step(width: int) -> int:
+    """Rows between some 100 releases of a window, and no more if a number of rows from a hundredth on divides it."""
+    least = -(-width // 100)
+    return next((step for step in range(least, 2 * least + 1) if width % step == 0), max(1, width // 100))
+
+
+def _smoothed_window(question: Question, curve: Curve, algorithm: SlidingWindowPCA, releases: int) -> float:
+    """Share captured by a smoothed window, for rows of one distribution: the filter's answer to inputs and to noise."""
+    every, leaves = algorithm.release_every, algorithm.leaves
+    smoothing = WindowSmoothing(algorithm.followed.noise, question.n_features, question.n_components, every)
+    weights, window = smoothing.weights(releases), np.zeros(min(releases, smoothing.length))
+    window[-leaves:] = 1.0
+    rows = every * window.sum()
+    std = math.sqrt(weights @ smoothing.noise_covariance(min(releases, smoothing.length + 1)) @ weights)
+    noise_std = float(question.spread(std, rows)) / rows
+    scatter_std = math.sqrt(2.0 * every * float(np.sum((weights - window) ** 2))) / rows
+    return curve.share_of(float(weights.sum() / window.sum()), noise_std, scatter_std)
+
+
+#: Each yields what applies to a question, and nothing where nothing does.
+PREDICTORS: tuple[Callable[[Question, Curve], Iterator[Prediction]], ...] = (
+    covariances, adaptive, projectors, spans, leaders, oja, dp_pca, windows,
+)  # fmt: skip

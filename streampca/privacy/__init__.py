@@ -1,1 +1,1 @@
-"""What is promised and how it is kept: budgets, guarantees, noise."""
+"""Budgets, guarantees, noise, and the outlet, where exact values meet noise."""

@@ -1,15 +1,16 @@
-"""What ran, and what it costs together.
+"""Events, and the privacy that they spend together.
 
-Everything that touches rows is recorded as an `Event`: what it was, not what it
-cost, so that the price of a list of events can be worked out at any delta, and again
-when better theorems come. One function prices them:
+Every access to rows is recorded as an `Event`: what was run, not what it
+cost. So the epsilon of a list of events can be computed at any delta, and again
+when better theorems are known. `epsilon_of` computes it:
 
 - Gaussian events compose exactly, ``mu**2`` adds up, and the total is read off
-  the exact profile (`privacy.gaussian`). This holds for whole streams too: a tree or a
-  matrix mechanism is one event of its mu, whatever its depth.
-- As soon as another kind is among them, all are composed as privacy loss
-  distributions by Google's ``dp-accounting``, from above: a pure or
+  the exact profile (`privacy.gaussian`). A whole stream is one event: a tree or a
+  matrix mechanism has one mu, whatever its depth.
+- If other kinds are among them, all are composed as privacy loss
+  distributions by Google's ``dp-accounting``, an upper bound: a pure or
   (epsilon, delta) event as the worst mechanism of that claim (Kairouz, Oh and Viswanath 2015).
+  Without the extra ``accounting``, their epsilons and deltas are added, a larger bound.
 
 Composition is adaptive: what is run next, and on what parameters, may depend on
 all that was released before (Dong, Roth and Su 2022; Zhu, Dong and Wang 2022, Theorem 10).
@@ -22,19 +23,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError, short
 from streampca.privacy import gaussian
-from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.guarantee import Guarantee, check_number
 
 _INTERVAL = 1e-3
 
 
 class Promising(Protocol):
-    """Anything that states a guarantee: an algorithm, a mechanism, a stream, a release."""
+    """An object with a guarantee: an algorithm, a mechanism, a stream, a release."""
 
     @property
     def guarantee(self) -> Guarantee:
-        """What it promises."""
+        """Its guarantee."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,16 @@ class Event:
 
     Attributes
     ----------
-    what : what it was, in words.
-    adjacency, unit : what its neighbours are.
-    mu : Gaussian-DP parameter, or None if it is not Gaussian.
-    slack : probability of the event in which mu does not hold.
-    epsilon, delta : its claim, if it is not Gaussian.
+    what : description.
+    adjacency, unit : its neighbouring relation.
+    mu : Gaussian-DP parameter, finite and >= 0, or None if it is not Gaussian.
+    slack : probability of the event in which mu does not hold, in [0, 1).
+    epsilon, delta : its claim, if it is not Gaussian: finite and >= 0, and in [0, 1).
+
+    Raises
+    ------
+    BadParameterError
+        If a number is outside its domain.
     """
 
     what: str
@@ -58,18 +64,25 @@ class Event:
     epsilon: float = 0.0
     delta: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.mu is not None:
+            check_number("mu", self.mu)
+        check_number("slack", self.slack, below=1.0)
+        check_number("epsilon", self.epsilon)
+        check_number("delta", self.delta, below=1.0)
+
     @classmethod
     def of(cls, ran: Guarantee | Promising) -> Event:
-        """The event of running something that states its guarantee.
+        """The event of running an object with a guarantee.
 
         Raises
         ------
-        BadParameter
-            If it has none: no budget covers it.
+        BadParameterError
+            If the guarantee is infinite: no budget covers it.
         """
         promised = ran if isinstance(ran, Guarantee) else ran.guarantee
         if not promised.is_private:
-            raise BadParameter(f"what has no guarantee cannot be accounted for: {promised.theorem}")
+            raise BadParameterError(f"an event with no guarantee cannot be accounted for: {promised.theorem}")
         what = f"{promised.theorem}; {promised.scope}"
         if promised.mu is not None:
             return cls(what, promised.adjacency, promised.unit, mu=promised.mu, slack=promised.slack)
@@ -87,42 +100,59 @@ class Event:
 
 
 def epsilon_of(events: Iterable[Event], delta: float) -> float:
-    """The epsilon at ``delta`` of all events together; infinite if there is none.
+    """The epsilon at ``delta`` of all events together; infinite if no finite one holds.
 
     Exact if all are Gaussian; otherwise an upper bound.
 
     Raises
     ------
-    BadParameter
+    BadParameterError
+        If the events are for different neighbours.
+    """
+    events = tuple(events)
+    plain = basic_epsilon(events, delta)
+    others = sum(event.mu is None for event in events)
+    if others == 0 or (others == 1 and not any(event.mu for event in events)):
+        return plain
+    try:
+        return min(plain, library_epsilon(events, delta))
+    except ModuleNotFoundError:
+        return plain
+
+
+def basic_epsilon(events: Iterable[Event], delta: float) -> float:
+    """An upper bound of `epsilon_of`, quickly computed: Gaussian events compose exactly, all others are added.
+
+    The part of delta that the others do not use goes to the Gaussian events.
+
+    Raises
+    ------
+    BadParameterError
         If the events are for different neighbours.
     """
     events = tuple(events)
     if not 0.0 <= delta < 1.0:
-        raise BadParameter(f"delta={delta!r} must be in [0, 1)")
+        raise BadParameterError(f"delta={short(delta)} must be in [0, 1)")
     check_alike(events)
     mu = gaussian.compose(*(event.mu for event in events if event.mu is not None))
     slack = sum(event.slack for event in events)
     others = [event for event in events if event.mu is None]
-    if slack > 0.0 and delta <= slack:
+    left = delta - slack - sum(event.delta for event in others)
+    if left < 0.0 or (slack > 0.0 and delta <= slack):
         return math.inf
-    if not others:
-        return gaussian.epsilon_at(mu, delta - slack)
-    plain = _basic(mu, others, delta - slack)
-    if len(others) == 1 and mu == 0.0:
-        return plain
-    return min(plain, library_epsilon(events, delta))
+    return sum(event.epsilon for event in others) + gaussian.epsilon_at(mu, left)
 
 
 def library_epsilon(events: Iterable[Event], delta: float, interval: float = _INTERVAL) -> float:
-    """The same through ``dp-accounting`` alone, every event by itself: an upper bound, and a check of ours.
+    """`epsilon_of` by ``dp-accounting`` alone, event by event: an upper bound.
 
     Parameters
     ----------
     events : what ran.
-    delta : where epsilon is asked for.
+    delta : at which epsilon is computed.
     interval : grid of the privacy loss distributions; finer is slower.
     """
-    # Imported here: it takes seconds, and few need it.
+    # Imported here: it takes seconds, and few callers need it.
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -130,6 +160,8 @@ def library_epsilon(events: Iterable[Event], delta: float, interval: float = _IN
     slack = 0.0
     for event in events:
         slack += event.slack
+        if event.mu == 0.0:
+            continue
         if event.mu is not None:
             one = pld.from_gaussian_mechanism(1.0 / event.mu, value_discretization_interval=interval)
         else:
@@ -140,16 +172,8 @@ def library_epsilon(events: Iterable[Event], delta: float, interval: float = _IN
 
 
 def check_alike(events: Sequence[Event]) -> None:
-    """Raise `BadParameter` unless all events are for the same neighbours."""
+    """Raise `BadParameterError` unless all events are for the same neighbours."""
     kinds = {(event.adjacency, event.unit) for event in events}
     if len(kinds) > 1:
-        named = " and ".join(sorted(f"{unit} under {adjacency!r}" for adjacency, unit in kinds))
-        raise BadParameter(f"guarantees for {named} do not add up; calibrate all alike")
-
-
-def _basic(mu: float, others: Sequence[Event], delta: float) -> float:
-    """Epsilons of the others add up; what they leave of delta goes to the Gaussian part."""
-    left = delta - sum(event.delta for event in others)
-    if left < 0.0:
-        return math.inf
-    return sum(event.epsilon for event in others) + (gaussian.epsilon_at(mu, left) if mu > 0.0 else 0.0)
+        named = " and ".join(sorted(f"{unit} under {short(adjacency)}" for adjacency, unit in kinds))
+        raise BadParameterError(f"guarantees for {named} do not add up; calibrate all alike")

@@ -1,4 +1,4 @@
-"""What the user is ready to spend."""
+"""Privacy budgets: a target epsilon and delta."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError, short
+from streampca.linalg.centering import joint_factor
 from streampca.privacy import gaussian
 
 Adjacency = Literal["zero-out", "replace"]
@@ -16,10 +17,10 @@ GRAM_SENSITIVITY: dict[str, float] = {"zero-out": 1.0, "replace": math.sqrt(2.0)
 
 
 def check_adjacency(adjacency: str) -> None:
-    """Raise `BadParameter` unless the adjacency is one that streampca knows."""
+    """Raise `BadParameterError` unless the adjacency is ``"zero-out"`` or ``"replace"``."""
     if adjacency not in GRAM_SENSITIVITY:
-        raise BadParameter(
-            f"adjacency={adjacency!r} is not known; use 'zero-out' (one row against the zero row) "
+        raise BadParameterError(
+            f"adjacency={short(adjacency)} is not known; use 'zero-out' (one row against the zero row) "
             "or 'replace' (one row against another)"
         )
 
@@ -38,7 +39,7 @@ class Budget:
 
     Raises
     ------
-    BadParameter
+    BadParameterError
         If a value is outside its domain.
     """
 
@@ -48,10 +49,10 @@ class Budget:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.epsilon, (int, float)) and 0.0 < self.epsilon < math.inf):
-            raise BadParameter(f"epsilon={self.epsilon!r} must be a positive finite number, e.g. 1.0")
+            raise BadParameterError(f"epsilon={short(self.epsilon)} must be a positive finite number, e.g. 1.0")
         if not (isinstance(self.delta, (int, float)) and 0.0 <= self.delta < 1.0):
-            raise BadParameter(
-                f"delta={self.delta!r} must be in (0, 1), well below one over the number of rows, e.g. 1e-6"
+            raise BadParameterError(
+                f"delta={short(self.delta)} must be in (0, 1), well below one over the number of rows, e.g. 1e-6"
             )
         check_adjacency(self.adjacency)
 
@@ -59,13 +60,18 @@ class Budget:
     def mu(self) -> float:
         """The exact mu of Gaussian differential privacy that spends this budget."""
         if self.delta <= 0.0:
-            raise BadParameter(
-                f"delta={self.delta!r} must be in (0, 1): Gaussian noise has no pure epsilon guarantee; "
+            raise BadParameterError(
+                f"delta={short(self.delta)} must be in (0, 1): Gaussian noise has no pure epsilon guarantee; "
                 "pass e.g. delta=1e-6"
             )
         return gaussian.mu_of(self.epsilon, self.delta)
 
     @property
     def gram_sensitivity(self) -> float:
-        """How far one row moves the Gram matrix, in Frobenius norm (rows in the unit ball)."""
+        """Sensitivity of the Gram matrix to one row, in Frobenius norm (rows in the unit ball)."""
         return GRAM_SENSITIVITY[self.adjacency]
+
+    def sensitivity(self, *, center: bool) -> float:
+        """`gram_sensitivity`; with ``center``, of the Gram matrix and the weighted sum of rows (`linalg.centering`)."""
+        alone = self.gram_sensitivity
+        return alone * joint_factor(replace=self.adjacency == "replace") if center else alone

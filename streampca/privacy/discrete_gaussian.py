@@ -4,11 +4,11 @@
 It is the noise of Canonne, Kamath and Steinke (2020), whose sampler is exact
 but draws one number at a time by long chains of coin flips. Here |x| is drawn from
 an envelope of equally wide bins with integer heights and accepted under the
-curve, as in a ziggurat turned upright. All but one draw in a thousand fall below
+curve. All but one draw in a thousand fall below
 the lowest point of the curve within their bin and cost two words and a table look-up;
-the others are compared with the curve exactly (`exact_exponential.is_below`).
-Beyond the bins the envelope goes on in blocks of half the height each, forever. So
-the law is exact: no truncation, no floating point, no approximation other
+the others are compared with the curve exactly (`is_below`).
+Beyond the bins the envelope continues in blocks, each of half the height of the one before, without
+end. So the distribution is exact: no truncation, no floating point, no approximation other
 than that the words come from AES.
 
 *Privacy.* A sum of integers plus such noise is as private as with the
@@ -21,8 +21,14 @@ exp(-2 pi**2 r**2), in every probability (Peikert 2010, Theorem 3.1). The roundi
 integer shifts. Hence noise on any number of integer coordinates, added to
 integers that may be chosen adaptively, is a post-processing of the continuous
 mechanism with variances sigma_i**2 - r**2, up to a factor (1 + eta) per coordinate drawn.
-With r = 5 that is eta < 1e-213; `lattice_gaussian` enlarges sigma by a part in 1e9,
-which pays for r and for more coordinates than could ever be drawn.
+With r = 5 that is eta < 1e-213; `lattice_sigma` enlarges sigma by a part in 1e9,
+which covers r and more coordinates than could ever be drawn.
+
+*Gram matrices.* Admitted rows are multiples of 2**-20, so Gram matrices are multiples of
+2**-40 and known exactly. Noise on the same lattice (`gram_noise`) makes the release an exact
+sample of the mechanism that the theorem is about; the integers are converted to floats afterwards. The default
+noise is a float64 Gaussian, rounded to the lattice before it is added exactly: its 52-bit uniforms miss values
+that a real normal has, an error of some 2**-52 per draw, which no theorem covers; no attack on it is known.
 """
 
 from __future__ import annotations
@@ -32,13 +38,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streampca.errors import BadParameter
-from streampca.linalg.types import IntArray
-from streampca.privacy.exact_exponential import exp_bounds, is_below
+from streampca.errors import BadParameterError
+from streampca.linalg.lattice import UNIT_BITS, GramSum
+from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.randomness import Draws
 
 _FINE = 10  # bins are between 2**-11 and 2**-10 of sigma wide
@@ -47,8 +54,13 @@ _GUIDE_BITS = 14
 _PRECISION = 160
 _LAST_HEIGHT = 44  # bins end where the curve is below 2**-44
 _LIMIT = 2**58
+_GUARD = 24  # further bits in the calculation of exp
 
-#: Gives the next of some independent uniform 64-bit words.
+#: Factor of sigma, which covers the whole difference between discrete and continuous noise.
+INFLATION = 1 + Fraction(1, 10**9)
+_LARGEST, _SMALLEST = 2.0**14, 1e-6
+
+#: Returns the next of a sequence of independent uniform 64-bit words.
 Word = Callable[[], int]
 
 
@@ -64,7 +76,7 @@ class _Envelope:
     exponent: tuple[int, int]  # x**2 / (2 sigma**2) = x**2 * exponent[0] / exponent[1]
     scale: int
     edges: IntArray
-    inside: IntArray  # accept at once below this height
+    inside: IntArray  # accept below this height without comparing
     tail_height: int
     tail_bits: int
 
@@ -78,7 +90,7 @@ def _envelope(variance: Fraction, width_bits: int) -> _Envelope:
     tail_widths = 2 << (tail_bits - width_bits)
     last = (1 << _PRECISION) >> _LAST_HEIGHT
     scale = ((1 << _V_BITS) - 4 * bins - 4 * tail_widths - 4) * (1 << _PRECISION) // (sum(curve) + tail_widths * last)
-    # The curve is known to far less than a unit, so a margin of one unit makes bounds of it.
+    # The error of the curve is far below a unit, so a margin of one unit gives bounds.
     heights = [(scale * value >> _PRECISION) + 2 for value in curve]
     lows = curve[:-1] if width_bits == 0 else curve[1:]
     inside = [max(0, (scale * value >> _PRECISION) - 1) for value in lows]
@@ -90,7 +102,7 @@ def _envelope(variance: Fraction, width_bits: int) -> _Envelope:
 def _curve(numerator: int, denominator: int) -> list[int]:
     """exp(-i**2 numerator/denominator) in units of 2**-160, off by far less than 2**-100, until it is below 2**-44.
 
-    By recurrence: each value is the one before times a factor, which itself shrinks by a constant one.
+    By recurrence: each value is the one before times a factor, and the factor shrinks by a constant factor.
     """
     factor = exp_bounds(numerator, denominator, _PRECISION)[0] + 1
     shrink = exp_bounds(2 * numerator, denominator, _PRECISION)[0] + 1
@@ -116,9 +128,11 @@ class DiscreteGaussian:
     def __init__(self, sigmas: Sequence[int | Fraction], kinds: npt.ArrayLike | None = None) -> None:
         for sigma in sigmas:
             if isinstance(sigma, bool) or not isinstance(sigma, (int, Fraction)) or not 0 < sigma < _LIMIT:
-                raise BadParameter(f"sigma={sigma!r} must be a positive integer or Fraction below 2**58")
+                raise BadParameterError(f"sigma={sigma!r} must be a positive integer or Fraction below 2**58")
         if max(sigmas) > 4 * min(sigmas):
-            raise BadParameter(f"sigmas={tuple(sigmas)!r} must be within a factor of 4 of each other: they share bins")
+            raise BadParameterError(
+                f"sigmas={tuple(sigmas)!r} must be within a factor of 4 of each other: they share bins"
+            )
         self.sigmas = tuple(Fraction(sigma) for sigma in sigmas)
         self._width = max(0, int(min(self.sigmas)).bit_length() - 1 - _FINE)
         made = [_envelope(sigma * sigma, self._width) for sigma in self.sigmas]
@@ -141,12 +155,12 @@ class DiscreteGaussian:
     def draw(self, draws: Draws, count: int | None = None) -> IntArray:
         """One draw of each coordinate (or ``count`` of the first kind), as int64.
 
-        A coordinate whose two words are not enough takes further ones of its own (`Draws.more`).
+        A coordinate that needs more than its two words takes further ones of its own (`Draws.more`).
         """
         if self._kinds is not None:
             count = self._kinds.size
         if count is None:
-            raise BadParameter("count=None: say how many numbers to draw, or give kinds")
+            raise BadParameterError("count=None: say how many numbers to draw, or give kinds")
         words = draws.words(2 * count)
         first, second = words[:count], words[count:].view(np.int64)
         raw = first >> np.uint64(64 - _V_BITS)
@@ -166,13 +180,13 @@ class DiscreteGaussian:
         for i in doubtful.nonzero()[0].tolist():
             kind = 0 if self._kinds is None else int(self._kinds[i])
             drawn = int(own[i]), int(height[i]), int(values[i]), int(negative[i])
-            values[i], negative[i] = self._settled(kind, *drawn, draws.more(i).__next__)
+            values[i], negative[i] = self._decided(kind, *drawn, draws.more(i).__next__)
         values ^= -negative  # two's complement: -x is ~x + 1
         values += negative
         return values
 
-    def _settled(self, kind: int, own: int, height: int, value: int, negative: int, word: Word) -> tuple[int, int]:
-        """Magnitude and sign of a draw that is not accepted at sight: decided, or drawn anew until one is accepted."""
+    def _decided(self, kind: int, own: int, height: int, value: int, negative: int, word: Word) -> tuple[int, int]:
+        """Magnitude and sign of a draw that needs an exact comparison; drawn again until one is accepted."""
         made = self._made[kind]
         last = len(made.inside) - 2
         while True:
@@ -225,3 +239,126 @@ class DiscreteGaussian:
     def _accepted(self, made: _Envelope, whole: int, scale: int, value: int, word: Word) -> bool:
         q, p = made.exponent
         return is_below(whole, scale, value * value * q, p, word)
+
+
+@lru_cache(maxsize=16)
+def _ln2(bits: int) -> int:
+    """The logarithm of 2 in units of 2**-bits, from sum 1/(k 2**k); below the truth by less than 2**8 units."""
+    total, power, k = 0, 1 << bits, 1
+    while power:
+        power >>= 1
+        total += power // k
+        k += 1
+    return total
+
+
+def exp_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
+    """Integers ``low <= 2**bits * exp(-numerator/denominator) <= high`` with high - low = 2."""
+    work = bits + _GUARD
+    x = (numerator << work) // denominator
+    ln2 = _ln2(work)
+    halvings, x = divmod(x, ln2)
+    if halvings > work + 2:
+        return -1, 1
+    # Taylor's series; all terms are rounded down, so the sum is off by at most one unit a term.
+    one = 1 << work
+    total, term, k = one, one, 0
+    while term:
+        k += 1
+        term = (term * x >> work) // k
+        total += -term if k & 1 else term
+    # Rounding x and ln 2 costs below 2**8 (halvings + 1) units, the series below 2**7; all far below 2**24.
+    middle = total >> (halvings + _GUARD)
+    return middle - 1, middle + 1
+
+
+def is_below(whole: int, scale: int, numerator: int, denominator: int, word: Callable[[], int]) -> bool:
+    """Whether U < scale * exp(-numerator/denominator), for U uniform in [whole, whole + 1).
+
+    Binary digits of U are taken from ``word`` (uniform 64-bit integers) until
+    the answer is certain, so it is exact.
+    """
+    bits, fraction = 0, 0
+    while True:
+        bits += 64
+        fraction = fraction << 64 | word()
+        low, high = exp_bounds(numerator, denominator, bits + scale.bit_length())
+        shift = scale.bit_length()
+        uniform = (whole << bits | fraction) << shift
+        if uniform + (1 << shift) <= scale * low:
+            return True
+        if uniform >= scale * high:
+            return False
+
+
+def lattice_sigma(std: float) -> int:
+    """Sigma of diagonal entries, in units of 2**-40, as private as continuous noise of this standard deviation.
+
+    Raises
+    ------
+    BadParameterError
+        If the noise does not fit 64-bit integers, or is too fine for the lattice.
+    """
+    if not _SMALLEST <= std <= _LARGEST:
+        raise BadParameterError(
+            f"discrete_noise=True with noise of standard deviation {std:.3g}: it must be in "
+            f"[{_SMALLEST:g}, {_LARGEST:g}] to fit the integer lattice; choose another epsilon"
+        )
+    exact: Fraction = Fraction(std) * 2**UNIT_BITS * INFLATION
+    return -(-exact.numerator // exact.denominator)
+
+
+@lru_cache(maxsize=16)
+def gram_noise(std: float, n_features: int) -> DiscreteGaussian:
+    """Discrete noise for the packed upper triangle of a Gram matrix, in units of 2**-40.
+
+    Parameters
+    ----------
+    std : standard deviation on the diagonal; off it, this over sqrt(2), as for svec-GOE noise.
+    n_features : d.
+
+    Notes
+    -----
+    With sigma_i as drawn, a row that moves the matrix by D has ``sum over i <= j of
+    D_ij**2 / sigma_ij**2 <= |D|_F**2 / std**2``: mu-GDP with mu = sensitivity / std
+    (see `discrete_gaussian` for what the discreteness costs, which `INFLATION` covers).
+    """
+    diagonal = lattice_sigma(std)
+    off = isqrt(diagonal * diagonal // 2) + 1
+    rows, columns = np.triu_indices(n_features)
+    return DiscreteGaussian([diagonal, off], (rows != columns).astype(np.int64))
+
+
+def exact_sum(gram: GramSum, noise: IntArray) -> FloatArray:
+    """Packed entries of the Gram matrix plus integer noise in units of 2**-40, summed in integers.
+
+    The sum is rounded to float64 once, at the end.
+    """
+    high, low = gram.high_low()
+    low = low + noise
+    high = high + (low >> UNIT_BITS)
+    low &= (1 << UNIT_BITS) - 1
+    return high + low * 2.0**-UNIT_BITS
+
+
+class LatticeGram:
+    """An exact Gram matrix that takes integer noise, as an outlet hides it (`outlet.Exact`).
+
+    Parameters
+    ----------
+    gram : the exact Gram matrix.
+    """
+
+    __slots__ = ("gram",)
+
+    def __init__(self, gram: GramSum) -> None:
+        self.gram = gram
+
+    @property
+    def hidden(self) -> Sequence[Any]:
+        """The exact values, for the outlet."""
+        return self.gram.hidden
+
+    def noisy(self, noise: npt.NDArray[Any], std: float) -> FloatArray:
+        """Packed entries plus integer noise in units of 2**-40; its standard deviation is not needed."""
+        return exact_sum(self.gram, noise)

@@ -1,7 +1,7 @@
 """The exact privacy profile of Gaussian mechanisms (mu-GDP).
 
 Distinguishing two neighbouring inputs of a Gaussian mechanism is
-distinguishing N(0, 1) from N(mu, 1), with mu = sensitivity / noise sd. Then
+distinguishing N(0, 1) from N(mu, 1), with mu = sensitivity / (standard deviation of the noise). Then
 
     delta(epsilon) = Phi(-epsilon/mu + mu/2) - e**epsilon * Phi(-epsilon/mu - mu/2)
 

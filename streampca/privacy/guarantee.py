@@ -1,14 +1,16 @@
-"""What a release promises, in numbers and with its source."""
+"""Privacy guarantees, with their meaning and their source."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError, short
 from streampca.privacy import gaussian
+from streampca.tables import html_table
 
 SEEDED = "seeded: not private against whoever knows the seed"
 
@@ -26,10 +28,15 @@ class Guarantee:
     slack : probability added to delta at every epsilon, for Gaussian
         mechanisms with a failure event.
     adjacency : ``"zero-out"``, ``"replace"``, ``"add-remove"`` or ``"none"``.
-    unit : what one neighbour differs in, e.g. ``"one row"``.
+    unit : what neighbouring inputs differ in, e.g. ``"one row"``.
     scope : which outputs the claim covers together.
-    theorem, citation : why it holds, and where that is from.
-    caveat : what weakens the claim; empty if nothing does.
+    theorem, citation : why it holds, and the source.
+    caveat : conditions that weaken the claim; empty if there are none.
+
+    Raises
+    ------
+    BadParameterError
+        Unless mu and epsilon are finite and >= 0, and slack and delta in [0, 1), or there is no guarantee.
     """
 
     epsilon: float
@@ -43,14 +50,22 @@ class Guarantee:
     slack: float = 0.0
     caveat: str = ""
 
+    def __post_init__(self) -> None:
+        if self.mu is not None:
+            check_number("mu", self.mu)
+        check_number("slack", self.slack, below=1.0)
+        if (self.epsilon, self.delta, self.mu, self.slack) != (math.inf, 1.0, None, 0.0):  # else there is no guarantee
+            check_number("epsilon", self.epsilon)
+            check_number("delta", self.delta, below=1.0)
+
     @classmethod
     def none(cls, reason: str, citation: str = "", scope: str = "nothing") -> Guarantee:
-        """The guarantee of something that has none."""
+        """The value that states that there is no guarantee, and the reason."""
         return cls(math.inf, 1.0, "none", scope, reason, citation, unit="none")
 
     @property
     def is_private(self) -> bool:
-        """False if nothing is promised. A caveat is not looked at."""
+        """Whether the guarantee is finite. Ignores caveats."""
         return math.isfinite(self.epsilon) and self.delta < 1.0
 
     def epsilon_at(self, delta: float) -> float:
@@ -60,7 +75,7 @@ class Guarantee:
         at least as large as the stated one, and is infinite below it.
         """
         if not 0.0 <= delta < 1.0:
-            raise BadParameter(f"delta={delta!r} must be in [0, 1)")
+            raise BadParameterError(f"delta={short(delta)} must be in [0, 1)")
         if not self.is_private:
             return math.inf
         if self.mu is not None:
@@ -76,9 +91,9 @@ class Guarantee:
         if not (self.is_private and other.is_private):
             return Guarantee.none("composed with something that has no guarantee")
         if (self.adjacency, self.unit) != (other.adjacency, other.unit):
-            raise BadParameter(
-                f"cannot compose a guarantee for {self.unit} under {self.adjacency!r} with one for "
-                f"{other.unit} under {other.adjacency!r}; calibrate both alike"
+            raise BadParameterError(
+                f"cannot compose a guarantee for {self.unit} under {short(self.adjacency)} with one for "
+                f"{other.unit} under {short(other.adjacency)}; calibrate both alike"
             )
         scope = f"{self.scope}; {other.scope}"
         citation = "; ".join(dict.fromkeys(filter(None, (self.citation, other.citation))))
@@ -86,17 +101,21 @@ class Guarantee:
         if self.mu is not None and other.mu is not None:
             mu, slack = gaussian.compose(self.mu, other.mu), self.slack + other.slack
             delta = max(self.delta, other.delta) + min(self.slack, other.slack)
+            if delta >= 1.0:
+                return Guarantee.none("composed to a delta of 1 or more")
             return Guarantee(
                 gaussian.epsilon_at(mu, delta - slack), delta, self.adjacency, scope,
                 "adaptive composition of Gaussian mechanisms", citation, self.unit, mu, slack, caveat,
             )  # fmt: skip
+        if self.delta + other.delta >= 1.0 or math.isinf(self.epsilon + other.epsilon):
+            return Guarantee.none("composed to a delta of 1 or more, or an infinite epsilon")
         return Guarantee(
             self.epsilon + other.epsilon, self.delta + other.delta, self.adjacency, scope,
             "basic adaptive composition", citation, self.unit, None, 0.0, caveat,
         )  # fmt: skip
 
     def seeded(self) -> Guarantee:
-        """The same claim, marked as resting on a seed that must stay unknown."""
+        """The same claim with the caveat `SEEDED`."""
         if not self.is_private or SEEDED in self.caveat:
             return self
         return replace(self, caveat="; ".join(filter(None, (self.caveat, SEEDED))))
@@ -114,6 +133,11 @@ class Guarantee:
             data["epsilon"] = math.inf
         return cls(**data)
 
+    def _repr_html_(self) -> str:
+        """The fields of the guarantee, for notebooks. Publishable."""
+        shown = asdict(self) if self.is_private else {"no guarantee": self.theorem}
+        return html_table((), ((name, value) for name, value in shown.items() if value not in (None, "")))
+
     def __str__(self) -> str:
         if not self.is_private:
             return f"no privacy guarantee: {self.theorem}"
@@ -124,6 +148,13 @@ class Guarantee:
             f"{head} for {self.unit}, {self.adjacency} adjacency; scope: {self.scope}; {self.theorem} [{self.citation}]"
         )
         return f"{text}; caveat: {self.caveat}" if self.caveat else text
+
+
+def check_number(name: str, value: object, *, below: float = sys.float_info.max) -> None:
+    """Raise `BadParameterError` unless a value is a number in [0, below)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < below:
+        domain = "finite and at least 0" if below > 1.0 else f"in [0, {below:g})"
+        raise BadParameterError(f"{name}={short(value)} must be {domain}")
 
 
 def gaussian_guarantee(

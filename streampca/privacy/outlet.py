@@ -13,13 +13,13 @@ and 16 bytes of the start.
 *One run.* The number n makes every input of the pseudorandom function new, so
 the noise is independent of all that was released before, whatever the hash does.
 
-*Two continuations of one run* (a fork, a copy, a store put back, another run
-under one key) have other fresh bytes, so their noise is independent: it is what
-a second run costs, and no more. Where the fresh bytes are equal too (a seed, a
+*Two continuations of one run* (a fork, a copy, a store restored from a backup, another run
+under one key) have different fresh bytes, so their noise is independent: they cost
+as much as two runs. Where the fresh bytes are equal too (a seed, a
 cloned virtual machine), different rows still give independent noise, by the
-hash; only whether and from where on two histories differ then shows.
+hash; equal noise then reveals whether and from which row on two histories differ.
 
-*Replay.* The fresh bytes are kept with the rows they served, and given back as
+*Replay.* The fresh bytes are stored with their rows, and passed again as
 ``recorded``: the same rows then give the same bits.
 
 As secret as the key: chain values, and the 16 bytes s_n of a vector.
@@ -28,14 +28,14 @@ As secret as the key: chain values, and the 16 bytes s_n of a vector.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.lattice import coarsen
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.randomness import NAME_BYTES, VERSION, DrawKeys, Draws, Randomness, encoded
@@ -70,7 +70,7 @@ class Exact(Protocol[Value]):
         """The exact values as arrays or bytes, with equal bytes for equal values."""
 
     def noisy(self, noise: FloatArray, std: float) -> Value:
-        """The values plus noise of this standard deviation, rounded so that the low digits tell nothing."""
+        """The values plus noise of this standard deviation, rounded so that the low digits hold no information."""
 
 
 class RunningNoise(Protocol):
@@ -80,8 +80,8 @@ class RunningNoise(Protocol):
     def noise(self) -> FloatArray:
         """The noise of the latest sum."""
 
-    def advance(self: Noise, draws: Draws) -> Noise:
-        """The noise after one sum more, with its fresh vector."""
+    def released(self: Noise, draws: Draws, exact: Exact[Value], std: float) -> tuple[Noise, Value]:
+        """The noise after one sum more, with its fresh vector, and that sum with the noise."""
 
 
 class LatticeSum:
@@ -104,7 +104,7 @@ class LatticeSum:
         return (np.ascontiguousarray(self.values + 0.0),)
 
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
-        """The sum with the noise rounded to the lattice, made coarse (`lattice.coarsen`)."""
+        """The sum with the noise rounded to the lattice, then rounded by `lattice.coarsen`."""
         drawn = np.rint(noise.reshape(self.values.shape) * (1.0 / self.grid)) * self.grid
         return coarsen(self.values + drawn, std)
 
@@ -115,16 +115,21 @@ class NoiseSource:
     Parameters
     ----------
     randomness : the master key or the seed.
-    label : every public parameter that the noise must not be shared over.
-    start : 16 bytes of the start, to go on with a run; fresh if left out
+    label : every public parameter; runs that differ in one of them have independent noise.
+    start : the 16 bytes of the start of a run that is continued; fresh if left out
         (with a seed, derived from it and the label).
     """
 
     def __init__(self, randomness: Randomness, *label: object, start: bytes | None = None) -> None:
         self.is_seeded = randomness.is_seeded
+        #: The tape of an audit, and where fresh bytes come from.
+        self.tape = tape = randomness.tape
+        self.random = os.urandom if tape is None else tape.random
         if start is None:
             seeded = self.is_seeded
-            start = randomness.derived("start", SCHEME, *label)[:NAME_BYTES] if seeded else os.urandom(NAME_BYTES)
+            start = randomness.derived("start", SCHEME, *label)[:NAME_BYTES] if seeded else self.random(NAME_BYTES)
+        if tape is not None:
+            start = tape.start(start)
         self.start = start
         full = encoded(SCHEME, VERSION, *label, start)
         self._link_key, hash_key, self._draw_key, self._seed_key = (
@@ -136,7 +141,7 @@ class NoiseSource:
         self.epoch = (-1, DrawKeys(self._draw_key))
 
     def outlet(self, chain: Chain, recorded: Sequence[bytes] | None = None) -> Outlet:
-        """An outlet that goes on from a chain value; ``recorded`` are the fresh bytes of a replay."""
+        """An outlet that continues from a chain value; ``recorded`` are the fresh bytes of a replay."""
         return Outlet(self, chain, recorded)
 
     def draws(self, n: int, name: bytes) -> Draws:
@@ -148,7 +153,7 @@ class NoiseSource:
         return Draws(known[1], n, name)
 
     def fresh(self, n: int) -> bytes:
-        """What stands for the fresh bytes of vector n where there is a seed: a function of it and n."""
+        """The bytes used in place of fresh ones for vector n in a seeded run: a function of the seed and n."""
         person = b"streampca fresh"
         return blake2b(n.to_bytes(8, "little"), key=self._seed_key, digest_size=NAME_BYTES, person=person).digest()
 
@@ -157,25 +162,30 @@ class NoiseSource:
         n = chain.n + 1
         head = b"%d|%d|%b|%b|%b" % (n, len(kind), kind.encode(), chain.link, fresh)
         for part in exact:
-            data = part if isinstance(part, bytes) else part.reshape(-1).view(np.uint8).data
+            if isinstance(part, bytes):
+                data: Any = part
+            elif part.size and part.flags.c_contiguous:
+                data = part.data.cast("B")  # this runs once a release: `view` takes twice as long
+            else:
+                data = part.reshape(-1).view(np.uint8).data
             head += self._tag(_NONCE, b"", data)
         digest = blake2b(head, key=self._link_key, digest_size=_LINK_BYTES + NAME_BYTES, person=_HASH).digest()
         return _new(Chain, (n, digest[:_LINK_BYTES])), digest[_LINK_BYTES:]
 
 
 class Outlet:
-    """Where exact values meet noise, for one piece of rows. Used once, by one thread.
+    """Where exact values meet noise, for one block of rows. Used once, by one thread.
 
     Parameters
     ----------
     source : the keys.
-    chain : where to go on.
-    recorded : the fresh bytes of a replay, a vector each, in order; None takes new ones.
+    chain : the chain value to continue from.
+    recorded : the fresh bytes of a replay, one entry a vector, in order; None takes new ones.
 
     Attributes
     ----------
-    chain : the chain value after what was hidden so far.
-    fresh : the fresh bytes taken so far, a vector each.
+    chain : the chain value after the vectors drawn so far.
+    fresh : the fresh bytes taken so far, one entry a vector.
     """
 
     __slots__ = ("_recorded", "_source", "chain", "fresh")
@@ -187,23 +197,25 @@ class Outlet:
         self.fresh: list[bytes] = []
 
     def hide(self, kind: str, *exact: Any) -> Draws:
-        """The next vector of noise, fresh and bound to the exact values it is going to hide.
+        """The next vector of noise, fresh and bound to the exact values that it will hide.
 
         Parameters
         ----------
-        kind : what is hidden.
+        kind : name of what is hidden.
         exact : arrays or bytes, with equal bytes for equal values.
         """
         source, recorded = self._source, self._recorded
         n, kept = self.chain.n + 1, len(self.fresh)
         if recorded is None:
-            fresh = source.fresh(n) if source.is_seeded else os.urandom(NAME_BYTES)
+            fresh = source.fresh(n) if source.is_seeded else source.random(NAME_BYTES)
         elif kept < len(recorded):
             fresh = recorded[kept]
         else:
-            raise BadParameter(f"the record of a replay ends before vector {n}; it is of other rows")
+            raise BadParameterError(f"the recorded bytes end before vector {n}: they belong to other rows")
         self.fresh.append(fresh)
         self.chain, name = source.link(self.chain, kind, fresh, exact)
+        if source.tape is not None:
+            return source.tape.drawn(kind, source.draws(n, name))
         epoch = source.epoch
         return Draws(epoch[1], n, name) if epoch[0] == n >> _EPOCH_BITS else source.draws(n, name)
 
@@ -216,24 +228,25 @@ class Outlet:
 
         Parameters
         ----------
-        kind : what is released.
+        kind : name of what is released.
         exact : the exact sum.
-        noise : the noise of the sums before; `RunningNoise.advance` correlates them.
+        noise : the noise of the sums before; `RunningNoise.released` correlates them.
         std : standard deviation of the noise in this sum, for the grid of the release.
 
         Returns
         -------
         noise, value : the noise after this sum (secret), and what may be released.
         """
-        after = noise.advance(self.hide(kind, *exact.hidden))
-        return after, exact.noisy(after.noise, std)
+        draws, tape = self.hide(kind, *exact.hidden), self._source.tape
+        after, value = noise.released(draws, exact, std)
+        return after, value if tape is None else tape.released(draws, exact, after.noise, value, std)
 
     def gaussian(self, kind: str, values: FloatArray, std: float, grid: float) -> FloatArray:
         """Release values on a lattice with independent Gaussian noise of this standard deviation.
 
         Parameters
         ----------
-        kind : what is released.
+        kind : name of what is released.
         values : multiples of ``grid``, of any shape.
         std : standard deviation of the noise in each.
         grid : step of the lattice, a power of two.
@@ -245,37 +258,48 @@ class Outlet:
         return self.release(kind, exact, lambda draws: std * draws.normal(size), std)
 
     def release(self, kind: str, exact: Exact[Value], draw: Callable[[Draws], Any], std: float = 0.0) -> Value:
-        """Release exact values with noise of any law.
+        """Release exact values with noise of any distribution.
 
         Parameters
         ----------
-        kind : what is released.
+        kind : name of what is released.
         exact : the exact values, and how noise is added to them.
-        draw : makes the noise of the fresh vector.
-        std : its standard deviation, for the grid of the release, where `Exact.noisy` asks for it.
+        draw : makes the noise from the fresh vector.
+        std : its standard deviation, for the grid of the release, where `Exact.noisy` needs it.
         """
-        return exact.noisy(draw(self.hide(kind, *exact.hidden)), std)
+        draws, tape = self.hide(kind, *exact.hidden), self._source.tape
+        noise = draw(draws)
+        value = exact.noisy(noise, std)
+        return value if tape is None else tape.released(draws, exact, noise, value, std)
 
 
 class Counts:
-    """Exact counts, to which noise is added as it is.
+    """Exact counts, to which noise is added without rounding.
 
     Parameters
     ----------
     counts : integers.
-    of : further exact values that the counts are of, to be hidden with them: arrays or bytes.
+    of : what was counted, hidden with the counts: arrays or bytes.
+    names : the name of each count, where names depend on the rows.
     """
 
-    __slots__ = ("counts", "of")
+    __slots__ = ("counts", "names", "of")
 
-    def __init__(self, counts: IntArray, *of: Any) -> None:
-        self.counts, self.of = counts, of
+    def __init__(self, counts: IntArray, *of: Any, names: Sequence[Hashable] | None = None) -> None:
+        self.counts, self.of, self.names = counts, of, names
 
     @property
     def hidden(self) -> Sequence[Any]:
-        """The counts, and what they are of."""
+        """The counts, and what was counted."""
         return self.counts, *self.of
 
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
         """The counts plus the noise."""
         return self.counts + noise.reshape(self.counts.shape)
+
+    def given(self, other: Counts, value: FloatArray) -> FloatArray:
+        """The values that another run released, by name; minus infinity for names it lacks. For audits."""
+        if self.names is None or other.names is None:
+            return value.copy()
+        known = dict(zip(other.names, value.tolist(), strict=True))
+        return np.array([known.get(name, -np.inf) for name in self.names])

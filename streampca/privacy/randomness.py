@@ -1,37 +1,42 @@
 """Noise as a function of secret keys and 16 bytes.
 
 `Randomness` holds a 256-bit master key: fresh from the operating system by
-default, derived from a seed for tests and scenarios. Two things are made of it.
+default, derived from a seed for tests and scenarios. It has two uses.
 
 - The noise of releases comes from an outlet (`streampca.privacy.outlet`), which
   derives 16 secret bytes s for every vector of noise. Block i of the vector is
   AES-256(K, s xor i), so a vector is a pure function of K and s (`Draws`).
 - `Randomness.stream` gives numbers named by a label and an index, for
-  simulations and tests. It never hides anything.
+  simulations and tests, never as noise of a release.
 
-Words become normals by a 4096-layer ziggurat (Marsaglia and Tsang 2000 in the
-form of Doornik 2005). A coordinate whose first word is not enough takes more
+A *word* is a random 64-bit integer. Words become normals by a 4096-layer ziggurat (Marsaglia and
+Tsang 2000 in the form of Doornik 2005). A coordinate that needs more than its first word takes more
 under a second key, addressed by coordinate and attempt, so no coordinate
-depends on another one and there is no limit to the number of attempts.
+depends on another one and the number of attempts is not limited.
 """
 
 from __future__ import annotations
 
+import copy
 import math
+import os
 import secrets
 import struct
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import count as count_up
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg import fast
 from streampca.linalg.types import FloatArray
 
@@ -50,7 +55,7 @@ _TO_UNIT = 2.0**-_UNIT_BITS
 # Where the tail begins and the area of each layer: with them the last layer closes at the peak.
 _R = 4.385945034871305
 _AREA = 0.0003061541032784638
-_PIECE = 8192  # long draws are made in pieces that fit the cache
+_CHUNK = 8192  # long draws are made in chunks that fit the cache
 _BITS = np.uint64(_FIELD_BITS)
 if sys.byteorder != "little":
     raise ImportError("streampca needs a little-endian machine: its noise is defined byte by byte")
@@ -76,11 +81,11 @@ _FIELD = 2**_FIELD_BITS - 1
 
 
 def encoded(*parts: object) -> bytes:
-    """Bytes of a label, each part with its type and its length in front: different labels never have equal bytes.
+    """Bytes of a label, each part preceded by its type and length: different labels never have equal bytes.
 
     Parameters
     ----------
-    parts : texts, integers, floats (their 64 bits), bytes, None, and tuples of them.
+    parts : strings, integers, floats (their 64 bits), bytes, None, and tuples of them.
     """
     out = []
     for part in parts:
@@ -97,13 +102,13 @@ def encoded(*parts: object) -> bytes:
         elif isinstance(part, tuple):
             kind, text = b"t", encoded(*part)
         else:
-            raise BadParameter(f"a label cannot hold {part!r}; use texts, numbers, bytes and tuples of them")
+            raise BadParameterError(f"a label cannot hold {part!r}; use strings, numbers, bytes and tuples of them")
         out.append(kind + len(text).to_bytes(8, "little") + text)
     return b"".join(out)
 
 
 class Randomness:
-    """A master key, or a seed that stands for one.
+    """A master key, secret or derived from a seed.
 
     Parameters
     ----------
@@ -114,14 +119,16 @@ class Randomness:
 
     Attributes
     ----------
-    is_seeded : True if it was made by `from_seed`: nothing is fresh then.
+    is_seeded : True if it was made by `from_seed`: no bytes are fresh then.
+    tape : the tape that was recording when it was made; None except in an audit.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
+        self.tape: Tape | None = _RECORDING.get()
         if key is None:
-            key = secrets.token_bytes(KEY_BYTES)
+            key = secrets.token_bytes(KEY_BYTES) if self.tape is None else self.tape.random(KEY_BYTES)
         if not (isinstance(key, bytes) and len(key) == KEY_BYTES):
-            raise BadParameter(f"key must be {KEY_BYTES} bytes, or None for a fresh one from the system")
+            raise BadParameterError(f"key must be {KEY_BYTES} bytes, or None for a fresh one from the system")
         self.key = key
         self.is_seeded = False
 
@@ -129,7 +136,7 @@ class Randomness:
     def from_seed(cls, seed: int) -> Randomness:
         """Reproducible randomness for tests and scenarios; marks guarantees as seeded."""
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-            raise BadParameter(f"seed={seed!r} must be an integer, or None for noise from the system")
+            raise BadParameterError(f"seed={seed!r} must be an integer, or None for noise from the system")
         made = cls(blake2b(str(int(seed)).encode(), digest_size=KEY_BYTES, person=b"streampca seed").digest())
         made.is_seeded = True
         return made
@@ -139,7 +146,7 @@ class Randomness:
         return blake2b(encoded(VERSION, *label), key=self.key, digest_size=KEY_BYTES, person=b"streampca key").digest()
 
     def stream(self, *label: str | int) -> NoiseStream:
-        """Numbers for simulations and tests, named by a label and an index. Nothing private may rest on them."""
+        """Numbers for simulations and tests, named by a label and an index. Never for noise that hides rows."""
         return NoiseStream(self.derived("stream", *label))
 
     def __repr__(self) -> str:
@@ -160,7 +167,7 @@ class DrawKeys:
 
     def __init__(self, key: bytes) -> None:
         self.first, self.more = (
-            # Blocks are inputs of a pseudorandom function here, not messages.
+            # Blocks are inputs of a pseudorandom function, not messages.
             Cipher(algorithms.AES256(_derived(key, person)), modes.ECB()).encryptor().update  # noqa: S305
             for person in (b"streampca words", b"streampca more")
         )
@@ -169,8 +176,8 @@ class DrawKeys:
 class Draws:
     """One vector of independent random numbers: a pure function of the keys and of 16 secret bytes.
 
-    Each of `words`, `uniform`, `normal`, `laplace` and `permutation` begins
-    with the same words: take one vector from each object, once.
+    `words`, `uniform`, `normal`, `laplace` and `permutation` all begin
+    with the same words: call one of them, once, for each object.
 
     Attributes
     ----------
@@ -188,11 +195,13 @@ class Draws:
     def words(self, count: int, first_block: int = 0) -> Words:
         """``count`` independent uniform 64-bit words, from this block on (two words a block)."""
         blocks = (count + 1) // 2
-        text = np.bitwise_xor(_counter(first_block, blocks), self._pair).tobytes()
-        return np.frombuffer(self._keys.first(text), dtype=np.uint64, count=count)
+        text = np.empty((blocks, 2), dtype=np.uint64)
+        text[:, 0] = self._pair[0]
+        np.bitwise_xor(_counter(first_block, blocks), self._pair[1], out=text[:, 1])
+        return np.frombuffer(self._keys.first(text.tobytes()), dtype=np.uint64, count=count)
 
     def more(self, coordinate: int) -> Iterator[int]:
-        """Further words of one coordinate, without end."""
+        """An endless sequence of further words for one coordinate."""
         encrypt = self._keys.more
         low, high = int(self._pair[0]) ^ coordinate, int(self._pair[1])
         for attempt in count_up():
@@ -216,12 +225,16 @@ class Draws:
     def normal(self, count: int) -> FloatArray:
         """``count`` independent standard normals."""
         values = np.empty(count)
-        kernels, more = fast.kernels, self._keys.first
-        for start in range(0, count, _PIECE):
-            part = values[start : start + _PIECE]
+        kernels = fast.kernels
+        for start in range(0, count, _CHUNK):
+            part = values[start : start + _CHUNK]
             size = part.size
-            counter = _counter(start // 2, (size + 1) // 2)
-            words = np.frombuffer(more(np.bitwise_xor(counter, self._pair).tobytes()), dtype=np.uint64, count=size)
+            if kernels is None:
+                words = self.words(size, start // 2)
+            else:  # the same, without a call
+                text = np.empty(((size + 1) // 2, 2), dtype=np.uint64)
+                kernels.named_blocks(self._pair, start // 2, text)
+                words = np.frombuffer(self._keys.first(text.tobytes()), dtype=np.uint64, count=size)
             outside = np.empty(size, dtype=np.int64)
             if kernels is not None:
                 outside = outside[: kernels.ziggurat(words, _SCALE, _INSIDE, part, outside)]
@@ -230,15 +243,130 @@ class Draws:
                     pairs[:, 0] = outside + start
                     pairs ^= self._pair
                     further = np.frombuffer(self._keys.more(pairs.tobytes()), dtype=np.uint64)
-                    left = kernels.settle(words, outside, further, _DENSITY, _SCALE, _INSIDE, _R, part)
+                    left = kernels.finish_normals(words, outside, further, _DENSITY, _SCALE, _INSIDE, _R, part)
                     outside = outside[:left]
             else:
                 field, integer = (words & np.uint64(_FIELD)).view(np.int64), (words >> _BITS).view(np.int64)
                 np.multiply(integer, _SCALE.take(field), out=part)
                 outside = (integer >= _INSIDE.take(field)).nonzero()[0]
             for i in outside.tolist():
-                part[i] = _settled(int(words[i]) & _FIELD, float(part[i]), self.more(start + i))
+                part[i] = _finished(int(words[i]) & _FIELD, float(part[i]), self.more(start + i))
         return values
+
+
+class Note(NamedTuple):
+    """One vector of noise on a tape. As secret as the rows.
+
+    Attributes
+    ----------
+    kind : name of what was hidden.
+    draws : the random numbers.
+    exact : the exact values, as they were given to the outlet; None for coins and permutations.
+    noise : the noise that was added, in the outlet's coordinates.
+    value : what was released.
+    std : standard deviation that was given to the outlet, or 0.
+    """
+
+    kind: str
+    draws: Draws
+    exact: Any = None
+    noise: Any = None
+    value: Any = None
+    std: float = 0.0
+
+
+class Tape:
+    """A record of everything that the outlets of a run hide and release, for an audit.
+
+    A key that is made while a tape records (`recording`) refers to it, and so do all streams, threads,
+    copies and resumed runs that draw from the key.
+
+    Parameters
+    ----------
+    forced : the tape of another run. Keys, starts, fresh bytes and random numbers are then those
+        of that run, and outlets return its values; the exact values of this run are still recorded.
+    seed : for reproducible keys and fresh bytes; from the system if left out.
+
+    Attributes
+    ----------
+    notes : one a vector of noise, in order.
+    """
+
+    def __init__(self, forced: Tape | None = None, seed: bytes | None = None) -> None:
+        self.notes: list[Note] = []
+        self.forced, self._seed = forced, seed
+        self.entropy: list[bytes] = []
+        self.starts: list[bytes] = []
+        self._given: dict[bytes, int] = {}
+
+    @contextmanager
+    def recording(self) -> Iterator[Tape]:
+        """Record the runs of all keys that are made in the ``with`` block."""
+        token = _RECORDING.set(self)
+        try:
+            yield self
+        finally:
+            _RECORDING.reset(token)
+
+    def random(self, count: int) -> bytes:
+        """Bytes in place of fresh ones from the system."""
+        place = len(self.entropy)
+        if self.forced is not None:
+            made = self.forced.entropy[place : place + 1]
+            made = made if made and len(made[0]) == count else [bytes(count)]
+        elif self._seed is None:
+            made = [os.urandom(count)]
+        else:
+            made = [blake2b(place.to_bytes(8, "little"), key=self._seed, digest_size=count).digest()]
+        self.entropy += made
+        return made[0]
+
+    def start(self, given: bytes) -> bytes:
+        """The bytes used in place of 16 of a start: equal for equal ones; those of the other run if forced."""
+        place = len(self.starts)
+        if self.forced is not None and place < len(self.forced.starts):
+            made = self.forced.starts[place]
+        elif self._seed is None:
+            made = given
+        else:
+            first = self._given.setdefault(given, place)
+            made = blake2b(first.to_bytes(8, "little"), key=self._seed, digest_size=NAME_BYTES, salt=b"start").digest()
+        self.starts.append(made)
+        return made
+
+    def drawn(self, kind: str, draws: Draws) -> Draws:
+        """Record a vector before its noise is made; return it, or that of the other run."""
+        same = self._same(kind, len(self.notes))
+        draws = draws if same is None else same.draws
+        self.notes.append(Note(kind, draws))
+        return draws
+
+    def released(self, draws: Draws, exact: Any, noise: Any, value: Any, std: float) -> Any:
+        """Record what was released with a vector; return it, or what the other run released."""
+        place = next(i for i in reversed(range(len(self.notes))) if self.notes[i].draws is draws)
+        kind = self.notes[place].kind
+        self.notes[place] = Note(kind, draws, exact, noise, copy.deepcopy(value), std)
+        same = self._same(kind, place)
+        if same is None or same.exact is None:
+            return value
+        if hasattr(exact, "given"):
+            return exact.given(same.exact, same.value)
+        return copy.deepcopy(same.value)
+
+    def _same(self, kind: str, place: int) -> Note | None:
+        notes = () if self.forced is None else self.forced.notes
+        return notes[place] if place < len(notes) and notes[place].kind == kind else None
+
+    def __reduce__(self) -> Any:
+        return recording_tape, ()  # copies of a run use the tape that records when they are made
+
+
+_RECORDING: ContextVar[Tape | None] = ContextVar("tape", default=None)
+
+
+def recording_tape() -> Tape | None:
+    """The tape that is recording, if any."""
+    return _RECORDING.get()
 
 
 class NoiseStream:
@@ -255,7 +383,7 @@ class NoiseStream:
     def draws(self, index: int) -> Draws:
         """The vector of an index."""
         if not 0 <= index < 2**63:
-            raise BadParameter(f"index={index!r} of a draw must be in [0, 2**63)")
+            raise BadParameterError(f"index={index!r} of a draw must be in [0, 2**63)")
         return Draws(self._keys, index, _PAIR.pack(index, 0))
 
     def words(self, index: int, count: int) -> Words:
@@ -281,15 +409,14 @@ class NoiseStream:
 
 @lru_cache(maxsize=64)
 def _counter(first: int, blocks: int) -> Words:
-    """Block numbers as pairs of words (0, i), (blocks, 2)."""
-    pairs = np.zeros((blocks, 2), dtype="<u8")
-    pairs[:, 1] = np.arange(first, first + blocks, dtype=np.uint64)
-    pairs.flags.writeable = False
-    return pairs
+    """Block numbers, (blocks,)."""
+    numbers = np.arange(first, first + blocks, dtype=np.uint64)
+    numbers.flags.writeable = False
+    return numbers
 
 
-def _settled(field: int, value: float, more: Iterator[int]) -> float:
-    """Finish a normal that left its rectangle (one in 830): the wedge test, a redraw, or the tail."""
+def _finished(field: int, value: float, more: Iterator[int]) -> float:
+    """Finish a normal outside its rectangle (one in 830): the wedge test, a redraw, or the tail."""
     while True:
         layer = field & (_LAYERS - 1)
         if layer == 0:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.privacy.gaussian import mu_of
 
 CITATION = "Feldman, McMillan and Talwar 2021, Theorem 3.1"
@@ -33,12 +33,12 @@ def shuffled_epsilon(epsilon0: float, delta_hat: float, n: int) -> float:
 
     Raises
     ------
-    BadParameter
+    BadParameterError
         If epsilon0 is outside the range for which the bound is proved.
     """
     valid = largest_local_epsilon(n, delta_hat)
     if epsilon0 > valid:
-        raise BadParameter(
+        raise BadParameterError(
             f"shuffling {n} rows proves nothing for a local epsilon of {epsilon0:.3g}, only up to {valid:.3g}; "
             "shuffle more rows, or use minibatches"
         )
@@ -54,7 +54,7 @@ def shuffled_mu(epsilon: float, delta: float, n: int) -> float:
 
     Raises
     ------
-    BadParameter
+    BadParameterError
         If n rows are too few for the bound to prove anything, or for the
         shuffle to allow less noise than not shuffling does.
     """
@@ -75,7 +75,7 @@ def shuffled_mu(epsilon: float, delta: float, n: int) -> float:
         delta0 = 0.5 * delta / ((math.exp(epsilon) + 1.0) * (1.0 + 0.5 * math.exp(-low)) * n)
         mu = mu_of(low, delta0)
     if mu <= plain:
-        raise BadParameter(
+        raise BadParameterError(
             f"shuffle={n!r} rows are too few: at epsilon={epsilon:g}, delta={delta:g} the 2021 bound allows no less "
             "noise than not shuffling; shuffle more rows, or leave shuffle out and use minibatches"
         )

@@ -1,10 +1,10 @@
-"""What every algorithm and every processor is.
+"""Base classes of algorithms and processors.
 
 An *algorithm* is a frozen configuration of public parameters: `PrivateFPL(...)`.
-It promises a guarantee, and starts processors. A *processor* is where one run
-of it stands after t rows: an immutable value. `Processor.step` absorbs rows and
-returns the processor after them; the one before stays as it was, so a step that
-is broken off has changed nothing.
+It has a guarantee, and starts processors. A *processor* is the state of one run
+after t rows: an immutable value. `Processor.step` absorbs rows and returns the
+processor after them; the one before does not change, so an interrupted step has
+no effect.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from streampca.errors import BadParameter, BadRow, HorizonReached
-from streampca.linalg.counts import check_components
-from streampca.linalg.lattice import GramSum, is_admitted
+from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
+from streampca.linalg.centering import CONSTANT
+from streampca.linalg.counts import check_components, label_of
+from streampca.linalg.lattice import GramSum, check_memory, is_admitted, is_plausible
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray, IntArray
-from streampca.linalg.words import is_plausible
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
@@ -28,17 +28,15 @@ from streampca.release import Release, Terms
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What a processor is told of the stream that it works for. Public.
+    """Public settings of a stream that its processor depends on.
 
     Attributes
     ----------
     terms : of the releases it makes.
-    appended : features that were appended to the rows; the algorithm's ``n_features`` does not count them.
-    label : further public parameters that noise must not be shared over.
+    label : further public parameters; runs that differ in one of them have independent noise.
     """
 
     terms: Terms
-    appended: int = 0
     label: tuple[object, ...] = ()
 
 
@@ -51,54 +49,85 @@ class Algorithm(ABC):
     ----------
     n_components : dimension of the released subspaces.
     n_features : number of features, or None for that of the rows.
-    seed : for tests and scenarios; see `streampca.Stream`.
+    seed : as `streampca.Stream` takes it; that of the stream counts if both are given.
+    center : whether it releases Gram matrices about the mean. Its processors then take rows with a constant
+        appended (`linalg.centering`), which ``n_features`` does not count.
     """
 
     n_components: int
     n_features: int | None
     seed: int | None
+    center: bool = False
 
     # -- what an algorithm provides -------------------------------------------------
 
     @property
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """What is promised for all releases together. Known before any row."""
+        """The guarantee of all releases together. Known before any row."""
 
     @abstractmethod
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """Every number the noise is made with: standard deviations, scales, mixes and rates.
+        """Every number that the noise depends on: standard deviations, scales, mixes and rates.
 
-        Two configurations that differ in one of them, by a bit, never share noise.
+        They are part of the label of the noise: configurations that differ in one bit have independent noise.
         """
 
     @abstractmethod
     def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> Processor:
         """The processor before the first row."""
 
-    @abstractmethod
-    def _continued(self, n_features: int, source: NoiseSource, terms: Terms, snapshot: Mapping[str, Any]) -> Processor:
-        """The processor of a snapshot."""
+    @property
+    def square_bytes(self) -> float:
+        """Bytes that (d, d) matrices take at the peak, over d**2 (measured); 0 if there are none."""
+        return 0.0
 
-    def check(self, n_features: int, *, appended: int = 0) -> None:
-        """Raise `BadParameter` unless rows of so many features fit the parameters.
+    def check(self, n_features: int) -> None:
+        """Raise `BadParameterError` unless rows of so many features fit the parameters and the memory."""
+        check_memory(n_features, self.square_bytes)
+        if self.n_features is not None and n_features != self.n_features:
+            raise BadParameterError(
+                f"the algorithm was made for n_features={self.n_features}, the rows have {n_features}"
+            )
+        check_components(self.n_components, n_features)
 
-        Parameters
-        ----------
-        n_features : length of the admitted rows.
-        appended : how many of these features were appended to the rows.
+    def centered(self) -> Self:
+        """The same algorithm with ``center=True``.
+
+        Raises
+        ------
+        BadParameterError
+            If it releases no Gram matrix.
         """
-        given = n_features - appended
-        if self.n_features is not None and given != self.n_features:
-            raise BadParameter(f"the algorithm was made for n_features={self.n_features}, the rows have {given}")
-        check_components(self.n_components, given)
+        if "center" not in self.parameters():
+            raise BadParameterError(
+                f"center=True needs an algorithm that releases Gram matrices with Gaussian noise, such as PrivateFPL; "
+                f"{type(self).__name__} does not"
+            )
+        return self if self.center else replace(self, center=True)  # type: ignore[type-var]
+
+    @property
+    def can_center(self) -> bool:
+        """True if `centered` does not refuse."""
+        try:
+            return self.centered().center
+        except BadParameterError:
+            return False
 
     @property
     def absorbs_grams(self) -> bool:
-        """True if it needs no more of rows than their exact Gram matrix (`Processor.step_gram`)."""
+        """True if it uses the rows' exact Gram matrix only (`Processor.step_gram`)."""
         return False
 
     # -- what all share -------------------------------------------------------------
+
+    def check_blocks(self) -> None:
+        """Raise `BadParameterError` unless the algorithm absorbs Gram matrices of blocks."""
+        if not self.absorbs_grams:
+            raise BadParameterError(
+                f"{type(self).__name__} with these parameters needs rows, not Gram matrices of blocks; "
+                "use PrivateFPL without publish_regret=, max_rows_per_user= and scaling=, or push rows"
+            )
 
     def start(
         self,
@@ -113,7 +142,7 @@ class Algorithm(ABC):
 
         Parameters
         ----------
-        n_features : length of the admitted rows.
+        n_features : length of the admitted rows, with the constant if ``center``.
         randomness : the key; fresh from the system if left out.
         setting : given by a stream.
         start : 16 bytes that name this start of a run; fresh if left out (with a seed, derived from it).
@@ -121,19 +150,18 @@ class Algorithm(ABC):
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If the number of features does not fit the parameters.
         """
         randomness = randomness or Randomness()
         if setting is None:
             promised = self.guarantee
             setting = Setting(Terms(promised.seeded() if randomness.is_seeded else promised))
-        self.check(n_features, appended=setting.appended)
-        label = repr(self.unseeded()), n_features, self.constants(n_features), setting.label
+        self.check(n_features - int(self.center))
+        label = label_of(self.unseeded()), n_features, self.constants(n_features), setting.label
         source = NoiseSource(randomness, *label, start=start)
-        if snapshot is None:
-            return self._begun(n_features, source, setting.terms)
-        return self._continued(n_features, source, setting.terms, snapshot)
+        begun = self._begun(n_features, source, setting.terms)
+        return begun if snapshot is None else begun.restored(snapshot)
 
     def unseeded(self) -> Self:
         """The same algorithm without a seed."""
@@ -145,12 +173,12 @@ class Algorithm(ABC):
 
 
 class Processor(ABC):
-    """Where a run of an algorithm stands after t rows: an immutable value. As secret as the rows.
+    """State of a run of an algorithm after t rows: an immutable value. As secret as the rows.
 
     Attributes
     ----------
     algorithm : the configuration.
-    n_features : length of the admitted rows.
+    n_features : length of the admitted rows, with the constant if ``algorithm.center``.
     terms : of the releases.
     t : rows absorbed.
     source : the keys of the noise.
@@ -159,15 +187,20 @@ class Processor(ABC):
 
     __slots__ = ("algorithm", "chain", "n_features", "source", "t", "terms")
 
-    def __init__(
-        self, algorithm: Algorithm, n_features: int, source: NoiseSource, terms: Terms, chain: Chain, t: int
-    ) -> None:
+    #: Names of the attributes that the class and its bases declare as ``__slots__``.
+    slots: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.slots = tuple(name for base in cls.__mro__ for name in vars(base).get("__slots__", ()))
+
+    def __init__(self, algorithm: Algorithm, n_features: int, source: NoiseSource, terms: Terms) -> None:
         self.algorithm = algorithm
         self.n_features = n_features
         self.source = source
         self.terms = terms
-        self.chain = chain
-        self.t = t
+        self.chain: Chain = source.first
+        self.t = 0
 
     # -- what a processor provides --------------------------------------------------
 
@@ -186,22 +219,15 @@ class Processor(ABC):
         outlet : made by `outlet`, used for this step alone.
         """
 
-    @abstractmethod
-    def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays from which `Algorithm.start` makes the same processor. As secret as the rows.
-
-        Arrays are not copied: nothing may write to them.
-        """
-
     def step_gram(self, count: int, high: IntArray, low: IntArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         """`step` of admitted rows of which only the exact packed Gram matrix is known: the same release, bit for bit.
 
-        Only where ``algorithm.absorbs_grams``.
+        Called only where ``algorithm.absorbs_grams``.
         """
-        raise self._needs_rows()
+        raise NotImplementedError
 
     def finish(self, outlet: Outlet) -> tuple[Processor, Release | None]:
-        """End the stream; release what is still held, where that is the public choice."""
+        """End the stream; release the rows that are still held, if the parameters say so."""
         return self, None
 
     @property
@@ -210,18 +236,44 @@ class Processor(ABC):
         horizon: int | None = getattr(self.algorithm, "horizon", None)
         return None if horizon is None else horizon - self.t
 
-    def regret_bound(self, t: int, opt: float) -> float:
-        """Bound on the expected regret after t rows of a stream fixed in advance.
+    def regret_bound(self, t: int, opt: float) -> float | None:
+        """Bound on the expected regret after t rows of a stream fixed in advance; None where none is proved.
 
-        ``opt`` is the best reward in hindsight, and the trivial bound: rewards are not negative.
+        ``opt`` is the best reward in hindsight, and always a bound: rewards are not negative.
         """
-        return opt
+        return None
 
     def curator_gram(self) -> GramSum | None:
         """The exact Gram matrix of all rows absorbed, if the processor keeps one. Curator only."""
         return None
 
+    # -- what processors extend -----------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain values and arrays from which `restored` makes the same processor. As secret as the rows.
+
+        Arrays are not copied: nothing may write to them.
+        """
+        return {"t": self.t, "chain": {"n": self.chain.n, "link": self.chain.link.hex()}}
+
+    def restored(self, snapshot: Mapping[str, Any]) -> Self:
+        """The processor of a snapshot, from one of the same run before the first row."""
+        n, link = snapshot["chain"]["n"], snapshot["chain"]["link"]
+        return self.after(int(snapshot["t"]), Chain(int(n), bytes.fromhex(link)))
+
     # -- what all share -------------------------------------------------------------
+
+    def after(self, t: int, chain: Chain, **changes: Any) -> Self:
+        """The processor after some rows: a copy with other values."""
+        made = object.__new__(type(self))
+        for name in self.slots:  # this runs once a release: `copy.copy` takes five times as long
+            setattr(made, name, getattr(self, name))
+        if hasattr(self, "__dict__"):
+            made.__dict__.update(self.__dict__)
+        made.t, made.chain = t, chain
+        for name, value in changes.items():
+            setattr(made, name, value)
+        return made
 
     @property
     def n_components(self) -> int:
@@ -230,7 +282,7 @@ class Processor(ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised for all releases together."""
+        """The guarantee of all releases together."""
         return self.terms.guarantee
 
     def outlet(self, recorded: Sequence[bytes] | None = None) -> Outlet:
@@ -238,22 +290,23 @@ class Processor(ABC):
         return Outlet(self.source, self.chain, recorded)
 
     def absorb(self, rows: FloatArray, outlet: Outlet | None = None) -> tuple[Processor, Release | None]:
-        """`step` for rows from anywhere: it checks them first.
+        """`step`, with a check of the rows first.
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If the block is of the wrong shape or too long.
-        BadRow
-            If a row was not admitted: privacy never rests on the caller's care.
-        HorizonReached
+        BadRowError
+            If a row was not admitted. Privacy does not depend on the caller.
+        HorizonReachedError
             If the processor can take no more rows.
         """
         if rows.ndim != 2 or rows.shape[1] != self.n_features or rows.shape[0] < 1:
-            raise BadParameter(f"rows of shape {rows.shape} given; (n, {self.n_features}) with n >= 1 expected")
-        self._check_room(rows.shape[0])
-        if not is_admitted(rows):
-            raise BadRow(
+            raise BadParameterError(f"rows of shape {rows.shape} given; (n, {self.n_features}) with n >= 1 expected")
+        self.check_room(rows.shape[0])
+        center = self.algorithm.center
+        if not is_admitted(rows[:, :-1] if center else rows) or (center and (rows[:, -1] != CONSTANT).any()):
+            raise BadRowError(
                 "a row is outside the unit ball or off the lattice; pass rows through Stream, "
                 "or through streampca.linalg.lattice.onto_ball"
             )
@@ -262,57 +315,51 @@ class Processor(ABC):
     def absorb_gram(
         self, count: int, high: IntArray, low: IntArray, outlet: Outlet | None = None
     ) -> tuple[Processor, Release | None]:
-        """`step_gram` for blocks from anywhere: it checks them first.
+        """`step_gram`, with a check of the block first.
 
         Parameters
         ----------
         count : how many rows, with 1 <= count <= `rows_until_release`.
-        high, low : the sum of their squares as `linalg.lattice.GramSum.words` gives it.
+        high, low : their exact Gram matrix, from `linalg.lattice.GramSum.high_low`.
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If the algorithm needs the rows themselves, or the block is of the wrong shape or too long.
-        BadRow
-            If the squared norms add up to more than one a row, or one entry's to less than nothing.
-            Whether each row was admitted cannot be told from the sum: who makes blocks is trusted with that.
-        HorizonReached
+        BadRowError
+            If the trace exceeds the number of rows, or a diagonal entry is negative.
+            The sum does not show whether each row was admitted: the maker of the block is trusted with that.
+        HorizonReachedError
             If the processor can take no more rows.
         """
-        if not self.algorithm.absorbs_grams:
-            raise self._needs_rows()
+        self.algorithm.check_blocks()
         size = svec_size(self.n_features)
         if high.shape != (size,) or low.shape != (size,) or count < 1:
-            raise BadParameter(
-                f"{count} rows in words of shapes {high.shape} and {low.shape} given; rows and shape ({size},) expected"
+            raise BadParameterError(
+                f"{count} rows with high {high.shape} and low {low.shape} given; rows and shapes ({size},) expected"
             )
-        self._check_room(count)
-        if not is_plausible((high, low), count, self.n_features):
-            raise BadRow(f"this is no Gram matrix of {count} rows of the unit ball; make blocks with BlockGram.of")
+        self.check_room(count)
+        constant = CONSTANT if self.algorithm.center else 0.0
+        if not is_plausible((high, low), count, self.n_features, constant):
+            raise BadRowError(f"this is no Gram matrix of {count} rows of the unit ball; make blocks with BlockGram.of")
         return self.step_gram(count, high, low, outlet or self.outlet())
 
-    def _needs_rows(self) -> BadParameter:
-        return BadParameter(f"{self.algorithm!r} needs rows, not Gram matrices of blocks; use PrivateFPL, or push rows")
+    def check_horizon(self, count: int) -> None:
+        """Raise `HorizonReachedError` if so many rows would exceed the horizon."""
+        left = self.rows_left
+        if left is not None and count > left:
+            raise HorizonReachedError(
+                f"{count} rows given, but the horizon of {self.t + left} rows leaves room for {left}: noise is "
+                "calibrated for no more; use horizon=None for a stream of unknown length"
+            )
 
-    def _check_room(self, count: int) -> None:
+    def check_room(self, count: int) -> None:
+        """Raise unless so many rows may be absorbed at once: up to the next release and within the horizon."""
         due = self.rows_until_release
         if due == 0:
-            raise HorizonReached(
-                f"the horizon of {self.t} rows is reached: noise is calibrated for no more; "
-                "use horizon=None for a stream of unknown length"
-            )
+            self.check_horizon(count)
         if count > due:
-            raise BadParameter(f"{count} rows given, but a release is due after {due}; split the block")
+            raise BadParameterError(f"{count} rows given, but a release is due after {due}; cut it there")
 
     def __repr__(self) -> str:
         return f"<processor of {self.algorithm!r} after {self.t} rows>"
-
-
-def chain_snapshot(chain: Chain) -> dict[str, Any]:
-    """A chain value as plain values. As secret as the key."""
-    return {"n": chain.n, "link": chain.link.hex()}
-
-
-def chain_restored(snapshot: Mapping[str, Any]) -> Chain:
-    """Inverse of `chain_snapshot`."""
-    return Chain(int(snapshot["n"]), bytes.fromhex(snapshot["link"]))

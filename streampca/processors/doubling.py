@@ -2,9 +2,13 @@
 
 The paper restarts when X > OPT_approx - 10 k sqrt(d) log^2(m/delta)/epsilon,
 which with its own first guess is OPT_approx (1 - 10 epsilon): negative for
-epsilon > 0.1, so that it restarts on every row. Here X is tested against
-OPT_approx minus a quantile of the noise that X really contains, and the first
+epsilon > 0.1, so that it restarts on every row. Here X is compared with
+OPT_approx minus a quantile of the noise in X, and the first
 guess is doubled until that threshold is at least OPT_approx / 2.
+
+The paper plays the leader of the epoch's own rows. Here the last releases of the
+epochs before are added: there are few (about log2 of OPT), so they add little noise, and
+what was learnt from earlier rows is kept. No regret bound is proved for it.
 """
 
 from __future__ import annotations
@@ -14,7 +18,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from streampca.linalg.eigen import top_sum
 from streampca.linalg.lazy import cached_property
+from streampca.linalg.svec import svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.privacy.budget import Budget
@@ -22,6 +30,8 @@ from streampca.privacy.gaussian import mu_of
 
 #: Probability that X is above its noiseless value by more than the quantile at any release of an epoch.
 FAILURE = 1e-3
+#: What differs between the epochs of a run.
+_CHANGING = "epoch", "start_row", "leaves", "opt_guess", "released", "variance"
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +40,16 @@ class Doubling:
 
     Attributes
     ----------
-    budget : what the user spends; no epoch spends more.
+    budget : of the whole stream; no epoch spends more.
     n_components, n_features : k and d.
     rows : horizon m in rows.
     make : builds the matrix factorization of an epoch from its mu and its number of releases.
     epoch : number of the epoch, from 0.
     start_row : rows before it.
-    leaves : releases that the epoch may have.
+    leaves : largest number of releases in the epoch.
     opt_guess : guess of OPT.
+    released, variance : sum of the last releases of the epochs before, packed, and the variance of
+        a diagonal entry of its noise. They are added to what the epoch releases: post-processing.
 
     Notes
     -----
@@ -55,6 +67,8 @@ class Doubling:
     start_row: int
     leaves: int
     opt_guess: float
+    released: FloatArray
+    variance: float = 0.0
 
     @classmethod
     def first(
@@ -68,7 +82,8 @@ class Doubling:
     ) -> Doubling:
         """The first epoch: its guess is doubled until the threshold is at least half of it."""
         scale = n_components * math.sqrt(n_features) * math.log(rows / budget.delta) ** 2
-        made = cls(budget, n_components, n_features, rows, make, 0, 0, leaves, scale / budget.epsilon**2)
+        nothing = np.zeros(svec_size(n_features))
+        made = cls(budget, n_components, n_features, rows, make, 0, 0, leaves, scale / budget.epsilon**2, nothing)
         while made.opt_guess < 2.0 * made.quantile(leaves):
             made = replace(made, opt_guess=2.0 * made.opt_guess)
         return made
@@ -85,16 +100,27 @@ class Doubling:
         epsilon = min(self.budget.epsilon, math.sqrt(scale / self.opt_guess))
         return mu_of(epsilon, self.budget.delta)
 
-    def passed(self, eigenvalues: FloatArray, leaf: int) -> bool:
-        """True if the private estimate of the epoch's OPT passes the threshold."""
-        return float(eigenvalues.sum()) > self.opt_guess - self.quantile(leaf)
+    def passed(self, packed: FloatArray, leaf: int) -> bool:
+        """True if the private estimate of the epoch's OPT, from its own released matrix, passes the threshold."""
+        found = top_sum(unpack_entries(packed, self.n_features), self.n_components)
+        return found > self.opt_guess - self.quantile(leaf)
 
-    def restarted(self, row: int, leaves: int) -> Doubling:
-        """The next epoch, with twice the guess, after ``row`` rows and with ``leaves`` releases to come."""
-        return replace(self, epoch=self.epoch + 1, start_row=row, leaves=leaves, opt_guess=2.0 * self.opt_guess)
+    def with_past(self, packed: FloatArray, std: float) -> tuple[FloatArray, float]:
+        """The released matrix of all epochs so far, packed, and its noise_std, from those of this epoch."""
+        return packed + self.released, math.sqrt(std**2 + self.variance)
+
+    def restarted(self, row: int, leaves: int, released: FloatArray, std: float) -> Doubling:
+        """The next epoch, with twice the guess, after ``row`` rows and with ``leaves`` releases to come.
+
+        ``released`` and ``std`` are those of all epochs so far, from `with_past`.
+        """
+        return replace(
+            self, epoch=self.epoch + 1, start_row=row, leaves=leaves, opt_guess=2.0 * self.opt_guess,
+            released=released, variance=std**2,
+        )  # fmt: skip
 
     def quantile(self, leaf: int) -> float:
-        """K times a bound on the noise's largest eigenvalue, good for all releases of the epoch at once.
+        """K times a bound on the noise's largest eigenvalue that holds for all releases of the epoch at once.
 
         E lambda_1(GOE) <= sqrt(2 d), and lambda_1 is 1-Lipschitz in svec coordinates.
         """
@@ -102,9 +128,9 @@ class Doubling:
         return self.n_components * self.mechanism.std(leaf) * deviation
 
     def snapshot(self) -> dict[str, Any]:
-        """Scalars from which `restored` makes the same epoch."""
-        return {"epoch": self.epoch, "start_row": self.start_row, "leaves": self.leaves, "opt_guess": self.opt_guess}
+        """Scalars and an array from which `restored` makes the same epoch."""
+        return {name: getattr(self, name) for name in _CHANGING}
 
     def restored(self, snapshot: Mapping[str, Any]) -> Doubling:
         """The epoch of a snapshot, from the first epoch of the same run."""
-        return replace(self, **{name: snapshot[name] for name in ("epoch", "start_row", "leaves", "opt_guess")})
+        return replace(self, **{name: snapshot[name] for name in _CHANGING})

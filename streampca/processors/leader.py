@@ -1,22 +1,24 @@
-"""What leaders share: the exact Gram matrix, the release schedule, the regret bound."""
+"""Base classes of leaders: the exact Gram matrix, the release schedule, the regret bound."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streampca.bounds import instability, perturbed_leader_regret
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_count
+from streampca.linalg.eigen import top_pairs
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
-from streampca.processors.base import Algorithm, Processor, chain_snapshot
+from streampca.processors.base import Algorithm, Processor
 from streampca.release import Release, Terms
+from streampca.theorems import batched_leader_regret, instability, perturbed_leader_regret
 
 DTTZ14 = "Dwork, Talwar, Thakurta, Zhang, 'Analyze Gauss', STOC 2014"
 
@@ -24,25 +26,16 @@ DTTZ14 = "Dwork, Talwar, Thakurta, Zhang, 'Analyze Gauss', STOC 2014"
 def _panel_ends() -> tuple[int, ...]:
     ends = [1]
     while ends[-1] < 2**63:
-        ends.append(max(ends[-1] + 1, int(1.1 * ends[-1])))
+        ends.append(max(ends[-1] + 1, int(1.04 * ends[-1])))
     return tuple(ends)
 
 
+#: Releases at which panels end.
 _ENDS = _panel_ends()
-
+PANEL_ENDS = frozenset(_ENDS)
 
 #: Most rows of a block.
 _MOST = 2**53
-
-
-class HasStd(Protocol):
-    """Noise whose standard deviation is known for every release."""
-
-    def __hash__(self) -> int:
-        """Mechanisms and configurations are values."""
-
-    def std(self, n: int) -> float:
-        """Standard deviation of a diagonal entry of the noise in release n."""
 
 
 class Leader(Algorithm):
@@ -52,6 +45,11 @@ class Leader(Algorithm):
     horizon: int | None
     #: True if a release is made after every block of rows, whatever its length.
     batches: ClassVar[bool] = False
+
+    @property
+    def square_bytes(self) -> float:
+        """Of sums, their noise, and a release that is read."""
+        return 130.0
 
     @property
     def absorbs_grams(self) -> bool:
@@ -68,8 +66,8 @@ class Leader(Algorithm):
         return due if self.horizon is None else min(due, self.horizon - t)
 
     @abstractmethod
-    def _std(self, leaf: int) -> float:
-        """Standard deviation of the noise in release number ``leaf``."""
+    def std(self, n: int) -> float:
+        """Standard deviation of a diagonal entry of the noise in release n."""
 
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
@@ -78,38 +76,43 @@ class Leader(Algorithm):
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If nothing has been released after t rows, or t is past the horizon.
         """
         check_count("t", t)
         if self.horizon is not None and t > self.horizon:
-            raise BadParameter(f"t={t} is past the horizon of {self.horizon} rows")
-        leaf = t // self.release_every if t != self.horizon else self.leaves(t)
-        if leaf < 1:
-            raise BadParameter(f"t={t}: the first release comes after {self.release_every} rows")
-        return self._std(leaf)
+            raise BadParameterError(f"t={t} is past the horizon of {self.horizon} rows")
+        n = t // self.release_every if t != self.horizon else self.leaves(t)
+        if n < 1:
+            raise BadParameterError(f"t={t}: the first release comes after {self.release_every} rows")
+        return self.std(n)
 
 
 class LeaderProcessor(Processor):
-    """Where a leader stands.
+    """State of a leader.
 
     Attributes
     ----------
     gram : the exact Gram matrix of the rows since the start (of the epoch).
     rows_until_release : rows until the next release; 0 at the horizon.
+    spectra : (m, 4) array: release, sum of the first k eigenvalues of the exact Gram matrix, eigenvalues k and
+        k + 1, at the ends of panels. Curator only: the regret bound is computed from it.
     """
 
-    __slots__ = ("gram", "rows_until_release")
+    __slots__ = ("gram", "rows_until_release", "spectra")
 
     algorithm: Leader
     rows_until_release: int
 
-    def __init__(
-        self, algorithm: Leader, n_features: int, source: NoiseSource, terms: Terms, chain: Chain, t: int, gram: GramSum
-    ) -> None:
-        super().__init__(algorithm, n_features, source, terms, chain, t)
-        self.gram = gram
-        self.rows_until_release = algorithm.due(t)
+    def __init__(self, algorithm: Leader, n_features: int, source: NoiseSource, terms: Terms) -> None:
+        super().__init__(algorithm, n_features, source, terms)
+        self.gram = GramSum(n_features)
+        self.rows_until_release = algorithm.due(0)
+        self.spectra: FloatArray = np.empty((0, 4))
+
+    def after(self, t: int, chain: Chain, **changes: Any) -> Self:
+        """The processor after some rows: a copy with other values."""
+        return super().after(t, chain, rows_until_release=self.algorithm.due(t), **changes)
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         """Add the rows to the Gram matrix; release it if that is due."""
@@ -117,17 +120,13 @@ class LeaderProcessor(Processor):
 
     def step_gram(self, count: int, high: IntArray, low: IntArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         """Add the Gram matrix of a block; release the sum if that is due."""
-        return self._after(self.t + count, self.gram.add_words(high, low), outlet)
+        return self._after(self.t + count, self.gram.add_high_low(high, low), outlet)
 
     def _after(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[Processor, Release | None]:
         algorithm = self.algorithm
         if t % algorithm.release_every and t != algorithm.horizon:
-            return self._at(t, gram), None
+            return self.after(t, self.chain, gram=gram), None
         return self.released(t, gram, outlet)
-
-    @abstractmethod
-    def _at(self, t: int, gram: GramSum) -> Self:
-        """The processor after more rows, between two releases."""
 
     @abstractmethod
     def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[Processor, Release]:
@@ -137,32 +136,72 @@ class LeaderProcessor(Processor):
         """`Leader.noise_std`."""
         return self.algorithm.noise_std(t)
 
-    def curator_gram(self) -> GramSum:
+    def regret_bound(self, t: int, opt: float) -> float | None:
+        """The least of two bounds: `worst_case_bound` and `theorems.batched_leader_regret`."""
+        algorithm, played = self.algorithm, (t - 1) // self.algorithm.release_every
+        bound = worst_case_bound(algorithm, self.n_features, t, opt)
+        spectra = self.spectra[: np.searchsorted(self.spectra[:, 0], played, side="right")]
+        if not len(spectra):
+            return bound
+        stds = np.append(_stds_at(algorithm, spectra[:, 0].tobytes()), algorithm.std(played))
+        batched = batched_leader_regret(
+            ends=np.append(spectra[:, 0], played),
+            opts=spectra[:, 1],
+            last_kept=spectra[:, 2],
+            first_left_out=np.append(spectra[1:, 3], _spectrum(self.gram, algorithm.n_components)[2]),
+            stds=stds,
+            n_features=self.n_features,
+            n_components=algorithm.n_components,
+            rows_per_release=algorithm.release_every,
+        )
+        return min(bound, batched)
+
+    def spectra_with(self, n: int, gram: GramSum) -> FloatArray:
+        """``spectra`` after release n, the end of a panel, of the exact matrix."""
+        return np.vstack([self.spectra, [n, *_spectrum(gram, self.algorithm.n_components)]])
+
+    def curator_gram(self) -> GramSum | None:
         """The exact Gram matrix of all rows absorbed. Curator only."""
         return self.gram
 
     def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays from which the processor is made again. As secret as the rows."""
-        return {"t": self.t, "chain": chain_snapshot(self.chain), "gram": self.gram.snapshot()}
+        """See `Processor.snapshot`."""
+        return {**super().snapshot(), "gram": self.gram.snapshot(), "spectra": self.spectra}
+
+    def restored(self, snapshot: Mapping[str, Any]) -> Self:
+        """See `Processor.restored`."""
+        made = super().restored(snapshot)
+        made.gram = GramSum.restored(self.n_features, snapshot["gram"])
+        made.spectra = snapshot.get("spectra", self.spectra)  # runs stored before it was kept have none
+        return made
 
 
-def leader_regret_bound(algorithm: Leader, noise: HasStd, n_features: int, t: int, opt: float) -> float:
-    """Evaluate the bound on panels of releases whose ends grow by a tenth.
+def _spectrum(gram: GramSum, k: int) -> tuple[float, float, float]:
+    """The sum of the first k eigenvalues, eigenvalue k, and eigenvalue k + 1, or 0 where there is none."""
+    d = gram.n_features
+    values = top_pairs(gram.packed(), min(k + 1, d))[0]
+    return float(values[:k].sum()), float(values[k - 1]), float(values[k]) if k < d else 0.0
 
-    The standard deviation of the noise rises to one peak and falls after it, so
-    its least value on a panel is at one of the ends. All panels but the last are
-    the same as for the rows before, and their share of the sum is kept.
+
+def worst_case_bound(algorithm: Leader, n_features: int, t: int, opt: float) -> float:
+    """Theorem 14 of DTTZ14 with its constants (`theorems.perturbed_leader_regret`), from OPT and public numbers.
+
+    It is evaluated on panels of releases whose ends grow by a 25th. The standard
+    deviation of the noise rises to one peak and falls after it, so its least value on a
+    panel is at one of the ends. All panels but the last are the same as for the rows
+    before, and their share of the sum is kept.
     """
     played = (t - 1) // algorithm.release_every  # releases that were in play for some row
     if played < 1:
         return opt
     past = bisect_left(_ENDS, played)
-    before, last = _std_at(noise, _ENDS[past - 1]) if past else 0.0, noise.std(played)
-    instable, variation = _full_panels(noise, past, algorithm.release_every)
+    end = _ENDS[past - 1] if past else 0
+    before, last = _std_at(algorithm, end) if past else 0.0, algorithm.std(played)
+    instable, variation = _full_panels(algorithm, past)
     return perturbed_leader_regret(
         opt,
         stds=np.array([min(before, last) if past else last]),
-        counts=np.array([float(played - (_ENDS[past - 1] if past else 0))]),
+        counts=np.array([float(played - end)]),
         variation=variation + abs(last - before),
         n_features=n_features,
         n_components=algorithm.n_components,
@@ -172,19 +211,25 @@ def leader_regret_bound(algorithm: Leader, noise: HasStd, n_features: int, t: in
 
 
 @lru_cache(maxsize=4096)
-def _std_at(noise: HasStd, n: int) -> float:
-    """`std` at the end of a panel, computed once."""
-    return noise.std(n)
+def _std_at(algorithm: Leader, n: int) -> float:
+    """`Leader.std` at the end of a panel, computed once."""
+    return algorithm.std(n)
 
 
 @lru_cache(maxsize=64)
-def _full_panels(noise: Any, panels: int, rows_per_release: int) -> tuple[FloatArray | float, float]:
+def _stds_at(algorithm: Leader, ends: bytes) -> FloatArray:
+    """`_std_at` of releases, given by the bytes of their numbers as floats."""
+    return np.array([_std_at(algorithm, int(end)) for end in np.frombuffer(ends)])
+
+
+@lru_cache(maxsize=64)
+def _full_panels(algorithm: Leader, panels: int) -> tuple[FloatArray | float, float]:
     """`instability` of the first panels, and the variation of the standard deviation over them."""
     if not panels:
         return 0.0, 0.0
-    ends = np.array([_std_at(noise, n) for n in _ENDS[:panels]])
+    ends = np.array([_std_at(algorithm, n) for n in _ENDS[:panels]])
     least = np.minimum(ends, np.concatenate((ends[:1], ends[:-1])))
     counts = np.diff(_ENDS[:panels], prepend=0).astype(np.float64)
-    sums = instability(least, counts, rows_per_release)
+    sums = instability(least, counts, algorithm.release_every)
     sums.flags.writeable = False
     return sums, float(np.abs(np.diff(ends, prepend=0.0)).sum())

@@ -15,9 +15,9 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.outlet import Chain, NoiseSource, Outlet
-from streampca.processors.base import Algorithm, Processor, chain_restored, chain_snapshot
-from streampca.processors.oja_steps import LearningRate, hashable, orthonormalise, schedule_of, start_basis
+from streampca.privacy.outlet import NoiseSource, Outlet
+from streampca.processors.ascent import LearningRate, hashable, orthonormalise, schedule_of, start_basis
+from streampca.processors.base import Algorithm, Processor
 from streampca.release import Release, Terms
 
 CITATION = "Oja 1982; Liu, Kong, Jain and Oh 2022, Algorithm 1; Henriksen and Ward 2019"
@@ -25,7 +25,7 @@ CITATION = "Oja 1982; Liu, Kong, Jain and Oh 2022, Algorithm 1; Henriksen and Wa
 
 @dataclass(frozen=True, kw_only=True)
 class Oja(Algorithm):
-    """Streaming PCA by stochastic gradient ascent: the baseline, with no privacy at all.
+    """Streaming PCA by stochastic gradient ascent: the baseline without privacy.
 
     Every ``batch_size`` rows the basis W makes one step,
     ``W <- orth(W + eta * sum a a^T W)``, in O(dk) time a row and O(dk) memory.
@@ -42,13 +42,13 @@ class Oja(Algorithm):
     batch_size : rows to a step. Rows wait, so that the bits of a release do
         not depend on how they were pushed.
     release_every : rows from one release to the next; left out, batch_size.
-    seed : used by `Stream` for the random start if it is given none itself.
+    seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
 
     Notes
     -----
     Guarantee: none. A release is a function of the rows and of a random start.
-    ``release.eigenvalues`` are the squares collected by each column while it
-    learnt, an underestimate of the eigenvalues of the Gram matrix.
+    ``release.eigenvalues`` are sums of squared projections of the rows on the columns as they were,
+    an underestimate of the eigenvalues of the Gram matrix.
     """
 
     n_components: int = 1
@@ -86,29 +86,17 @@ class Oja(Algorithm):
         return ()
 
     def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> OjaProcessor:
-        k = self.n_components
-        basis = start_basis(n_features, k, source.start)
-        return OjaProcessor(
-            self, n_features, source, terms, source.first, 0, basis, np.zeros(k), np.zeros(k), Rows(n_features)
-        )
-
-    def _continued(
-        self, n_features: int, source: NoiseSource, terms: Terms, snapshot: Mapping[str, Any]
-    ) -> OjaProcessor:
-        return OjaProcessor(
-            self, n_features, source, terms, chain_restored(snapshot["chain"]), int(snapshot["t"]),
-            np.asfortranarray(snapshot["basis"]), snapshot["squares"], snapshot["energy"], Rows.of(snapshot["waiting"]),
-        )  # fmt: skip
+        return OjaProcessor(self, n_features, source, terms)
 
 
 class OjaProcessor(Processor):
-    """Where a run of `Oja` stands.
+    """State of a run of `Oja`.
 
     Attributes
     ----------
-    basis : (d, k) orthonormal array, columns in no order.
+    basis : (d, k) orthonormal array, columns in any order.
     squares : (k,) array: sums of the squared norms of gradients.
-    energy : (k,) array: squares collected by each column.
+    energy : (k,) array: sums of squared projections on each column.
     waiting : rows of the step in progress.
     """
 
@@ -116,15 +104,11 @@ class OjaProcessor(Processor):
 
     algorithm: Oja
 
-    def __init__(
-        self, algorithm: Oja, n_features: int, source: NoiseSource, terms: Terms, chain: Chain, t: int,
-        basis: FloatArray, squares: FloatArray, energy: FloatArray, waiting: Rows,
-    ) -> None:  # fmt: skip
-        super().__init__(algorithm, n_features, source, terms, chain, t)
-        self.basis = basis
-        self.squares = squares
-        self.energy = energy
-        self.waiting = waiting
+    def __init__(self, algorithm: Oja, n_features: int, source: NoiseSource, terms: Terms) -> None:
+        super().__init__(algorithm, n_features, source, terms)
+        self.basis = start_basis(n_features, algorithm.n_components, source.start)
+        self.squares = self.energy = np.zeros(algorithm.n_components)
+        self.waiting = Rows(n_features)
 
     @property
     def rows_until_release(self) -> int:
@@ -133,7 +117,7 @@ class OjaProcessor(Processor):
         return period - self.t % period
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[OjaProcessor, Release | None]:
-        """Make the steps whose batches these rows fill."""
+        """Absorb rows; make a step for each batch that they complete."""
         algorithm, size = self.algorithm, self.algorithm.batch_size
         basis, squares, energy, waiting = self.basis, self.squares, self.energy, self.waiting
         start, count, t = 0, rows.shape[0], self.t
@@ -153,13 +137,11 @@ class OjaProcessor(Processor):
                     gradient *= algorithm.schedule[0] / (algorithm.schedule[1] + t)
                 gradient += basis
                 basis, waiting = orthonormalise(gradient), Rows(self.n_features)
-        after = OjaProcessor(
-            algorithm, self.n_features, self.source, self.terms, outlet.chain, t, basis, squares, energy, waiting
-        )
+        after = self.after(t, outlet.chain, basis=basis, squares=squares, energy=energy, waiting=waiting)
         return after, after.release() if t % algorithm.period == 0 else None
 
     def release(self) -> Release:
-        """The subspace as it now is."""
+        """The current subspace."""
         order = np.argsort(-self.energy, kind="stable")
         return Release(
             t=self.t,
@@ -170,12 +152,19 @@ class OjaProcessor(Processor):
         )
 
     def snapshot(self) -> dict[str, Any]:
-        """Basis, step sizes and the rows that wait."""
+        """See `Processor.snapshot`."""
         return {
-            "t": self.t,
-            "chain": chain_snapshot(self.chain),
+            **super().snapshot(),
             "basis": self.basis,
             "squares": self.squares,
             "energy": self.energy,
             "waiting": self.waiting.array.copy(),
         }
+
+    def restored(self, snapshot: Mapping[str, Any]) -> OjaProcessor:
+        """See `Processor.restored`."""
+        made = super().restored(snapshot)
+        made.basis = np.asfortranarray(snapshot["basis"])
+        made.squares, made.energy = snapshot["squares"], snapshot["energy"]
+        made.waiting = Rows.of(snapshot["waiting"])
+        return made

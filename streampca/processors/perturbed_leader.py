@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from streampca.linalg.counts import check_components, check_count, use_plain_numbers
+from streampca.linalg.counts import check_components, check_count, repr_of, use_plain_numbers
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
@@ -15,9 +14,8 @@ from streampca.privacy.budget import Budget
 from streampca.privacy.gaussian import epsilon_at
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
-from streampca.processors.base import chain_restored
-from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor, leader_regret_bound
-from streampca.release import Release, Terms
+from streampca.processors.leader import DTTZ14, PANEL_ENDS, Leader, LeaderProcessor
+from streampca.release import Release, Terms, centered_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +24,7 @@ class PerturbedLeader(Leader):
 
     Each release taken alone is (epsilon, delta)-DP under zero-out; together
     they are not: the noise of successive releases averages out. It is the
-    online learner that the private one is compared with.
+    online learner with which the private one is compared.
 
     Parameters
     ----------
@@ -34,11 +32,12 @@ class PerturbedLeader(Leader):
     epsilon, delta : strength of the regularisation; not a privacy budget.
     n_features : number of features, d; taken from the first row if left out.
     release_every : rows between releases.
-    seed : for tests and scenarios; see `Stream`.
+    center : release Gram matrices about the mean, as `PrivateFPL` does.
+    seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
 
     Notes
     -----
-    DTTZ14 Algorithm 3 with sd ``1 / mu(epsilon, delta)`` in svec coordinates.
+    DTTZ14 Algorithm 3 with standard deviation ``1 / mu(epsilon, delta)`` in svec coordinates.
     """
 
     n_components: int
@@ -46,6 +45,7 @@ class PerturbedLeader(Leader):
     delta: float
     n_features: int | None = None
     release_every: int = 1
+    center: bool = field(default=False, repr=False)
     seed: int | None = None
 
     horizon = None
@@ -56,10 +56,14 @@ class PerturbedLeader(Leader):
         check_count("release_every", self.release_every)
         _ = self.sigma
 
+    def __repr__(self) -> str:
+        return repr_of(self)
+
     @cached_property
     def sigma(self) -> float:
         """Standard deviation of a diagonal entry of the noise in every release."""
-        return 1.0 / Budget(self.epsilon, self.delta).mu
+        budget = Budget(self.epsilon, self.delta)
+        return budget.sensitivity(center=self.center) / budget.mu
 
     @property
     def guarantee(self) -> Guarantee:
@@ -79,40 +83,25 @@ class PerturbedLeader(Leader):
         """Standard deviation of a diagonal entry of the noise in release n."""
         return self.sigma
 
-    def _std(self, leaf: int) -> float:
-        return self.sigma
-
     def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> PerturbedLeaderProcessor:
-        return PerturbedLeaderProcessor(self, n_features, source, terms, source.first, 0, GramSum(n_features))
-
-    def _continued(
-        self, n_features: int, source: NoiseSource, terms: Terms, snapshot: Mapping[str, Any]
-    ) -> PerturbedLeaderProcessor:
-        gram = GramSum.restored(n_features, snapshot["gram"])
-        chain = chain_restored(snapshot["chain"])
-        return PerturbedLeaderProcessor(self, n_features, source, terms, chain, int(snapshot["t"]), gram)
+        return PerturbedLeaderProcessor(self, n_features, source, terms)
 
 
 class PerturbedLeaderProcessor(LeaderProcessor):
-    """Where a `PerturbedLeader` stands."""
+    """State of a run of `PerturbedLeader`."""
 
     __slots__ = ()
 
     algorithm: PerturbedLeader
 
-    def _at(self, t: int, gram: GramSum) -> PerturbedLeaderProcessor:
-        return PerturbedLeaderProcessor(self.algorithm, self.n_features, self.source, self.terms, self.chain, t, gram)
-
     def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[PerturbedLeaderProcessor, Release]:
         """The processor after a release, and the release."""
         algorithm = self.algorithm
         packed = outlet.gram("gram", gram, svec_size(self.n_features), algorithm.sigma)
-        release = Release(
-            t=t, n_components=algorithm.n_components, terms=self.terms, packed_gram=packed, noise_std=algorithm.sigma
-        )
-        after = PerturbedLeaderProcessor(algorithm, self.n_features, self.source, self.terms, outlet.chain, t, gram)
-        return after, release
-
-    def regret_bound(self, t: int, opt: float) -> float:
-        """Theorem 14 of DTTZ14 with its constants (`bounds.perturbed_leader_regret`)."""
-        return leader_regret_bound(self.algorithm, self.algorithm, self.n_features, t, opt)
+        fields: dict[str, Any] = {"packed_gram": packed, "noise_std": algorithm.sigma}
+        if algorithm.center:
+            fields = centered_fields(packed, self.terms.count(1, t), algorithm.sigma, self.terms, {}, None)
+        release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, **fields)
+        n = algorithm.leaves(t)
+        spectra = self.spectra_with(n, gram) if n in PANEL_ENDS and not algorithm.center else self.spectra
+        return self.after(t, outlet.chain, gram=gram, spectra=spectra), release

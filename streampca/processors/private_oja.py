@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.linalg.blas import dgemm
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.lazy import cached_property
@@ -19,19 +19,18 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy import shuffling
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
-from streampca.privacy.outlet import Chain, NoiseSource, Outlet
-from streampca.processors.base import Algorithm, Processor, chain_restored, chain_snapshot
-from streampca.processors.oja_steps import (
+from streampca.privacy.outlet import NoiseSource, Outlet
+from streampca.processors.ascent import (
     EXACT_ROWS,
     GAIN,
     GRID,
     LearningRate,
-    PrivateStepSizes,
     hashable,
     orthonormalise,
     schedule_of,
     start_basis,
 )
+from streampca.processors.base import Algorithm, Processor
 from streampca.release import Release, Terms
 
 CITATION = "Liu, Kong, Jain and Oh 2022, Algorithm 2, with the exact transcript argument"
@@ -44,8 +43,41 @@ _FIRST_BATCH = 256
 _GROWTH = 2
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PrivateStepSizes:
+    """Learning rates from public parameters and private gradients: an immutable value.
+
+    Without a schedule, steps are ``4 / (rayleigh * t)`` a column, with
+    ``rayleigh`` the running mean of w^T g over the rows so far, floored by its
+    own noise. That is ``c / t`` with c = 4 / lambda, without knowing lambda:
+    it suits eigengaps above lambda / 8.
+
+    Parameters
+    ----------
+    schedule : (c, offset) for steps of ``c / (offset + t)``, or None (`schedule_of`).
+    collected : (k,) array: sum of w^T g over the steps so far.
+    variance : of the noise in each entry of it.
+    steps : steps so far.
+    """
+
+    schedule: tuple[float, float] | None
+    collected: FloatArray
+    variance: float = 0.0
+    steps: int = 0
+
+    def step(
+        self, gradient: FloatArray, basis: FloatArray, t: int, noise_std: float
+    ) -> tuple[PrivateStepSizes, FloatArray]:
+        """The rates after one step more, and the step, for the noisy sum of gradients of the latest rows, t in all."""
+        collected = self.collected + np.einsum("ij,ij->j", basis, gradient)
+        after = PrivateStepSizes(self.schedule, collected, self.variance + noise_std**2, self.steps + 1)
+        if self.schedule is not None:
+            return after, gradient * (self.schedule[0] / (self.schedule[1] + t))
+        return after, gradient * (GAIN / np.maximum(collected, max(math.sqrt(after.variance), 1e-300)))
+
+
 def gradient_sensitivity(n_components: int, clip: float, adjacency: Adjacency) -> float:
-    """How far one row moves a sum of clipped gradients ``a a^T W``, in Frobenius norm.
+    """Sensitivity of a sum of clipped gradients ``a a^T W`` to one row, in Frobenius norm.
 
     For rows of the unit ball and W with orthonormal columns. Zero-out: the
     gradient itself, at most ``clip``. Replace: at most twice that, and at most
@@ -84,13 +116,13 @@ class PrivateOja(Algorithm):
     n_components : dimension of the subspace, k.
     epsilon, delta : budget for everything that is ever released.
     n_features : number of features, d; taken from the first row if left out.
-    horizon : number of rows, if known. No more are taken.
+    horizon : rows in the stream, if known; no more are taken.
     batch_size : rows to a step; ``"auto"`` makes each step half as long as
         all before it, and the last one end at a known horizon. Every step
         adds the same noise, whatever its length, so few long steps have the
-        least: 16 equal ones have twice the error, steps of one row are all noise.
+        least: 16 equal ones have twice the error; with steps of one row noise dominates.
         At most 2**23, up to which sums of gradients are exact.
-    learning_rate : ``"adaptive"`` (see `oja_steps.PrivateStepSizes`), or
+    learning_rate : ``"adaptive"`` (see `PrivateStepSizes`), or
         ``(c, offset)`` for steps of ``c / (offset + t)`` on the sum of gradients.
     clip : bound on a row's gradient, in units of row_norm**2; left out, 1, at
         which nothing is clipped. Gradients are shorter than 1 where the basis
@@ -101,11 +133,11 @@ class PrivateOja(Algorithm):
     adjacency : ``"zero-out"`` or ``"replace"``.
     release_every : rows from one release to the next; left out, a release
         after every step (or every shuffled pass).
-    seed : for tests and scenarios; see `Stream`.
+    seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
 
     Raises
     ------
-    BadParameter
+    BadParameterError
         If a parameter is outside its domain, or ``shuffle`` is outside the
         range in which its bound is proved and of use.
 
@@ -152,10 +184,12 @@ class PrivateOja(Algorithm):
         if self.batch_size != "auto":
             check_count("batch_size", self.batch_size)
             if self.batch_size > EXACT_ROWS:
-                raise BadParameter(f"batch_size={self.batch_size} is too large: sums of {EXACT_ROWS} rows are exact")
+                raise BadParameterError(
+                    f"batch_size={self.batch_size} is too large: sums are exact up to {EXACT_ROWS} rows"
+                )
         object.__setattr__(self, "learning_rate", hashable(self.learning_rate))
         if self.clip is not None and not 0.0 < self.clip <= 1.0:
-            raise BadParameter(f"clip={self.clip!r} must be in (0, 1], in units of row_norm**2, or None for 1")
+            raise BadParameterError(f"clip={self.clip!r} must be in (0, 1], in units of row_norm**2, or None for 1")
         _ = self.schedule, self.mu
 
     @cached_property
@@ -175,11 +209,13 @@ class PrivateOja(Algorithm):
         if rows is None:
             return budget.mu
         if self.adjacency != "replace":
-            raise BadParameter("shuffle= is proved for adjacency='replace' only; set that, or leave shuffle out")
+            raise BadParameterError("shuffle= needs adjacency='replace', for which its bound is proved")
         if self.batch_size not in ("auto", 1):
-            raise BadParameter(f"batch_size={self.batch_size!r} does not go with shuffle=: a shuffled row is a step")
+            raise BadParameterError(
+                f"batch_size={self.batch_size!r} cannot be combined with shuffle=: each shuffled row is a step"
+            )
         if self.horizon is not None and self.horizon % rows:
-            raise BadParameter(f"shuffle={rows} must divide horizon={self.horizon}: only full passes are proved")
+            raise BadParameterError(f"shuffle={rows} must divide horizon={self.horizon}: only full passes are proved")
         return shuffling.shuffled_mu(self.epsilon, self.delta, rows)
 
     @property
@@ -198,7 +234,7 @@ class PrivateOja(Algorithm):
         )  # fmt: skip
 
     def noise_std(self, n_features: int | None = None) -> float:
-        """Sd of each entry of the noise in one step's sum of gradients, in units of row_norm**2."""
+        """Standard deviation of each entry of the noise in one step's sum of gradients, in units of row_norm**2."""
         d = n_features or self.n_features or 1
         exact = gradient_sensitivity(self.n_components, self.bound, self.adjacency)
         return (exact * ROUNDING + math.sqrt(d * self.n_components) * GRID) / self.mu
@@ -226,54 +262,34 @@ class PrivateOja(Algorithm):
         return end if self.horizon is None else min(end, self.horizon)
 
     def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> PrivateOjaProcessor:
-        k = self.n_components
-        return PrivateOjaProcessor(
-            self, n_features, source, terms, source.first, 0, start_basis(n_features, k, source.start),
-            PrivateStepSizes(self.schedule, np.zeros(k)), np.zeros((n_features, k), order="F"), Rows(n_features),
-            self.step_end(0), self.noise_std(n_features),
-        )  # fmt: skip
-
-    def _continued(
-        self, n_features: int, source: NoiseSource, terms: Terms, snapshot: Mapping[str, Any]
-    ) -> PrivateOjaProcessor:
-        rates = PrivateStepSizes(
-            self.schedule, snapshot["collected"], float(snapshot["variance"]), int(snapshot["steps"])
-        )
-        return PrivateOjaProcessor(
-            self, n_features, source, terms, chain_restored(snapshot["chain"]), int(snapshot["t"]),
-            np.asfortranarray(snapshot["basis"]), rates, np.asfortranarray(snapshot["total"]),
-            Rows.of(snapshot["waiting"]), int(snapshot["end"]), self.noise_std(n_features),
-        )  # fmt: skip
+        return PrivateOjaProcessor(self, n_features, source, terms)
 
 
 class PrivateOjaProcessor(Processor):
-    """Where a run of `PrivateOja` stands.
+    """State of a run of `PrivateOja`.
 
     Attributes
     ----------
-    basis : (d, k) orthonormal array, columns in no order. A function of the noisy sums so far: private.
+    basis : (d, k) orthonormal array, columns in any order. A function of the noisy sums so far: private.
     rates : step sizes. Private.
     total : (d, k) array: the exact sum of gradients of the step in progress. Curator only.
     waiting : rows that are not in it yet. Curator only.
     end : rows at which the step in progress ends. Public.
-    std : sd of each entry of the noise in a step's sum.
+    std : standard deviation of each entry of the noise in a step's sum.
     """
 
     __slots__ = ("basis", "end", "rates", "std", "total", "waiting")
 
     algorithm: PrivateOja
 
-    def __init__(
-        self, algorithm: PrivateOja, n_features: int, source: NoiseSource, terms: Terms, chain: Chain, t: int,
-        basis: FloatArray, rates: PrivateStepSizes, total: FloatArray, waiting: Rows, end: int, std: float,
-    ) -> None:  # fmt: skip
-        super().__init__(algorithm, n_features, source, terms, chain, t)
-        self.basis = basis
-        self.rates = rates
-        self.total = total
-        self.waiting = waiting
-        self.end = end
-        self.std = std
+    def __init__(self, algorithm: PrivateOja, n_features: int, source: NoiseSource, terms: Terms) -> None:
+        super().__init__(algorithm, n_features, source, terms)
+        k = algorithm.n_components
+        self.basis = start_basis(n_features, k, source.start)
+        self.rates = PrivateStepSizes(algorithm.schedule, np.zeros(k))
+        self.total: FloatArray = np.zeros((n_features, k), order="F")
+        self.waiting = Rows(n_features)
+        self.end, self.std = algorithm.step_end(0), algorithm.noise_std(n_features)
 
     @property
     def rows_until_release(self) -> int:
@@ -304,10 +320,7 @@ class PrivateOjaProcessor(Processor):
                     basis, rates = self._moved(total, basis, rates, t, outlet)
                     total = np.zeros_like(total)
                 end = algorithm.step_end(t)
-        after = PrivateOjaProcessor(
-            algorithm, self.n_features, self.source, self.terms, outlet.chain, t,
-            basis, rates, total, waiting, end, self.std,
-        )  # fmt: skip
+        after = self.after(t, outlet.chain, basis=basis, rates=rates, total=total, waiting=waiting, end=end)
         if algorithm.release_every is not None:
             ended = t % algorithm.release_every == 0 or t == algorithm.horizon
         return after, after.release() if ended and rates.steps else None
@@ -315,7 +328,7 @@ class PrivateOjaProcessor(Processor):
     def _pass(
         self, rows: FloatArray, basis: FloatArray, rates: PrivateStepSizes, outlet: Outlet
     ) -> tuple[FloatArray, PrivateStepSizes]:
-        """A step for each row, in a secret order that is drawn when the rows are all there."""
+        """A step for each row, in a secret order that is drawn once all rows are held."""
         parts = [rows[start : start + _CHUNK] for start in range(0, rows.shape[0], _CHUNK)]
         for i in outlet.hide("shuffle", *parts).permutation(rows.shape[0]).tolist():
             gradient = clipped_gradients(rows[i : i + 1], basis, self.algorithm.bound)
@@ -331,7 +344,7 @@ class PrivateOjaProcessor(Processor):
         return orthonormalise(np.asfortranarray(basis + step)), rates
 
     def release(self) -> Release:
-        """The subspace as it now is."""
+        """The current subspace."""
         values = self.rates.collected
         order = np.argsort(-values, kind="stable")
         return Release(
@@ -344,10 +357,9 @@ class PrivateOjaProcessor(Processor):
         )
 
     def snapshot(self) -> dict[str, Any]:
-        """Basis, rates, the sum in progress and the rows that wait."""
+        """See `Processor.snapshot`."""
         return {
-            "t": self.t,
-            "chain": chain_snapshot(self.chain),
+            **super().snapshot(),
             "basis": self.basis,
             "collected": self.rates.collected,
             "variance": self.rates.variance,
@@ -356,3 +368,12 @@ class PrivateOjaProcessor(Processor):
             "waiting": self.waiting.array.copy(),
             "end": self.end,
         }
+
+    def restored(self, snapshot: Mapping[str, Any]) -> PrivateOjaProcessor:
+        """See `Processor.restored`."""
+        made = super().restored(snapshot)
+        collected, variance, steps = snapshot["collected"], float(snapshot["variance"]), int(snapshot["steps"])
+        made.rates = PrivateStepSizes(self.algorithm.schedule, collected, variance, steps)
+        made.basis, made.total = np.asfortranarray(snapshot["basis"]), np.asfortranarray(snapshot["total"])
+        made.waiting, made.end = Rows.of(snapshot["waiting"]), int(snapshot["end"])
+        return made

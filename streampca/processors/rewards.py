@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import GramSum, grid_bits
 from streampca.linalg.types import FloatArray
-from streampca.release import Release, Subspace, score, scoring_basis
+from streampca.release import Release, Scoring, score
 
-#: Weight c of a reward beside its row's Gram matrix. It costs sqrt(1 + c**2) = 11.8 % more noise there (zero-out).
+#: Weight c of a reward relative to its row's Gram matrix, whose noise grows by sqrt(1 + c**2) = 11.8 % (zero-out).
 REWARD_WEIGHT = 0.5
 
 #: Rewards are summed in units of 2**-30.
@@ -21,13 +22,23 @@ _UNITS = 2.0**_BITS
 
 
 def joint_sensitivity(gram_sensitivity: float) -> float:
-    """How far one row moves the pair (svec of the Gram matrix, c times the sum of rewards).
+    """Sensitivity to one row of the pair (sums of sensitivity ``gram_sensitivity``, c times the sum of scaled rewards).
 
-    A reward is between 0 and 1, so it adds at most ``c**2`` to the square.
-    Both bounds are met: sqrt(1 + c**2) under zero-out by a unit row in the
+    Scaled rewards (`reward_scale`) move by at most 1, so they add at most ``c**2`` to the square.
+    Without centering both bounds are met: sqrt(1 + c**2) under zero-out by a unit row in the
     subspace in play, sqrt(2 + c**2) under replace by such a row against one orthogonal to it.
     """
     return math.hypot(gram_sensitivity, REWARD_WEIGHT)
+
+
+def reward_scale(*, center: bool, replace: bool) -> int:
+    """How far one row moves the sum of rewards, at most.
+
+    A reward about 0 is between 0 and 1. In a centered stream, with m the mean in play and u its part across the
+    subspace, it is ``||V^T a||**2 + 2 u . a - ||u||**2``. The last term does not depend on the row. The rest is 0
+    for the zero row, and from ``-2 ||u||`` to ``1 + ||u||**2`` for rows of the unit ball, where ||u|| is at most 1.
+    """
+    return 1 if not center else 4 if replace else 2
 
 
 class RewardSum:
@@ -35,8 +46,10 @@ class RewardSum:
 
     Parameters
     ----------
-    total : the sum, in units of 2**-30.
-    playing : the subspace in play: a release, or a scoring basis (`scoring_basis`).
+    total : the sum of rewards over ``scale``, less those of as many zero rows, in units of 2**-30.
+    playing : the subspace in play: a release, or its `Scoring`.
+    scale : `reward_scale`.
+    of_zeros : sum of the rewards of as many zero rows, in units of 2**-30. Public: a function of releases.
 
     Notes
     -----
@@ -44,61 +57,85 @@ class RewardSum:
     the prefix-sum mechanism of sensitivity `joint_sensitivity` run on (svec(a
     a^T), c r): its inputs then depend on earlier outputs, which its theorem
     allows (`matrix_factorization.base`). So Gram matrices and rewards together are
-    mu-GDP, and the sum of rewards carries noise of sd ``std / c``, independent
+    mu-GDP, and the sum of rewards carries noise of standard deviation ``std / c``, independent
     of that of the Gram matrix. Published without noise, rewards would have no
     guarantee at all.
 
-    Rewards are rounded to multiples of 2**-30 and summed in integers.
+    Rewards are clipped to the range that `reward_scale` rests on, rounded to multiples of 2**-30 and summed in
+    integers.
     """
 
-    __slots__ = ("playing", "total")
+    __slots__ = ("of_zeros", "playing", "scale", "total")
 
-    def __init__(self, total: int, playing: Release | FloatArray) -> None:
-        self.total, self.playing = total, playing
+    def __init__(self, total: int, playing: Release | Scoring, scale: int = 1, of_zeros: int = 0) -> None:
+        self.total, self.playing, self.scale, self.of_zeros = total, playing, scale, of_zeros
 
     @classmethod
-    def first(cls, n_features: int, n_components: int) -> RewardSum:
+    def first(cls, n_features: int, n_components: int, *, center: bool, replace: bool) -> RewardSum:
         """No reward yet; the first axes are in play."""
-        return cls(0, scoring_basis(Subspace.first_axes(n_features, n_components).basis))
+        scale = reward_scale(center=center, replace=replace)
+        return cls(0, Scoring.first(n_features, n_components, center=center), scale)
 
     def add(self, rows: FloatArray) -> RewardSum:
         """The sum with the rewards of rows on the subspace in play added."""
-        basis = self.scoring
-        scores = np.minimum(score(rows, basis), 1.0)
-        return RewardSum(self.total + int(np.rint(scores * _UNITS).astype(np.int64).sum()), basis)
+        scoring, scale, of_zeros = self.scoring, self.scale, self.of_zeros
+        scores = score(rows, scoring)
+        if scoring.linear is not None:
+            of_zero = 2.0 * (CONSTANT * float(scoring.linear[-1]))
+            scores = (scores - of_zero) / scale
+            of_zeros += rows.shape[0] * round(of_zero * _UNITS)
+        most = 2.0 / scale if scale > 1 else 1.0
+        units = np.rint(np.clip(scores, -most, most) * _UNITS).astype(np.int64)
+        return RewardSum(self.total + int(units.sum()), scoring, scale, of_zeros)
+
+    def playing_now(self, playing: Release) -> RewardSum:
+        """The same sum with a release in play."""
+        return RewardSum(self.total, playing, self.scale, self.of_zeros)
 
     @property
-    def scoring(self) -> FloatArray:
-        """The scoring basis of the subspace in play."""
+    def scoring(self) -> Scoring:
+        """That of the subspace in play."""
         playing = self.playing
-        return scoring_basis(playing.subspace.basis) if isinstance(playing, Release) else playing
+        if not isinstance(playing, Release):
+            return playing
+        return Scoring.of_release(playing) if playing.is_centered else Scoring.of(playing.subspace.basis)
 
     def noisy(self, noise: float, std: float) -> dict[str, float]:
-        """The sum of rewards as it may be released, from joint noise and its sd.
+        """The noisy sum of rewards, from joint noise and its standard deviation: may be released.
 
-        Rounded to a power of two near 2**-20 of the sd of its own noise.
+        Rounded to a power of two near 2**-20 of the standard deviation of its own noise.
 
         Returns
         -------
         dict
             ``sum`` and the ``std`` of its noise, in units of row_norm**2.
         """
-        own = std / REWARD_WEIGHT
-        total = self.total + round(noise / REWARD_WEIGHT * _UNITS)
+        factor = self.scale / REWARD_WEIGHT
+        own = std * factor
+        total = self.total * self.scale + self.of_zeros + round(noise * factor * _UNITS)
         dropped = max(0, grid_bits(own) + _BITS)
         total = (total + (1 << dropped >> 1)) >> dropped << dropped
         return {"sum": total / _UNITS, "std": own}
 
     def snapshot(self) -> dict[str, Any]:
         """Arrays and scalars from which `restored` makes the same sum. As secret as the rows."""
-        # In two words: plain 64-bit integers are what a store keeps.
+        # As two numbers: a store keeps 64-bit integers.
         high, low = divmod(self.total, 2**40)
-        return {"high": high, "low": low, "scoring": self.scoring}
+        scoring = self.scoring
+        out = {"high": high, "low": low, "scoring": scoring.basis}
+        if scoring.linear is not None:
+            zeros_high, zeros_low = divmod(self.of_zeros, 2**40)
+            out |= {"linear": scoring.linear, "zeros_high": zeros_high, "zeros_low": zeros_low}
+        return out
 
-    @classmethod
-    def restored(cls, snapshot: Mapping[str, Any]) -> RewardSum:
-        """The sum of a snapshot."""
-        return cls(int(snapshot["high"]) * 2**40 + int(snapshot["low"]), np.array(snapshot["scoring"]))
+    def restored(self, snapshot: Mapping[str, Any]) -> RewardSum:
+        """The sum of a snapshot, from one of the same run."""
+        total, of_zeros = int(snapshot["high"]) * 2**40 + int(snapshot["low"]), 0
+        scoring = Scoring(np.array(snapshot["scoring"]))
+        if "linear" in snapshot:
+            scoring = scoring._replace(linear=np.array(snapshot["linear"]))
+            of_zeros = int(snapshot["zeros_high"]) * 2**40 + int(snapshot["zeros_low"])
+        return RewardSum(total, scoring, self.scale, of_zeros)
 
 
 class GramWithRewards:
@@ -116,9 +153,9 @@ class GramWithRewards:
 
     @property
     def hidden(self) -> tuple[Any, ...]:
-        """What an outlet hides."""
+        """The exact values, for the outlet."""
         return self.gram.parts, str(self.rewards.total).encode()
 
     def noisy(self, noise: FloatArray, std: float) -> tuple[FloatArray, dict[str, float]]:
-        """The packed Gram matrix and the sum of rewards, as they may be released."""
+        """The noisy packed Gram matrix and sum of rewards: may be released."""
         return self.gram.noisy(noise[:-1], std), self.rewards.noisy(float(noise[-1]), std)

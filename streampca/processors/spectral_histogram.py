@@ -1,44 +1,51 @@
-"""The approximate spectral histogram: which starts of windows to remember.
+"""The approximate spectral histogram: a few of the possible starts of a window.
 
 A window of an endless stream is ``K(i) = P - P_i``, the sum now less the sum
-before checkpoint i. Keeping every start costs W matrices. If (1 - eta/2) K(i) is
-already below K(j), every start in between is nearly K(i), and is
-forgotten; few starts remain (Upadhyay and Upadhyay 2021, after Braverman et al. 2020).
+before checkpoint i. Keeping every start takes W matrices. If (1 - eta/2) K(i) is
+below K(j), every K in between is nearly K(i), and its checkpoint is
+deleted; few remain (Upadhyay and Upadhyay 2021, after Braverman et al. 2020).
 
-Here the P_i are *private* sums, published as far as privacy is concerned, so all of
-this is post-processing: nothing is needed for privacy, and the slack serves accuracy only.
+Here the P_i are *private* sums, which could be published, so all of
+this is post-processing: privacy needs nothing more, and the slack is for accuracy only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
-from streampca.linalg.parts import difference
-from streampca.linalg.psd import negative_direction
+from streampca.errors import BadParameterError
+from streampca.linalg.eigen import negative_direction
+from streampca.linalg.lattice import GramInParts, GramSum, difference
+from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import pack_entries, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.window import StationaryBLT
+from streampca.privacy.outlet import Outlet
+from streampca.processors.window_methods import View, WindowMethod, WindowProcessor
 
+UU21 = "Upadhyay, Upadhyay, ICML 2021 (spectral histogram; its printed mechanism is not used)"
 #: A remembered direction counts as a violation if it shows one this large, relative to the matrix.
 _CLEAR = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """Which checkpoints are kept, and how. Public.
+    """Public rules for keeping checkpoints.
 
     Attributes
     ----------
     n_features : side of the matrices.
     window : rows in the window; the oldest checkpoint is at or before its start.
-    keep : the factor that deletion keeps, 1 - eta/2.
-    slack : of a number of rows: additive slack of the deletion test for checkpoints so far apart.
+    keep : factor in the deletion test, 1 - eta/2.
+    slack : function of a number of rows: additive slack of the deletion test for checkpoints so far apart.
     pin_every : checkpoints at starts 1, 1 + pin_every, ... are never deleted, which bounds how
         far before the window the oldest one may lie.
-    rank : directions that a checkpoint keeps of what was added since a pinned one; None keeps whole sums.
+    rank : directions that a checkpoint keeps of the sum since a pinned one; None keeps whole sums.
     """
 
     n_features: int
@@ -58,8 +65,8 @@ class Whole:
 
     Attributes
     ----------
-    parts : the sum, in whole units and the rest (`linalg.parts`).
-    error : bound on the spectral norm of what was left out of it.
+    parts : the sum, in whole units and the rest (`linalg.lattice`).
+    error : bound on the spectral norm of its truncation error, 0.
     anchor : the whole sum that it rests on.
     """
 
@@ -88,8 +95,8 @@ class Whole:
 class Sketch:
     """A private sum as a whole earlier one plus ``Q diag(values) Q^T + rest (I - Q Q^T)``.
 
-    Post-processing: what is truncated is private already. A sum is truncated once, so
-    errors do not pile up, and what it cost is known and reported.
+    Post-processing: the truncated sum is private. A sum is truncated once, so
+    errors do not accumulate, and the error is known and reported.
 
     Measured at d = 100, W = 10 000, epsilon = 4, a release every 10 rows, rank 8 and one pinned
     checkpoint a window: 0.23 MiB instead of 1.16, an error of at most 57 beside a noise
@@ -98,8 +105,8 @@ class Sketch:
     Parameters
     ----------
     anchor : the earlier sum.
-    vectors, values, rest : what was added since, but for its middle eigenvalues, which all became ``rest``.
-    error : how far they were from it at most.
+    vectors, values, rest : the sum since then, with its middle eigenvalues replaced by ``rest``.
+    error : largest distance of a replaced eigenvalue from ``rest``.
     """
 
     __slots__ = ("anchor", "error", "rest", "values", "vectors")
@@ -109,10 +116,10 @@ class Sketch:
 
     @classmethod
     def of(cls, anchor: Whole, matrix: FloatArray, rank: int) -> Sketch:
-        """The best sketch of what was added since the anchor: its outer eigenvalues stay."""
+        """The best sketch of the sum since the anchor, which keeps its outer eigenvalues."""
         values, vectors = np.linalg.eigh(matrix)
         left = max(values.size - rank, 1)
-        # What goes is a run of the ascending spectrum: the narrowest one.
+        # Replaced is the narrowest run of consecutive eigenvalues.
         widths = values[left - 1 :] - values[: values.size - left + 1]
         first = int(np.argmin(widths))
         kept = np.r_[0:first, first + left : values.size]
@@ -140,9 +147,9 @@ class SpectralHistogram:
     starts : first rows of the sums that are kept, ascending.
     sums : for each start, the private sum of the rows before it.
     now : the private sum of all rows, in parts.
-    anchor : the latest sum kept whole, on which sketches rest.
+    anchor : the latest sum kept whole, to which new sketches refer.
     witnesses : for a start, the next-but-one start it was compared with, and a direction that forbade
-        deletion. They save work, and decide nothing.
+        deletion. They save time and do not affect the result.
     """
 
     __slots__ = ("anchor", "now", "rules", "starts", "sums", "witnesses")
@@ -166,14 +173,14 @@ class SpectralHistogram:
         return cls(rules, (1,), (nothing,), nothing.parts, nothing, {})
 
     def advanced(self, t: int, now: FloatArray) -> Self:
-        """With the private sum of the first t rows, and without the checkpoints that no window needs any more."""
+        """The histogram with the private sum of the first t rows, without checkpoints that no later window uses."""
         gone, past = 0, t - self.rules.window + 1
         while gone + 1 < len(self.starts) and self.starts[gone + 1] <= past:
             gone += 1
         return type(self)(self.rules, self.starts[gone:], self.sums[gone:], now, self.anchor, self.witnesses)
 
     def marked(self, t: int) -> Self:
-        """With a checkpoint that starts at row t + 1, and without those that are no longer needed."""
+        """The histogram with a checkpoint at row t + 1, without those that the deletion test removes."""
         rules, anchor, start = self.rules, self.anchor, t + 1
         added: Whole | Sketch
         if rules.rank is None or rules.is_pinned(start):
@@ -199,13 +206,13 @@ class SpectralHistogram:
     def forbids(
         self, start: int, other: int, first: FloatArray, second: FloatArray, remembered: FloatArray | None
     ) -> FloatArray | None:
-        """A direction in which (1 - eta/2) K(i) - slack I is not below K(j); None if what lies between may go.
+        """A direction in which (1 - eta/2) K(i) - slack I is not below K(j); None if those between may be deleted.
 
         Parameters
         ----------
         start, other : where the checkpoints i and j start.
         first, second : packed K(i) and K(j).
-        remembered : a direction that forbade it before. Most often it still does: d**2 work instead of d**3.
+        remembered : a direction that forbade it before. It is tried first, in O(d**2) instead of O(d**3).
         """
         gap = unpack_entries(second - self.rules.keep * first, self.rules.n_features)
         gap[np.diag_indices_from(gap)] += self.rules.slack(other - start)
@@ -221,12 +228,12 @@ class SpectralHistogram:
 
     @property
     def error(self) -> float:
-        """Bound on the spectral norm of what K(1) misses: 0 if whole sums are kept."""
+        """Bound on the spectral norm of the truncation error of K(1): 0 if whole sums are kept."""
         return self.sums[0].error
 
     @property
     def _anchors(self) -> list[Whole]:
-        """The whole sums that checkpoints rest on, and the next ones will."""
+        """The whole sums to which the checkpoints, and the next ones, refer."""
         anchors = [*(kept.anchor for kept in self.sums), self.anchor]
         return list({id(anchor): anchor for anchor in anchors}.values())
 
@@ -237,7 +244,7 @@ class SpectralHistogram:
         return sketches + sum(anchor.nbytes for anchor in self._anchors)
 
     def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays from which `restored` makes it again. Public, as far as the rows are concerned."""
+        """Plain values and arrays from which `restored` makes the histogram. Post-processing of private sums."""
         anchors = self._anchors
         place = {id(anchor): i for i, anchor in enumerate(anchors)}
         sums: list[dict[str, Any]] = []
@@ -266,3 +273,164 @@ class SpectralHistogram:
                 sums.append(anchor)
         starts, anchor = tuple(snapshot["starts"]), anchors[snapshot["anchor"]]
         return cls(rules, starts, tuple(sums), snapshot["now"], anchor, {})
+
+
+class HistogramProcessor(WindowProcessor):
+    """Private prefix sums, and their spectral histogram as post-processing.
+
+    Attributes
+    ----------
+    gram : the exact sum of all rows.
+    histogram : the checkpoints. Post-processing of private sums.
+    """
+
+    __slots__ = ("gram", "histogram")
+
+    method: HistogramMethod
+    gram: GramSum
+
+    def begin(self) -> None:
+        """Keep no checkpoint yet."""
+        self.histogram = SpectralHistogram.first(self.method.rules(self.n_features))
+
+    def take(self, rows: FloatArray) -> None:
+        """Take admitted rows, all of one leaf."""
+        self.gram = self.gram.add(rows)
+
+    def close(self, outlet: Outlet) -> View:
+        """K(1), the private Gram matrix since the oldest checkpoint."""
+        method, every, t = self.method, self.algorithm.release_every, self.t
+        self.noise, now = outlet.running("prefix", GramInParts(self.gram), self.noise, method.grid)
+        histogram = self.histogram.advanced(t, now)
+        self.histogram = histogram.marked(t) if t % method.mark_every == 0 else histogram
+        first, details = histogram.starts[0], {"checkpoints": len(histogram.starts)}
+        std: float | None = method.noise.difference_std(t // every, (t - first + 1) // every)
+        if self.algorithm.sketch_rank is None:
+            return View(histogram.view(0), std, first, details)
+        error = histogram.error
+        return View(histogram.view(0), None if error else std, first, {**details, "sketch_error": error})
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain values and arrays from which the processor is made again. As secret as the rows."""
+        return {**super().snapshot(), "histogram": self.histogram.snapshot()}
+
+    def restored(self, snapshot: Mapping[str, Any]) -> Self:
+        """The processor of a snapshot of the same run."""
+        made = super().restored(snapshot)
+        made.histogram = SpectralHistogram.restored(self.histogram.rules, snapshot["histogram"])
+        return made
+
+    def curator_gram(self) -> GramSum:
+        """The exact Gram matrix of all rows absorbed. Curator only."""
+        return self.gram
+
+    @property
+    def memory(self) -> int:
+        """Bytes held for the exact sum and the checkpoints."""
+        return super().memory + self.histogram.nbytes
+
+    @property
+    def checkpoints(self) -> tuple[int, ...]:
+        """First rows of the sums that are kept, ascending. Publishable: post-processing."""
+        return self.histogram.starts
+
+    @property
+    def sketch_error(self) -> float:
+        """Bound on the spectral norm of the latest sum's truncation error; 0 without `sketch_rank`. Publishable."""
+        return self.histogram.error
+
+    @property
+    def additive_error(self) -> float:
+        """`SlidingWindowPCA.additive_error` for these features, plus the truncation error."""
+        return super().additive_error + self.sketch_error
+
+
+class HistogramMethod(WindowMethod):
+    """Private running sums of all rows, and a spectral histogram of them."""
+
+    processor = HistogramProcessor
+    theorem = (
+        "Gaussian matrix mechanism on running Gram matrices, adaptive rows; histogram and subspaces are post-processing"
+    )
+    citation = f"{WindowMethod.citation}; {UU21}"
+    options = ("checkpoint_every", "sketch_rank")
+
+    def check(self) -> None:
+        """Raise `BadParameterError` if parameters do not go together, or checkpoints are not at ends of leaves."""
+        super().check()
+        marks, every = self.algorithm.checkpoint_every, self.algorithm.release_every
+        if marks is not None and marks % every:
+            raise BadParameterError(f"checkpoint_every={marks} must be a multiple of release_every={every}")
+
+    @cached_property
+    def noise(self) -> StationaryBLT:
+        """The noise, in sums of all rows."""
+        return StationaryBLT(self.algorithm.leaves, self.algorithm.mu, self.algorithm.sensitivity)
+
+    @cached_property
+    def grid(self) -> float:
+        """The least standard deviation in a sum of all rows: that of a difference over a single leaf."""
+        return self.noise.difference_std(1, 1)
+
+    def std(self, n: int) -> float:
+        """Standard deviation of the noise in release n, if the oldest checkpoint lay at the window's start."""
+        return self.noise.difference_std(n, min(n, self.algorithm.leaves))
+
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """Numbers of the noise, and of the choice of checkpoints."""
+        choice = self.slack(n_features, self.pin_every), self.mark_every, self.pin_every
+        return *choice, self.grid, *self.noise.constants()
+
+    @cached_property
+    def mark_every(self) -> int:
+        """Rows between checkpoints, in whole leaves.
+
+        Unless given, as many as move the Gram matrix by no more than one standard deviation of its noise.
+        """
+        given = self.algorithm
+        if given.checkpoint_every is not None:
+            return given.checkpoint_every
+        rows = min(self.noise.lag_std(given.leaves), given.window / 8.0)
+        return max(1, int(rows / given.release_every)) * given.release_every
+
+    @property
+    def pin_every(self) -> int:
+        """Rows between checkpoints that are never deleted."""
+        given = self.algorithm
+        return max(1, int(given.window * given.overhang / self.mark_every)) * self.mark_every
+
+    def noise_bound(self, n_features: int, rows: int | None = None) -> float:
+        """Bound on the spectral norm of the noise, for all that one release and its checkpoints rest on.
+
+        Of sums of so many rows; of the longest there are, if left out.
+        """
+        given = self.algorithm
+        longest = given.window + self.pin_every + self.mark_every
+        # At any time within the longest sum, any two checkpoints within it, and the sum since each.
+        marks = longest / self.mark_every
+        comparisons = marks * (longest / given.release_every + marks)
+        std = self.noise.lag_std(-(-(longest if rows is None else rows) // given.release_every))
+        return self.norm(std, n_features, comparisons)
+
+    def slack(self, n_features: int, rows: int) -> float:
+        """Additive slack of the deletion test for checkpoints so many rows apart."""
+        return self.noise_bound(n_features, rows) + self.algorithm.eta * self.noise_bound(n_features)
+
+    def rules(self, n_features: int) -> Rules:
+        """Which checkpoints the histogram keeps."""
+        given, slack = self.algorithm, partial(self.slack, n_features)
+        return Rules(n_features, given.window, 1.0 - given.eta / 2.0, slack, self.pin_every, given.sketch_rank)
+
+    @property
+    def multiplicative_error(self) -> float:  # type: ignore[override]
+        """Relative error by which the released matrix may exceed the window's."""
+        return 1.0 / (1.0 - self.algorithm.eta / 2.0) - 1.0
+
+    def additive_error(self, n_features: int) -> float:
+        """Absolute error of the released matrix against the window's, without the truncation error."""
+        bound = self.noise_bound(n_features)
+        between = 2.0 * self.noise_bound(n_features, self.pin_every) + 1.5 * self.algorithm.eta * bound
+        factor = 1.0 + self.multiplicative_error
+        # What precedes the window is bounded by the deletion test, and by the number of its rows.
+        before = min(factor * max(between, self.mark_every - 1.0), self.pin_every + self.mark_every - 1.0)
+        return before + bound

@@ -1,14 +1,13 @@
-"""Queries on any release with a Gram matrix: pure post-processing, nothing more is spent.
+"""Queries on any release with a Gram matrix: post-processing, which spends no budget.
 
-Each returns its answer with an error bar (the noise of the release through the
-query) and the guarantee that it inherits.
+Each returns its answer with an error bar, from the noise of the release, and the
+guarantee of the release.
 """
 
-from streampca.queries.answer import Answer, Components, PrincipalComponents
+from streampca.queries.answer import Answer, Components, GramNoise, PrincipalComponents
 from streampca.queries.centering import centered
 from streampca.queries.constrained import nonnegative_pca, sparse_pca
 from streampca.queries.linear import captured_variance, cut, directional_variance
-from streampca.queries.noise import GramNoise
 from streampca.queries.principal import LowRank, low_rank, pca
 from streampca.queries.regression import Regression, regression
 

@@ -1,23 +1,21 @@
 """Queries that are linear in the Gram matrix: their error bars are exact.
 
 Adjacency, unit, epsilon and delta are those of the release (its ``guarantee``):
-a query is post-processing and spends nothing.
+a query is post-processing and spends no budget.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.types import FloatArray
-from streampca.queries.answer import Answer
-from streampca.queries.arguments import Features, Vector, feature_indices, feature_vector
-from streampca.queries.noise import GramNoise
+from streampca.queries.answer import Answer, Features, GramNoise, Vector, feature_indices, feature_vector
 from streampca.release import Release, Subspace
 
 
 def directional_variance(release: Release, direction: Vector) -> Answer:
-    """The quadratic form ``x^T G x``: how much of the rows lies along x.
+    """The quadratic form ``x^T G x``: the sum of squares of the rows' components along x.
 
     Parameters
     ----------
@@ -27,15 +25,15 @@ def directional_variance(release: Release, direction: Vector) -> Answer:
 
     Returns
     -------
-    Answer with ``std = noise_std * ||x||**2``, exact for an x chosen without
-    looking at the release. For an x that was, use the uniform bound
+    Answer with ``std = noise_std * ||x||**2`` (less if the release is centered, `GramNoise.through`), exact for an x
+    chosen without looking at the release. For any other x, use the uniform bound
     ``||x||**2 * GramNoise.of(release).spectral(level)``.
 
     Raises
     ------
-    NoRelease
+    NoReleaseError
         If the release holds a subspace only.
-    BadParameter
+    BadParameterError
         If the direction does not fit the features.
     """
     x = feature_vector(release, direction, "direction")
@@ -43,7 +41,7 @@ def directional_variance(release: Release, direction: Vector) -> Answer:
 
 
 def captured_variance(release: Release, subspace: Subspace | FloatArray) -> Answer:
-    """How much of the rows lies in a subspace: ``<P, G>``, P its projector.
+    """The sum of squares of the rows' projections on a subspace: ``<P, G>``, P its projector.
 
     Parameters
     ----------
@@ -52,17 +50,19 @@ def captured_variance(release: Release, subspace: Subspace | FloatArray) -> Answ
 
     Returns
     -------
-    Answer with ``std = noise_std * sqrt(k)``, exact for a subspace chosen
+    Answer with ``std = noise_std * sqrt(k)`` (less if the release is centered), exact for a subspace chosen
     without looking at this release (last year's, another stream's).
     """
     basis = np.asarray(subspace.basis if isinstance(subspace, Subspace) else subspace, dtype=np.float64)
     if basis.ndim != 2 or basis.shape[0] != release.n_features:
-        raise BadParameter(f"subspace of shape {basis.shape} must have {release.n_features} rows, one for each feature")
+        raise BadParameterError(
+            f"subspace of shape {basis.shape} must have {release.n_features} rows, one for each feature"
+        )
     if not np.allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-8):
-        raise BadParameter("subspace must have orthonormal columns; pass np.linalg.qr(basis)[0]")
+        raise BadParameterError("subspace must have orthonormal columns; pass np.linalg.qr(basis)[0]")
     value = float(np.einsum("ik,ij,jk->", basis, release.gram, basis, optimize=True))
     noise = GramNoise.of(release)
-    std = None if noise is None else noise.std * float(np.linalg.norm(basis.T @ basis))
+    std = None if noise is None else noise.through(basis @ basis.T)
     return Answer(value, std, release.guarantee)
 
 
@@ -99,5 +99,5 @@ def cut(release: Release, side: Features, *, zero_sum: bool = True) -> Answer:
 
 def _quadratic(release: Release, x: FloatArray) -> Answer:
     noise = GramNoise.of(release)
-    std = None if noise is None else noise.std * float(x @ x)
+    std = None if noise is None else noise.through(np.multiply.outer(x, x))
     return Answer(float(x @ release.gram @ x), std, release.guarantee)

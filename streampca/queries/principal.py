@@ -9,9 +9,7 @@ import numpy as np
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
-from streampca.queries.answer import PrincipalComponents
-from streampca.queries.arguments import check_size
-from streampca.queries.noise import GramNoise
+from streampca.queries.answer import GramNoise, PrincipalComponents, check_size
 from streampca.release import Release
 
 
@@ -34,14 +32,14 @@ def pca(release: Release, n_components: int | None = None) -> PrincipalComponent
 
     Raises
     ------
-    NoRelease
+    NoReleaseError
         If the release holds a subspace only.
-    BadParameter
+    BadParameterError
         If n_components is not between 1 and the number of features.
     """
     gram, d = release.gram, release.n_features
     k = check_size("n_components", release.n_components if n_components is None else n_components, d)
-    if k == release.n_components and release.eigenvalues is not None:
+    if k == release.n_components and release.eigenvalues is not None and release.smoothed is None:
         values, basis = release.eigenvalues, release.subspace.basis
     else:
         values, basis = top_eigh(gram, k)
@@ -66,11 +64,11 @@ class LowRank:
     ----------
     matrix : (n_features, n_features) positive semidefinite array.
     captured : ``<P, G>``, the sum of the eigenvalues kept; P projects on their eigenvectors.
-    std : ``noise_std * sqrt(k)``, exact sd of the noise in ``<P, G>`` for a
+    std : ``noise_std * sqrt(k)``, exact standard deviation of the noise in ``<P, G>`` for a
         projector fixed in advance (pointwise). This one was chosen on the noisy
         matrix: `bound` is the uniform error.
     missed : largest magnitude among the eigenvalues left out.
-    guarantee : that of the release. Post-processing: nothing more is spent.
+    guarantee : that of the release. Post-processing spends no budget.
     """
 
     matrix: FloatArray
@@ -87,7 +85,7 @@ class LowRank:
     def spectral_error(self, level: float = 0.95) -> float:
         """Bound on ``||matrix - exact Gram||`` (spectral norm) that holds with probability ``level``.
 
-        What was left out plus the noise; an exact approximation of rank k errs by lambda_{k+1} alone.
+        The eigenvalues left out plus the noise; the best approximation of the exact matrix has the error lambda_{k+1}.
         """
         return self.missed + self.components.bound(level)
 

@@ -8,12 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
-from streampca.errors import BadParameter, NoRelease
+from streampca.errors import BadParameterError, NoReleaseError
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.guarantee import Guarantee
-from streampca.queries.answer import UNKNOWN
-from streampca.queries.arguments import Features, feature_indices
-from streampca.queries.noise import GramNoise, two_sided
+from streampca.queries.answer import UNKNOWN, Features, GramNoise, feature_indices, two_sided
 from streampca.release import Release
 
 
@@ -24,17 +22,17 @@ class Regression:
     Attributes
     ----------
     coefficients : (n_predictors, n_responses) array.
-    std : (n_predictors, n_responses) array, sd of the noise in each
+    std : (n_predictors, n_responses) array, standard deviation of the noise in each
         coefficient *to first order in the noise* (pointwise); None if the
         release does not state its noise. It measures the distance to the same
         (ridge) regression on the exact Gram matrix, not to the population.
     residual : (n_responses,) array, residual sums of squares, in the units of ``release.gram``.
-    ridge : what was added to the diagonal of the predictors' Gram matrix.
+    ridge : number added to the diagonal of the predictors' Gram matrix.
     predictors, responses : numbers of the features.
     signal_to_noise : smallest eigenvalue of the predictors' matrix (with
         ridge) over the spectral bound on its noise. Below about 3 the first
         order is not enough and `std` is too small.
-    guarantee : that of the release. Post-processing: nothing more is spent.
+    guarantee : that of the release. Post-processing spends no budget.
     """
 
     coefficients: FloatArray
@@ -54,7 +52,7 @@ class Regression:
         """Ends of an interval around each coefficient, each with probability ``level`` (pointwise, first order)."""
         half = two_sided(level)
         if self.std is None:
-            raise NoRelease(UNKNOWN)
+            raise NoReleaseError(UNKNOWN)
         return self.coefficients - half * self.std, self.coefficients + half * self.std
 
 
@@ -80,15 +78,15 @@ def regression(
     predictors : names or numbers; all other features by default. A constant
         feature among them gives an intercept; `centered` removes it instead.
     ridge : non-negative number added to the diagonal, in the units of
-        ``release.gram``. Left out, it is 0 if the smallest eigenvalue clears
-        twice the 95 % spectral bound on the noise, and otherwise what lifts it
-        there: a rule on released numbers only.
+        ``release.gram``. Left out, it is 0 if the smallest eigenvalue exceeds
+        twice the 95 % spectral bound on the noise, and otherwise the least that raises it
+        to that: a rule on released numbers only.
 
     Raises
     ------
-    NoRelease
+    NoReleaseError
         If the release holds a subspace only.
-    BadParameter
+    BadParameterError
         If features overlap or are missing, or the matrix with this ridge is not positive definite.
     """
     d = release.n_features
@@ -98,7 +96,7 @@ def regression(
     else:
         inputs = feature_indices(release, predictors, "predictors")
     if not len(outputs) or not len(inputs) or np.intersect1d(inputs, outputs).size:
-        raise BadParameter(
+        raise BadParameterError(
             f"responses={outputs.tolist()} and predictors={inputs.tolist()} must both hold features and share none"
         )
     gram, noise = release.gram, GramNoise.of(release)
@@ -108,7 +106,7 @@ def regression(
     if ridge is None:
         ridge = max(2.0 * floor - smallest, 0.0)
     if not (isinstance(ridge, (int, float)) and 0.0 <= ridge < np.inf) or smallest + ridge <= 0.0:
-        raise BadParameter(
+        raise BadParameterError(
             f"ridge={ridge!r} leaves the predictors' matrix with the eigenvalue {smallest + float(ridge):.3g}; "
             f"give a finite ridge above {max(-smallest, 0.0):.3g}, more rows or more budget"
         )
@@ -123,10 +121,10 @@ def regression(
 
 
 def _std(sigma: float, inverse: FloatArray, coefficients: FloatArray) -> FloatArray:
-    """First-order sd of the coefficients.
+    """First-order standard deviation of the coefficients.
 
     With H the predictors' matrix, H beta = G_ab, so d beta = H^-1 (E_ab - E_aa beta) = H^-1 E w with
-    w = (-beta; 1 at the response): the sd of u^T E w for u a row of H^-1, as in `GramNoise.between`.
+    w = (-beta; 1 at the response): that of u^T E w for u a row of H^-1, as in `GramNoise.between`.
     """
     u_square = np.einsum("ij,ij->i", inverse, inverse)
     w_square = 1.0 + np.einsum("ir,ir->r", coefficients, coefficients)

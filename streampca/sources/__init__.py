@@ -3,18 +3,35 @@
 from streampca.sources import flights, synthetic
 from streampca.sources.base import BlockSource
 from streampca.sources.csv_rows import CsvRows, from_csv
+from streampca.sources.databases import QueryRows, from_query
+from streampca.sources.files import FileRows, open_rows
 from streampca.sources.generators import from_blocks
-from streampca.sources.parquet import ParquetRows, from_parquet
+from streampca.sources.kafka import KafkaRows, from_kafka
+from streampca.sources.ndjson_rows import NdjsonRows, from_ndjson
+from streampca.sources.parquet import ArrowRows, ParquetRows, from_arrow, from_parquet
+from streampca.sources.positions import NumberedRows, PositionedRows
 from streampca.sources.river_rows import from_river
 
 __all__ = [
+    "ArrowRows",
     "BlockSource",
     "CsvRows",
+    "FileRows",
+    "KafkaRows",
+    "NdjsonRows",
+    "NumberedRows",
     "ParquetRows",
+    "PositionedRows",
+    "QueryRows",
     "flights",
+    "from_arrow",
     "from_blocks",
     "from_csv",
+    "from_kafka",
+    "from_ndjson",
     "from_parquet",
+    "from_query",
     "from_river",
+    "open_rows",
     "synthetic",
 ]

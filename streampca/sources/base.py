@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from streampca.errors import BadParameter, SourceError
+from streampca.admission import bad_values
+from streampca.bounds import Bounds as GivenBounds
+from streampca.bounds import close_names, column_bounds
+from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
 from streampca.rows import Bounds
+from streampca.sources.csv_cells import number
 
 #: Rows in a block unless said otherwise: one exact fold of the Gram accumulator.
 BLOCK_ROWS = 8192
 
-BoundsLike = Mapping[str, tuple[float, float]] | tuple[npt.ArrayLike, npt.ArrayLike] | None
+OnBadRow = Literal["raise", "zero"]
+BoundsLike = GivenBounds | None
 
 
 class BlockSource(ABC):
@@ -39,6 +43,11 @@ class BlockSource(ABC):
     def blocks(self) -> Iterator[FloatArray]:
         """The rows from the start, as non-empty C-contiguous (n, n_features) blocks."""
 
+    @property
+    def expected_rows(self) -> int | None:
+        """Number of rows from the start to the end: as the file says, or by what was read of its bytes; else None."""
+        return getattr(self, "n_rows", None)
+
     def __iter__(self) -> Iterator[FloatArray]:
         """The rows from the start, one at a time."""
         for block in self.blocks():
@@ -52,16 +61,18 @@ class BlockSource(ABC):
         return f"<{type(self).__name__} {self._describe()}>"
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: the closest known names, or the first few."""
-    known = list(dict.fromkeys(known))
-    close = difflib.get_close_matches(name, known, n=3)
-    if close:
-        return "did you mean " + " or ".join(map(repr, close)) + "?"
-    return "there are " + ", ".join(map(repr, known[:8])) + (" and others" if len(known) > 8 else "")
+def bad_row(reason: str, n_features: int) -> list[float]:
+    """The numbers of a bad row, all nan, that `Stream` absorbs as a zero row and counts under this reason."""
+    return [*bad_values(reason, 1).tolist(), *[float("nan")] * (n_features - 1)]
 
 
-def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: str) -> tuple[int, ...]:
+class NameOrPosition(str):
+    """A whole number as text: the name of a column or, if none has it, a position from 1."""
+
+    __slots__ = ()
+
+
+def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: str) -> Sequence[int]:
     """Positions of the wanted columns in a header.
 
     Parameters
@@ -76,105 +87,93 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
                 raise SourceError(
                     f"{where}: column {at + 1} has no name (a saved index?); say which columns to read with columns="
                 )
-        twice = sorted(name for name, count in Counter(header).items() if count > 1)
+        twice = repeated(header)
         if twice:
             raise SourceError(
-                f"{where}: {', '.join(map(repr, twice))} names more than one column; "
+                f"{where}: {', '.join(map(repr, sorted(twice)))} names more than one column; "
                 "choose columns by position, columns=[0, 1, ...]"
             )
-        return tuple(range(len(header)))
+        return range(len(header))
     if isinstance(columns, (str, bytes)) or not isinstance(columns, Iterable):
-        raise BadParameter(f"columns={columns!r} must be a list of names or positions, such as columns=[{columns!r}]")
-    known: dict[str, list[int]] = {}
+        raise BadParameterError(
+            f"columns={short(columns)} must be a list of names or positions, such as columns=[{short(columns)}]"
+        )
+    found: dict[str, list[int]] = {column: [] for column in columns if isinstance(column, str)}
     for at, name in enumerate(header):
-        known.setdefault(name, []).append(at)
-    places = tuple(_place(known, len(header), column, where) for column in columns)
+        if name in found:
+            found[name].append(at)
+    places = tuple(_place(found, header, column, where) for column in columns)
     if not places:
-        raise BadParameter("columns=[] leaves no feature; name at least one column, or None for all")
+        raise BadParameterError("columns=[] leaves no feature; name at least one column, or None for all")
     place, count = Counter(places).most_common(1)[0]
     if count > 1:
-        raise BadParameter(f"columns= asks for {header[place]!r} twice; name each column once")
+        raise BadParameterError(f"columns= asks for {short(header[place])} twice; name each column once")
     return places
 
 
-def _place(known: Mapping[str, list[int]], width: int, column: object, where: str) -> int:
+def _place(found: Mapping[str, list[int]], header: Sequence[str], column: object, where: str) -> int:
     if isinstance(column, str):
-        at = known.get(column, [])
+        at = found[column]
         if len(at) > 1:
-            raise SourceError(f"{where}: {column!r} names {len(at)} columns; choose by position, columns=[0, 1, ...]")
+            raise SourceError(
+                f"{where}: {short(column)} names {len(at)} columns; choose by position, columns=[0, 1, ...]"
+            )
+        if not at and isinstance(column, NameOrPosition) and 1 <= int(column) <= len(header):
+            return int(column) - 1
         if not at:
-            raise SourceError(f"{where}: no column {column!r}; {near(column, known)}")
+            first = "; if the first line is a row, pass header=False" if None not in map(number, header[:9]) else ""
+            raise SourceError(f"{where}: no column {short(column)}; {close_names(column, header)}{first}")
         return at[0]
     if isinstance(column, bool) or not isinstance(column, (int, np.integer)):
-        raise BadParameter(f"columns= holds {column!r}; each must be a name or a position from 0")
-    if not 0 <= column < width:
-        raise SourceError(f"{where}: no column at position {column}; there are {width}, counted from 0")
+        raise BadParameterError(f"columns= holds {short(column)}; each must be a name or a position from 0")
+    if not 0 <= column < len(header):
+        raise SourceError(f"{where}: no column at position {column}; there are {len(header)}, counted from 0")
     return int(column)
+
+
+def repeated(names: Iterable[str]) -> set[str]:
+    """The names that are there more than once. Takes little memory, even for a million."""
+    return {name for name, following in pairwise(sorted(names)) if name == following}
 
 
 def feature_names(header: Sequence[str], places: Sequence[int]) -> tuple[str, ...]:
     """Distinct names of the chosen columns; nameless or ambiguous ones are called by position."""
-    uses = Counter(header[place] for place in places)
-    return tuple(header[at] if header[at] and uses[header[at]] == 1 else f"x{at}" for at in places)
+    twice = repeated(header[place] for place in places)
+    return tuple(header[at] if header[at] and header[at] not in twice else f"x{at}" for at in places)
 
 
-def as_bounds(bounds: BoundsLike, features: Sequence[str], known: Iterable[str] = ()) -> Bounds | None:
-    """Public bounds as two arrays, one entry per feature.
-
-    Parameters
-    ----------
-    bounds : None; a pair (lower, upper) of numbers or of arrays with one
-        entry per feature; or a mapping from feature name to (lower, upper).
-    features : names of the features.
-    known : further names that a mapping may hold, and that are left aside.
-    """
+def source_bounds(
+    bounds: BoundsLike, features: Sequence[str], known: Iterable[str] = ()
+) -> tuple[FloatArray, FloatArray] | None:
+    """The public bounds of a source, read-only; ``known`` are names of columns that are not read."""
     if bounds is None:
         return None
-    pairs: Any = _pairs_by_name(bounds, features, known) if isinstance(bounds, Mapping) else bounds
-    try:
-        lower, upper = (np.asarray(side, dtype=np.float64) for side in pairs)
-        lower, upper = (np.broadcast_to(side, (len(features),)).copy() for side in (lower, upper))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise BadParameter(
-            f"bounds={bounds!r} must be (lower, upper), numbers or one entry for each of {len(features)} features, "
-            "or a mapping from feature to (lower, upper)"
-        ) from error
-    for name, low, high in zip(features, lower, upper, strict=True):
-        if not (np.isfinite(low) and np.isfinite(high) and low < high):
-            raise BadParameter(
-                f"bounds of {name!r} are ({low:g}, {high:g}); they must be finite, the lower below the upper"
-            )
+    lower, upper = column_bounds(bounds, len(features), features, tuple(known))
     lower.flags.writeable = upper.flags.writeable = False
     return lower, upper
-
-
-def _pairs_by_name(
-    bounds: Mapping[str, tuple[float, float]], features: Sequence[str], known: Iterable[str]
-) -> tuple[list[float], list[float]]:
-    allowed = {*features, *known}
-    for name, pair in bounds.items():
-        if name not in allowed:
-            raise BadParameter(f"bounds= names {name!r}, which is not a feature; {near(str(name), features)}")
-        if np.shape(pair) != (2,):
-            raise BadParameter(f"bounds= gives {pair!r} for {name!r}; give (lower, upper)")
-    for name in features:
-        if name not in bounds:
-            raise BadParameter(f"bounds= has no entry for {name!r}; give (lower, upper) for every feature")
-    return [bounds[name][0] for name in features], [bounds[name][1] for name in features]
 
 
 def as_path(path: object) -> Path:
     """The path of a file; anything else could not be read twice."""
     if not isinstance(path, (str, os.PathLike)):
-        raise BadParameter(f"path={path!r} must be the path of a file; rows from elsewhere can go in as they are")
+        raise BadParameterError(
+            f"path={short(path)} must be the path of a file; rows from elsewhere can go in as they are"
+        )
     return Path(path)
+
+
+def check_on_bad_row(on_bad_row: str) -> bool:
+    """True if bad rows are to be absorbed as zero rows, False if they are errors."""
+    if on_bad_row not in ("raise", "zero"):
+        raise BadParameterError(f"on_bad_row={short(on_bad_row)} must be 'raise' or 'zero'")
+    return on_bad_row == "zero"
 
 
 def check_missing(missing: str) -> bool:
     """True if missing values are to be passed on as NaN, False if they are errors."""
     if missing not in ("raise", "nan"):
-        raise BadParameter(
-            f"missing={missing!r} must be 'raise' or 'nan' (then Stream(on_bad_row='zero') absorbs the row as a "
+        raise BadParameterError(
+            f"missing={short(missing)} must be 'raise' or 'nan' (then Stream(on_bad_row='zero') absorbs the row as a "
             "zero row; rows are never skipped, since that would move every later row's public position)"
         )
     return missing == "nan"

@@ -1,23 +1,48 @@
-"""Which cells of a text file are numbers: the one definition, whatever parses them."""
+"""Cells of delimited text as numbers: one at a time by `number`, whole blocks by `CellParser`.
+
+Which cells are numbers is defined by `number`; `CellParser` only ever reads a
+block whose every cell it reads as `number` does. So what becomes of a record
+depends on that record alone, not on those beside it.
+"""
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from io import BytesIO
+from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+
+from streampca.errors import BadParameterError, short
+from streampca.linalg.types import FloatArray
+
+#: Texts are parsed together up to about so many cells.
+_TOGETHER = 2**20
+#: Edges of cells that are converted together.
+_MOST_EDGES = 2**19
+#: Longest cell, in characters, that `csv` reads. A record with a longer one is a bad row, whoever reads it.
+LONGEST_CELL = 131_072
+_LINE_END, _QUOTE = b'\n"'
 _SPACE = " \t\n\r\v\f"
-_NUMBER = r"[ \t\n\r\v\f]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t\n\r\v\f]*"
+# Possessive: a long cell, or a row of a million, takes time and memory in proportion to its length.
+_NUMBER = r"[ \t\n\r\v\f]*+[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+[ \t\n\r\v\f]*+"
 _ONE = re.compile(_NUMBER)
-_MANY = re.compile(rf"{_NUMBER}(?:\x00{_NUMBER})*")
+_MANY = re.compile(rf"{_NUMBER}(?:\x00{_NUMBER})*+")
 _INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
-_NAN = re.compile(r"[+-]?nan", re.IGNORECASE)
+_NAN = re.compile(r"[+-]?nan(?:\([0-9a-z_]*\))?", re.IGNORECASE)
+#: Bytes of the cells that pandas reads as `number` does, and the line end.
+_PLAIN = b"0123456789.+-eE\n"
 
 #: Cells that stand for a missing value, besides nan of any case and sign; spaces around them do not count.
 MISSING: Final = frozenset({"", "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#N/A"})
 
 
-def number(cell: str) -> float | None:
+def number(cell: str, missing: frozenset[str] = MISSING) -> float | None:
     """The number in a cell: NaN if it is missing, None if it is something else.
 
     Numbers are decimal, as in ``3``, ``-3.``, ``.5`` or ``1e-5``, with or
@@ -25,26 +50,207 @@ def number(cell: str) -> float | None:
     ``infinity`` are infinite, and so is ``1e999``. ``1_000``, ``1,000``,
     ``0x10``, ``True`` and digits outside ASCII are not numbers.
     """
-    if _ONE.fullmatch(cell):
-        return float(cell)
     bare = cell.strip(_SPACE)
-    if bare in MISSING or _NAN.fullmatch(bare):
+    if bare in missing or _NAN.fullmatch(bare):
         return float("nan")
-    if _INFINITE.fullmatch(bare):
+    if _ONE.fullmatch(cell) or _INFINITE.fullmatch(bare):
         return float(bare)
     return None
 
 
-def numbers(cells: Sequence[str]) -> list[float] | None:
-    """The numbers in some cells, if every cell plainly is one; None if any needs a closer look."""
-    if not _MANY.fullmatch("\0".join(cells)):
-        return None
+def numbers(cells: Sequence[str], missing: frozenset[str] = MISSING) -> list[float] | None:
+    """The numbers in some cells; None if any is something else."""
+    if _MANY.fullmatch("\0".join(cells)) and missing.isdisjoint(cell.strip(_SPACE) for cell in cells):
+        try:
+            return [float(cell) for cell in cells]
+        except ValueError:  # a NUL inside a cell
+            return None
+    read = [number(cell, missing) for cell in cells]
+    found = [value for value in read if value is not None]
+    return found if len(found) == len(read) else None
+
+
+def missing_texts(na: str | Sequence[str]) -> frozenset[str]:
+    """Texts that stand for a missing value, from a list or from text with commas between."""
+    texts = na.split(",") if isinstance(na, str) else list(na)
+    if not all(isinstance(text, str) for text in texts):
+        raise BadParameterError(f"na={short(na)} must be texts that mean a missing value, such as na=['?', '-']")
+    return frozenset(text.strip(_SPACE) for text in texts)
+
+
+def as_seconds(text: str) -> str:
+    """A date and time as the number of seconds since 1970, UTC unless it says otherwise; other text as it is."""
+    if number(text) is not None:
+        return text
     try:
-        return [float(cell) for cell in cells]
-    except ValueError:  # a NUL inside a cell
-        return None
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return text
+    return repr((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
 
-def is_blank(record: Sequence[str]) -> bool:
-    """True for the record of a line that holds nothing, or nothing but spaces and tabs."""
-    return not record or (len(record) == 1 and record[0] != "" and not record[0].strip(" \t"))
+Edges = npt.NDArray[np.int32]
+#: A text without quotes, and where the wanted cells in it begin and end in turn, row by row; then the end of the text.
+_Cells = tuple[bytes, Edges]
+
+
+class CellParser:
+    """Numbers from blocks of whole lines: numpy finds the cells, pyarrow or else pandas converts them.
+
+    Parameters
+    ----------
+    width : cells in a row.
+    places : positions of the wanted cells, in the order wanted.
+    delimiter : one ASCII character.
+    missing : texts that stand for a missing value.
+    """
+
+    def __init__(self, width: int, places: Sequence[int], delimiter: str, missing: frozenset[str] = MISSING) -> None:
+        self._width, self._delimiter, self._missing = width, ord(delimiter), missing
+        self._every = places == range(width) or list(places) == list(range(width))
+        wanted = np.asarray(() if self._every else places, dtype=np.intp)
+        self._sorted, self._order = np.sort(wanted), np.argsort(np.argsort(wanted))
+        # Texts such as 999 are numbers, too: a converter would not find them missing.
+        self._ambiguous = any(_ONE.fullmatch(text) or _INFINITE.fullmatch(text) for text in missing)
+        try:
+            import pyarrow.compute
+
+            self._arrow: Any = pyarrow
+        except ImportError:
+            self._arrow = None
+
+    def parse(self, text: bytes) -> FloatArray | None:
+        """The rows of whole lines, one a line, or None if any is to be read by other means.
+
+        A blank line may be a row of NaN. A row is never made of more or of less than a line.
+        """
+        found = self._cells(text)
+        return None if found is None else self._rows(found)
+
+    def parse_all(self, texts: Iterable[bytes]) -> list[tuple[bytes, FloatArray | None]]:
+        """The first few texts, each with its rows as by `parse`.
+
+        A second thread converts the cells of one text while those of the next are found; it ends before the call does.
+        """
+        done: list[tuple[bytes, FloatArray | None]] = []
+        with ThreadPoolExecutor(1) as pool:
+            begun: list[tuple[bytes, _Cells | None, Future[FloatArray | None] | None]] = []
+            cells = 0
+            for text in texts:
+                found = self._cells(text)
+                begun.append((text, found, None if found is None else pool.submit(self._rows, found)))
+                cells += 0 if found is None else found[1].size // 2
+                if cells > _TOGETHER:
+                    break
+            for text, found, rows in reversed(begun):  # what the thread has not begun is done here
+                if found is None or rows is None:
+                    done.append((text, None))
+                else:
+                    done.append((text, self._rows(found) if rows.cancel() else rows.result()))
+        return done[::-1]
+
+    def _rows(self, found: _Cells) -> FloatArray | None:
+        values = self._by_pandas(*found) if self._arrow is None else self._by_arrow(*found)
+        if values is None:
+            return None
+        rows = values.reshape(-1, self._width if self._every else self._order.size)
+        return rows if self._every else rows.take(self._order, axis=1)
+
+    def _cells(self, text: bytes) -> _Cells | None:
+        """The cells of whole lines; None if any line is to be read by other means."""
+        if b"\r" in text:
+            if text.count(b"\r") != text.count(b"\r\n"):
+                return None
+            text = text.replace(b"\r\n", b"\n")
+        if not text.endswith(b"\n"):
+            text += b"\n"
+        if b'"' in text:
+            if not self._quotes_idle(np.frombuffer(text, dtype=np.uint8)):
+                return None
+            text = text.translate(None, b'"')
+        letters = np.frombuffer(text, dtype=np.uint8)
+        line_ends = letters == _LINE_END
+        breaks = letters == self._delimiter
+        breaks |= line_ends
+        ends = np.flatnonzero(breaks)
+        lines = ends[self._width - 1 :: self._width]
+        if ends.size != lines.size * self._width or np.count_nonzero(line_ends) != lines.size:
+            return None
+        if not line_ends[lines].all():
+            return None
+        edges = np.empty(2 * ends.size + 1, dtype=np.int32)
+        edges[0], edges[1::2] = 0, ends
+        np.add(edges[1::2], 1, out=edges[2::2])
+        if np.diff(lines, prepend=-1).max() > LONGEST_CELL and np.diff(edges)[::2].max() > LONGEST_CELL:
+            return None
+        if not self._every:
+            chosen = edges[:-1].reshape(-1, self._width, 2)[:, self._sorted]
+            edges = np.append(chosen, edges[-1])
+        return text, edges
+
+    def _quotes_idle(self, text: npt.NDArray[np.uint8]) -> bool:
+        """Whether quotes do nothing: each pair encloses one whole cell, without delimiters or line ends inside."""
+        quotes = np.flatnonzero(text == _QUOTE)
+        if quotes.size % 2:
+            return False
+        opening, closing = quotes[0::2], quotes[1::2]
+        breaks = (text == self._delimiter) | (text == _LINE_END)
+        if not ((breaks[opening - 1] | (opening == 0)).all() and breaks[closing + 1].all()):
+            return False
+        places = np.flatnonzero(breaks)
+        return bool((np.searchsorted(places, opening) == np.searchsorted(places, closing)).all())
+
+    def _by_arrow(self, text: bytes, edges: Edges) -> FloatArray | None:
+        """The numbers in the cells; None if any is something else."""
+        if edges.size > _MOST_EDGES + 1:  # where rows are wide, memory counts
+            values = np.empty(edges.size // 2)
+            for at in range(0, edges.size - 1, _MOST_EDGES):
+                part = self._by_arrow(text, edges[at : at + _MOST_EDGES + 1])
+                if part is None:
+                    return None
+                values[at // 2 : at // 2 + part.size] = part
+            return values
+        pa, pc = self._arrow, self._arrow.compute
+        count = edges.size - 1
+        alternate = b"\x55" * (count // 8 + 1)  # what lies between two cells is null
+        strings = pa.StringArray.from_buffers(count, *map(pa.py_buffer, (edges, text, alternate)))
+        missing = None
+        try:
+            floats = None if self._ambiguous else strings.cast(pa.float64())
+        except pa.ArrowInvalid:
+            floats = None
+        if floats is None:
+            strings = pc.ascii_trim_whitespace(strings)
+            missing = pc.is_in(strings, value_set=pa.array(sorted(self._missing), type=pa.string()))
+            try:
+                floats = pc.if_else(missing, pa.scalar(None, pa.string()), strings).cast(pa.float64())
+            except pa.ArrowInvalid:
+                return None
+        values = np.frombuffer(floats.buffers()[1], dtype=np.float64, count=count)[::2].copy()
+        if missing is not None:
+            values[missing.to_numpy(zero_copy_only=False)[::2]] = np.nan
+        return values
+
+    def _by_pandas(self, text: bytes, edges: Edges) -> FloatArray | None:
+        """As `_by_arrow`, for cells that are empty or made of plain bytes."""
+        import pandas as pd
+
+        if not self._every:
+            steps = np.zeros(len(text) + 1, dtype=np.int8)
+            steps[edges[:-1:2]] += 1
+            steps[edges[1::2] + 1] -= 1
+            text = np.frombuffer(text, dtype=np.uint8)[np.cumsum(steps[:-1], dtype=np.int8).view(bool)].tobytes()
+        text = text.replace(bytes([self._delimiter]), b"\n")
+        if self._ambiguous or text.translate(None, _PLAIN):
+            return None
+        # Since 3.1 there is one converter, which rounds correctly, and the option is deprecated.
+        exact: Any = {"float_precision": "round_trip"} if pd.__version__.startswith(("2.", "3.0.")) else {}
+        try:
+            table = pd.read_csv(
+                BytesIO(text), header=None, names=["cell"], dtype=np.float64, low_memory=False,
+                skip_blank_lines=False, quoting=csv.QUOTE_NONE, keep_default_na=False, na_values=[""], **exact,
+            )  # fmt: skip
+        except (ValueError, OverflowError):
+            return None
+        values: FloatArray = table["cell"].to_numpy()
+        return values if values.size == edges.size // 2 else None

@@ -8,9 +8,9 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from streampca.errors import BadParameter, SourceError
+from streampca.errors import BadParameterError, SourceError, reason, short
 from streampca.linalg.types import FloatArray
-from streampca.sources.base import BlockSource, BoundsLike, as_bounds
+from streampca.sources.base import BlockSource, BoundsLike, source_bounds
 
 
 class Blocks(BlockSource):
@@ -31,11 +31,11 @@ class Blocks(BlockSource):
         self._begun: Iterator[FloatArray] | None = chain([first], rows)
         width = first.shape[1]
         if features is not None and (isinstance(features, str) or len(features) != width):
-            raise BadParameter(f"features={features!r} must name each of the {width} columns of the blocks")
+            raise BadParameterError(f"features={short(features)} must name each of the {width} columns of the blocks")
         self.features = tuple(features) if features is not None else tuple(f"x{at}" for at in range(width))
         if len(set(self.features)) < width:
-            raise BadParameter(f"features={features!r} names a column twice; names must differ")
-        self.bounds = as_bounds(bounds, self.features)
+            raise BadParameterError(f"features={short(features)} names a column twice; names must differ")
+        self.bounds = source_bounds(bounds, self.features)
 
     def blocks(self) -> Iterator[FloatArray]:
         """The blocks from the start; once only if they come from an iterator."""
@@ -56,7 +56,7 @@ class Blocks(BlockSource):
             try:
                 rows = np.array(block, dtype=np.float64, order="C")
             except (TypeError, ValueError) as error:
-                raise SourceError(f"block {at}: not an array of numbers ({error})") from error
+                raise SourceError(f"block {at}: not an array of numbers ({reason(error)})") from error
             if rows.ndim != 2 or rows.shape[1] == 0:
                 raise SourceError(f"block {at}: shape {rows.shape} where (n, n_features) is due")
             yield rows

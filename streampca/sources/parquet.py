@@ -1,8 +1,9 @@
-"""Rows from Parquet files, a batch at a time, through pyarrow (the extra ``parquet``)."""
+"""Rows from Parquet and Arrow IPC files, a batch at a time, through pyarrow (the extra ``parquet``)."""
 
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,85 +11,133 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import SourceError
+from streampca.errors import BadParameterError, SourceError, listed, reason, short
 from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
+from streampca.rows import arrow_rows, is_number
 from streampca.sources.base import (
     BLOCK_ROWS,
     BlockSource,
     BoundsLike,
-    as_bounds,
+    OnBadRow,
     as_path,
     check_missing,
+    check_on_bad_row,
     choose,
     feature_names,
+    source_bounds,
 )
+from streampca.sources.text_files import ByteFile, Readable
 
+#: Rows and numbers that pyarrow decodes at a time: 32 MB at most, from 8192 rows on.
+_BATCH_ROWS, _BATCH_NUMBERS = 2**16, 2**22
 #: What pyarrow also raises on damaged files.
 _DAMAGE = (ValueError, TypeError, KeyError, OverflowError, MemoryError)
 
 
-class ParquetRows(BlockSource):
-    """The rows of a Parquet file; made by `from_parquet`.
+class ColumnarRows(BlockSource):
+    """Rows of typed columns: the common part of `ParquetRows` and `ArrowRows`.
 
     Attributes
     ----------
     path : the file.
-    n_rows : how many rows it has, as its footer says.
     features : names of the columns read.
     bounds : their public bounds, or None.
     columns : the same names as the file spells them.
     """
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        columns: Sequence[str | int] | None,
-        bounds: BoundsLike,
-        missing: str,
-        chunk_rows: int,
-    ) -> None:
-        self.path = path
-        self._nan = check_missing(missing)
+        self, path: Any, schema: Any, columns: Sequence[str | int] | None, bounds: BoundsLike, missing: str,
+        on_bad_row: OnBadRow, chunk_rows: int, times: str | int | None = None,
+    ) -> None:  # fmt: skip
+        check_count("chunk_rows", chunk_rows)
+        # A value that is missing or not finite is NaN or infinite, which is what makes a row bad.
+        self._nan = check_missing(missing) | check_on_bad_row(on_bad_row)
         self._chunk_rows = chunk_rows
-        with self.open() as file, self._told("cannot be read as Parquet"):
-            schema = file.schema_arrow
-            self.n_rows: int = file.metadata.num_rows
+        self.path = path
         names = list(schema.names)
-        if not names or self.n_rows == 0:
-            raise SourceError(f"{path}: no rows; check the path")
         places = choose(names, columns, str(path))
         self.features = feature_names(names, places)
-        self._check_types([(names[place], schema.field(place).type) for place in places], columns is None, schema)
+        timed = () if times is None else choose(names, [times], str(path))
+        self._check_types(
+            [(names[place], schema.field(place).type) for place in places if place not in timed],
+            columns is None,
+            schema,
+        )
         # pyarrow selects by name, and reads every column of an ambiguous one.
         self.columns: list[str] = [names[place] for place in places]
         if any(names.count(name) > 1 for name in self.columns):
             raise SourceError(f"{path}: a chosen column shares its name with another; rename one")
-        self.bounds = as_bounds(bounds, self.features, names)
+        self.bounds = source_bounds(bounds, self.features, names)
+
+    @abstractmethod
+    def _batches(self) -> Iterator[Any]:
+        """The rows as Arrow batches that hold the columns."""
 
     def blocks(self) -> Iterator[FloatArray]:
         """The rows from the start of the file, at most ``chunk_rows`` in a block."""
         start = 0
-        file = self.open()
-        with self._told("damaged"):
-            batches = file.iter_batches(batch_size=self._chunk_rows, columns=self.columns, use_threads=False)
-        with file:
+        with told(self.path, "damaged"):
+            batches = self._batches()
+        while True:
+            with told(self.path, f"damaged after row {start}"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            blocks = arrow_rows(batch, self.columns, self._chunk_rows)
             while True:
-                with self._told(f"damaged after row {start}"):
-                    batch = next(batches, None)
-                    rows = None if batch is None else self._rows(batch)
+                with told(self.path, f"damaged after row {start}"):
+                    rows = next(blocks, None)
                 if rows is None:
-                    return
-                if rows.shape[0]:
-                    yield from self._checked(rows, start)
+                    break
+                yield from self._checked(rows, start)
                 start += rows.shape[0]
 
-    def _rows(self, batch: Any) -> FloatArray:
-        rows = np.empty((batch.num_rows, len(self.columns)))
-        for at, name in enumerate(self.columns):
-            rows[:, at] = as_floats(batch.column(name))
-        return rows
+    def _check_types(self, chosen: list[tuple[str, Any]], every: bool, schema: Any) -> None:
+        bad = [(name, kind) for name, kind in chosen if not is_number(kind)]
+        if bad:
+            good = [name for name in schema.names if is_number(schema.field(name).type)] if every else []
+            remedy = f"columns={good}" if good and len(repr(good)) <= 80 else "columns="
+            raise SourceError(
+                f"{self.path}: column {listed(name for name, _ in bad)} ({str(bad[0][1])[:40]}) "
+                f"does not hold numbers; leave it out with {remedy}"
+            )
+
+    def _checked(self, rows: FloatArray, start: int) -> Iterator[FloatArray]:
+        """The rows, or those before the first missing or infinite value and then an error."""
+        if self._nan or (finite := np.isfinite(rows)).all():
+            yield rows
+            return
+        bad, at = (int(place) for place in np.argwhere(~finite)[0])
+        if bad:
+            yield rows[:bad]
+        what = "missing" if np.isnan(rows[bad, at]) else "infinite"
+        raise SourceError(
+            f"{self.path}, row {start + bad + 1}: column {short(self.features[at])} is {what}; "
+            "pass on_bad_row='zero', here and to Stream, to absorb such rows as zero rows"
+        )
+
+
+class ParquetRows(ColumnarRows):
+    """The rows of a Parquet file; made by `from_parquet`.
+
+    Attributes
+    ----------
+    path, features, bounds, columns : see `ColumnarRows`.
+    n_rows : how many rows it has, as its footer says.
+    """
+
+    def __init__(
+        self, path: Path, *, columns: Sequence[str | int] | None, bounds: BoundsLike, missing: str,
+        on_bad_row: OnBadRow, chunk_rows: int, times: str | int | None,
+    ) -> None:  # fmt: skip
+        self.path = path
+        with self.open() as file, told(path, "cannot be read as Parquet"):
+            schema = file.schema_arrow
+            self.n_rows: int = file.metadata.num_rows
+        if not schema.names or self.n_rows == 0:
+            raise SourceError(f"{path}: no rows; check the path")
+        super().__init__(path, schema, columns, bounds, missing, on_bad_row, chunk_rows, times)
 
     def __len__(self) -> int:
         return self.n_rows
@@ -98,71 +147,111 @@ class ParquetRows(BlockSource):
 
     def open(self) -> Any:
         """The file, as pyarrow's ``ParquetFile``."""
-        pq = _pyarrow_parquet()
-        with self._told("cannot be read as Parquet"):
+        pyarrow("Parquet")
+        import pyarrow.parquet as pq
+
+        with told(self.path, "cannot be read as Parquet"):
             return pq.ParquetFile(self.path, pre_buffer=False)
 
-    @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        import pyarrow as pa
+    def _batches(self) -> Iterator[Any]:
+        file = self.open()
+        return self._closing(file, read_batches(file, self.columns, small=self._chunk_rows))
 
-        try:
-            yield
-        except (OSError, pa.ArrowException, *_DAMAGE) as error:
-            raise SourceError(f"{self.path}: {what}: {error}; check the path, or make the file again") from error
-
-    def _check_types(self, chosen: list[tuple[str, Any]], every: bool, schema: Any) -> None:
-        bad = [(name, kind) for name, kind in chosen if not _is_number(kind)]
-        if bad:
-            good = [name for name in schema.names if _is_number(schema.field(name).type)] if every else []
-            remedy = f"columns={good}" if 0 < len(good) <= 12 else "columns="
-            raise SourceError(
-                f"{self.path}: column {', '.join(f'{name!r} ({kind})' for name, kind in bad[:6])} "
-                f"does not hold numbers; leave it out with {remedy}"
-            )
-
-    def _checked(self, rows: FloatArray, start: int) -> Iterator[FloatArray]:
-        """The rows, or those before the first missing or infinite value and then an error."""
-        finite = np.isfinite(rows)
-        if self._nan or finite.all():
-            yield rows
-            return
-        bad, at = (int(place) for place in np.argwhere(~finite)[0])
-        if bad:
-            yield rows[:bad]
-        what = "missing" if np.isnan(rows[bad, at]) else "infinite"
-        raise SourceError(
-            f"{self.path}, row {start + bad + 1}: column {self.features[at]!r} is {what}; "
-            "pass missing='nan', and Stream(on_bad_row='zero') to absorb such rows as zero rows"
-        )
+    @staticmethod
+    def _closing(file: Any, batches: Iterator[Any]) -> Iterator[Any]:
+        with file:
+            yield from batches
 
 
-def _is_number(kind: Any) -> bool:
-    import pyarrow.types as types
+class ArrowRows(ColumnarRows):
+    """The rows of an Arrow IPC file or stream; made by `from_arrow`.
 
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
+    Attributes
+    ----------
+    path, features, bounds, columns : see `ColumnarRows`.
+    """
+
+    def __init__(
+        self, path: Readable, *, columns: Sequence[str | int] | None, bounds: BoundsLike, missing: str,
+        on_bad_row: OnBadRow, chunk_rows: int, times: str | int | None,
+    ) -> None:  # fmt: skip
+        pyarrow("Arrow")
+        self._file = ByteFile(path)
+        self._begun: tuple[Any, Any] | None = self._opened()
+        schema = self._begun[1].schema
+        super().__init__(self._file.name, schema, columns, bounds, missing, on_bad_row, chunk_rows, times)
+        if not self._file.once:
+            self._begun[0].close()
+            self._begun = None
+
+    def __repr__(self) -> str:
+        return f"<ArrowRows {self._file.name.rsplit('/', 1)[-1]!r} {self._describe()}>"
+
+    def _opened(self) -> tuple[Any, Any]:
+        """The stream, and pyarrow's reader of it: of the file format or of the streaming format."""
+        from pyarrow import ipc
+
+        with told(self._file.name, "cannot be read as Arrow IPC"):
+            stream = self._file.open()
+            is_file = stream.peek(6)[:6] == b"ARROW1"
+            if is_file and self._file.once:
+                raise SourceError(
+                    f"{self._file.name}: an Arrow file cannot be read from a pipe; write Arrow's streaming format"
+                )
+            return stream, ipc.open_file(stream) if is_file else ipc.open_stream(stream)
+
+    def _batches(self) -> Iterator[Any]:
+        begun, self._begun = self._begun, None
+        if begun is None and self._file.once:
+            raise SourceError(f"{self._file.name}: was read before, and can be read once only; save it to a file")
+        stream, reader = begun or self._opened()
+        return self._closing(stream, reader)
+
+    @staticmethod
+    def _closing(stream: Any, reader: Any) -> Iterator[Any]:
+        with stream:
+            if hasattr(reader, "num_record_batches"):
+                yield from map(reader.get_batch, range(reader.num_record_batches))
+            else:
+                yield from reader
 
 
-def as_floats(column: Any) -> FloatArray:
-    """The numbers of an Arrow column; nan where a value is missing."""
+def read_batches(
+    file: Any, columns: Sequence[str], groups: Sequence[int] | None = None, *, small: int = BLOCK_ROWS
+) -> Iterator[Any]:
+    """The columns of some row groups of a ``ParquetFile``, in batches that are worth the call.
+
+    Large row groups are read one by one, so that a damaged one costs no row of those before it; where they are
+    smaller than a block, batches of ``small`` rows run over several.
+    """
+    metadata, asked = file.metadata, {"columns": columns, "use_threads": False}
+    if metadata.num_rows < BLOCK_ROWS * metadata.num_row_groups:
+        yield from file.iter_batches(small, row_groups=groups, **asked)
+        return
+    size = min(_BATCH_ROWS, max(BLOCK_ROWS, _BATCH_NUMBERS // len(columns)))
+    for group in range(metadata.num_row_groups) if groups is None else groups:
+        yield from file.iter_batches(size, row_groups=[group], **asked)
+
+
+@contextmanager
+def told(where: object, what: str) -> Iterator[None]:
+    """Raise whatever pyarrow raises on a file as a `SourceError`."""
     import pyarrow as pa
-    import pyarrow.types as types
 
-    if types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    if types.is_float16(column.type):
-        column = column.cast(pa.float32())
-    # Not "safe": integers past 2**53 are rounded, as they are in any float.
-    floats: FloatArray = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return floats
-
-
-def _pyarrow_parquet() -> Any:
     try:
-        import pyarrow.parquet as pq
+        yield
+    except (OSError, pa.ArrowException, *_DAMAGE) as error:
+        if isinstance(error, SourceError):
+            raise
+        raise SourceError(f"{where}: {what}: {reason(error)}; check the path, or make the file again") from error
+
+
+def pyarrow(what: str) -> None:
+    """Raise `SourceError` unless pyarrow is installed."""
+    try:
+        import pyarrow.parquet  # noqa: F401
     except ImportError as error:
-        raise SourceError("Parquet files need pyarrow; install it with pip install 'streampca[parquet]'") from error
-    return pq
+        raise SourceError(f"{what} files need pyarrow; install it with pip install 'streampca[parquet]'") from error
 
 
 def from_parquet(
@@ -171,7 +260,9 @@ def from_parquet(
     columns: Sequence[str | int] | None = None,
     bounds: BoundsLike = None,
     missing: str = "raise",
+    on_bad_row: OnBadRow = "raise",
     chunk_rows: int = BLOCK_ROWS,
+    times: str | int | None = None,
 ) -> ParquetRows:
     """Rows of numbers from a Parquet file, read in batches.
 
@@ -185,7 +276,9 @@ def from_parquet(
     bounds : public bounds of the columns, as in `from_csv`.
     missing : "raise" makes a null, NaN or infinite value an error; "nan"
         passes it on, so that ``Stream(on_bad_row=...)`` decides.
+    on_bad_row : "zero" is the same as ``missing="nan"``: columns are typed, so nothing else can be wrong with a row.
     chunk_rows : most rows in a block.
+    times : one of the columns, which may hold times or dates: they are read as seconds since 1970.
 
     Returns
     -------
@@ -198,5 +291,39 @@ def from_parquet(
         lacks a column, or a column does not hold numbers; while reading, at
         the first row that is missing a value, after every row before it.
     """
-    check_count("chunk_rows", chunk_rows)
-    return ParquetRows(as_path(path), columns=columns, bounds=bounds, missing=missing, chunk_rows=chunk_rows)
+    if path == "-":
+        raise BadParameterError("a Parquet file cannot be read from a pipe; save it, or write Arrow's streaming format")
+    return ParquetRows(
+        as_path(path), columns=columns, bounds=bounds, missing=missing, on_bad_row=on_bad_row, chunk_rows=chunk_rows,
+        times=times,
+    )  # fmt: skip
+
+
+def from_arrow(
+    path: Readable,
+    *,
+    columns: Sequence[str | int] | None = None,
+    bounds: BoundsLike = None,
+    missing: str = "raise",
+    on_bad_row: OnBadRow = "raise",
+    chunk_rows: int = BLOCK_ROWS,
+    times: str | int | None = None,
+) -> ArrowRows:
+    """Rows of numbers from an Arrow IPC file (Feather), or from a stream in Arrow's streaming format.
+
+    Memory holds one record batch at most.
+
+    Parameters
+    ----------
+    path : the file, a named pipe, ``"-"`` for standard input, or a binary stream.
+    columns, bounds, missing, on_bad_row, chunk_rows, times : as in `from_parquet`.
+
+    Raises
+    ------
+    SourceError
+        As `from_parquet`.
+    """
+    return ArrowRows(
+        path, columns=columns, bounds=bounds, missing=missing, on_bad_row=on_bad_row, chunk_rows=chunk_rows,
+        times=times,
+    )  # fmt: skip

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import SourceError
+from streampca.errors import SourceError, listed, short
 from streampca.linalg.types import FloatArray
-from streampca.sources.base import BlockSource, BoundsLike, as_bounds, check_missing, choose
+from streampca.sources.base import BlockSource, BoundsLike, check_missing, choose, source_bounds
 from streampca.sources.csv_cells import number
 
 #: Rows in a block: few, so that a live stream is not held up for long.
@@ -37,10 +37,10 @@ class RiverRows(BlockSource):
         if text:
             numeric = [name for name in self.features if name not in text]
             raise SourceError(
-                f"row 1: {', '.join(map(repr, text))} is not a number ({first[text[0]]!r}); "
+                f"row 1: {listed(text)} is not a number ({short(first[text[0]])}); "
                 f"leave it out with {f'columns={numeric}' if 0 < len(numeric) <= 12 else 'columns='}"
             )
-        self.bounds = as_bounds(bounds, self.features, known)
+        self.bounds = source_bounds(bounds, self.features, known)
 
     def blocks(self) -> Iterator[FloatArray]:
         """The rows from the start; once only if the dataset is an iterator."""
@@ -72,7 +72,7 @@ class RiverRows(BlockSource):
             # river yields pairs (features, target); the target is no feature.
             features = row[0] if isinstance(row, tuple) and row else row
             if not isinstance(features, Mapping):
-                raise SourceError(f"a row is {features!r}; mappings or (mapping, target) pairs are due")
+                raise SourceError(f"a row is {short(features)}; mappings or (mapping, target) pairs are due")
             yield features
 
     def _row(self, row: Mapping[str, Any], position: int) -> list[float]:
@@ -81,12 +81,13 @@ class RiverRows(BlockSource):
             value = self._value(row.get(name))
             if value is None:
                 raise SourceError(
-                    f"row {position}: feature {name!r} is not a number ({row[name]!r}); leave it out with columns="
+                    f"row {position}: feature {short(name)} is not a number ({short(row[name])}); "
+                    "leave it out with columns="
                 )
             if not (self._nan or np.isfinite(value)):
                 what = "missing" if np.isnan(value) else "infinite"
                 raise SourceError(
-                    f"row {position}: feature {name!r} is {what}; pass missing='nan', and "
+                    f"row {position}: feature {short(name)} is {what}; pass missing='nan', and "
                     "Stream(on_bad_row='zero') to absorb such rows as zero rows"
                 )
             made.append(value)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_components, check_count
 from streampca.linalg.eigen import orthonormal
 from streampca.linalg.types import FloatArray, IntArray
@@ -23,6 +24,7 @@ _TILE_ROWS = 4096
 _DECAY = 0.8
 
 
+@dataclass(eq=False, repr=False)
 class Synthetic(BlockSource):
     """Base of the made-up streams.
 
@@ -32,20 +34,22 @@ class Synthetic(BlockSource):
     seed : non-negative integer; equal seeds make equal rows.
     """
 
+    n_rows: int = 10_000
+    n_features: int = 20
+    n_components: int = 3
+    seed: int = 0
+
     bounds = None
 
-    def __init__(self, n_rows: int, n_features: int, n_components: int, seed: int) -> None:
-        check_count("n_rows", n_rows)
-        check_count("n_features", n_features)
-        check_components(n_components, n_features)
+    def __post_init__(self) -> None:
+        check_count("n_rows", self.n_rows)
+        check_count("n_features", self.n_features)
+        check_components(self.n_components, self.n_features)
+        seed = self.seed
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise BadParameter(f"seed={seed!r} must be a non-negative integer")
-        self.n_rows = int(n_rows)
-        self.n_features = int(n_features)
-        self.n_components = int(n_components)
-        self.seed = int(seed)
-        self.features = tuple(f"x{i}" for i in range(n_features))
-        self._tile_rows = min(_TILE_ROWS, max(64, _TILE_ENTRIES // n_features))
+            raise BadParameterError(f"seed={seed!r} must be a non-negative integer")
+        self.features = tuple(f"x{i}" for i in range(self.n_features))
+        self._tile_rows = min(_TILE_ROWS, max(64, _TILE_ENTRIES // self.n_features))
 
     def blocks(self, rows: int | None = None) -> Iterator[FloatArray]:
         """The rows from the start.
@@ -81,13 +85,13 @@ class Synthetic(BlockSource):
         """The rows at these positions, counted from 0."""
 
     def _random(self, what: str, index: int = 0) -> np.random.Generator:
-        words = [self.seed, int.from_bytes(f"{type(self).__name__} {what}".encode()), index]
+        words = [int(self.seed), int.from_bytes(f"{type(self).__name__} {what}".encode()), index]
         return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
 
     def _directions(self, count: int) -> FloatArray:
         """Random orthonormal directions, (n_features, count)."""
         if count > self.n_features:
-            raise BadParameter(
+            raise BadParameterError(
                 f"n_components={self.n_components} takes {count} directions here, more than n_features="
                 f"{self.n_features}; ask for fewer components"
             )
@@ -100,25 +104,35 @@ class Synthetic(BlockSource):
         )
 
 
+@dataclass(eq=False, repr=False)
 class Spiked(Synthetic):
-    """Spiked covariance; made by `spiked`."""
+    """Gaussian rows around a fixed subspace.
 
-    def __init__(
-        self, n_rows: int, n_features: int, n_components: int, seed: int, *, signal: float, norm: float
-    ) -> None:
-        super().__init__(n_rows, n_features, n_components, seed)
-        self.signal = _fraction("signal", signal)
-        self.norm = _positive("norm", norm)
-        self._basis = self._directions(n_components)
-        weights = _DECAY ** np.arange(n_components)
-        self._spread = self.norm * np.sqrt(self.signal * weights / weights.sum())
-        self._noise = self.norm * float(np.sqrt((1.0 - self.signal) / n_features))
+    Parameters
+    ----------
+    n_rows, n_features, n_components, seed : see `Synthetic`.
+    signal : share of the variance drawn inside the subspace.
+    norm : root mean square of the norms. A few rows are longer than 1; ``Stream`` scales them.
+    """
+
+    _: KW_ONLY
+    signal: float = 0.9
+    norm: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_fraction("signal", self.signal)
+        _check_positive("norm", self.norm)
+        self._basis = self._directions(self.n_components)
+        weights = _DECAY ** np.arange(self.n_components)
+        self._stds = self.norm * np.sqrt(self.signal * weights / weights.sum())
+        self._noise = self.norm * float(np.sqrt((1.0 - self.signal) / self.n_features))
 
     def truth_at(self, t: int) -> FloatArray:  # noqa: D102
         return self._basis.copy()
 
     def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
-        scores = random.standard_normal((positions.size, self.n_components)) * self._spread
+        scores = random.standard_normal((positions.size, self.n_components)) * self._stds
         rows = random.standard_normal((positions.size, self.n_features))
         rows *= self._noise
         rows += self._mean(scores, positions)
@@ -130,25 +144,28 @@ class Spiked(Synthetic):
         return mean
 
 
+@dataclass(eq=False, repr=False)
 class Drift(Spiked):
-    """A rotating subspace; made by `drift`."""
+    """Gaussian rows around a subspace that turns steadily.
 
-    def __init__(
-        self,
-        n_rows: int,
-        n_features: int,
-        n_components: int,
-        seed: int,
-        *,
-        quarter_turn: int | None,
-        signal: float,
-        norm: float,
-    ) -> None:
-        super().__init__(n_rows, n_features, n_components, seed, signal=signal, norm=norm)
-        check_count("quarter_turn", quarter_turn, optional=True)
-        self.quarter_turn = int(quarter_turn or n_rows)
-        both = self._directions(2 * n_components)
-        self._basis, self._other = both[:, :n_components], both[:, n_components:]
+    Parameters
+    ----------
+    n_rows, n_features, n_components, seed : see `Synthetic`; n_features must
+        be at least twice n_components.
+    quarter_turn : rows after which the subspace is orthogonal to where it
+        began; n_rows by default.
+    signal, norm : see `Spiked`.
+    """
+
+    _: KW_ONLY
+    quarter_turn: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("quarter_turn", self.quarter_turn, optional=True)
+        self.quarter_turn = self.quarter_turn or self.n_rows
+        both = self._directions(2 * self.n_components)
+        self._basis, self._other = both[:, : self.n_components], both[:, self.n_components :]
 
     def truth_at(self, t: int) -> FloatArray:
         """Basis of the subspace that row t (counted from 1) is drawn around; any t >= 1."""
@@ -157,7 +174,7 @@ class Drift(Spiked):
         return turned
 
     def _turned(self, positions: IntArray) -> tuple[FloatArray, FloatArray]:
-        angle = positions * (0.5 * np.pi / self.quarter_turn)
+        angle = positions * (0.5 * np.pi / (self.quarter_turn or self.n_rows))
         cosine: FloatArray = np.cos(angle)
         sine: FloatArray = np.sin(angle)
         return cosine, sine
@@ -168,14 +185,25 @@ class Drift(Spiked):
         return mean
 
 
+@dataclass(eq=False, repr=False)
 class Adversarial(Synthetic):
-    """Rows that make follow-the-leader earn nothing; made by `adversarial`."""
+    """Unit rows that always lie where the leader does not.
 
-    def __init__(self, n_rows: int, n_features: int, n_components: int, seed: int) -> None:
-        super().__init__(n_rows, n_features, n_components, seed)
-        self._axes = self._directions(n_components + 1)
+    The rows take k + 1 orthogonal directions in turn, after k shorter ones
+    that fix the order: follow-the-leader always leaves out the direction
+    that comes next, and earns nothing from then on, while the best subspace
+    in hindsight earns k/(k + 1) a row. Needs n_features > n_components.
+
+    Parameters
+    ----------
+    n_rows, n_features, n_components, seed : see `Synthetic`.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._axes = self._directions(self.n_components + 1)
         # Direction j starts with j/(k+1), so the totals never tie and the least is always next in turn.
-        self._head = np.sqrt(np.arange(1, n_components + 1) / (n_components + 1.0))
+        self._head = np.sqrt(np.arange(1, self.n_components + 1) / (self.n_components + 1.0))
 
     def truth_at(self, t: int) -> FloatArray:
         """Basis of the best subspace in hindsight for the first t rows."""
@@ -194,21 +222,33 @@ class Adversarial(Synthetic):
         return rows
 
 
+@dataclass(eq=False, repr=False)
 class Gradients(Synthetic):
-    """Clipped gradients, nearly of low rank; made by `gradients`."""
+    """Rows like clipped per-example gradients: nearly of low rank, with norms of all sizes up to 1.
 
-    def __init__(self, n_rows: int, n_features: int, n_components: int, seed: int, *, tail: float) -> None:
-        super().__init__(n_rows, n_features, n_components, seed)
-        self.tail = _fraction("tail", tail)
-        self._basis = self._directions(n_components)
-        weights = _DECAY ** np.arange(n_components)
-        self._spread = np.sqrt((1.0 - self.tail) * weights / weights.sum())
+    Parameters
+    ----------
+    n_rows, n_features, n_components, seed : see `Synthetic`.
+    tail : share of the variance outside the subspace, the same along all features.
+    """
+
+    n_features: int = 100
+    n_components: int = 5
+    _: KW_ONLY
+    tail: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_fraction("tail", self.tail)
+        self._basis = self._directions(self.n_components)
+        weights = _DECAY ** np.arange(self.n_components)
+        self._stds = np.sqrt((1.0 - self.tail) * weights / weights.sum())
 
     def truth_at(self, t: int) -> FloatArray:  # noqa: D102
         return self._basis.copy()
 
     def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
-        scores = random.standard_normal((positions.size, self.n_components)) * self._spread
+        scores = random.standard_normal((positions.size, self.n_components)) * self._stds
         rows = random.standard_normal((positions.size, self.n_features))
         rows *= np.sqrt(self.tail / self.n_features)
         rows += scores @ self._basis.T
@@ -217,110 +257,8 @@ class Gradients(Synthetic):
         return rows
 
 
+@dataclass(eq=False, repr=False)
 class HeavyTails(Spiked):
-    """Spiked Student t; made by `heavy_tails`."""
-
-    def __init__(
-        self,
-        n_rows: int,
-        n_features: int,
-        n_components: int,
-        seed: int,
-        *,
-        degrees: float,
-        signal: float,
-        norm: float,
-    ) -> None:
-        super().__init__(n_rows, n_features, n_components, seed, signal=signal, norm=norm)
-        self.degrees = _positive("degrees", degrees)
-
-    def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
-        rows = super()._tile(positions, random)
-        rows *= np.sqrt(self.degrees / random.chisquare(self.degrees, positions.size))[:, None]
-        return rows
-
-
-def spiked(
-    n_rows: int = 10_000,
-    n_features: int = 20,
-    n_components: int = 3,
-    seed: int = 0,
-    *,
-    signal: float = 0.9,
-    norm: float = 0.5,
-) -> Spiked:
-    """Gaussian rows around a fixed subspace.
-
-    Parameters
-    ----------
-    n_rows, n_features, n_components, seed : see `Synthetic`.
-    signal : share of the variance drawn inside the subspace.
-    norm : root mean square of the norms. A few rows are longer than 1; ``Stream`` scales them.
-    """
-    return Spiked(n_rows, n_features, n_components, seed, signal=signal, norm=norm)
-
-
-def drift(
-    n_rows: int = 10_000,
-    n_features: int = 20,
-    n_components: int = 3,
-    seed: int = 0,
-    *,
-    quarter_turn: int | None = None,
-    signal: float = 0.9,
-    norm: float = 0.5,
-) -> Drift:
-    """Gaussian rows around a subspace that turns steadily.
-
-    Parameters
-    ----------
-    n_rows, n_features, n_components, seed : see `Synthetic`; n_features must
-        be at least twice n_components.
-    quarter_turn : rows after which the subspace is orthogonal to where it
-        began; n_rows by default.
-    signal, norm : see `spiked`.
-    """
-    return Drift(n_rows, n_features, n_components, seed, quarter_turn=quarter_turn, signal=signal, norm=norm)
-
-
-def adversarial(n_rows: int = 10_000, n_features: int = 20, n_components: int = 3, seed: int = 0) -> Adversarial:
-    """Unit rows that always lie where the leader does not.
-
-    The rows take k + 1 orthogonal directions in turn, after k shorter ones
-    that settle the order: follow-the-leader always leaves out the direction
-    that comes next, and earns nothing from then on, while the best subspace
-    in hindsight earns k/(k + 1) a row. Needs n_features > n_components.
-
-    Parameters
-    ----------
-    n_rows, n_features, n_components, seed : see `Synthetic`.
-    """
-    return Adversarial(n_rows, n_features, n_components, seed)
-
-
-def gradients(
-    n_rows: int = 10_000, n_features: int = 100, n_components: int = 5, seed: int = 0, *, tail: float = 0.05
-) -> Gradients:
-    """Rows like clipped per-example gradients: nearly of low rank, with norms of all sizes up to 1.
-
-    Parameters
-    ----------
-    n_rows, n_features, n_components, seed : see `Synthetic`.
-    tail : share of the variance outside the subspace, spread evenly.
-    """
-    return Gradients(n_rows, n_features, n_components, seed, tail=tail)
-
-
-def heavy_tails(
-    n_rows: int = 10_000,
-    n_features: int = 20,
-    n_components: int = 3,
-    seed: int = 0,
-    *,
-    degrees: float = 2.5,
-    signal: float = 0.9,
-    norm: float = 0.5,
-) -> HeavyTails:
     """Rows of a spiked Student t: now and then one is far outside the unit ball.
 
     Scaling long rows onto the ball keeps their directions, so the true
@@ -330,18 +268,34 @@ def heavy_tails(
     ----------
     n_rows, n_features, n_components, seed : see `Synthetic`.
     degrees : degrees of freedom; the fewer, the heavier the tails.
-    signal, norm : see `spiked`, of the Gaussian rows before they are stretched.
+    signal, norm : see `Spiked`, of the Gaussian rows before they are stretched.
     """
-    return HeavyTails(n_rows, n_features, n_components, seed, degrees=degrees, signal=signal, norm=norm)
+
+    _: KW_ONLY
+    degrees: float = 2.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_positive("degrees", self.degrees)
+
+    def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
+        rows = super()._tile(positions, random)
+        rows *= np.sqrt(self.degrees / random.chisquare(self.degrees, positions.size))[:, None]
+        return rows
 
 
-def _fraction(name: str, value: float) -> float:
+spiked = Spiked
+drift = Drift
+adversarial = Adversarial
+gradients = Gradients
+heavy_tails = HeavyTails
+
+
+def _check_fraction(name: str, value: float) -> None:
     if not 0.0 <= value <= 1.0:
-        raise BadParameter(f"{name}={value!r} must be between 0 and 1")
-    return float(value)
+        raise BadParameterError(f"{name}={value!r} must be between 0 and 1")
 
 
-def _positive(name: str, value: float) -> float:
+def _check_positive(name: str, value: float) -> None:
     if not 0.0 < value < float("inf"):
-        raise BadParameter(f"{name}={value!r} must be positive and finite")
-    return float(value)
+        raise BadParameterError(f"{name}={value!r} must be positive and finite")

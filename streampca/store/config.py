@@ -1,36 +1,31 @@
-"""What a run was made of, as JSON: classes by name from a fixed registry, and their parameters."""
+"""What a run is made of: its configuration into a store and back, and whether it draws the same noise there and here.
+
+A configuration is JSON: public algorithms and mechanisms by name, and their parameters.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache
+from hashlib import blake2b
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import BadParameter, StoreCorrupt
+from streampca import admission as rows_admission
+from streampca.admission import Admission
+from streampca.bounds import PrivateBounds
+from streampca.errors import BadParameterError, StoreCorruptError, reason
+from streampca.mechanisms.base import Mechanism
+from streampca.privacy import outlet, randomness
+from streampca.private_regret import PrivateRegret
 from streampca.processors.base import Algorithm
+from streampca.regret import RegretLog
+from streampca.store.keys import RunKey
+from streampca.stream import Stream
 
-#: Every class that a stored run may name. Nothing else is ever built from a store.
-REGISTRY = {
-    "PrivateFPL": "streampca.processors.private_fpl",
-    "PerturbedLeader": "streampca.processors.perturbed_leader",
-    "SlidingWindowPCA": "streampca.processors.sliding_window",
-    "Oja": "streampca.processors.oja",
-    "PrivateOja": "streampca.processors.private_oja",
-    "DPPCA": "streampca.processors.dp_pca",
-    "Tumbling": "streampca.processors.tumbling",
-    "GaussianCovariance": "streampca.mechanisms.gaussian",
-    "LaplaceCovariance": "streampca.mechanisms.laplace",
-    "WishartCovariance": "streampca.mechanisms.wishart",
-    "MatrixLaplaceCovariance": "streampca.mechanisms.matrix_laplace",
-    "SubspacePerturbation": "streampca.mechanisms.subspace_perturbation",
-    "ExactSubspace": "streampca.mechanisms.exact_subspace",
-    "ApproximateSubspace": "streampca.mechanisms.approximate_subspace",
-}
 _CLASS, _TUPLE, _ARRAY = "\x00class", "\x00tuple", "\x00array"
 
 
@@ -39,47 +34,40 @@ def dump(config: Mapping[str, Any]) -> str:
 
     Raises
     ------
-    BadParameter
+    BadParameterError
         If it holds something that could not be read back.
     """
     return json.dumps(_plain(dict(config)), separators=(",", ":"))
 
 
-class Described:
-    """An object of a configuration by name and parameters: what is shown of it, also if it is of another version."""
-
-    def __init__(self, name: str, parameters: dict[str, Any]) -> None:
-        self.name, self.parameters = name, parameters
-
-    def __repr__(self) -> str:
-        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.parameters.items())})"
-
-
-def load(text: str, *, build: bool = True) -> dict[str, Any]:
-    """Inverse of `dump`. With ``build=False`` objects are not made, but `Described`.
+def load(text: str) -> dict[str, Any]:
+    """Inverse of `dump`.
 
     Raises
     ------
-    StoreCorrupt
+    StoreCorruptError
         If the text is not a configuration, or its parameters are refused.
     """
     try:
-        config = _rebuilt(json.loads(text), build)
+        config = _rebuilt(json.loads(text))
         if not isinstance(config, dict):
             raise TypeError("not a mapping")
     except (ValueError, TypeError, KeyError, RecursionError) as problem:
-        raise StoreCorrupt(
-            f"the configuration of the run cannot be read ({problem}); open it with the version that wrote it"
+        raise StoreCorruptError(
+            f"the configuration of the run cannot be read ({reason(problem)}); open it with the version that wrote it"
         ) from problem
     return config
 
 
-@cache
-def _class(name: str) -> type[Any]:
-    if name not in REGISTRY:
-        raise ValueError(f"no class {name!r}")
-    found: type[Any] = getattr(import_module(REGISTRY[name]), name)
-    return found
+def storable() -> dict[str, type[Any]]:
+    """The public algorithms and mechanisms, by name. Nothing else is ever built from a store."""
+    package = import_module("streampca")  # by name: the package imports this module
+    public = ((name, getattr(package, name)) for name in package.__all__)
+    return {
+        name: value
+        for name, value in public
+        if isinstance(value, type) and issubclass(value, (Algorithm, Mechanism)) and is_dataclass(value)
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -95,15 +83,16 @@ def _plain(value: Any) -> Any:
         return [_plain(inner) for inner in value]
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
-    name = type(value).__name__
-    if name in REGISTRY and type(value) is _class(name):
-        return {_CLASS: name, "with": {k: _plain(v) for k, v in _parameters(value).items()}}
-    raise BadParameter(
-        f"{name} cannot be kept in a store; it holds runs of {', '.join(list(REGISTRY)[:7])} and their parameters"
+    name, known = type(value).__name__, storable()
+    if known.get(name) is type(value):
+        return {_CLASS: name, "with": {k: _plain(v) for k, v in parameters_of(value).items()}}
+    raise BadParameterError(
+        f"{name} cannot be kept in a store; it holds runs of {', '.join(sorted(known))} and their parameters"
     )
 
 
-def _parameters(value: Any) -> dict[str, Any]:
+def parameters_of(value: Any) -> dict[str, Any]:
+    """The public parameters of an algorithm or a mechanism, without a seed."""
     if isinstance(value, Algorithm):
         # A seed is the key: it goes into the key file, never here.
         return {k: v for k, v in value.parameters().items() if k != "seed"}
@@ -111,16 +100,97 @@ def _parameters(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
 
 
-def _rebuilt(plain: Any, build: bool) -> Any:
+def _rebuilt(plain: Any) -> Any:
     if isinstance(plain, list):
-        return [_rebuilt(inner, build) for inner in plain]
+        return [_rebuilt(inner) for inner in plain]
     if not isinstance(plain, dict):
         return plain
     if _ARRAY in plain:
         return np.array(plain[_ARRAY], dtype=np.float64)
     if _TUPLE in plain:
-        return tuple(_rebuilt(inner, build) for inner in plain[_TUPLE])
+        return tuple(_rebuilt(inner) for inner in plain[_TUPLE])
     if _CLASS in plain:
-        given = {k: _rebuilt(v, build) for k, v in plain["with"].items()}
-        return _class(plain[_CLASS])(**given) if build else Described(plain[_CLASS], given)
-    return {k: _rebuilt(v, build) for k, v in plain.items()}
+        return storable()[plain[_CLASS]](**{k: _rebuilt(v) for k, v in plain["with"].items()})
+    return {k: _rebuilt(v) for k, v in plain.items()}
+
+
+def config_of(stream: Stream) -> dict[str, Any]:
+    """The public configuration of a stream, without its key."""
+    admission = stream.row_admission
+    log = stream.regret.log if stream.keeps_regret else None
+    private = stream.private_regret.config if stream.publishes_regret else None
+    return {
+        "processor": stream.algorithm,
+        "row_norm": admission.row_norm,
+        "bounds": "private" if isinstance(admission.bounds, PrivateBounds) else admission.bounds,
+        "warmup": admission.bounds.warmup if isinstance(admission.bounds, PrivateBounds) else None,
+        "features": admission.features,
+        "n_features": admission.n_features,
+        "on_bad_row": admission.on_bad_row,
+        "center": admission.center,
+        "regret": None if log is None else {"every": log.every, "window": log.window},
+        "private_regret": None
+        if private is None
+        else {"confidence": private.confidence, "every": private.every, "rows": private.rows},
+    }
+
+
+def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stream]) -> Stream:
+    """A stream that has seen no row, as `config_of` described it."""
+    try:
+        log, private = config["regret"], config["private_regret"]
+        stream = kind(
+            config["processor"],
+            row_norm=config["row_norm"],
+            bounds=config["bounds"],
+            warmup=config["warmup"],
+            features=config["features"],
+            on_bad_row=config["on_bad_row"],
+            center=config["center"],
+            regret=None if log is None else RegretLog(every=log["every"], window=log["window"]),
+            private_regret=None if private is None else PrivateRegret(**private),
+            key=key.key,
+        )
+        known = {"features": config["features"], "n_features": config["n_features"], "processor": None}
+        stream.randomness.is_seeded = key.seeded
+        stream.start_id = start
+        stream.restore(known, None, copied=False)
+    except (BadParameterError, KeyError, TypeError) as problem:
+        raise StoreCorruptError(
+            f"the configuration of the run is refused ({reason(problem)}); open it with the version that wrote it"
+        ) from problem
+    return stream
+
+
+def label_of(algorithm: Algorithm, admission: Admission) -> dict[str, Any]:
+    """All that the noise of a run is a function of beside key, start, fresh bytes and rows. Public."""
+    d = admission.admitted_features
+    return {
+        "noise scheme": outlet.SCHEME,
+        "version of the sampler": randomness.VERSION,
+        "version of admission": rows_admission.VERSION,
+        "algorithm": repr(algorithm.unseeded()),
+        "admission": None if d is None else _digest(admission.settings),
+        "constants": None if d is None else _digest(algorithm.constants(d)),
+    }
+
+
+def check_label(stored: Any, stream: Stream, path: str) -> None:
+    """Raise `StoreCorruptError` unless the noise of a run is the same here as where it was written."""
+    here = label_of(stream.algorithm, stream.row_admission)
+    differs = [name for name in here if not isinstance(stored, dict) or stored.get(name) != here[name]]
+    if not differs:
+        return
+    if differs == ["constants"]:
+        raise StoreCorruptError(
+            f"{path}: the standard deviations and mixes of the noise come out otherwise here than where the run was "
+            "written; resume it on that machine, with the versions that wrote it"
+        )
+    raise StoreCorruptError(
+        f"{path} was written by another version of streampca ({', '.join(differs)} differ); "
+        "resume it with the version that wrote it"
+    )
+
+
+def _digest(values: tuple[object, ...]) -> str:
+    return blake2b(randomness.encoded(values), digest_size=16).hexdigest()

@@ -1,27 +1,29 @@
-"""The tables of a durable run, and what is read from them without a key."""
+"""The database of a durable run, SQLite files in general, and their errors as errors of the store."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar
 
-from streampca.errors import BadParameter, StoreCorrupt
-from streampca.store.checksums import checksum, matches
-from streampca.store.files import told_plainly
-from streampca.store.records import Fields, fields_of
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from streampca.errors import BadParameterError, StoreCorruptError, StoreLockedError, StoreUnwritableError, reason
+from streampca.release import Release
+from streampca.store.records import releases_of
 
 T = TypeVar("T")
 
-APPLICATION = 0x53504341
-SCHEMA = 3
+SCHEMA = 4
 
-_PAGE = 16384
 # log: entries since the snapshot. trace: the fresh bytes of all noise. points: where the latest commits ended.
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL, sum BLOB NOT NULL) WITHOUT ROWID;
@@ -29,11 +31,212 @@ CREATE TABLE log (number INTEGER PRIMARY KEY, first INTEGER NOT NULL, count INTE
 CREATE TABLE trace (number INTEGER PRIMARY KEY, sealed BLOB NOT NULL);
 CREATE TABLE points (number INTEGER PRIMARY KEY, t INTEGER NOT NULL, digest TEXT NOT NULL);
 CREATE TABLE releases (t INTEGER PRIMARY KEY, record BLOB NOT NULL, sum BLOB NOT NULL);
-CREATE TABLE snapshot (
-  number INTEGER NOT NULL, piece INTEGER NOT NULL, pieces INTEGER NOT NULL, sealed BLOB NOT NULL,
-  PRIMARY KEY (number, piece)
-);
+CREATE TABLE snapshot (chunk INTEGER PRIMARY KEY, chunks INTEGER NOT NULL, sealed BLOB NOT NULL);
 """
+_PAGE = 16384
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+# Checksums tell damage, not forgery, which needs a secret: the key is public. GMAC (AES-GCM with nothing to encrypt)
+# takes a tenth of the time of BLAKE2b.
+_CHECKSUM = AESGCM(bytes(16))
+
+
+@contextmanager
+def told_plainly(path: object) -> Iterator[None]:
+    """Turn errors of SQLite and of the system into one clear error each."""
+    try:
+        yield
+    except sqlite3.Error as problem:
+        code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        if code in _BUSY:
+            raise StoreLockedError(f"{path} is in use by another program; let it finish, then try again") from problem
+        unwritable = (sqlite3.OperationalError, sqlite3.InternalError, sqlite3.ProgrammingError)
+        if code in _DAMAGED or not isinstance(problem, unwritable):
+            raise StoreCorruptError(
+                f"{path} is damaged or not a store ({reason(problem)}); restore the newest copy"
+            ) from problem
+        what = "the disk is full" if code == sqlite3.SQLITE_FULL else f"it cannot be written ({reason(problem)})"
+        raise StoreUnwritableError(f"{path}: {what}; mend that, then go on. What was committed is safe") from problem
+    except UnicodeDecodeError as problem:  # of what SQLite says
+        raise StoreCorruptError(f"{path} is damaged or not a store; restore the newest copy") from problem
+    except OSError as problem:
+        what = "the disk is full" if problem.errno in (errno.ENOSPC, errno.EDQUOT) else str(problem.strerror)
+        where = problem.filename or path
+        raise StoreUnwritableError(f"{where}: {what}; mend that, then go on. What was committed is safe") from problem
+
+
+def checksum(name: str, data: bytes) -> bytes:
+    """Of a record under its name, 16 bytes. Any damage passes with probability below ``len(data) * 2**-132``."""
+    return _CHECKSUM.encrypt(blake2b(name.encode(), digest_size=12).digest(), b"", data)
+
+
+#: Connections of a parent process, which the child of a fork must not even close.
+_INHERITED: list[sqlite3.Connection] = []
+
+
+class _Connection(sqlite3.Connection):
+    """A connection that the process that opened it closes when nobody holds it any more."""
+
+    _process: int | None = None
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        self._process = os.getpid()
+        super().__init__(*given, **options)
+
+    def __del__(self) -> None:
+        if self._process in (None, os.getpid()):
+            with suppress(sqlite3.Error):
+                self.close()
+        else:
+            _INHERITED.append(self)
+
+
+class Format(NamedTuple):
+    """What an SQLite file is for.
+
+    Attributes
+    ----------
+    what : in one word.
+    application, schema : numbers that the file carries.
+    oldest : oldest schema that is read; its tables are a subset.
+    tables : statements that make them.
+    taken_over : called, in the same transaction, once they are made in a file that is new or of an older schema.
+    """
+
+    what: str
+    application: int
+    schema: int
+    oldest: int
+    tables: str
+    taken_over: Callable[[sqlite3.Connection], object] | None = None
+
+
+class SQLiteFile:
+    """An SQLite file in write-ahead mode, every commit flushed to the disk. Threads may share it.
+
+    Parameters
+    ----------
+    path : the file, or ``":memory:"``.
+    kind : what it must be.
+    write : open for writing and make it if it is missing; else nothing is changed.
+    timeout : seconds to wait for other processes.
+
+    Attributes
+    ----------
+    db : the connection.
+    process : the process that opened it. The child of a fork must not use it, and does not close it.
+
+    Raises
+    ------
+    StoreCorruptError
+        If it is damaged, another program's, or of another schema.
+    StoreUnwritableError
+        If it cannot be opened.
+    """
+
+    def __init__(self, path: str, kind: Format, *, write: bool = True, timeout: float = 5.0) -> None:
+        self.path = path
+        self.process = os.getpid()
+        self.lock = RLock()
+        with told_plainly(path):
+            if path == ":memory:" or write:
+                target, uri = path, False
+            elif Path(path).exists():
+                target, uri = _read_only(Path(path)), True
+            else:
+                raise BadParameterError(f"{path}: there is no such {kind.what}; check the path")
+            self.db: sqlite3.Connection = sqlite3.connect(
+                target, uri=uri, isolation_level=None, check_same_thread=False, timeout=timeout, factory=_Connection
+            )
+            try:
+                self._set_up(kind, write, time.monotonic() + timeout)
+            except BaseException:
+                self.close()
+                raise
+
+    def _set_up(self, kind: Format, write: bool, until: float) -> None:
+        application, version, tables = self.transact(_identity, write=False)
+        if (tables or application) and application != kind.application:
+            raise StoreCorruptError(
+                f"{self.path} is another program's database; give the {kind.what} a file of its own"
+            )
+        if version > kind.schema:
+            raise StoreCorruptError(
+                f"{self.path} is of schema {version}, this version reads {kind.schema}; use the version that wrote it"
+            )
+        if tables and version < kind.oldest:
+            raise StoreCorruptError(
+                f"{self.path} is of schema {version}, written by an older version of streampca, and this one reads "
+                f"{kind.schema}; resume it with the version that wrote it"
+            )
+        if not write:
+            if not tables:
+                raise StoreCorruptError(f"{self.path} holds no run")
+            return
+        if not tables:
+            self.db.execute(f"PRAGMA page_size = {_PAGE}")
+        while self.db.execute("PRAGMA journal_mode").fetchone() != ("wal",) and self.path != ":memory:":
+            try:  # SQLite does not wait here for another process that does the same
+                self.db.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+        for setting in ("synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF", "foreign_keys = ON"):
+            self.db.execute(f"PRAGMA {setting}")
+        if version < kind.schema:
+            self.transact(lambda db: _make_tables(db, kind))
+
+    def transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
+        """Make all of ``work`` one transaction: all that it writes, or nothing of it."""
+        with self.lock:
+            try:
+                if self.db.in_transaction:  # of a call that was interrupted twice
+                    self.db.execute("ROLLBACK")
+                self.db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                made = work(self.db)
+                self.db.execute("COMMIT")
+                return made
+            finally:
+                if self.db.in_transaction:
+                    with suppress(sqlite3.Error):
+                        self.db.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the file. Closing again does nothing, and so does the child of a fork."""
+        if self.process == os.getpid():
+            self.db.close()
+
+
+def _identity(db: sqlite3.Connection) -> tuple[int, int, int]:
+    """Number of the application, schema, and number of tables: in one transaction, as another process may make them."""
+    queries = "PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master"
+    application, version, tables = (db.execute(query).fetchone()[0] for query in queries)
+    return application, version, tables
+
+
+def _make_tables(db: sqlite3.Connection, kind: Format) -> None:
+    for statement in kind.tables.strip().removesuffix(";").split(";\n"):
+        db.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
+    db.execute(f"PRAGMA application_id = {kind.application}")
+    db.execute(f"PRAGMA user_version = {kind.schema}")
+    if kind.taken_over is not None:
+        kind.taken_over(db)
+
+
+def _read_only(path: Path) -> str:
+    """Address for reading only, also on a disk that cannot be written to, where SQLite cannot keep its index."""
+    uri = path.absolute().as_uri() + "?mode=ro"
+    log, index = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
+    if not os.access(path.absolute().parent, os.W_OK):
+        if not (log.exists() and log.stat().st_size):
+            return uri + "&immutable=1"
+        if not index.exists():
+            raise StoreUnwritableError(
+                f"{path} was not closed, and its last commits ({log.name}) can be read only on a disk that can be "
+                "written to; copy all of its files to one"
+            )
+    return uri
 
 
 class Progress(NamedTuple):
@@ -43,7 +246,7 @@ class Progress(NamedTuple):
     ----------
     rows : rows that are durable.
     releases : releases that are durable.
-    snapshot : rows folded into the latest snapshot; 0 before the first.
+    snapshot : rows in the latest snapshot; 0 before the first.
     digest : keyed digest of the chain value after the rows.
     records : records of the log so far, those that were folded included.
     folded : how many of them the snapshot holds.
@@ -59,89 +262,31 @@ class Progress(NamedTuple):
     released: int = 0
 
 
-class Database:
-    """One SQLite file in write-ahead mode, every commit flushed to the disk.
+class Database(SQLiteFile):
+    """The database of one run: what can be read of it without a key.
 
     Parameters
     ----------
     path : the file, or ``":memory:"``.
-    write : open for writing and make it if it is missing; else nothing is changed, and older schemas can be read.
+    write : open for writing and make it if it is missing; else nothing is changed.
 
     Raises
     ------
-    StoreCorrupt
-        If it is damaged, not a store, or of another schema.
-    StoreUnwritable
-        If it cannot be opened.
+    StoreCorruptError, StoreUnwritableError
+        See `SQLiteFile`.
     """
 
+    FORMAT = Format("store", 0x53504341, SCHEMA, SCHEMA, _TABLES)
+
     def __init__(self, path: str, *, write: bool) -> None:
-        self.path = path
-        self.version = SCHEMA
-        self._lock = RLock()
-        with told_plainly(path):
-            if path != ":memory:" and write:
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # curator only, whatever the umask
-            if path == ":memory:" or write:
-                self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
-            else:
-                if not Path(path).exists():
-                    raise BadParameter(f"{path}: there is no such store; check the path")
-                self.db = _reader(Path(path))
-        try:
+        if path != ":memory:" and write:
             with told_plainly(path):
-                self._set_up(write)
-        except BaseException:
-            self.db.close()
-            raise
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # curator only, whatever the umask
+        super().__init__(path, self.FORMAT, write=write)
 
-    def _set_up(self, write: bool) -> None:
-        (application,) = self.db.execute("PRAGMA application_id").fetchone()
-        (version,) = self.db.execute("PRAGMA user_version").fetchone()
-        (tables,) = self.db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if (tables or application) and application != APPLICATION:
-            raise StoreCorrupt(f"{self.path} is another program's database; give the store a file of its own")
-        if version > SCHEMA:
-            raise StoreCorrupt(
-                f"{self.path} is of schema {version}, this version reads up to {SCHEMA}; use the version that wrote it"
-            )
-        if not write:
-            if not tables:
-                raise StoreCorrupt(f"{self.path} holds no run")
-            self.version = version
-            return
-        if tables and version < SCHEMA:
-            raise StoreCorrupt(
-                f"{self.path} is of schema {version}: its noise is of an older scheme, which this version does not "
-                "draw; resume it with the version that wrote it. status, verify, export and backup read it"
-            )
-        if not tables:
-            self.db.execute(f"PRAGMA page_size = {_PAGE}")
-        self.db.execute("PRAGMA journal_mode = WAL")
-        self.db.execute("PRAGMA synchronous = FULL")
-        self.db.execute("PRAGMA secure_delete = ON")
-        self.db.execute("PRAGMA trusted_schema = OFF")
-        if not tables:
-            self.transact(_make_tables)
-
-    def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """All that ``work`` writes, or nothing of it. Facts read in other threads wait until it has ended."""
-        with self._lock:
-            try:
-                if self.db.in_transaction:  # of a call that was interrupted twice
-                    self.db.execute("ROLLBACK")
-                self.db.execute("BEGIN IMMEDIATE")
-                made = work(self.db)
-                self.db.execute("COMMIT")
-                return made
-            finally:
-                if self.db.in_transaction:
-                    with suppress(sqlite3.Error):
-                        self.db.execute("ROLLBACK")
-
-    def fold_log(self) -> None:
-        """Bring the write-ahead log into the file, as far as readers let it. What is committed is safe without, too."""
-        with self._lock, suppress(sqlite3.Error):
+    def checkpoint(self) -> None:
+        """Copy SQLite's write-ahead log into the file, as far as readers let it. What is committed is safe anyway."""
+        with self.lock, suppress(sqlite3.Error):
             self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     # -- small facts ----------------------------------------------------------------
@@ -153,12 +298,11 @@ class Database:
 
     def get(self, name: str) -> Any:
         """A small fact, or None."""
-        with told_plainly(self.path), self._lock:
-            found = self.db.execute("SELECT value, sum FROM meta WHERE name = ?", (name,)).fetchone()
+        found = self._first("SELECT value, sum FROM meta WHERE name = ?", name)
         if found is None:
             return None
-        if not isinstance(found[0], bytes) or not matches(name, found[0], found[1]):
-            raise StoreCorrupt(
+        if not isinstance(found[0], bytes) or checksum(name, found[0]) != found[1]:
+            raise StoreCorruptError(
                 f"{self.path}: {name!r} fails its checksum: the file is damaged; restore the newest copy"
             )
         return json.loads(found[0])
@@ -174,96 +318,76 @@ class Database:
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If there is none.
         """
         found = self.get("run")
         if found is None:
-            raise BadParameter(f"{self.path} holds no run yet; begin one with Stream(..., store=store)")
+            raise BadParameterError(f"{self.path} holds no run yet; begin one with Stream(..., store=store)")
         return dict(found)
 
     # -- the log, snapshots and releases --------------------------------------------
 
+    def _first(self, query: str, *values: Any) -> tuple[Any, ...] | None:
+        """The first row that a query finds."""
+        with told_plainly(self.path), self.lock:
+            found: tuple[Any, ...] | None = self.db.execute(query, values).fetchone()
+        return found
+
+    def _each(self, query: str, after: int, last: int) -> Iterator[tuple[Any, ...]]:
+        """Rows by their first column, each by a query of its own: nothing stays open while the caller works on one."""
+        while (found := self._first(f"{query} LIMIT 1", after, last)) is not None:
+            after = found[0]
+            yield found
+
     def log(self) -> Iterator[tuple[int, int, int, bytes]]:
         """The records of the log since the snapshot as (number, first row, rows, sealed), in order."""
-        with told_plainly(self.path):  # records that a snapshot holds may be left over
-            yield from self.db.execute("SELECT * FROM log WHERE number > ? ORDER BY number", (self.progress.folded,))
+        query = "SELECT number, first, count, sealed FROM log WHERE number > ? AND number <= ? ORDER BY number"
+        yield from self._each(query, 0, self.progress.records)
 
     def trace(self) -> Iterator[tuple[int, bytes]]:
-        """The traces of all commits that drew noise as (number, sealed), in order."""
-        with told_plainly(self.path):
-            yield from self.db.execute(
-                "SELECT number, sealed FROM trace WHERE number <= ? ORDER BY number", (self.progress.records,)
-            )
+        """The fresh bytes of all commits that drew noise as (number, sealed), in order."""
+        query = "SELECT number, sealed FROM trace WHERE number > ? AND number <= ? ORDER BY number"
+        yield from self._each(query, 0, self.progress.records)
 
-    def snapshot(self, number: int) -> list[tuple[int, int, bytes]]:
-        """The snapshot after this record as (piece, pieces, sealed), in order; nothing if there is none."""
-        query = "SELECT piece, pieces, sealed FROM snapshot WHERE number = ? ORDER BY piece"
-        with told_plainly(self.path):
-            return self.db.execute(query, (number,)).fetchall()
+    def snapshot(self) -> Iterator[tuple[int, int, bytes]]:
+        """The snapshot as (chunk, chunks, sealed), in order; nothing if there is none."""
+        query = "SELECT chunk, chunks, sealed FROM snapshot WHERE chunk > ? AND chunk <= ? ORDER BY chunk"
+        yield from self._each(query, 0, 2**62)
 
     def has_point(self, t: int, digest: str) -> bool:
         """True if a recent commit of this database ended at this point."""
-        with told_plainly(self.path):
-            found = self.db.execute("SELECT 1 FROM points WHERE t = ? AND digest = ?", (t, digest)).fetchone()
-        return found is not None
+        return self._first("SELECT 1 FROM points WHERE t = ? AND digest = ?", t, digest) is not None
 
-    def releases(self, after: int = 0) -> Iterator[Fields]:
-        """The releases after row ``after``, in order, each checked; `records.release_of` reads them.
+    def releases(self, after: int = 0) -> Iterator[Release]:
+        """The releases after row ``after``, in order, each checked. Publishable.
 
         Raises
         ------
-        StoreCorrupt
+        StoreCorruptError
             If one is damaged, or one is missing.
         """
         promised, seen = self.progress, 0
-        with told_plainly(self.path):
-            found = self.db.execute(
-                "SELECT t, record, sum FROM releases WHERE t > ? AND t <= ? ORDER BY t", (after, promised.rows)
-            )
-            for last, record, total in found:
-                for fields in self._checked(last, record, total):
-                    if fields["t"] > after:
-                        seen += 1
-                        yield fields
+        query = "SELECT t, record, sum FROM releases WHERE t > ? AND t <= ? ORDER BY t"
+        for found in self._each(query, after, promised.rows):
+            for release in self._checked(*found):
+                if release.t > after:
+                    seen += 1
+                    yield release
         if not after and seen != promised.releases:
-            raise StoreCorrupt(f"{self.path}: {seen} of {promised.releases} releases found; restore the newest copy")
+            raise StoreCorruptError(
+                f"{self.path}: {seen} of {promised.releases} releases found; restore the newest copy"
+            )
 
-    def release(self, t: int) -> Fields | None:
+    def release(self, t: int) -> Release | None:
         """The release at row t, or None."""
-        with told_plainly(self.path):
-            found = self.db.execute(
-                "SELECT t, record, sum FROM releases WHERE t >= ? ORDER BY t LIMIT 1", (t,)
-            ).fetchone()
-        return None if found is None else next((one for one in self._checked(*found) if one["t"] == t), None)
+        found = self._first("SELECT t, record, sum FROM releases WHERE t >= ? ORDER BY t LIMIT 1", t)
+        return None if found is None else next((one for one in self._checked(*found) if one.t == t), None)
 
-    def _checked(self, last: int, record: Any, total: bytes) -> list[Fields]:
+    def _checked(self, last: int, record: Any, total: bytes) -> list[Release]:
         """The releases of one record, which is kept under the last of them."""
-        if not isinstance(record, bytes) or not matches(str(last), record, total):
-            raise StoreCorrupt(f"{self.path}: the release at row {last} fails its checksum; restore the newest copy")
-        return fields_of(record)
-
-    def close(self) -> None:
-        """Close the file. Closing again does nothing."""
-        with told_plainly(self.path):
-            self.db.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "db"):
-            self.db.close()
-
-
-def _make_tables(db: sqlite3.Connection) -> None:
-    for statement in _TABLES.strip().removesuffix(";").split(";\n"):
-        db.execute(statement)
-    db.execute(f"PRAGMA application_id = {APPLICATION}")
-    db.execute(f"PRAGMA user_version = {SCHEMA}")
-
-
-def _reader(path: Path) -> sqlite3.Connection:
-    """Open for reading only, also on a disk that cannot be written to, where SQLite cannot keep its index."""
-    uri = path.absolute().as_uri() + "?mode=ro"
-    log = path.with_name(path.name + "-wal")
-    if not os.access(path.absolute().parent, os.W_OK) and not (log.exists() and log.stat().st_size):
-        uri += "&immutable=1"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
+        if not isinstance(record, bytes) or checksum(str(last), record) != total:
+            raise StoreCorruptError(
+                f"{self.path}: the release at row {last} fails its checksum; restore the newest copy"
+            )
+        return releases_of(record)

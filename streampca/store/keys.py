@@ -19,8 +19,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from streampca.errors import StoreCorrupt, WrongKey
-from streampca.store.files import beside, sync_folder, write_new
+from streampca.errors import StoreCorruptError, WrongKeyError
+from streampca.store.witness import beside, sync_folder, write_new
 
 _FORMAT = "streampca key 1"
 _NONCE = 12
@@ -56,6 +56,10 @@ class RunKey:
         name = b"%d|%b" % (t, link)
         return blake2b(name, key=self.derive(b"streampca point"), digest_size=16).hexdigest()
 
+    def row_key(self) -> bytes:
+        """The key of the digests of rows."""
+        return self.derive(b"streampca rows")
+
     def __repr__(self) -> str:
         return f"RunKey(run={self.run!r})"
 
@@ -77,13 +81,13 @@ class Seal:
 
         Raises
         ------
-        StoreCorrupt
+        StoreCorruptError
             If a bit of it changed, or it is another record.
         """
         try:
             return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], self._label(kind, number))
         except (InvalidTag, ValueError):
-            raise StoreCorrupt(
+            raise StoreCorruptError(
                 f"the {kind} of row {number} fails its checksum: the file is damaged; restore the newest copy"
             ) from None
 
@@ -129,17 +133,19 @@ def read_key(path: Path, passphrase: str | None) -> RunKey:
 
     Raises
     ------
-    WrongKey
+    WrongKeyError
         If it is missing, unsafe, damaged, or the passphrase is wrong.
     """
     try:
         if os.stat(path).st_mode & 0o077:
-            raise WrongKey(f"{path} can be read by others than its owner; chmod 600 it, and treat the key as known")
+            raise WrongKeyError(
+                f"{path} can be read by others than its owner; chmod 600 it, and treat the key as known"
+            )
         text, _, rest = path.read_text(encoding="ascii").partition("\n")
     except FileNotFoundError:
-        raise WrongKey(f"{path} is missing; put the key file of this run back, or pass key_file=") from None
+        raise WrongKeyError(f"{path} is missing; put the key file of this run back, or pass key_file=") from None
     except (OSError, UnicodeDecodeError) as problem:
-        raise WrongKey(f"{path} cannot be read ({problem})") from None
+        raise WrongKeyError(f"{path} cannot be read ({problem})") from None
     try:
         if rest.strip() != _sum(text):
             raise ValueError
@@ -149,15 +155,15 @@ def read_key(path: Path, passphrase: str | None) -> RunKey:
         if "key" in head:
             return RunKey(head["run"], bytes.fromhex(head["key"]), bool(head["seeded"]))
         if passphrase is None:
-            raise WrongKey(f"{path} is protected; pass passphrase=")
+            raise WrongKeyError(f"{path} is protected; pass passphrase=")
         sealed, salt = bytes.fromhex(head["sealed"]), bytes.fromhex(head["salt"])
         stretched = _stretched(passphrase, salt, **{k: int(head["scrypt"][k]) for k in ("n", "r", "p")})
         key = AESGCM(stretched).decrypt(sealed[:_NONCE], sealed[_NONCE:], head["run"].encode())
         return RunKey(head["run"], key, bool(head["seeded"]))
     except InvalidTag:
-        raise WrongKey(f"the passphrase does not open {path}") from None
+        raise WrongKeyError(f"the passphrase does not open {path}") from None
     except (ValueError, KeyError, TypeError):
-        raise WrongKey(f"{path} is damaged or not a key file; put the key file of this run back") from None
+        raise WrongKeyError(f"{path} is damaged or not a key file; put the key file of this run back") from None
 
 
 def _stretched(passphrase: str, salt: bytes, *, n: int, r: int, p: int) -> bytes:

@@ -6,25 +6,29 @@ import json
 import math
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
 from os import PathLike, fspath
 from pathlib import Path
-from threading import RLock
-from typing import NamedTuple, Self, TypeVar
+from typing import Self, TypeVar
 
-from streampca.errors import BadParameter, BudgetExhausted, StoreCorrupt, StoreForked, StoreUnwritable
-from streampca.privacy.accounting import Event, Promising, epsilon_of
+from streampca.errors import (
+    BadParameterError,
+    BudgetExhaustedError,
+    StoreCorruptError,
+    StoreForkedError,
+    StreamPCAError,
+    reason,
+)
+from streampca.privacy.accounting import Event, Promising, basic_epsilon, epsilon_of
 from streampca.privacy.budget import Budget
 from streampca.privacy.guarantee import Guarantee
+from streampca.store.database import Format, SQLiteFile, checksum, told_plainly
 from streampca.store.witness import Point
 
-APPLICATION = 0x53504C47
-SCHEMA = 2
 _TABLES = """
 CREATE TABLE budgets (
   data_set TEXT PRIMARY KEY, epsilon REAL NOT NULL, delta REAL NOT NULL, adjacency TEXT NOT NULL, unit TEXT NOT NULL
@@ -35,10 +39,15 @@ CREATE TABLE entries (
 );
 CREATE TABLE heads (
   data_set TEXT NOT NULL, run TEXT NOT NULL, t INTEGER NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (data_set, run)
-) WITHOUT ROWID
+) WITHOUT ROWID;
+CREATE TABLE sums (data_set TEXT PRIMARY KEY, sum BLOB NOT NULL) WITHOUT ROWID
 """
+# Solving for mu and back costs some 1e-15 of epsilon; nobody shall be refused for that.
+_TOLERANCE = 1e-12
 
 T = TypeVar("T")
+_Budget = tuple[float, float, str, str]  # epsilon, delta, adjacency, unit
+_Row = tuple[int, str, str | None, str]  # number, time, run, event
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Balance:
-    """Where a data set stands.
+    """Budget and debits of a data set.
 
     Attributes
     ----------
@@ -78,23 +87,37 @@ class Balance:
     @property
     def spent(self) -> float:
         """Epsilon of all entries together, at the budget's delta."""
-        return epsilon_of([entry.event for entry in self.entries], self.delta)
+        return epsilon_of(self._events(), self.delta)
 
     def after(self, event: Event) -> float:
         """What would be spent with one more event."""
-        return epsilon_of([*(entry.event for entry in self.entries), event], self.delta)
+        return epsilon_of([*self._events(), event], self.delta)
 
+    def covers(self, event: Event) -> bool:
+        """Whether the budget covers one more event. Tighter accounting is asked only where basic composition says no.
 
-class _Open(NamedTuple):
-    """A connection, the process that opened it, and what keeps its threads apart."""
+        Raises
+        ------
+        BadParameterError
+            If the event is for other neighbours than the budget.
+        """
+        if (event.adjacency, event.unit) != (self.adjacency, self.unit):
+            raise BadParameterError(
+                f"the budget of {self.data_set!r} is for {self.unit} under {self.adjacency!r}, this is calibrated "
+                f"for {event.unit} under {event.adjacency!r}; calibrate it for the same"
+            )
+        most = self.epsilon * (1.0 + _TOLERANCE)
+        return basic_epsilon([*self._events(), event], self.delta) <= most or self.after(event) <= most
 
-    process: int
-    db: sqlite3.Connection
-    lock: RLock
+    def __str__(self) -> str:
+        spent = self.spent
+        return (
+            f"{self.data_set}: epsilon {spent:.6g} of {self.epsilon:g} spent at delta {self.delta:g}, "
+            f"{max(0.0, self.epsilon - spent):.6g} remain, for {self.unit} under {self.adjacency} adjacency"
+        )
 
-
-#: Connections of a parent process, which a child of a fork may not even close.
-_INHERITED: list[sqlite3.Connection] = []
+    def _events(self) -> Sequence[Event]:
+        return [entry.event for entry in self.entries]
 
 
 class Ledger:
@@ -106,29 +129,29 @@ class Ledger:
 
     Raises
     ------
-    StoreCorrupt
+    StoreCorruptError
         If the file is damaged or is not a ledger.
-    StoreUnwritable
+    StoreUnwritableError
         If it cannot be opened.
 
     Notes
     -----
     Use it as a context manager, or call `close`. Threads may share a ledger, and
-    processes a file: a debit is one transaction, so two of them cannot both spend what is
-    left for one. A pickled ledger and the child of a fork open the file again.
+    processes a file: what a debit is checked against is what it is booked after, so two of them
+    cannot both spend what is left for one. A pickled ledger and the child of a fork open the file again.
     The ledger holds no rows and no noise. Who deletes or edits it forgets what was
     spent; keep it where the rows are kept.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = fspath(path)
-        self._opened = self._open()
+        self._file = self._open()
 
     @classmethod
     def existing(cls, path: str | PathLike[str]) -> Self:
         """Open a ledger that must be there already."""
         if not Path(path).is_file():
-            raise BadParameter(f"{fspath(path)}: there is no such ledger; check the path")
+            raise BadParameterError(f"{fspath(path)}: there is no such ledger; check the path")
         return cls(path)
 
     # -- budgets --------------------------------------------------------------------
@@ -138,19 +161,20 @@ class Ledger:
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If it has another budget already: a budget that grows when it is spent is none.
         """
         if not data_set:
-            raise BadParameter("data_set='' must be a name")
+            raise BadParameterError("data_set='' must be a name")
         wanted = (budget.epsilon, budget.delta, budget.adjacency, unit)
 
         def work(db: sqlite3.Connection) -> None:
             found = _budget(db, data_set)
             if found is None:
                 db.execute("INSERT INTO budgets VALUES (?, ?, ?, ?, ?)", (data_set, *wanted))
+                _put_sum(db, data_set)
             elif found != wanted:
-                raise BadParameter(
+                raise BadParameterError(
                     f"data set {data_set!r} has a budget of epsilon={found[0]:g}, delta={found[1]:g} for {found[3]} "
                     f"under {found[2]!r} already; budgets are set once"
                 )
@@ -162,18 +186,16 @@ class Ledger:
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If it has no budget.
-        StoreCorrupt
+        StoreCorruptError
             If an entry cannot be read.
         """
-        return self._transact(partial(self._balance, data_set))
+        return self._balance(data_set)[0]
 
     def balances(self) -> list[Balance]:
         """Of all data sets, by name."""
-        names = self._transact(
-            lambda db: db.execute("SELECT data_set FROM budgets ORDER BY data_set").fetchall(),
-        )
+        names = self._transact(lambda db: db.execute("SELECT data_set FROM budgets ORDER BY data_set").fetchall())
         return [self.balance(name) for (name,) in names]
 
     # -- debits ---------------------------------------------------------------------
@@ -185,85 +207,105 @@ class Ledger:
         ----------
         data_set : whose budget pays.
         ran : what will run.
-        run : a name for it. A run that was debited under this name before, with the same
-            event, is not debited again, so that it can be continued after a crash.
+        run : a name for this one start of it. What was debited under this name before is not
+            booked again, so that it can be continued after a crash; left out, every call is a debit.
+            An `Account` names the starts of streams and one-shot releases by itself.
+
+        Returns
+        -------
+        Balance : with this debit.
 
         Raises
         ------
-        BudgetExhausted
+        BudgetExhaustedError
             If the budget does not cover it, or it has no guarantee. Nothing is booked.
-        BadParameter
+        BadParameterError
             If the data set has no budget, the run's name belongs to another event, or
             the guarantee is for other neighbours than the budget.
+
+        Notes
+        -----
+        The price is worked out without a lock, and booked if no other debit came meanwhile; otherwise it is
+        worked out anew.
         """
         if isinstance(ran, Event):
             event = ran
         else:
             promised = ran if isinstance(ran, Guarantee) else ran.guarantee
             if not promised.is_private:
-                raise BudgetExhausted(f"no budget covers what has no guarantee: {promised.theorem}")
+                raise BudgetExhaustedError(f"no budget covers what has no guarantee: {promised.theorem}")
             event = Event.of(promised)
-        return self._transact(partial(self._book, data_set, event, run))
+        refused = -1
+        while True:
+            before, last = self._balance(data_set)
+            if last == refused:  # no other debit came in between
+                raise StoreCorruptError(f"{self.path} is damaged: its index lacks an entry; restore a copy")
+            known = [entry.event for entry in before.entries if run is not None and entry.run == run]
+            if known:
+                if known[0] != event:
+                    raise BadParameterError(
+                        f"run={run!r} was debited for something else; give this run a name of its own"
+                    )
+                return before
+            if not before.covers(event):
+                total = before.after(event)
+                raise BudgetExhaustedError(
+                    f"data set {data_set!r} has spent epsilon={before.spent:.4g} of {before.epsilon:g} at delta="
+                    f"{before.delta:g}; with this it would be {'unbounded' if math.isinf(total) else f'{total:.4g}'}"
+                )
+            entry = Entry(datetime.now(UTC).isoformat(timespec="seconds"), run, event)
+            refused = last
+            if self._transact(partial(_book, data_set, last, entry)):
+                budget = (before.epsilon, before.delta, before.adjacency, before.unit)
+                return Balance(data_set, *budget, (*before.entries, entry))
 
     def account(self, data_set: str, *, run: str | None = None) -> Account:
-        """The account of one data set, for ``Stream(..., ledger=...)``. ``run`` is shown with its debits."""
+        """The account of one data set, for ``ledger=`` of streams and releases. ``run`` is shown with its debits."""
         return Account(self, data_set, run)
 
-    def _balance(self, data_set: str, db: sqlite3.Connection) -> Balance:
-        found = _budget(db, data_set)
-        if found is None:
-            raise BadParameter(f"data set {data_set!r} has no budget; set one with Ledger.set_budget")
-        rows = db.execute("SELECT at, run, event FROM entries WHERE data_set = ? ORDER BY id", (data_set,)).fetchall()
-        try:
-            entries = tuple(Entry(at, run, Event.from_dict(json.loads(text))) for at, run, text in rows)
-        except (TypeError, ValueError) as problem:
-            raise StoreCorrupt(f"{self.path}: an entry cannot be read ({problem}); restore a copy") from problem
-        return Balance(data_set, *found, entries)
+    def _balance(self, data_set: str) -> tuple[Balance, int]:
+        """Budget and debits, and the number of the latest debit."""
 
-    def _book(self, data_set: str, event: Event, run: str | None, db: sqlite3.Connection) -> Balance:
-        before = self._balance(data_set, db)
-        if (event.adjacency, event.unit) != (before.adjacency, before.unit):
-            raise BadParameter(
-                f"the budget of {data_set!r} is for {before.unit} under {before.adjacency!r}, this is calibrated "
-                f"for {event.unit} under {event.adjacency!r}; calibrate it for the same"
+        def work(db: sqlite3.Connection) -> tuple[_Budget | None, list[_Row], bool]:
+            budget, rows = _kept(db, data_set)
+            found = db.execute("SELECT sum FROM sums WHERE data_set = ?", (data_set,)).fetchone()
+            return budget, rows, found is not None and found[0] == _sum(data_set, budget, rows)
+
+        budget, rows, whole = self._transact(work, write=False)
+        if budget is None:
+            raise BadParameterError(f"data set {data_set!r} has no budget; set one with Ledger.set_budget")
+        if not whole:
+            raise StoreCorruptError(
+                f"{self.path}: the budget or a debit of {data_set!r} fails its checksum: the file is damaged; "
+                "restore the newest copy"
             )
-        same = [entry for entry in before.entries if run is not None and entry.run == run]
-        if same:
-            if same[0].event != event:
-                raise BadParameter(f"run={run!r} was debited for something else; give this run a name of its own")
-            return before
-        total = before.after(event)
-        # Solving for mu and back costs some 1e-15 of epsilon; nobody shall be refused for that.
-        if not total <= before.epsilon * (1.0 + 1e-12):
-            raise BudgetExhausted(
-                f"data set {data_set!r} has spent epsilon={before.spent:.4g} of {before.epsilon:g} at delta="
-                f"{before.delta:g}; with this it would be {'unbounded' if math.isinf(total) else f'{total:.4g}'}"
-            )
-        db.execute(
-            "INSERT INTO entries (data_set, at, run, event) VALUES (?, ?, ?, ?)",
-            (data_set, datetime.now(UTC).isoformat(timespec="seconds"), run, json.dumps(event.to_dict())),
-        )
-        return self._balance(data_set, db)
+        try:
+            Budget(*budget[:2], adjacency=budget[2])  # type: ignore[arg-type]
+            entries = tuple(Entry(at, run, Event.from_dict(json.loads(text))) for _, at, run, text in rows)
+        except (TypeError, ValueError, AttributeError, StreamPCAError) as problem:
+            raise StoreCorruptError(
+                f"{self.path}: an entry cannot be read ({reason(problem)}); restore a copy"
+            ) from problem
+        return Balance(data_set, *budget, entries), rows[-1][0] if rows else 0
 
     # -- where durable runs stand ---------------------------------------------------
 
     def head(self, data_set: str, run: str) -> Point | None:
         """The latest point of a durable run: rows, and a keyed digest of the chain value; None if there is none."""
-        found: Point | None = self._transact(partial(_head, data_set, run))
-        return found
+        return self._transact(partial(_head, data_set, run), write=False)
 
     def note(self, data_set: str, run: str, before: Point | None, after: Point) -> None:
         """Note that a durable run went on from one point to another. On the disk when this returns.
 
         Raises
         ------
-        StoreForked
+        StoreForkedError
             If another copy of the run went on from there.
         """
 
         def work(db: sqlite3.Connection) -> None:
             if _head(data_set, run, db) not in (before, after):
-                raise StoreForked(
+                raise StoreForkedError(
                     f"another copy of this run went on, says the ledger {self.path}, so what this one released since "
                     f"row {before[0] if before else 0} is not handed out; resume it with moved=True (--moved) to go on "
                     "as a second run, which is paid for"
@@ -274,56 +316,18 @@ class Ledger:
 
     # -- how it works ---------------------------------------------------------------
 
-    def _open(self) -> _Open:
-        with self._plainly():
-            db = sqlite3.connect(self.path, isolation_level=None, timeout=30.0, check_same_thread=False)
-            opened = _Open(os.getpid(), db, RLock())
-            try:
-                self._set_up(opened)
-            except BaseException:
-                db.close()
-                raise
-        return opened
+    def _open(self) -> SQLiteFile:
+        return SQLiteFile(self.path, _FORMAT, timeout=30.0)
 
-    def _set_up(self, opened: _Open) -> None:
-        db = opened.db
-        (application,) = db.execute("PRAGMA application_id").fetchone()
-        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if (tables or application) and application != APPLICATION:
-            raise StoreCorrupt(f"{self.path} is another program's database; give the ledger a file of its own")
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version > SCHEMA:
-            raise StoreCorrupt(f"{self.path} is of schema {version}, this version reads up to {SCHEMA}")
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute("PRAGMA foreign_keys = ON")
-        if version < SCHEMA:
-            _in_transaction(opened, _make_tables)
-
-    def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """All that ``work`` writes, or nothing of it."""
-        opened = self._opened
-        if opened.process != os.getpid():
-            _INHERITED.append(opened.db)
-            opened = self._opened = self._open()
-        with self._plainly():
-            return _in_transaction(opened, work)
-
-    @contextmanager
-    def _plainly(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.OperationalError, sqlite3.ProgrammingError) as problem:
-            raise StoreUnwritable(f"{self.path}: {problem}; nothing was booked") from problem
-        except sqlite3.DatabaseError as problem:
-            raise StoreCorrupt(f"{self.path}: {problem}; restore a copy") from problem
+    def _transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
+        if self._file.process != os.getpid():
+            self._file = self._open()
+        with told_plainly(self.path):
+            return self._file.transact(work, write=write)
 
     def close(self) -> None:
         """Close the file."""
-        if self._opened.process == os.getpid():
-            self._opened.db.close()
-        else:
-            _INHERITED.append(self._opened.db)
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -334,39 +338,46 @@ class Ledger:
     def __reduce__(self) -> tuple[type[Ledger], tuple[str]]:
         return Ledger, (os.path.abspath(self.path),)
 
-    def __del__(self) -> None:
-        if hasattr(self, "_opened"):
-            self.close()
 
-
-def _in_transaction(opened: _Open, work: Callable[[sqlite3.Connection], T]) -> T:
-    db = opened.db
-    with opened.lock:
-        try:
-            if db.in_transaction:  # of a call that was interrupted twice
-                db.execute("ROLLBACK")
-            db.execute("BEGIN IMMEDIATE")
-            made = work(db)
-            db.execute("COMMIT")
-            return made
-        finally:
-            if db.in_transaction:
-                with suppress(sqlite3.Error):
-                    db.execute("ROLLBACK")
-
-
-def _make_tables(db: sqlite3.Connection) -> None:
-    for statement in _TABLES.strip().split(";\n"):
-        db.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
-    db.execute(f"PRAGMA application_id = {APPLICATION}")
-    db.execute(f"PRAGMA user_version = {SCHEMA}")
-
-
-def _budget(db: sqlite3.Connection, data_set: str) -> tuple[float, float, str, str] | None:
-    found: tuple[float, float, str, str] | None = db.execute(
+def _budget(db: sqlite3.Connection, data_set: str) -> _Budget | None:
+    found: _Budget | None = db.execute(
         "SELECT epsilon, delta, adjacency, unit FROM budgets WHERE data_set = ?", (data_set,)
     ).fetchone()
     return found
+
+
+def _book(data_set: str, last: int, entry: Entry, db: sqlite3.Connection) -> bool:
+    """Book a debit that was checked against the debits up to ``last``; False if there are others since."""
+    (latest,) = db.execute("SELECT coalesce(max(id), 0) FROM entries WHERE data_set = ?", (data_set,)).fetchone()
+    if latest != last:
+        return False
+    values = (data_set, entry.at, entry.run, json.dumps(entry.event.to_dict()))
+    db.execute("INSERT INTO entries (data_set, at, run, event) VALUES (?, ?, ?, ?)", values)
+    _put_sum(db, data_set)
+    return True
+
+
+def _kept(db: sqlite3.Connection, data_set: str) -> tuple[_Budget | None, list[_Row]]:
+    """Budget and debits of a data set."""
+    query = "SELECT id, at, run, event FROM entries WHERE data_set = ? ORDER BY id"
+    return _budget(db, data_set), db.execute(query, (data_set,)).fetchall()
+
+
+def _sum(data_set: str, budget: _Budget | None, rows: list[_Row]) -> bytes:
+    return checksum(data_set, repr((budget, rows)).encode())
+
+
+def _put_sum(db: sqlite3.Connection, data_set: str) -> None:
+    db.execute("INSERT OR REPLACE INTO sums VALUES (?, ?)", (data_set, _sum(data_set, *_kept(db, data_set))))
+
+
+def _put_sums(db: sqlite3.Connection) -> None:
+    for (data_set,) in db.execute("SELECT data_set FROM budgets").fetchall():
+        _put_sum(db, data_set)
+
+
+# Schema 3 has checksums.
+_FORMAT = Format("ledger", 0x53504C47, schema=3, oldest=1, tables=_TABLES, taken_over=_put_sums)
 
 
 def _head(data_set: str, run: str, db: sqlite3.Connection) -> Point | None:
@@ -378,12 +389,12 @@ def _head(data_set: str, run: str, db: sqlite3.Connection) -> Point | None:
 
 @dataclass(frozen=True)
 class Account:
-    """One data set's place in a ledger; debits whatever a stream is about to run.
+    """One data set's place in a ledger, for ``ledger=``: debits whatever is about to run.
 
     Attributes
     ----------
     ledger : where the budget is kept.
-    data_set : whose rows the stream is fed.
+    data_set : whose rows are used.
     run : shown with its debits.
     """
 
@@ -392,15 +403,19 @@ class Account:
     run: str | None = None
 
     def debit(self, guarantee: Guarantee, start: bytes) -> None:
-        """Book one start of a stream, named by 16 bytes, before its first row; the same start again is not booked.
+        """Book one start of a stream or a release, named by 16 bytes; the same start again is not booked.
 
         Raises
         ------
-        BudgetExhausted
+        BudgetExhaustedError
             If the budget does not cover it. Nothing is booked.
         """
         name = blake2b(start, digest_size=16, person=b"streampca start").hexdigest()
         self.ledger.debit(self.data_set, guarantee, run=name if self.run is None else f"{self.run} {name}")
+
+    def remaining(self) -> str:
+        """What is spent of the budget and what remains, as one sentence."""
+        return str(self.ledger.balance(self.data_set))
 
     def head(self, run: str) -> Point | None:
         """See `Ledger.head`."""

@@ -1,33 +1,25 @@
-"""What a store tells without its key: status, releases, a copy. Safe while the run goes on."""
+"""What can be read of a store without its key: status, parameters, a copy. Safe while the run goes on."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import BadParameter, StoreCorrupt
-from streampca.release import Release
-from streampca.store.config import load
-from streampca.store.database import Database
-from streampca.store.files import is_locked, sync_folder, told_plainly
-from streampca.store.records import release_of
-
-
-def stored_releases(database: Database) -> Iterator[Release]:
-    """The releases of a run, in order. Publishable."""
-    features = features_of(database)
-    for fields in database.releases():
-        yield release_of(fields, features)
+from streampca.errors import BadParameterError, StoreCorruptError
+from streampca.store.config import load, parameters_of
+from streampca.store.database import SCHEMA, Database, told_plainly
+from streampca.store.recovery import check_lineage
+from streampca.store.witness import beside, is_locked, peek, sync_folder
 
 
 def features_of(database: Database) -> tuple[str, ...] | None:
     """Names of the features."""
-    features = load(config_text(database), build=False)["features"]
+    features = load(config_text(database))["features"]
     return None if features is None else tuple(features)
 
 
@@ -35,8 +27,35 @@ def config_text(database: Database) -> str:
     """The configuration of the run, for `config.load`."""
     text = database.get("config")
     if not isinstance(text, str):
-        raise StoreCorrupt(f"{database.path} holds no configuration; restore the newest copy")
+        raise StoreCorruptError(f"{database.path} holds no configuration; restore the newest copy")
     return text
+
+
+def check_witness(path: Path, witness: Path | None = None) -> str:
+    """Compare a store with what its witness remembers, which no damage to the database can change.
+
+    Parameters
+    ----------
+    path : the database.
+    witness : the witness; ``<path>.witness`` if left out.
+
+    Returns
+    -------
+    str
+        What was found, for people.
+
+    Raises
+    ------
+    StoreForkedError
+        If the witness remembers rows that are not there: the last commits are gone, or this is another copy.
+    """
+    where = beside(path, ".witness") if witness is None else witness
+    with closing(Database(str(path), write=False)) as database:
+        seen = peek(where, database.run()["run"])  # before the rows are counted: a commit is noted after it was made
+        if seen is None:
+            return f"{where} remembers nothing; commits missing from the end could not be seen"
+        check_lineage(database, seen, f"the witness {where}")
+    return f"{where} remembers row {seen[0]}: no commit is missing"
 
 
 def status(path: Path) -> dict[str, Any]:
@@ -44,10 +63,10 @@ def status(path: Path) -> dict[str, Any]:
     database = Database(str(path), write=False)
     try:
         run, progress = database.run(), database.progress
-        config = load(config_text(database), build=False)
+        config = load(config_text(database))
         return {
             "run": run["run"],
-            "schema": database.version,
+            "schema": SCHEMA,
             "algorithm": repr(config["processor"]),
             "guarantee": run["guarantee"],
             "rows": progress.rows,
@@ -67,11 +86,11 @@ def backup(path: Path, to: Path) -> int:
 
     Raises
     ------
-    BadParameter
+    BadParameterError
         If the target exists.
     """
     if to.exists():
-        raise BadParameter(f"{to} exists; give another name: a backup never overwrites one")
+        raise BadParameterError(f"{to} exists; give another name: a backup never overwrites one")
     source = Database(str(path), write=False)
     try:
         source.run()
@@ -91,7 +110,7 @@ def backup(path: Path, to: Path) -> int:
             target.close()
             if bad != "ok":
                 part.unlink()
-                raise StoreCorrupt(f"{path} is damaged ({bad}); restore the newest copy")
+                raise StoreCorruptError(f"{path} is damaged ({bad}); restore the newest copy")
             handle = os.open(part, os.O_RDONLY)
             os.fsync(handle)
             os.close(handle)
@@ -109,17 +128,17 @@ def backup(path: Path, to: Path) -> int:
 
 def published_parameters(database: Database) -> dict[str, Any]:
     """The parameters of a run that may be published; never the key or a seed, which are not in the database."""
-    config = load(config_text(database), build=False)
+    config = load(config_text(database))
     algorithm, bounds = config["processor"], config["bounds"]
     if isinstance(bounds, dict):
         bounds = [[float(bounds[name][side]) for name in config["features"] or ()] for side in (0, 1)]
-    elif bounds is not None:
+    elif bounds is not None and bounds != "private":
         bounds = [np.asarray(side, dtype=np.float64).tolist() for side in bounds]
     return {
-        "processor": algorithm.name,
+        "processor": type(algorithm).__name__,
         **{
             name: value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
-            for name, value in algorithm.parameters.items()
+            for name, value in parameters_of(algorithm).items()
         },
         "row_norm": config["row_norm"],
         "center": config["center"],

@@ -4,40 +4,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import BadParameter, HorizonReached, StoreCorrupt, StoreForked, WrongKey
+from streampca.errors import HorizonReachedError, StoreCorruptError, StoreForkedError, WrongKeyError, reason
 from streampca.release import Release
-from streampca.store import config
-from streampca.store.checkpoint import check_label, stream_of
-from streampca.store.codec import decode
-from streampca.store.database import Database
-from streampca.store.entries import entry_of
-from streampca.store.files import told_plainly
-from streampca.store.fold import label
+from streampca.store.config import check_label, load, stream_of
+from streampca.store.database import Database, told_plainly
 from streampca.store.keys import RunKey, Seal
-from streampca.store.records import Fields, release_of
+from streampca.store.log import chunk_name
+from streampca.store.records import decode, entry_of
 from streampca.store.witness import Point
 from streampca.stream import Entry, Stream
 
-log = logging.getLogger("streampca.store")
+logger = logging.getLogger("streampca.store")
 
 #: How far what follows from a release may differ between machines and kernels.
 TOLERANCE = 1e-12
 
 
 def check_key(database: Database, key: RunKey) -> None:
-    """Raise `WrongKey` unless the key is that of the run."""
+    """Raise `WrongKeyError` unless the key is that of the run."""
     run = database.run()
     if run["run"] != key.run or run["check"] != key.check():
-        raise WrongKey(f"the key is not that of the run in {database.path}; put the key file of this run back")
+        raise WrongKeyError(f"the key is not that of the run in {database.path}; put the key file of this run back")
 
 
 def check_lineage(database: Database, seen: Point | None, who: str) -> None:
-    """Raise `StoreForked` if this is not the one copy of the run that its witness or its ledger knows.
+    """Raise `StoreForkedError` if this is not the one copy of the run that its witness or its ledger knows.
 
     Parameters
     ----------
@@ -54,28 +49,29 @@ def check_lineage(database: Database, seen: Point | None, who: str) -> None:
     if rows > progress.rows:
         raise forked(
             f"{database.path} is at row {progress.rows}, but {who} remembers the run at row {rows}: "
-            "this is an older copy, or it was set back"
+            "this is an older copy, it was set back, or its last commits were damaged"
         )
     if digest and not database.has_point(rows, digest):
         raise forked(
-            f"{database.path} and the run that {who} remembers went on with different rows after a common beginning"
+            f"{database.path} and the run that {who} remembers went on with different rows after a common beginning, "
+            "or what is remembered is an old copy"
         )
 
 
-def forked(what: str) -> StoreForked:
+def forked(what: str) -> StoreForkedError:
     """The refusal of a copy, with what going on would cost."""
-    return StoreForked(
+    return StoreForkedError(
         f"{what}. Resume the newest copy; to go on from here is a second run, and both together cost sqrt(2) times mu: "
         "pass moved=True (--moved) for that, and it has noise of its own and is paid for again where there is a ledger"
     )
 
 
 def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
-    """The stream as it stood after the last durable row: the snapshot, then the entries since, played again.
+    """The stream as it stood after the last durable row: the snapshot, then the entries since, replayed.
 
     Raises
     ------
-    StoreCorrupt
+    StoreCorruptError
         If something is damaged or missing, the run is of another version, or the replay gives other chain values or
         releases than the stored ones.
     """
@@ -85,94 +81,94 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
             state = decode(_snapshot(database, seal))
             stream.restore(state, _stored(database, state["release"]), copied=False)
         _replay(database, seal, stream)
-    except (KeyError, TypeError, ValueError, AttributeError, HorizonReached) as problem:
-        raise StoreCorrupt(
-            f"{database.path}: what is stored does not fit the configuration ({problem}); restore the newest copy"
+    except (KeyError, TypeError, ValueError, AttributeError, HorizonReachedError) as problem:
+        raise StoreCorruptError(
+            f"{database.path}: what is stored does not fit the configuration ({reason(problem)}); "
+            "restore the newest copy"
         ) from problem
     if stream.t != progress.rows:
-        raise StoreCorrupt(
+        raise StoreCorruptError(
             f"{database.path}: rows up to {progress.rows} are due, {stream.t} found; restore the newest copy"
         )
-    log.info("resumed: run=%s rows=%d snapshot=%d", key.run, progress.rows, progress.snapshot)
+    logger.info("resumed: run=%s rows=%d snapshot=%d", key.run, progress.rows, progress.snapshot)
     return stream
 
 
 def fresh_stream(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     """The stream of a run before its first row, checked to draw the same noise as where the run was written."""
-    if database.version < 3:
-        raise StoreCorrupt(
-            f"{database.path} is of schema {database.version}: its noise is of an older scheme, which this version "
-            "does not draw; use the version that wrote it"
-        )
     text, sealed = database.get("config"), database.get("start")
     if not isinstance(text, str) or not isinstance(sealed, str):
-        raise StoreCorrupt(f"{database.path} holds no configuration; restore the newest copy")
+        raise StoreCorruptError(f"{database.path} holds no configuration; restore the newest copy")
     start = Seal(key).open("start", 0, bytes.fromhex(sealed))
-    stream = stream_of(config.load(text), key, start, kind)
+    stream = stream_of(load(text), key, start, kind)
     check_label(database.get("label"), stream, database.path)
     return stream
 
 
 def _snapshot(database: Database, seal: Seal) -> bytes:
-    number = database.progress.folded
-    found = database.snapshot(number)
-    if not found or [(piece, pieces) for piece, pieces, _ in found] != [(i + 1, len(found)) for i in range(len(found))]:
-        raise StoreCorrupt(f"{database.path}: a piece of the snapshot is missing; restore the newest copy")
-    return b"".join(seal.open(label(piece, pieces), number, sealed) for piece, pieces, sealed in found)
+    number, found = database.progress.folded, list(database.snapshot())
+    if not found or [row[:2] for row in found] != [(at + 1, len(found)) for at in range(len(found))]:
+        raise StoreCorruptError(f"{database.path}: a chunk of the snapshot is missing; restore the newest copy")
+    return b"".join(seal.open(chunk_name(chunk, chunks), number, sealed) for chunk, chunks, sealed in found)
 
 
 def _replay(database: Database, seal: Seal, stream: Stream) -> None:
+    last = database.progress.folded
     with told_plainly(database.path):
         due = database.releases(stream.release.t if stream.release is not None else 0)
         for number, first, count, sealed in database.log():
-            entry = entry_of(first, count, decode(seal.open("entry", number, sealed)))
-            if first != stream.t + 1:
-                raise StoreCorrupt(
-                    f"{database.path}: rows {stream.t + 1} to {first - 1} are missing; restore the newest copy"
+            entry = entry_of(first, count, seal.open("entry", number, sealed))
+            if number != last + 1 or first != stream.t + 1:
+                raise StoreCorruptError(
+                    f"{database.path}: record {last + 1} of the log, from row {stream.t + 1} on, is missing; "
+                    "restore the newest copy"
                 )
-            played_again(stream, entry, due, database.path)
+            replay_checked(stream, entry, due, database.path)
+            last = number
+    if last != database.progress.records:
+        raise StoreCorruptError(f"{database.path}: the end of the log is missing; restore the newest copy")
     late = next(due, None)
     if late is not None:
-        raise _differs(database.path, late["t"])
+        raise _differs(database.path, late.t)
 
 
-def played_again(stream: Stream, entry: Entry, due: Iterator[Fields], path: str) -> int:
-    """Play an entry again, compare its releases with those that are due, and count them."""
+def replay_checked(stream: Stream, entry: Entry, due: Iterator[Release], path: str) -> int:
+    """Replay an entry, compare its releases with those that are due, and count them."""
     releases = stream.replay(entry)
     if entry.link and stream.processor.chain.link != entry.link:
-        raise StoreCorrupt(
+        raise StoreCorruptError(
             f"{path}: the replay hides other values up to row {stream.t} than the run did; "
             "use the machine and versions that wrote it, or restore the newest copy"
         )
     for release in releases:
-        fields = next(due, None)
-        if fields is None:
+        stored = next(due, None)
+        if stored is None:
             raise _missing(path, release.t)
-        compare(release, release_of(fields), path)
+        _compare(release, stored, path)
     return len(releases)
 
 
 def _stored(database: Database, t: int | None) -> Release | None:
     if t is None:
         return None
-    fields = database.release(t)
-    if fields is None:
+    release = database.release(t)
+    if release is None:
         raise _missing(database.path, t)
-    return release_of(fields)
+    return release
 
 
-def compare(made: Release, stored: Release, path: str) -> None:
-    """Raise `StoreCorrupt` unless two releases are the same.
+def _compare(made: Release, stored: Release, path: str) -> None:
+    """Raise `StoreCorruptError` unless two releases are the same.
 
     The private Gram matrix and all that is drawn must agree bit for bit. Bases and eigenvalues follow from them, with
     rounding errors of the kernels at hand.
     """
     exact = [(made.t, made.own_noise_std), (made.packed,), (made.n_components,)]
     other = [(stored.t, stored.own_noise_std), (stored.packed,), (stored.n_components,)]
-    loose = made.own_basis, made.own_span, made.own_eigenvalues, made.details
-    if not alike(exact, other, 0.0) or not alike(
-        loose, (stored.own_basis, stored.own_span, stored.own_eigenvalues, stored.details), TOLERANCE
-    ):
+    loose, kept = (
+        (one.own_basis, one.own_span, one.own_smoothed, one.own_eigenvalues, one.details) for one in (made, stored)
+    )
+    if not alike(exact, other, 0.0) or not alike(loose, kept, TOLERANCE):
         raise _differs(path, made.t)
 
 
@@ -193,18 +189,12 @@ def alike(one: Any, other: Any, tolerance: float) -> bool:
     return bool(one == other)
 
 
-def _missing(path: str, t: int) -> StoreCorrupt:
-    return StoreCorrupt(f"{path}: the release at row {t} is missing; restore the newest copy")
+def _missing(path: str, t: int) -> StoreCorruptError:
+    return StoreCorruptError(f"{path}: the release at row {t} is missing; restore the newest copy")
 
 
-def _differs(path: str, t: int) -> StoreCorrupt:
-    return StoreCorrupt(
+def _differs(path: str, t: int) -> StoreCorruptError:
+    return StoreCorruptError(
         f"{path}: the replay gives another release at row {t} than the stored one; "
         "use the machine and versions that wrote it, or restore the newest copy"
     )
-
-
-def need_run(path: Path) -> None:
-    """Raise `BadParameter` unless there is a file."""
-    if not path.exists():
-        raise BadParameter(f"{path}: there is no such store; check the path")

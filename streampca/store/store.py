@@ -19,7 +19,7 @@ was handed out, and what comes in their place has fresh noise (`privacy.outlet`)
 
 **Copies** are a matter of accounting. A database that was copied or set back, and
 goes on, is a second run with noise of its own; both together cost sqrt(2) times
-mu. Where one is recognised it is refused with `StoreForked`: the witness, or the
+mu. Where one is recognised it is refused with `StoreForkedError`: the witness, or the
 ledger that pays for the run, remembers a point that is not in its history. It
 goes on with ``moved=True``, and is then paid for again. Not recognised is a
 database that was copied or set back together with its witness, where there is no
@@ -31,6 +31,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -38,24 +39,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from streampca.errors import BadParameter, WrongKey
+from streampca.advice import warn
+from streampca.errors import BadParameterError, WrongKeyError
+from streampca.linalg.svec import svec_size
+from streampca.processors.base import Algorithm
 from streampca.release import Release
-from streampca.store.checkpoint import config_of, label_of
-from streampca.store.config import dump
-from streampca.store.database import SCHEMA, Database, Progress
-from streampca.store.files import HeldFile, beside, told_plainly
+from streampca.rows import Position
+from streampca.store.config import config_of, dump, label_of
+from streampca.store.database import SCHEMA, Database, Progress, told_plainly
 from streampca.store.keys import RunKey, Seal, prepare_key, publish_key, read_key, run_of
 from streampca.store.ledger import Account, Ledger
-from streampca.store.reading import stored_releases
-from streampca.store.recovery import check_key, check_lineage, forked, need_run, rebuild
-from streampca.store.schedule import Schedule
-from streampca.store.witness import Point, Witness
-from streampca.store.writer import Writer
+from streampca.store.log import Schedule, Writer, sessions_of
+from streampca.store.records import decode, encode
+from streampca.store.recovery import check_key, check_lineage, forked, rebuild
+from streampca.store.row_digest import PassedRows
+from streampca.store.witness import HeldFile, Point, Witness, beside
 from streampca.stream import Stream, tell_of_forks
 
-log = logging.getLogger("streampca.store")
+logger = logging.getLogger("streampca.store")
 
 _BEGINNING: Point = 0, ""
+#: Of a release in the database beside its matrix or basis (measured).
+_RELEASE_BYTES = 60
 
 
 class Store:
@@ -78,12 +83,12 @@ class Store:
         be read without waiting.
     snapshot_every : a snapshot is taken at least so often while rows arrive, and
         whenever it is smaller than the rows since the last. Rows in a snapshot are
-        deleted and overwritten in the database. A large one is written in steps of
-        256 KiB in the background; a commit waits for one of them at most.
+        deleted and overwritten in the database. A snapshot is part of a commit, which then takes
+        little longer at 100 features, and some six times as long at 500.
 
     Raises
     ------
-    BadParameter
+    BadParameterError
         If a parameter is outside its domain.
 
     Notes
@@ -114,18 +119,23 @@ class Store:
         snapshot_every: str | timedelta = "5min",
     ) -> None:
         if not isinstance(path, (str, os.PathLike)) or not str(path):
-            raise BadParameter(f"path={path!r} must be the path of a database, or ':memory:'")
+            raise BadParameterError(f"path={path!r} must be the path of a database, or ':memory:'")
         self.path = str(path)
         self._in_memory = self.path == ":memory:"
         if self._in_memory and not (passphrase is key_file is witness is None):
-            raise BadParameter("a store in memory has no files; leave out passphrase=, key_file= and witness=")
+            raise BadParameterError("a store in memory has no files; leave out passphrase=, key_file= and witness=")
         where = Path(self.path)
         self._key_file = Path(key_file) if key_file is not None else beside(where, ".key")
         self._witness_file = Path(witness) if witness is not None else beside(where, ".witness")
         if witness is not None and not self._witness_file.parent.is_dir():
-            raise BadParameter(
+            raise BadParameterError(
                 f"witness={str(witness)!r}: there is no folder {self._witness_file.parent}; make it, or mount it"
             )
+        for file in (where, self._key_file, self._witness_file):
+            if file.is_symlink():
+                raise BadParameterError(
+                    f"{file} is a symbolic link, which may lead elsewhere tomorrow; name the file itself"
+                )
         self._passphrase = passphrase
         self._schedule = Schedule.of(commit_every, snapshot_every)
         self._lock = HeldFile(beside(where, ".lock"))
@@ -154,6 +164,28 @@ class Store:
         found: dict[str, Any] | None = self._open_database().get("epoch")
         return found
 
+    @property
+    def position(self) -> Position | None:
+        """Where the source of the rows stands after the durable ones; None if that is not known. Curator only."""
+        return None if self._writer is None else self._writer.durable_position
+
+    @property
+    def source(self) -> dict[str, Any] | None:
+        """What `remember_source` kept, or None. Curator only."""
+        found = self._open_database().get("source")
+        if found is None or self._key is None:
+            return None
+        told: dict[str, Any] = decode(Seal(self._key).open("source", 0, bytes.fromhex(found)))
+        return told
+
+    def remember_source(self, told: dict[str, Any] | None) -> None:
+        """Keep where the rows of the run come from, sealed: it may hold a password."""
+        database, key = self._open_database(), self._key
+        if key is not None and told != self.source:
+            sealed = None if told is None else Seal(key).close("source", 0, encode(told)).hex()
+            with told_plainly(self.path):
+                database.transact(lambda _: database.put("source", sealed))
+
     @contextmanager
     def in_one_commit(self, epoch: dict[str, Any]) -> Iterator[None]:
         """Make all that the stream takes within durable together, and a note with it, or nothing of it.
@@ -166,13 +198,26 @@ class Store:
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If no stream writes to this store.
         """
         if self._writer is None:
-            raise BadParameter("no stream writes to this store; begin one, or Stream.resume(store)")
+            raise BadParameterError("no stream writes to this store; begin one, or Stream.resume(store)")
         with self._writer.one_commit(epoch):
             yield
+
+    def passed_rows(self) -> PassedRows:
+        """A check of the rows that a source gives again after `Stream.resume`. Curator only.
+
+        Raises
+        ------
+        BadParameterError
+            If the run is not open.
+        """
+        database = self._open_database()
+        if self._key is None:
+            raise BadParameterError("the store is not open; continue its run with Stream.resume(store)")
+        return PassedRows(self._key.row_key(), sessions_of(database), database.progress.rows)
 
     def flush(self) -> None:
         """Commit all rows pushed so far, and return when they are durable."""
@@ -181,14 +226,14 @@ class Store:
 
     def releases(self) -> Iterator[Release]:
         """All durable releases, in order. Publishable."""
-        yield from stored_releases(self._open_database())
+        yield from self._open_database().releases()
 
     def close(self) -> None:
         """Commit what there is, and let the next writer in. The stream takes no more rows. Again, it does nothing.
 
         Raises
         ------
-        StoreUnwritable
+        StoreUnwritableError
             If the last rows could not be made durable. The store is closed all the same.
         """
         try:
@@ -222,16 +267,22 @@ class Store:
 
         Raises
         ------
-        BadParameter
+        BadParameterError
             If the store holds a run already.
-        WrongKey
+        WrongKeyError
             If there is a key file already: it may be that of a lost run.
         """
         if self._writer is not None:
-            raise BadParameter(f"{self.path} holds the run of another stream; continue it with Stream.resume(store)")
+            raise BadParameterError(
+                f"{self.path} holds the run of another stream; continue it with Stream.resume(store)"
+            )
+        if not self._in_memory:
+            algorithm = stream.algorithm
+            horizon = getattr(algorithm, "horizon", None)
+            warn(room_warnings(self.path, algorithm, algorithm.n_features, horizon))
         payer, described = stream.account, dump(config_of(stream))
         if payer is not None and not isinstance(payer, Account):
-            raise BadParameter(
+            raise BadParameterError(
                 "a durable stream needs ledger=Ledger(path).account(data_set): a debit that is durable too"
             )
         try:
@@ -241,7 +292,9 @@ class Store:
             key = RunKey(secrets.token_hex(16), stream.randomness.key, stream.randomness.is_seeded)
             if not self._in_memory:
                 if self._key_file.exists() and (before is None or run_of(self._key_file) != before):
-                    raise WrongKey(f"{self._key_file} exists, and may be the key of a lost run; move it away first")
+                    raise WrongKeyError(
+                        f"{self._key_file} exists, and may be the key of a lost run; move it away first"
+                    )
                 with told_plainly(self._key_file):
                     prepare_key(self._key_file, key, self._passphrase)
                     self._key_file.unlink(missing_ok=True)  # of the run that is replaced
@@ -266,13 +319,13 @@ class Store:
         except BaseException:
             self._let_go()
             raise
-        log.info("begun: run=%s path=%s", key.run, self.path)
+        logger.info("begun: run=%s path=%s", key.run, self.path)
         return writer
 
     def resume(self, kind: type[Stream], *, moved: bool = False) -> Stream:
         """Rebuild the stream of the run. Called by `Stream.resume`."""
-        if not self._in_memory:
-            need_run(Path(self.path))
+        if not self._in_memory and not Path(self.path).exists():
+            raise BadParameterError(f"{self.path}: there is no such store; check the path")
         if self._writer is not None:
             self._writer.finish(snapshot=False)
             self._writer.detach()
@@ -314,7 +367,7 @@ class Store:
 
     def _open_database(self) -> Database:
         if self._database is None:
-            raise BadParameter("the store is not open; begin a run with Stream(store=), or Stream.resume(store)")
+            raise BadParameterError("the store is not open; begin a run with Stream(store=), or Stream.resume(store)")
         return self._database
 
     def _replaceable(self, database: Database) -> str | None:
@@ -325,7 +378,7 @@ class Store:
         rows = database.progress.rows
         never_used = found["account"] is None or (not self._in_memory and not self._key_file.exists())
         if rows or not never_used:
-            raise BadParameter(f"{self.path} holds a run of {rows} rows; continue it with Stream.resume(store)")
+            raise BadParameterError(f"{self.path} holds a run of {rows} rows; continue it with Stream.resume(store)")
         return str(found["run"])
 
     def _read_key(self, run: str) -> RunKey:
@@ -335,7 +388,7 @@ class Store:
             with told_plainly(self._key_file):
                 publish_key(self._key_file, run)
             if not (self._key_file.exists() or self._open_database().progress.rows):
-                raise BadParameter(f"{self.path} holds no run yet, only one whose beginning broke off; begin one")
+                raise BadParameterError(f"{self.path} holds no run yet, only one whose beginning broke off; begin one")
         return read_key(self._key_file, self._passphrase)
 
     def _recall(self, witness: Witness, database: Database, run: str, *, moved: bool) -> None:
@@ -369,7 +422,7 @@ class Store:
             "account": None if account is None else [account.ledger.path, account.data_set, account.run],
         })  # fmt: skip
         database.put("config", described)
-        database.put("label", label_of(stream.algorithm, stream.admission))
+        database.put("label", label_of(stream.algorithm, stream.row_admission))
         database.put("progress", Progress())
         _put_start(database, key, stream)
 
@@ -395,18 +448,32 @@ class Store:
         if self._writer is not None:
             self._writer.after_fork()
             self._writer = None
-        if self._database is not None:
-            _INHERITED.append(self._database)
-            self._database = None
-        self._account = None  # a ledger knows its process
+        self._database = self._account = None  # they know their process, and stay open
         if self._witness is not None:  # the child's own handles: a lock lasts until all are closed
             self._witness.close()
         self._lock.close()
 
 
+def room_warnings(
+    path: str | os.PathLike[str], algorithm: Algorithm, n_features: int | None, rows: int | None
+) -> list[str]:
+    """A sentence if the releases of a run of so many rows are not expected to fit the disk."""
+    every = getattr(algorithm, "release_every", None)
+    if n_features is None or rows is None or every is None:
+        return []
+    numbers = svec_size(n_features) if algorithm.square_bytes else n_features * algorithm.n_components
+    needed = rows // every * (_RELEASE_BYTES + 8 * numbers)
+    try:
+        free = shutil.disk_usage(Path(path).absolute().parent).free
+    except OSError:
+        return []
+    if needed <= free:
+        return []
+    return [
+        f"{path}: {rows // every} releases take about {needed / 1e9:.2g} GB, and {free / 1e9:.2g} GB are free there; "
+        "use a larger disk, or rarer releases"
+    ]
+
+
 def _put_start(database: Database, key: RunKey, stream: Stream) -> None:
     database.put("start", Seal(key).close("start", 0, stream.start_id).hex())
-
-
-#: Databases of a parent process: a child may not even close them.
-_INHERITED: list[Database] = []

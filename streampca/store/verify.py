@@ -8,20 +8,19 @@ from typing import Literal
 
 import numpy as np
 
-from streampca.errors import BadParameter, HorizonReached, StoreCorrupt
+from streampca.errors import BadParameterError, HorizonReachedError, StoreCorruptError
 from streampca.linalg.types import FloatArray
 from streampca.rows import RowSource
-from streampca.store.codec import decode
 from streampca.store.config import load
-from streampca.store.database import SCHEMA, Database
-from streampca.store.entries import names_in
-from streampca.store.files import beside, told_plainly
+from streampca.store.database import Database, told_plainly
 from streampca.store.keys import Seal, read_key
-from streampca.store.reading import config_text, stored_releases
-from streampca.store.recovery import TOLERANCE, alike, check_key, fresh_stream, played_again, rebuild
+from streampca.store.reading import config_text
+from streampca.store.records import read_trace
+from streampca.store.recovery import TOLERANCE, alike, check_key, fresh_stream, rebuild, replay_checked
+from streampca.store.witness import beside
 from streampca.stream import Entry, Stream
 
-#: Rows that are played again at a time.
+#: Rows that are replayed at a time.
 _AT_ONCE = 4096
 
 
@@ -33,10 +32,6 @@ class Verification:
     path : the database.
     passphrase : of the key file, if it has one.
     key_file : where the key is; ``<path>.key`` if left out.
-
-    Attributes
-    ----------
-    can_replay : False for a run of an older schema, of which only the file can be checked.
     """
 
     def __init__(self, path: Path, passphrase: str | None = None, key_file: Path | None = None) -> None:
@@ -47,12 +42,11 @@ class Verification:
                 self._database.db.execute("BEGIN")
             self._key = read_key(beside(path, ".key") if key_file is None else key_file, passphrase)
             check_key(self._database, self._key)
-            config = load(config_text(self._database), build=False)
+            config = load(config_text(self._database))
         except BaseException:
             self._database.close()
             raise
         self.rows = self._database.progress.rows
-        self.can_replay = self._database.version == SCHEMA
         self.features = None if config["features"] is None else tuple(config["features"])
         self.on_bad_row: Literal["raise", "zero"] = config["on_bad_row"]
         self._replayed: Stream | None = None
@@ -62,14 +56,14 @@ class Verification:
 
         Raises
         ------
-        StoreCorrupt
+        StoreCorruptError
             If something is damaged.
         """
         with told_plainly(self._path):
             (found,) = self._database.db.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
-            raise StoreCorrupt(f"{self._path} is damaged ({found}); restore the newest copy")
-        for _release in stored_releases(self._database):
+            raise StoreCorruptError(f"{self._path} is damaged ({found}); restore the newest copy")
+        for _release in self._database.releases():
             pass
         return self._path
 
@@ -79,53 +73,56 @@ class Verification:
         return self.rows - self._database.progress.snapshot
 
     def replay_all(self, source: RowSource) -> int:
-        """Play all rows again; return the number of releases, every one of which is the stored one.
+        """Replay all rows; return the number of releases, every one of which is the stored one.
 
         Raises
         ------
-        StoreCorrupt
+        StoreCorruptError
             If a release differs, or the state at the end.
         """
         stream = fresh_stream(self._database, self._key, Stream)
         stream.adopt(source)
         rows, due, count = _Rows(source.blocks()), self._database.releases(), 0
         try:
-            for kind, last, fresh in self._pieces():
+            for kind, last, fresh in self._taken():
                 used = 0
-                while kind == "rows" and stream.t < last and len(taken := rows.take(min(last - stream.t, _AT_ONCE))):
-                    admitted, bad = stream.admission.block(taken, stream.t + 1)
-                    entry, drawn = Entry(stream.t + 1, len(taken), admitted, None, bad, fresh[used:]), _drawn(stream)
-                    count += played_again(stream, entry, due, str(self._path))
+                while kind == "rows" and stream.t < last:
+                    taken = rows.take(min(last - stream.t, stream.warmup_left or _AT_ONCE, _AT_ONCE))
+                    if not len(taken):
+                        break
+                    admitted, marks = stream.row_admission.block(taken, stream.t + 1)
+                    drawn = _drawn(stream)
+                    entry = Entry(stream.t + 1, len(taken), admitted, None, marks.counts(), fresh[used:])
+                    count += replay_checked(stream, entry, due, str(self._path))
                     used += _drawn(stream) - drawn
                 if kind != "rows":
-                    entry = Entry(stream.t + 1, 0, None, None, 0, fresh, kind=kind)
-                    count += played_again(stream, entry, due, str(self._path))
-        except (BadParameter, HorizonReached) as problem:
+                    entry = Entry(stream.t + 1, 0, None, None, fresh=fresh, kind=kind)
+                    count += replay_checked(stream, entry, due, str(self._path))
+        except (BadParameterError, HorizonReachedError) as problem:
             raise self._other_source() from problem
         if stream.t != self.rows:
-            raise StoreCorrupt(f"{self._path}: {self.rows} rows were taken, the source has {stream.t}: another source?")
+            raise StoreCorruptError(
+                f"{self._path}: {self.rows} rows were taken, the source has {stream.t}: another source?"
+            )
         replayed = self._replayed or rebuild(self._database, self._key, Stream)
         if self.rows and not alike(stream.processor.snapshot(), replayed.processor.snapshot(), TOLERANCE):
             raise self._other_source()
         if next(due, None) is not None:
-            raise StoreCorrupt(f"{self._path}: these rows lead to fewer releases than are stored: another source?")
+            raise StoreCorruptError(f"{self._path}: these rows lead to fewer releases than are stored: another source?")
         return count
 
-    def _pieces(self) -> Iterator[tuple[str, int, tuple[bytes, ...]]]:
+    def _taken(self) -> Iterator[tuple[str, int, tuple[bytes, ...]]]:
         """All that the run took, as kind, last row and fresh bytes."""
         seal = Seal(self._key)
         for number, sealed in self._database.trace():
-            record = decode(seal.open("trace", number, sealed))
-            fresh, at = names_in(record["fresh"]), 0
-            for last, kind, count in record["marks"]:
+            for last, kind, fresh in read_trace(seal.open("trace", number, sealed)):
                 if kind != "rows":  # rows before it that drew no noise
                     yield "rows", last, ()
-                yield kind, last, fresh[at : at + count]
-                at += count
+                yield kind, last, tuple(fresh)
         yield "rows", self.rows, ()
 
-    def _other_source(self) -> StoreCorrupt:
-        return StoreCorrupt(f"{self._path}: these rows lead to another state than the stored one: another source?")
+    def _other_source(self) -> StoreCorruptError:
+        return StoreCorruptError(f"{self._path}: these rows lead to another state than the stored one: another source?")
 
     def close(self) -> None:
         """Close the database."""

@@ -1,4 +1,4 @@
-"""A second memory of how far a run has come, outside its database.
+"""Small files beside the database: the lock of the one writer, and the witness of how far the run has come.
 
 A database can be copied or set back to an older state, and cannot tell. The
 witness remembers the latest durable point of the run as a pair (rows, keyed
@@ -12,13 +12,16 @@ of them and the other still stands.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+from functools import partial
 from hashlib import blake2b
+from io import FileIO
 from pathlib import Path
+from typing import NamedTuple
 
-from streampca.errors import StoreForked
-from streampca.store.files import HeldFile, sync_folder
+from streampca.errors import StoreForkedError, StoreLockedError
 
 #: Rows, and the keyed digest of the chain value after them.
 Point = tuple[int, str]
@@ -26,6 +29,114 @@ Point = tuple[int, str]
 _SLOT = 512
 _sync = getattr(os, "fdatasync", os.fsync)  # the former is not everywhere
 _SUM = 16
+
+
+def write_new(path: Path, data: bytes, *, mode: int) -> None:
+    """Write a file that must not exist yet, and wait until it is on the disk."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        os.fchmod(handle, mode)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+        os.fsync(handle)
+    except BaseException:
+        os.close(handle)
+        os.unlink(path)
+        raise
+    os.close(handle)
+    sync_folder(path)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the name of a file is on the disk."""
+    folder = os.open(path.absolute().parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class HeldFile:
+    """A file that this process alone has, from `open` to `close`. The system lets it go if the process dies.
+
+    Parameters
+    ----------
+    path : the file; made if it is missing, mode 0600.
+    """
+
+    _file: FileIO | None = None
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def open(self) -> None:
+        """Take the file.
+
+        Raises
+        ------
+        StoreLockedError
+            If another process has it.
+        """
+        import fcntl
+
+        if self._file is None or self._file.closed:
+            opener = partial(os.open, mode=0o600)
+            self._file = FileIO(self._path, "r+", opener=lambda path, flags: opener(path, flags | os.O_CREAT))
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            self.close()
+            if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise StoreLockedError(
+                f"{self._path} is held: another process writes to this run; let it finish, or end it, then try again"
+            ) from None
+
+    @property
+    def handle(self) -> int:
+        """The open file."""
+        if self._file is None:
+            raise ValueError(f"{self._path} is not open")
+        return self._file.fileno()
+
+    def close(self) -> None:
+        """Let the next writer in. Closing again does nothing."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def is_locked(path: Path) -> bool:
+    """True if a writer is at work."""
+    import fcntl
+
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def beside(path: Path, ending: str) -> Path:
+    """The file of the same name with an ending more."""
+    return path.with_name(path.name + ending)
+
+
+class _Slot(NamedTuple):
+    run: str
+    number: int
+    rows: int
+    digest: str
 
 
 class Witness:
@@ -51,30 +162,23 @@ class Witness:
 
         Raises
         ------
-        StoreForked
+        StoreForkedError
             If it is the witness of another run.
         """
-        best: tuple[int, int, str] | None = None
-        for seen, number, rows, digest in self._slots():
-            if seen != run:
-                raise StoreForked(f"{self._path} is the witness of another run; give each run its own")
-            if best is None or number > best[0]:
-                best = (number, rows, digest)
-        if best is None:
-            return None
+        best = _latest(self._path, self._slots(), run)
         self._turn = best[0]
-        return best[1], best[2]
+        return None if best[0] == 0 else best[1:]
 
     def clear(self, run: str | None) -> None:
         """Forget everything, for a run that begins in place of one without rows.
 
         Raises
         ------
-        StoreForked
+        StoreForkedError
             If it is the witness of another run than that.
         """
-        if any(seen != run for seen, _, _, _ in self._slots()):
-            raise StoreForked(f"{self._path} is the witness of another run; give each run its own")
+        if any(slot.run != run for slot in self._slots()):
+            raise StoreForkedError(f"{self._path} is the witness of another run; give each run its own")
         os.ftruncate(self._held.handle, 0)
         os.fsync(self._held.handle)
         self._turn = 0
@@ -89,19 +193,45 @@ class Witness:
         _sync(self._held.handle)
         self._turn = number
 
-    def _slots(self) -> list[tuple[str, int, int, str]]:
-        """What was written whole."""
-        found = []
-        for turn in (0, 1):
-            slot = os.pread(self._held.handle, _SLOT, turn * _SLOT)
-            text, total = slot[:-_SUM].rstrip(b" "), slot[-_SUM:]
-            if len(slot) == _SLOT and _digest(text) == total:
-                found.append(tuple(json.loads(text)))
-        return found
+    def _slots(self) -> list[_Slot]:
+        return _slots_of(os.pread(self._held.handle, 2 * _SLOT, 0))
 
     def close(self) -> None:
         """Close the file. Closing again does nothing."""
         self._held.close()
+
+
+def peek(path: Path, run: str) -> Point | None:
+    """The latest point that a witness file remembers, while a writer may have it; None if it remembers nothing.
+
+    Raises
+    ------
+    StoreForkedError
+        If it is the witness of another run.
+    """
+    try:
+        slots = _slots_of(path.read_bytes())
+    except OSError:
+        return None
+    best = _latest(path, slots, run)
+    return None if best[0] == 0 else best[1:]
+
+
+def _slots_of(data: bytes) -> list[_Slot]:
+    """What was written whole."""
+    found = []
+    for slot in (data[:_SLOT], data[_SLOT : 2 * _SLOT]):
+        text, total = slot[:-_SUM].rstrip(b" "), slot[-_SUM:]
+        if len(slot) == _SLOT and _digest(text) == total:
+            found.append(_Slot(*json.loads(text)))
+    return found
+
+
+def _latest(path: Path, slots: list[_Slot], run: str) -> tuple[int, int, str]:
+    """Number, rows and digest of the latest slot; number 0 if there is none."""
+    if any(slot.run != run for slot in slots):
+        raise StoreForkedError(f"{path} is the witness of another run; give each run its own")
+    return max(((slot.number, slot.rows, slot.digest) for slot in slots), default=(0, 0, ""))
 
 
 def _digest(text: bytes) -> bytes:

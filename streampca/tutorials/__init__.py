@@ -1,4 +1,4 @@
-"""Tutorials: scripts to read from top to bottom and to run, in seconds, cell by cell (``# %%``) if you like.
+"""Tutorials: scripts of a few seconds, in cells (``# %%``).
 
 ``python -m streampca.tutorials.river_user``, ``sklearn_user`` and ``privacy_officer``.
 """

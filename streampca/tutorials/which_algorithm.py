@@ -1,4 +1,4 @@
-"""The page "which algorithm": situations, put to the planner.
+"""The page "Which algorithm?": answers of the planner to typical questions.
 
 ``python -m streampca.tutorials.which_algorithm > streampca/WHICH.md`` writes the page; takes a few seconds.
 """
@@ -10,7 +10,7 @@ from typing import Any
 from streampca.planning import plan
 from streampca.planning.plan import Plan
 
-#: What users want, and the question for the planner.
+#: Headings, and keywords for the planner.
 SITUATIONS: list[tuple[str, dict[str, Any]]] = [
     ("A live subspace of everything so far", {"n_rows": 100_000, "n_features": 20, "n_components": 3}),
     ("The last 10 000 rows of an endless stream", {"n_rows": 100_000, "n_features": 20, "n_components": 3,
@@ -31,23 +31,29 @@ In short, for rows that come one after the other:
 | what you want | take | in river | in scikit-learn |
 |---|---|---|---|
 | a subspace of all rows so far, again and again | `PrivateFPL` | `PrivatePCA` | `PrivatePCA`, `partial_fit` |
+| the same, rows that keep to one distribution or change slowly, much noise | `PrivateFPL(solver="smoothed")` | | |
+| the same, most rows are short, and there are over 120 / mu of them | `PrivateFPL(scaling="norm")` | | |
 | a subspace of the last W rows, without end | `SlidingWindowPCA` | `PrivateWindowPCA` | |
-| one subspace a day, or a block: rows before it do not matter | `Tumbling(mechanism, every=n)` | | |
-| one release of one table | a mechanism, e.g. `GaussianCovariance` | | `PrivatePCA`, `fit` |
+| the same, slowly changing rows, at most 100 releases a window | `SlidingWindowPCA(method="smoothed")` | | |
+| the same, rows of one distribution: the last full window | `Tumbling(mechanism, release_every=W)` | | |
+| one subspace a day, or a block: rows before it do not matter | `Tumbling(mechanism, release_every=n)` | | |
+| one release of one table | a mechanism, e.g. `GaussianCovariance` (streampca release) | | `PrivatePCA`, `fit` |
+| the same, or a block, of rows that are short or of uneven length | `AdaptiveCovariance`, `Tumbling` of it | | |
 | very many features, where a d x d matrix does not fit | `PrivateOja` | `PrivateOjaPCA` | |
-| rows that lie close to a few directions, in no particular order | `DPPCA` | | |
+| rows that lie close to a few directions, alike, in no particular order, from some 100 000 of them on | `DPPCA` | | |
 | no delta at all | `MatrixLaplaceCovariance` (few features: `LaplaceCovariance`) | | |
 | nothing private: a baseline | `Oja`, `PerturbedLeader` | | |
 
 What the planner says to some questions, at epsilon = 1 and delta = 1e-6 for a "decaying" spectrum (eigenvalues
 like 1/j) of rows of half the squared norm that is allowed. *Captured* is the share of the best subspace's
-variance that the last release is expected to have. This page is written by
+variance that the last release is expected to have; of `AdaptiveCovariance` and `DPPCA` the planner cannot tell it
+within a quarter from a spectrum alone. This page is written by
 `python -m streampca.tutorials.which_algorithm`, and a test compares it with the planner.
 """
 
 
 def planned(question: dict[str, Any]) -> Plan:
-    """What the planner says to a question of `SITUATIONS`."""
+    """Answer of the planner to a question of `SITUATIONS`."""
     return plan(epsilon=1.0, delta=1e-6, **question)
 
 
@@ -57,10 +63,12 @@ def section(title: str, question: dict[str, Any]) -> str:
     asked = ", ".join(f"{key} = {value:,}".replace(",", " ") for key, value in question.items())
     lines = [f"## {title}", "", asked, "", "| candidate | captured | releases | memory |", "|---|---|---|---|"]
     texts = dict(zip(made.predictions, made.table(), strict=True))
-    for p in [p for p in made.predictions if p.serves == made.recommended.serves][:5]:
+    for p in [p for p in made.predictions if p.serves == made.recommended.serves][:7]:
         name = f"**{p.label}**" if p is made.recommended else p.label
-        lines.append(f"| {name} | {p.captured:.1%} | {p.releases} | {texts[p]['memory']} |")
+        captured = f"{p.captured:.1%}" if p.is_certain else "cannot tell"
+        lines.append(f"| {name} | {captured} | {p.releases} | {texts[p]['memory']} |")
     lines += ["", f"Take `{made.recommended.code}`: {made.reason}."]
+    lines += [f"\nBut {text}." for text in made.advice if "Tumbling" in text]
     lines += [f"\nWarning: {text}." for text in made.warnings]
     return "\n".join(lines) + "\n"
 

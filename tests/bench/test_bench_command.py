@@ -4,22 +4,25 @@ from importlib.util import find_spec
 
 import pytest
 
-from streampca.bench.csv_suite import PEER, RUN, run_csv
-from streampca.bench.scale_suite import exponent
-from streampca.bench.timing import Bar, Contender, Result, Timed, take_turns
+from streampca.bench.cases import run_suite
+from streampca.bench.scale import exponent
+from streampca.bench.timing import Bar, Comparison, Contender, Goal, Result, Timed, take_turns
 from streampca.cli import main
 from streampca.linalg import fast
 
 
 def test_small_suites_run_and_describe_the_machine(capsys, tmp_path):
-    file = tmp_path / "out" / "bench.json"
-    suites = ["row", "wide", "block", "window", "oja", "csv"]
-    assert main(["bench", *suites, "--rounds", "1", "--small", "--explain", "--json", str(file)]) == 0
+    file, text = tmp_path / "out" / "bench.json", tmp_path / "out" / "bench.md"
+    suites = ["row", "block", "window", "oja", "csv"]
+    options = ["--rounds", "1", "--small", "--explain", "--json", str(file), "--markdown", str(text)]
+    assert main(["bench", *suites, *options]) == 0
     out = capsys.readouterr().out
-    for words in ("cores", "Python", "openblas", "PrivateFPL", "1.00x", "river", "pandas", "asked for", *suites):
+    for words in ("cores", "Python", "openblas", "PrivateOja", "1.00x", "river", "pandas", "asked for", *suites):
         assert words in out, words
     found = json.loads(file.read_text())
     assert found["machine"]["cores"]
+    for words in ("cold: a new process", "warm: rows 1 to", "floor: ", "asked for: >= 10", "discrete noise"):
+        assert words in text.read_text(), words
     assert {result["suite"] for result in found["results"]} == set(suites)
     bars = [bar for result in found["results"] for bar in result["bars"]]
     assert all(bar["value"] > 0 for bar in bars if bar["value"] is not None)
@@ -86,9 +89,36 @@ def test_the_csv_suite_counts_by_the_clock_and_runs_with_and_without_kernels():
         found.append(fast.kernels is not None)
         time.sleep(0.02)
 
-    (result,) = run_csv(1, run_file=run_file, small=True)
-    kernels = fast.kernels is not None
+    before, kernels = fast.use(True), fast.kernels is not None
+    try:
+        (result,) = run_suite("csv", 1, run_file=run_file, small=True)
+    finally:
+        fast.use(before)
     assert found == ([True, False] * 2 if kernels else [False] * 2)
-    assert len(result.timed) == (5 if kernels else 3)
-    assert result.bars[0].value == pytest.approx(result[RUN].elapsed[0] / result[PEER].elapsed[0])
+    assert len(result.timed) == (4 if kernels else 3)
+    assert result.bars[0].value == pytest.approx(result.timed[1].elapsed[0] / result.timed[0].elapsed[0])
     assert result.to_dict()["contenders"][1]["elapsed"][0] >= 0.02
+    assert len(result.facts) == len(result.timed) - 1
+
+
+def test_goals_are_ratios_and_missing_packages_are_named():
+    quick, slow = (Contender(name, 10, lambda s=s: busy(s)) for name, s in (("quick", 0.005), ("slow", 0.02)))
+    absent = Contender("absent", 10, lambda: 1 / 0, "proSVD")
+    assert absent.missing, "proSVD is installed: name another package here"
+    goals = [
+        Goal("quick", "slow", ">=", 2.0, "why"),
+        Goal("slow", "quick", "<=", 2.0),
+        Goal("absent", "slow", ">=", 1.0),
+        Goal("slow", "absent", ">=", 1.0),
+    ]
+    result = Comparison("t", [slow, absent, quick], goals).run("s", 1)
+    assert [t.name for t in result.timed] == ["slow", "quick"]
+    assert [bar.met for bar in result.bars] == [True, False, None, None]
+    assert result.bars[0].value == pytest.approx(result.bars[1].value)
+    assert [bar.note for bar in result.bars] == ["why", "", absent.missing, absent.missing]
+
+
+def busy(seconds):
+    started = time.process_time()
+    while time.process_time() - started < seconds:
+        pass

@@ -1,11 +1,10 @@
 import math
-from itertools import pairwise
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streampca.cli.chart import Curve, Line, chart, short
+from streampca.cli.live import Curve, chart, short
 
 
 def rows_of(text):
@@ -20,13 +19,13 @@ def rows_of(text):
 @example([(1.0, 5e-324)], 17, 4)
 @settings(deadline=None, max_examples=60)
 def test_a_chart_fits_its_box(points, width, height):
-    lines = rows_of(chart([Line(sorted(points), "red")], width, height))
+    lines = rows_of(chart([Curve(sorted(points), "red")], width, height))
     assert len(lines) == max(height, 1)
     assert all(len(line) <= width for line in lines)
 
 
 def test_a_falling_curve_falls_from_the_left_top_to_the_right_bottom():
-    lines = rows_of(chart([Line([(x, 100.0 / x) for x in range(1, 101)], "red")], 60, 16))
+    lines = rows_of(chart([Curve([(x, 100.0 / x) for x in range(1, 101)], "red")], 60, 16))
     body = [line[9:] for line in lines[:-2]]
     first = [min(i for i, c in enumerate(row) if c != " ") for row in body if row.strip()]
     last = [max(i for i, c in enumerate(row) if c != " ") for row in body if row.strip()]
@@ -36,33 +35,25 @@ def test_a_falling_curve_falls_from_the_left_top_to_the_right_bottom():
 
 
 def test_each_whole_decade_is_labelled_once():
-    lines = rows_of(chart([Line([(1, 1000.0), (2, 1.0)], "red")], 40, 20))
+    lines = rows_of(chart([Curve([(1, 1000.0), (2, 1.0)], "red")], 40, 20))
     labels = [line.split("┤")[0].strip() for line in lines if "┤" in line]
     assert labels == ["1000", "100", "10", "1"]
 
 
 def test_nothing_to_draw_is_an_empty_box():
-    assert chart([Line([], "red")], 40, 10).plain.strip() == ""
-    assert chart([Line([(1.0, 0.0)], "red")], 40, 10).plain.strip() == ""
+    assert chart([Curve([], "red")], 40, 10).plain.strip() == ""
+    assert chart([Curve([(1.0, 0.0)], "red")], 40, 10).plain.strip() == ""
 
 
-def test_a_curve_keeps_its_shape_in_flat_memory():
-    curve = Curve(64)
-    for x in range(1, 100_001):
-        curve.add(x, math.log(x))
-    xs = [x for x, _ in curve.points]
-    assert 32 <= len(xs) <= 64
-    assert xs == sorted(xs)
-    steps = {b - a for a, b in pairwise(xs)}
-    assert len(steps) == 1
-    assert xs[-1] > 96_000
+def test_what_is_not_finite_is_left_out():
+    plain = chart([Curve([(1, 5.0), (9, 2.0)], "red")], 40, 10).plain
+    assert chart([Curve([(1, 5.0), (2, math.nan), (3, math.inf), (9, 2.0)], "red")], 40, 10).plain == plain
 
 
-def test_a_curve_leaves_out_what_is_no_number():
-    curve = Curve()
-    curve.add(1, math.nan)
-    curve.add(2, math.inf)
-    assert curve.points == []
+def test_a_later_curve_is_drawn_over_an_earlier_one():
+    text = chart([Curve([(1, 1.0), (100, 1.0)], "red"), Curve([(50, 1.0), (100, 1.0)], "blue")], 60, 10)
+    drawn = {span.style: text.plain[span.start : span.end].strip() for span in text.spans if span.style != "dim"}
+    assert len(drawn["red"]) == pytest.approx(len(drawn["blue"]), abs=2)
 
 
 @pytest.mark.parametrize(("value", "text"), [(12, "12"), (336_776, "337k"), (1e6, "1M"), (2.5e9, "2.5G")])

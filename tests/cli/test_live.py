@@ -1,9 +1,11 @@
 import io
+from itertools import pairwise
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from streampca import PrivateFPL, RegretRecord
+from streampca import PrivateFPL, RegretRecord, Release
 from streampca.cli.live import LiveView, PlainView, Progress, floor, view
 
 GUARANTEE = PrivateFPL(n_components=3, epsilon=1.0, delta=1e-6).guarantee
@@ -35,10 +37,44 @@ def test_the_view_tells_all():
         assert words in text, words
 
 
+def test_a_long_curve_keeps_its_shape_in_flat_memory():
+    console = Console(file=io.StringIO(), width=80, height=24)
+    made = LiveView(console, "a title", GUARANTEE, 3, 100_000)
+    for t in range(1, 100_001):
+        made.add(RegretRecord(t, 0.0, 1.0, 1.0, 1.0, 1.0))
+    assert 256 <= made._curve.count <= 512
+    times = [record.t for record in made._curve.records]
+    assert len({b - a for a, b in pairwise(times)}) == 1
+    assert times[-1] > 96_000
+
+
 def test_a_share_is_rounded_down():
     assert floor(0.999999, 5) == "0.99999"
     assert floor(1.0, 5) == "1.00000"
     assert floor(100 * 0.987, 3) == "98.700"
+
+
+def test_a_known_length_gives_per_cent_and_time_left():
+    text = shown(100, 30)
+    assert "(50 %)" in text
+    assert "10 s left" in text
+    out = io.StringIO()
+    PlainView(Console(file=out, width=200), "a title", GUARANTEE, 3, 4000).show(Progress(1000, 200.0, 10, 0, None))
+    assert out.getvalue() == "1000 of 4000 (25 %) rows, 10 releases, 200.0 s, 10 min left\n"
+
+
+def test_components_are_shown_by_the_names_of_their_features_with_steady_signs():
+    console = Console(file=io.StringIO(), width=80, height=24)
+    made = LiveView(console, "a title", GUARANTEE, 2, None)
+    names = ("delay\x1b[2J", "distance", "hour")
+    for sign in (1.0, -1.0):
+        basis = np.array([[0.8, 0.0], [0.6, 0.05], [0.0, 1.0]]) * sign
+        release = Release(t=9, n_components=2, guarantee=GUARANTEE, basis=basis, features=names)
+        console.print(made.render(Progress(1000, 1.0, 10, 0, None, None, release)))
+    text = console.file.getvalue()
+    assert "\x1b[2J" not in text
+    assert text.count("component 1 +0.80 delay") == 2
+    assert text.count("component 2 +1.00 hour") == 2
 
 
 def test_an_unknown_total_has_no_bar():
@@ -62,3 +98,17 @@ def test_elsewhere_lines_are_plain():
 def test_without_a_terminal_the_view_is_plain(capsys):
     assert isinstance(view(None, "t", GUARANTEE, 3, None), PlainView)
     assert isinstance(view(True, "t", GUARANTEE, 3, None), PlainView)
+
+
+def test_views_say_so_where_no_bound_is_proved():
+    record = RegretRecord(1000, 290.0, 300.0, 10.0, None, 0.99)
+    out = io.StringIO()
+    PlainView(Console(file=out, width=200), "a title", GUARANTEE, 3, None).show(Progress(1000, 1.0, 10, 0, record))
+    assert "regret per row 0.01, no bound proved" in out.getvalue()
+    console = Console(file=io.StringIO(), width=100, height=30)
+    made = LiveView(console, "a title", GUARANTEE, 3, None)
+    for t in range(10, 1001, 10):
+        made.add(RegretRecord(t, 0.29 * t, 0.3 * t, 0.01 * t, None, 0.99))
+    console.print(made.render(Progress(1000, 1.0, 10, 0, record)))
+    assert "no bound proved" in console.file.getvalue()
+    assert "no bound on it is proved" in console.file.getvalue()

@@ -11,7 +11,7 @@ import pytest
 
 from streampca import read_releases
 from streampca.cli import main
-from streampca.cli.outputs import CURATOR_ONLY
+from streampca.cli.session import CURATOR_ONLY
 
 COMMON = ["-k", "2", "--epsilon", "1", "--delta", "1e-5"]
 
@@ -25,6 +25,8 @@ def table(tmp_path):
 
 
 def run(table, *more, out="releases.jsonl", common=COMMON):
+    if not {"--bounds", "--row-norm"} & set(more):
+        more = (*more, "--row-norm", "1")
     return main(["run", str(table), *common, "--out", str(table.parent / out), *more])
 
 
@@ -61,7 +63,8 @@ def test_the_command_line_releases_what_the_library_does(table):
     import streampca as sp
 
     assert run(table, "--release-every", "60", "--seed", "7", "--row-norm", "5") == 0
-    stream = sp.Stream(sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-5, release_every=60), row_norm=5.0, seed=7)
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-5, release_every=60)
+    stream = sp.Stream(algorithm, row_norm=5.0, seed=7, center=True)
     expected = [s.release for s in stream.run(sp.sources.from_csv(table)) if s.release is not None]
     written = releases_of(table)
     assert len(written) == 5
@@ -83,7 +86,7 @@ def test_regret_is_marked_as_the_curators(table):
     assert run(table, "--regret", str(table.parent / "regret.csv"), "--regret-every", "64") == 0
     lines = lines_of(table, "regret.csv")
     assert lines[0] == CURATOR_ONLY
-    assert lines[1] == "t,reward,opt,regret,bound,captured"
+    assert lines[1] == "t,reward,opt,regret,bound,captured,slack"
     assert [int(line.split(",")[0]) for line in lines[2:]] == [64, 128, 192, 256, 300]
 
 
@@ -100,7 +103,7 @@ def test_keep_every_thins(table):
 
 
 def test_standard_output_holds_releases_and_nothing_else(table, capsys):
-    assert main(["run", str(table), *COMMON, "--release-every", "100", "--out", "-"]) == 0
+    assert main(["run", str(table), *COMMON, "--row-norm=1", "--release-every", "100", "--out", "-"]) == 0
     out = table.parent / "out.jsonl"
     out.write_text(capsys.readouterr().out)
     assert header_of(table, "out.jsonl")["features"] == ["a", "b", "c", "d"]
@@ -132,10 +135,10 @@ def test_columns_and_bounds_and_bad_rows(tmp_path, capsys):
         (["--set", "window"], "--set window"),
         (["--set", "window=3"], "--window"),
         (["--noise", "tree"], "--horizon"),
-        (["--horizon", "0"], "horizon=0"),
-        (["--keep-every", "0"], "keep_every=0"),
+        (["--horizon", "0"], "--horizon 0"),
+        (["--keep-every", "0"], "--keep-every 0"),
         (["--regret-every", "0"], "every=0"),
-        (["--row-norm", "0"], "row_norm=0"),
+        (["--row-norm", "0"], "--row-norm 0"),
         (["--frobnicate"], "--frobnicate"),
         (["--release-every", "x"], "x"),
     ],
@@ -154,10 +157,10 @@ def test_bad_input_costs_one_line_and_leaves_nothing(table, capsys, more, words)
 @pytest.mark.parametrize(
     ("common", "words"),
     [
-        (["-k", "9", "--epsilon", "1", "--delta", "1e-5"], "n_components=9"),
-        (["-k", "0", "--epsilon", "1", "--delta", "1e-5"], "n_components=0"),
-        (["-k", "2", "--epsilon", "-1", "--delta", "1e-5"], "epsilon=-1"),
-        (["-k", "2", "--epsilon", "1", "--delta", "1"], "delta=1"),
+        (["-k", "9", "--epsilon", "1", "--delta", "1e-5"], "-k 9"),
+        (["-k", "0", "--epsilon", "1", "--delta", "1e-5"], "-k 0"),
+        (["-k", "2", "--epsilon", "-1", "--delta", "1e-5"], "--epsilon -1"),
+        (["-k", "2", "--epsilon", "1", "--delta", "1"], "--delta 1"),
         (["-k", "2", "--delta", "1e-5"], "--epsilon"),
         (["--epsilon", "1", "--delta", "1e-5"], "--n-components"),
     ],
@@ -192,6 +195,46 @@ def test_a_bad_line_keeps_what_was_released_before_it(tmp_path, capsys):
     assert [r.t for r in releases_of(path)] == [10, 20]
 
 
+def test_a_run_that_fails_before_its_first_release_leaves_no_file(tmp_path, capsys):
+    path = tmp_path / "early.csv"
+    path.write_text("a,b\n" + "1,2\n" * 25 + "1,oops\n")
+    regret = tmp_path / "regret.csv"
+    more = (
+        "--release-every",
+        "30",
+        "--regret",
+        str(regret),
+        "--regret-every",
+        "5",
+        "--summary",
+        str(tmp_path / "s.md"),
+    )
+    assert run(path, *more) == 2
+    assert "Stopped after 25 rows by the problem below; no file was written." in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["early.csv"]
+    path.write_text("a,b\n" + "1,2\n" * 45)
+    assert run(path, *more) == 0
+    assert [int(line.split(",")[0]) for line in regret.read_text().splitlines()[2:]] == list(range(5, 50, 5))
+    assert regret.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_summary_is_the_card_and_the_curators(table, capsys):
+    summary = table.parent / "summary.md"
+    assert run(table, "--release-every", "100", "--summary", str(summary)) == 0
+    text, err = summary.read_text(), capsys.readouterr().err
+    assert "do not publish" in text.splitlines()[2]
+    assert text.splitlines()[4].startswith("Centered")
+    for label in (
+        "Components above the noise", "Captured, as the release predicts", "Captured, exactly",
+        "Rows scaled onto the ball", "Releases",
+    ):  # fmt: skip
+        assert label in text, label
+        assert label in err, label
+    assert summary.stat().st_mode & 0o777 == 0o600
+    for line in lines_of(table):
+        assert "aptured" not in line
+
+
 def test_past_the_horizon_stops_with_complete_files(table, capsys):
     assert run(table, "--horizon", "120", "--release-every", "50") == 2
     assert "horizon of 120 rows" in capsys.readouterr().err
@@ -215,25 +258,22 @@ def test_files_are_not_overwritten_unasked(table, capsys):
     [
         (["--processor", "window", "--window", "100"], "SlidingWindowPCA"),
         (["--processor", "PrivateOja", "--set", "batch_size=50"], "PrivateOja"),
-        (["--center"], "PrivateFPL"),
+        (["--no-center"], "PrivateFPL"),
     ],
 )
-def test_other_processors_and_centring(table, capsys, more, name):
+def test_other_processors_and_centering(table, capsys, more, name):
     assert run(table, *more) == 0
     parameters = header_of(table)["parameters"]
     assert parameters["processor"] == name
-    assert parameters["center"] == ("--center" in more)
+    centered = name == "SlidingWindowPCA"
+    assert parameters["center"] == centered
     assert all("guarantee" not in json.loads(line) for line in lines_of(table)[1:])
     last = releases_of(table)[-1]
     assert last.subspace.basis.shape == (4, 2)
     assert last.features == ("a", "b", "c", "d")
-    assert last.row_norm == (2**0.5 if "--center" in more else 1.0)
-    assert ("captured" in capsys.readouterr().err) == ("--center" not in more)
-
-
-def test_centring_keeps_no_regret(table, capsys):
-    assert run(table, "--center", "--regret", str(table.parent / "regret.csv")) == 2
-    assert "--center" in capsys.readouterr().err
+    assert last.row_norm == 1.0
+    assert last.is_centered == centered
+    assert "captured" in capsys.readouterr().err
 
 
 def test_one_file_cannot_be_both_public_and_the_curators(table, capsys):
@@ -247,7 +287,8 @@ def test_an_interrupt_ends_cleanly_with_complete_files(tmp_path, number):
     block = np.random.default_rng(0).normal(size=(50_000, 6))
     np.savetxt(path, block, fmt="%.4f", delimiter=",", header="a,b,c,d,e,f", comments="")
     command = [sys.executable, "-c", "import sys; from streampca.cli import main; sys.exit(main())", "run", str(path)]
-    options = [*COMMON, "--release-every", "1", "--out", str(tmp_path / "r.jsonl"), "--regret", str(tmp_path / "r.csv")]
+    files = ["--out", str(tmp_path / "r.jsonl"), "--regret", str(tmp_path / "r.csv")]
+    options = [*COMMON, "--row-norm", "1", "--release-every", "1", *files]
     process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
     wait_for(lambda: (tmp_path / "r.jsonl").exists() and (tmp_path / "r.jsonl").stat().st_size > 2000)
     os.kill(process.pid, number)
@@ -275,7 +316,7 @@ def test_publishable_regret_has_a_file_of_its_own(table, capsys):
     from streampca.private_regret import PrivateRegretRecord
 
     private, exact = table.parent / "private.jsonl", table.parent / "regret.csv"
-    files = ["--private-regret", str(private), "--regret", str(exact), "--regret-every", "100"]
+    files = ["--private-regret", str(private), "--regret", str(exact), "--regret-every", "100", "--no-center"]
     assert run(table, *files, "--release-every", "50", "--horizon", "300", "--row-norm", "5") == 0
     records = [PrivateRegretRecord.from_json(line) for line in private.read_text().splitlines()]
     assert [record.t for record in records] == [100, 200, 300]
@@ -312,7 +353,45 @@ def test_a_window_is_scored_window_by_window(table, capsys):
     assert run(table, *more, "--seed", "3", "--row-norm", "5") == 0
     assert "regret against the best subspace of each 100 rows" in capsys.readouterr().err
     algorithm = sp.SlidingWindowPCA(n_components=2, epsilon=1.0, delta=1e-5, window=100, release_every=10)
-    stream = sp.Stream(algorithm, row_norm=5.0, seed=3, regret=sp.RegretLog(every=150, window=100))
+    stream = sp.Stream(algorithm, row_norm=5.0, seed=3, regret=sp.RegretLog(every=150, window=100), center=True)
     list(stream.run(sp.sources.from_csv(table)))
     last = [float(value) for value in regret.read_text().splitlines()[-1].split(",")]
     assert last[:4] == pytest.approx([getattr(stream.regret.now(), f) for f in ("t", "reward", "opt", "regret")])
+
+
+def test_bounds_are_never_guessed(tmp_path, capsys):
+    missing = tmp_path / "nothing.csv"
+    assert main(["run", str(missing), *COMMON, "--out", str(tmp_path / "out.jsonl")]) == 2  # before it is looked for
+    said = capsys.readouterr().err
+    for way in ("--bounds lo:hi", "streampca bounds --template", "--row-norm"):
+        assert way in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_template_of_bounds_has_names_and_is_filled_in(table, capsys):
+    template = table.parent / "bounds.json"
+    assert main(["bounds", "--template", str(template), str(table), "--columns", "b,d"]) == 0
+    assert json.loads(template.read_text()) == {"b": [None, None], "d": [None, None]}
+    assert main(["bounds", "--template", str(template), str(table)]) == 2
+    assert "exists" in capsys.readouterr().err
+    assert run(table, "--columns", "b,d", "--bounds", str(template)) == 2
+    assert "fill in the ranges of 'b', 'd'" in capsys.readouterr().err
+    template.write_text(template.read_text().replace("null, null", "-9, 9"))
+    assert run(table, "--columns", "b,d", "--bounds", str(template)) == 0
+    assert header_of(table)["parameters"]["bounds"] == [[-9.0, -9.0], [9.0, 9.0]]
+
+
+def test_what_is_public_is_warned_of(table, capsys):
+    assert (
+        run(table, "--horizon", "300", "--release-every", "300", common=["-k", "4", "--epsilon", "11", "--delta=.01"])
+        == 0
+    )
+    said = capsys.readouterr().err
+    for text in (
+        "warning: epsilon=11 promises little",
+        "warning: delta=0.01 exceeds 1/300",
+        "warning: n_components=4 is",
+    ):
+        assert said.count(text) == 1
+    assert run(table, "--bounds", "-900:900", "--horizon", "300", "--seed", "1", out="b.jsonl") == 0
+    assert "warning: too few rows for this budget: in the release after 300 rows" in capsys.readouterr().err

@@ -1,13 +1,15 @@
 """How rows are handed on, and which regret records are made."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.cli import live, session
-from streampca.cli.run import Options, Outputs, run
+from streampca.cli import live, main, session
+from streampca.cli.run import run
+from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretSums
 
 
@@ -45,32 +47,30 @@ class Seen:
 ALGORITHM = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100)
 
 
-def made(*blocks, view=None, limit=None, algorithm=ALGORITHM, **more):
+def made(*blocks, files=None, view=None, limit=None, algorithm=ALGORITHM, **more):
     stream = sp.Stream(algorithm, regret=sp.RegretLog(every=session.NEVER), seed=1)
-    return session.Session(
-        stream, Rows(*blocks), releases=None, regret=None, view=view or Seen(), limit=limit, **more
-    )  # fmt: skip
+    return session.Session(stream, Rows(*blocks), files or session.Files(), view or Seen(), limit=limit, **more)
 
 
 @pytest.mark.parametrize(("seconds", "largest"), [(0.0, 8192), (0.01, 1024), (1.0, 1024)])
-def test_pieces_grow_while_they_are_quick(monkeypatch, seconds, largest):
+def test_batches_grow_while_they_are_quick(monkeypatch, seconds, largest):
     clock = [0.0]
     monkeypatch.setattr(session.time, "perf_counter", lambda: clock[0])
     blocks = [np.arange(2.0 * n).reshape(n, 2) for n in (20_000, 5, 30_000)]
-    pieces = []
-    for piece in made(*blocks, limit=45_000)._pieces():
-        pieces.append(piece)
+    batches = []
+    for batch in made(*blocks, limit=45_000).batches():
+        batches.append(batch)
         clock[0] += seconds
-    np.testing.assert_array_equal(np.concatenate(pieces), np.concatenate(blocks)[:45_000])
-    assert max(map(len, pieces)) == largest
+    np.testing.assert_array_equal(np.concatenate(batches), np.concatenate(blocks)[:45_000])
+    assert max(map(len, batches)) == largest
 
 
-def test_pieces_shrink_when_they_are_slow(monkeypatch):
+def test_batches_shrink_when_they_are_slow(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(session.time, "perf_counter", lambda: clock[0])
     sizes = []
-    for piece in made(np.zeros((100_000, 2)))._pieces():
-        sizes.append(len(piece))
+    for batch in made(np.zeros((100_000, 2))).batches():
+        sizes.append(len(batch))
         clock[0] += 0.0 if len(sizes) < 5 else 0.5
     assert sizes[:9] == [1024, 2048, 4096, 8192, 8192, 4096, 2048, 1024, 1024]
     assert sum(sizes) == 100_000
@@ -99,29 +99,30 @@ def test_the_records_are_those_that_a_stream_keeps_and_none_are_held():
     assert run._stream.regret.history == []
 
 
-def test_publishable_records_are_made_of_the_releases():
+def test_publishable_records_are_made_of_the_releases(tmp_path):
     rows = np.random.default_rng(3).normal(size=(2000, 2)) / 3
     algorithm = replace(ALGORITHM, publish_regret=True, release_every=300)
-    file = Kept()
-    ending = made(rows, algorithm=algorithm, private_regret=file, every=500).run()
+    files = session.Files(private_regret=tmp_path / "private.jsonl")
+    ending = made(rows, algorithm=algorithm, files=files, every=500).run()
     stream = sp.Stream(algorithm, private_regret=sp.PrivateRegret(every=500), regret=None, seed=1)
     stream.push_many(rows)
-    assert [record.t for record in file.records] == [600, 1200, 1500, 1800]
-    assert file.records[:3] == stream.private_regret.history
-    assert file.records[3] == stream.private_regret.now() == ending.progress.private
+    records = [PrivateRegretRecord.from_json(line) for line in (tmp_path / "private.jsonl").read_text().splitlines()]
+    assert [record.t for record in records] == [600, 1200, 1500, 1800]
+    assert records[:3] == stream.private_regret.history
+    assert records[3] == stream.private_regret.now() == ending.progress.private
 
 
-class Kept:
-    """A file that keeps what it is given."""
+def test_skipped_rows_do_not_count_towards_the_limit():
+    blocks = [np.arange(2.0 * n).reshape(n, 2) for n in (700, 900, 800)]
+    batches = list(made(*blocks, skip=1000, limit=1200).batches())
+    np.testing.assert_array_equal(np.concatenate(batches), np.concatenate(blocks)[1000:2200])
+    with pytest.raises(sp.errors.SourceError, match="has 2400 rows, but the run has absorbed 2401"):
+        list(made(*blocks, skip=2401).batches())
 
-    def __init__(self):
-        self.records = []
 
-    def write(self, records):
-        self.records += records
-
-    def flush(self):
-        pass
+def test_two_outputs_are_not_one_file(tmp_path):
+    with pytest.raises(sp.errors.BadParameterError, match="--out and --private-regret are both"):
+        session.Files(tmp_path / "a", private_regret=tmp_path / "a")
 
 
 @pytest.mark.parametrize("followed", [False, True])
@@ -130,18 +131,44 @@ def test_records_are_made_for_those_who_follow(tmp_path, monkeypatch, capsys, fo
     np.savetxt(table, np.random.default_rng(1).normal(size=(300, 4)) / 4, delimiter=",", header="a,b,c,d", comments="")
     count, record = [], RegretSums.record
     monkeypatch.setattr(RegretSums, "record", lambda sums, *given: count.append(sums) or record(sums, *given))
-    options = Options(
-        processor="fpl", common={"n_components": 2, "epsilon": 1.0, "delta": 1e-5}, release_every=100, extra=(),
-        columns=None, bounds=None, row_norm=1.0, on_bad_row="raise", center=False, seed=3,
-    )  # fmt: skip
     regret = tmp_path / "regret.csv" if followed else None
-    outputs = Outputs(tmp_path / "releases.jsonl", regret=regret, regret_every=50)
-    assert run(table, options=options, outputs=outputs, live=False) == 0
+    asked = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5, "release_every": 100, "seed": 3, "live": False}
+    assert run(table, **asked, out=tmp_path / "releases.jsonl", regret=regret, regret_every=50, row_norm=1.0) == 0
     assert len(count) == (6 if followed else 1)
-    assert "curator only: captured 9" in capsys.readouterr().err
+    assert re.search(r"Captured, exactly \d.* \[curator only\]", " ".join(capsys.readouterr().err.split()))
 
 
 def test_a_live_view_needs_a_terminal():
     assert not live.is_live(None)
     assert not live.is_live(True)
     assert not live.is_live(False)
+
+
+def test_a_file_that_is_read_is_never_overwritten(tmp_path, capsys):
+    table = tmp_path / "rows.csv"
+    table.write_text("a,b\n" + "0.1,0.2\n" * 5, encoding="utf-8")
+    before = table.read_bytes()
+    link = table.with_name("link.csv")
+    link.symlink_to(table)
+    words = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--force", "--out"]
+    for source in (table, link, table.with_name("*.csv")):
+        assert main(["run", str(source), *words, str(table)]) == 2
+        assert main(["run", str(table), *words, str(link)]) == 2
+        assert main(["release", str(source), "--mechanism", "gaussian", *words, str(table)]) == 2
+        assert "is read, and would be overwritten" in capsys.readouterr().err
+    assert table.read_bytes() == before
+
+
+def test_a_release_is_in_the_file_before_the_next_rows_come(tmp_path):
+    class Quiet(Seen):
+        due = False
+
+    class Waiting(Rows):
+        def blocks(self):
+            for n in range(3):
+                yield np.full((100, 2), 0.5)
+                assert len(path.read_text().splitlines()) == n + 2  # with the header
+
+    path = tmp_path / "releases.jsonl"
+    stream = sp.Stream(ALGORITHM, seed=1)
+    assert session.Session(stream, Waiting(), session.Files(path), Quiet()).run().exit_code() == 0

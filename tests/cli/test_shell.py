@@ -4,10 +4,10 @@ import sys
 import pytest
 
 import streampca
+from streampca.bounds import read_bounds
 from streampca.cli import main
-from streampca.cli.algorithms import make_algorithm
-from streampca.cli.bounds import read_bounds
-from streampca.errors import BadParameter
+from streampca.cli.arguments import make_algorithm
+from streampca.errors import BadParameterError
 
 
 @pytest.mark.parametrize(
@@ -18,13 +18,64 @@ def test_help_is_there(argv, capsys):
     assert "Usage: streampca" in capsys.readouterr().out
 
 
+def test_every_command_has_a_line_in_the_help(capsys):
+    assert main(["--help"]) == 0
+    lines = {line.split()[1]: line.split()[2:-1] for line in capsys.readouterr().out.splitlines() if "│ " in line}
+    for name in (
+        "audit", "backup", "bench", "bounds", "cite", "demo", "export", "ledger", "plan", "release", "report", "resume",
+        "run", "scenario", "serve", "show", "status", "transform", "verify", "version",
+    ):  # fmt: skip
+        assert len(lines[name]) > 2, name
+
+
+@pytest.mark.parametrize("command", ["status", "verify", "export", "backup", "resume"])
+def test_a_directory_is_not_a_store(command, tmp_path, capsys):
+    assert main([command, str(tmp_path), *(["x"] if command in ("backup", "resume") else [])]) == 2
+    assert f"{tmp_path} is a directory" in capsys.readouterr().err
+
+
+def test_completion_is_there_for_every_shell(capsys):
+    from streampca.cli.app import app
+
+    assert main(["--help"]) == 0
+    assert "--install-completion" in capsys.readouterr().out
+    for shell in ("bash", "zsh", "fish"):
+        script = app.generate_completion(prog_name="streampca", shell=shell)
+        for word in ("transform", "release-every", "zero-out"):
+            assert word in script, (shell, word)
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [("sklearn.base", "sklearn"), ("pyarrow", "parquet"), ("starlette.routing", "serve"), ("matplotlib", "report")],
+)
+def test_a_missing_extra_names_the_command_that_installs_it(module, extra, monkeypatch, capsys):
+    def fails(*args, **options):
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr("streampca.planning.plan", fails)
+    assert main(["plan", "--n-rows", "9", "--n-features", "3", "-k", "1", "--epsilon", "1", "--delta", "1e-6"]) == 2
+    assert capsys.readouterr().err.endswith(f"not installed: pip install 'streampca[{extra}]'\n")
+
+
+def test_words_for_yes_and_no():
+    common = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5}
+    for on, words in ((True, "yes YES true on 1"), (False, "no No false FALSE off 0")):
+        for word in words.split():
+            assert make_algorithm("fpl", common, extra=[f"publish_regret={word}"]).publish_regret is on, word
+    with pytest.raises(BadParameterError, match="--set publish_regret=maybe: expected yes or no"):
+        make_algorithm("fpl", common, extra=["publish_regret=maybe"])
+
+
 def test_version_and_cite(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == streampca.__version__
     assert main(["version"]) == 0
     assert f"streampca {streampca.__version__}" in capsys.readouterr().out
     assert main(["cite"]) == 0
-    assert "@inproceedings{DTTZ14" in capsys.readouterr().out
+    cited = capsys.readouterr().out
+    assert "@inproceedings{DTTZ14" in cited
+    assert f"version = {{{streampca.__version__}}}" in cited
 
 
 def test_an_unknown_command_gets_a_suggestion(capsys):
@@ -62,7 +113,7 @@ def test_bounds_as_text(text, bounds):
 def test_bounds_files_are_checked(tmp_path, content):
     path = tmp_path / "b.json"
     path.write_text(content)
-    with pytest.raises(BadParameter, match=r"b\.json"):
+    with pytest.raises(BadParameterError, match=r"b\.json"):
         read_bounds(str(path))
 
 
@@ -73,7 +124,7 @@ def test_algorithms_by_either_name():
         assert isinstance(made, streampca.PrivateFPL)
         assert made.release_every == 100
         assert made.n_features == 7
-    with pytest.raises(BadParameter, match="--horizon"):
+    with pytest.raises(BadParameterError, match="--horizon"):
         make_algorithm("perturbed-leader", common | {"horizon": 5})
-    with pytest.raises(BadParameter, match="none of that name"):
+    with pytest.raises(BadParameterError, match="none of that name"):
         make_algorithm("Stream", common)

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
-from streampca.matrix_factorization.exact_tree import ExactTree
 from streampca.matrix_factorization.forgetting import ForgettingBLT
-from streampca.matrix_factorization.tree import BinaryTree
-from streampca.matrix_factorization.window import LaggedTwin, StationaryBLT
+from streampca.matrix_factorization.tree import BinaryTree, ExactTree
+from streampca.matrix_factorization.window import StationaryBLT, WindowDifference
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Randomness
 
@@ -31,7 +30,7 @@ KINDS = {
     "tree, topped up": lambda n: BinaryTree(n, MU, SENSITIVITY, topped_up=True),
     "exact tree": lambda n: ExactTree(n, MU, SENSITIVITY),
     "stationary": lambda n: StationaryBLT(n // 4, MU, SENSITIVITY),
-    "twin": lambda n: LaggedTwin(n // 4, MU, SENSITIVITY),
+    "twin": lambda n: WindowDifference(n // 4, MU, SENSITIVITY),
     "forgetting": lambda n: ForgettingBLT(n // 4, MU, SENSITIVITY),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -43,9 +42,9 @@ def two(mechanism, n, fork, ahead=0):
 
     ``ahead`` vectors after the fork are drawn before it, so both continuations have them.
     """
-    decoder, workload = mechanism.decoder(n), SENSITIVITY * mechanism.workload(n)
-    shared = np.arange(decoder.shape[1]) % n < fork + ahead
-    before, after = decoder[:fork], decoder[fork:]
+    reconstruction, workload = mechanism.reconstruction(n), SENSITIVITY * mechanism.workload(n)
+    shared = np.arange(reconstruction.shape[1]) % n < fork + ahead
+    before, after = reconstruction[:fork], reconstruction[fork:]
     own = after[:, ~shared]
     nothing = np.zeros_like(own)
     joint = np.vstack(
@@ -96,9 +95,14 @@ def test_two_continuations_cost_sqrt_2_at_every_fork(kind, n):
 def test_a_copy_of_one_sum_at_every_input_costs_sqrt_2(kind, n):
     """At each input a copy forks, takes that input with a vector of its own, and ends: n continuations."""
     mechanism = KINDS[kind](n)
-    decoder, workload = mechanism.decoder(n), SENSITIVITY * mechanism.workload(n)
-    own = np.arange(decoder.shape[1]) % n == np.arange(n)[:, None]
-    joint = np.vstack([np.hstack([decoder, np.zeros_like(decoder)]), np.hstack([decoder * ~own, decoder * own])])
+    reconstruction, workload = mechanism.reconstruction(n), SENSITIVITY * mechanism.workload(n)
+    own = np.arange(reconstruction.shape[1]) % n == np.arange(n)[:, None]
+    joint = np.vstack(
+        [
+            np.hstack([reconstruction, np.zeros_like(reconstruction)]),
+            np.hstack([reconstruction * ~own, reconstruction * own]),
+        ]
+    )
     moves = absorbed(joint, np.vstack([workload, workload]))
     assert np.linalg.norm(moves, axis=0).max() <= LIMIT
     assert np.linalg.norm(moves, axis=0).max() > 1.05 * MU or kind in ("anytime", "tree, topped up")
@@ -140,7 +144,7 @@ def test_the_values_continue_as_the_model_says(kind):
         copy, its = value, source.outlet(outlet.chain)
         for i in range(fork, n):
             copy = goes_on(copy, its, i + 100.0 * continuation)
-    halves = [np.array(z)[:, :size], np.array(z)[:, size:]][: mechanism.decoder(n).shape[1] // n]
+    halves = [np.array(z)[:, :size], np.array(z)[:, size:]][: mechanism.reconstruction(n).shape[1] // n]
     left = n - fork
     parts = [half[:fork] for half in halves]
     parts += [half[fork : fork + left] for half in halves] + [half[fork + left :] for half in halves]

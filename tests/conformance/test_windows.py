@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.forgetting import ForgettingBLT
 from streampca.matrix_factorization.tree import BinaryTree
-from streampca.matrix_factorization.window import LaggedTwin, StationaryBLT
+from streampca.matrix_factorization.window import StationaryBLT, WindowDifference
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Randomness
 
 MU, SENSITIVITY, N = 0.7, 1.5, 40
-KINDS = {"stationary": StationaryBLT, "twin": LaggedTwin, "forgetting": ForgettingBLT}
+KINDS = {"stationary": StationaryBLT, "twin": WindowDifference, "forgetting": ForgettingBLT}
 
 
 def run(mechanism, size, n=N, seed=0):
@@ -42,25 +42,25 @@ def test_the_workload_is_what_is_promised(kind):
 @pytest.mark.parametrize("window", [1, 2, 3, 8, 13])
 def test_lag_std_bounds_every_difference(window):
     mechanism, n = StationaryBLT(window, MU, SENSITIVITY), 120
-    decoder = np.vstack([np.zeros((1, n)), mechanism.decoder(n)])
+    reconstruction = np.vstack([np.zeros((1, n)), mechanism.reconstruction(n)])
     for lag in (1, window, 2 * window):
-        measured = np.linalg.norm(decoder[lag:] - decoder[:-lag], axis=1)
+        measured = np.linalg.norm(reconstruction[lag:] - reconstruction[:-lag], axis=1)
         assert measured.max() <= mechanism.lag_std(lag) * (1.0 + 1e-12)
         assert measured[-1] == pytest.approx(mechanism.lag_std(lag), rel=1e-3)  # and reaches it
 
 
 def a_fresh_mechanism_each_block(block):
     """Bound on the sd of a sum of the last W inputs: the rest of one block and the start of the next."""
-    decoder = np.vstack([np.zeros(block.horizon), block.decoder(block.horizon)])
-    start = np.linalg.norm(decoder, axis=1)
-    rest = np.linalg.norm(decoder[-1] - decoder, axis=1)
+    reconstruction = np.vstack([np.zeros(block.horizon), block.reconstruction(block.horizon)])
+    start = np.linalg.norm(reconstruction, axis=1)
+    rest = np.linalg.norm(reconstruction[-1] - reconstruction, axis=1)
     return np.hypot(start.max(), rest.max())
 
 
 def test_window_noise_table():
     for log_w, lagged, faded in [(8, 3.52, 2.43), (10, 4.14, 2.87), (14, 5.39, 3.75), (16, 6.01, 4.19)]:
         w = 2**log_w
-        assert LaggedTwin(w, 1.0).std(100 * w) == pytest.approx(lagged, rel=0.01)
+        assert WindowDifference(w, 1.0).std(100 * w) == pytest.approx(lagged, rel=0.01)
         assert StationaryBLT(w, 1.0).lag_std(w) == pytest.approx(lagged, rel=0.01)
         assert ForgettingBLT(w, 1.0).limit_std == pytest.approx(faded, rel=0.01)
     for log_w, block in [(8, 4.12), (10, 4.81)]:
@@ -72,7 +72,10 @@ def test_why_the_histogram_uses_the_stationary_blt():
     for log_w, anytime in [(8, 4.52), (10, 5.13), (14, 6.31), (16, 7.08)]:
         w = 2**log_w
         mechanism = AnytimeBLT(1.0)
-        difference = mechanism.scale * np.sqrt(mechanism.buffers.lagged_square(w, 2**20))
+        blt, logs = mechanism.buffers, mechanism.buffers.log_theta_hat
+        q = blt.weights * -np.expm1(w * logs)
+        grown = -np.expm1((2**20 - w) * (logs[:, None] + logs)) * q[:, None] * q / blt.gaps_hat
+        difference = mechanism.scale * np.sqrt(blt.row_square(w) + grown.sum())  # after 2**20 rows
         assert difference == pytest.approx(anytime, rel=0.01)
         assert StationaryBLT(w, 1.0).lag_std(w) < 0.9 * difference
     for log_w in (8, 10):
@@ -84,9 +87,9 @@ def test_why_the_histogram_uses_the_stationary_blt():
 def test_noise_of_a_window_of_sixteen_thousand_by_monte_carlo():
     """Run past the window on many coordinates: the sd is 5.39 within 2 % (false alarm below 1e-6)."""
     w, size = 2**14, 400
-    blt = LaggedTwin(w, 1.0)
+    blt = WindowDifference(w, 1.0)
     # Sample the window's noise as B z from its closed-form row, in two independent halves of the recursion:
-    # the row of the decoder at n = 3 w has entries b_k (k < w) and b_k - b_{k-w} after.
+    # the row of the reconstruction at n = 3 w has entries b_k (k < w) and b_k - b_{k-w} after.
     b = np.cumsum(blt.buffers.inverse_coefficients(3 * w))
     row = blt.scale * (b - np.concatenate([np.zeros(w), b[:-w]]))
     assert np.linalg.norm(row) == pytest.approx(5.39, rel=0.02)
@@ -119,7 +122,7 @@ def test_half_noise_and_missing_scale_are_seen_by_the_audit():
 
 
 def test_bad_parameters_are_named():
-    with pytest.raises(BadParameter, match="window=0"):
-        LaggedTwin(0, 1.0)
-    with pytest.raises(BadParameter, match="memory=0"):
+    with pytest.raises(BadParameterError, match="window=0"):
+        WindowDifference(0, 1.0)
+    with pytest.raises(BadParameterError, match="memory=0"):
         ForgettingBLT(0, 1.0)

@@ -38,7 +38,7 @@ def test_a_row_takes_few_calls_through_few_files() -> None:
     def profile(frame: Any, event: str, arg: object) -> None:
         name = frame.f_code.co_filename
         # Compiled kernels are told to the profiler like Python functions.
-        if event == "call" and not name.endswith("linalg/compiled.py") and "numba" not in name:
+        if event == "call" and "linalg/compiled" not in name and "numba" not in name:
             calls[name] += 1
             per_row[-1].add(name)
 

@@ -26,8 +26,9 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "fpl": lambda: sp.PrivateFPL(**BUDGET, horizon=N),
     "fpl-endless": lambda: sp.PrivateFPL(**BUDGET, release_every=3),
     "fpl-tree": lambda: sp.PrivateFPL(**BUDGET, horizon=N, noise="tree"),
-    "fpl-exact": lambda: sp.PrivateFPL(**BUDGET, horizon=N, noise="tree", exact=True, release_every=2),
+    "fpl-exact": lambda: sp.PrivateFPL(**BUDGET, horizon=N, noise="tree", discrete_noise=True, release_every=2),
     "fpl-tracking": lambda: sp.PrivateFPL(**BUDGET, horizon=N, solver="tracking"),
+    "fpl-smoothed": lambda: sp.PrivateFPL(**BUDGET, horizon=N, solver="smoothed"),
     "fpl-regret": lambda: sp.PrivateFPL(**BUDGET, horizon=N, publish_regret=True, release_every=2),
     "fpl-doubling": lambda: sp.PrivateFPL(
         n_components=1, epsilon=50.0, delta=0.5, horizon=N, regularisation="doubling", seed=3
@@ -35,13 +36,14 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "window-histogram": lambda: sp.SlidingWindowPCA(**WINDOW),
     "window-sketch": lambda: sp.SlidingWindowPCA(**WINDOW, sketch_rank=2),
     "window-ring": lambda: sp.SlidingWindowPCA(**WINDOW, method="ring"),
+    "window-smoothed": lambda: sp.SlidingWindowPCA(**WINDOW, method="smoothed"),
     "window-forgetting": lambda: sp.SlidingWindowPCA(**WINDOW, method="forgetting"),
     "window-once": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="once", horizon=N),
     "oja": lambda: sp.Oja(n_components=2, batch_size=5, seed=3),
     "private-oja": lambda: sp.PrivateOja(**BUDGET, batch_size=7),
-    "dp-pca": lambda: sp.DPPCA(n_components=2, epsilon=80.0, delta=0.1, horizon=N, seed=3),
+    "dp-pca": lambda: sp.DPPCA(n_components=2, epsilon=80.0, delta=0.1, horizon=N, batch_size=50, seed=3),
     "tumbling": lambda: sp.Tumbling(
-        sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), every=20, keep_short=True, seed=3
+        sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), release_every=20, keep_short=True, seed=3
     ),
     "users": lambda: sp.PrivateFPL(**BUDGET, horizon=N, max_rows_per_user=40),
 }

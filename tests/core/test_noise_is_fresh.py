@@ -24,6 +24,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -65,12 +66,12 @@ class Setup:
 
 def fpl(horizon: int = LEAVES * EVERY, **options: Any) -> Setup:
     algorithm = sp.PrivateFPL(**BUDGET, horizon=horizon, release_every=EVERY, **options)
-    return Setup(algorithm, algorithm.mechanism.workload, algorithm.mechanism.decoder)
+    return Setup(algorithm, algorithm.mechanism.workload, algorithm.mechanism.reconstruction)
 
 
-def window(method: str, noise: str, horizon: int = 0, **options: Any) -> Setup:
+def window(method: str, horizon: int = 0, **options: Any) -> Setup:
     algorithm = SlidingWindowPCA(**BUDGET, window=4 * EVERY, release_every=EVERY, method=method, **options)
-    return Setup(algorithm, getattr(algorithm, noise).workload, getattr(algorithm, noise).decoder)
+    return Setup(algorithm, algorithm.followed.noise.workload, algorithm.followed.noise.reconstruction)
 
 
 def oja(horizon: int = 0) -> Setup:
@@ -80,17 +81,19 @@ def oja(horizon: int = 0) -> Setup:
 
 def blocks(horizon: int = 0) -> Setup:
     mechanism = GaussianCovariance(**BUDGET)
-    return Setup(Tumbling(mechanism, every=EVERY), np.eye, lambda n: mechanism.sigma * np.eye(n))
+    return Setup(Tumbling(mechanism, release_every=EVERY), np.eye, lambda n: mechanism.sigma * np.eye(n))
 
 
 SETUPS: dict[str, Callable[..., Setup]] = {
     "blt": fpl,
     "tracking": partial(fpl, solver="tracking"),
+    "smoothed": partial(fpl, solver="smoothed"),
     "tree": partial(fpl, noise="tree"),
-    "exact": partial(fpl, noise="tree", exact=True),
-    "histogram": partial(window, "histogram", "prefix_noise", checkpoint_every=4 * EVERY, overhang=1.0),
-    "ring": partial(window, "ring", "ring_noise"),
-    "forgetting": partial(window, "forgetting", "fading_noise"),
+    "exact": partial(fpl, noise="tree", discrete_noise=True),
+    "histogram": partial(window, "histogram", checkpoint_every=4 * EVERY, overhang=1.0),
+    "ring": partial(window, "ring"),
+    "smoothed ring": partial(window, "smoothed"),
+    "forgetting": partial(window, "forgetting"),
     "oja": oja,
     "tumbling": blocks,
 }
@@ -436,7 +439,7 @@ def test_threads_at_the_horizon_get_a_clear_error() -> None:
         for block in rows(seed, 50).reshape(10, 5, D):
             try:
                 stream.push_many(block)
-            except sp.errors.HorizonReached as problem:
+            except sp.errors.HorizonReachedError as problem:
                 refused.append(str(problem))
 
     together(*(partial(push, seed) for seed in range(THREADS)))
@@ -488,6 +491,7 @@ def test_a_fork_while_a_thread_pushes() -> None:
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("ignore", sp.errors.StreamPCAWarning)  # few rows are what these tests are about
     if sys.argv[1] == "threads":
         fork_while_a_thread_pushes()
     else:

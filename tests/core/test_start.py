@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameter, BadRow, BudgetExhausted, HorizonReached, StreamPCAError
+from streampca.errors import BadParameterError, BadRowError, BudgetExhaustedError, HorizonReachedError, StreamPCAError
 from streampca.privacy.budget import Budget
 from streampca.store.ledger import Ledger
 
@@ -36,15 +36,15 @@ def stream(ledger, algorithm=None, run=None, **options):
 @pytest.mark.parametrize(
     ("algorithm", "rows", "problem"),
     [
-        (sp.PrivateFPL(n_components=5, horizon=30, **BUDGET), ROWS, BadParameter),
+        (sp.PrivateFPL(n_components=5, horizon=30, **BUDGET), ROWS, BadParameterError),
         (sp.PrivateFPL(n_components=2, n_features=3, horizon=30, **BUDGET), ROWS, StreamPCAError),
-        (sp.PrivateFPL(n_components=2, horizon=20, **BUDGET), ROWS, HorizonReached),
-        (sp.DPPCA(n_components=2, horizon=30, **BUDGET), ROWS, BadParameter),
-        (sp.SlidingWindowPCA(window=5, n_components=5, **BUDGET), ROWS, BadParameter),
-        (sp.PrivateOja(n_components=5, **BUDGET), ROWS, BadParameter),
-        (sp.Tumbling(sp.GaussianCovariance(n_components=5, **BUDGET), every=5), ROWS, BadParameter),
-        (sp.PrivateFPL(n_components=2, horizon=30, **BUDGET), [*ROWS.tolist(), ["x", 0, 0, 0]], BadRow),
-        (sp.PrivateFPL(n_components=2, horizon=40, **BUDGET), np.full((1, 4), np.nan), BadRow),
+        (sp.PrivateFPL(n_components=2, horizon=20, **BUDGET), ROWS, HorizonReachedError),
+        (sp.DPPCA(n_components=2, horizon=30, **BUDGET), ROWS, BadParameterError),
+        (sp.SlidingWindowPCA(window=5, n_components=5, **BUDGET), ROWS, BadParameterError),
+        (sp.PrivateOja(n_components=5, **BUDGET), ROWS, BadParameterError),
+        (sp.Tumbling(sp.GaussianCovariance(n_components=5, **BUDGET), release_every=5), ROWS, BadParameterError),
+        (sp.PrivateFPL(n_components=2, horizon=30, **BUDGET), [*ROWS.tolist(), ["x", 0, 0, 0]], BadRowError),
+        (sp.PrivateFPL(n_components=2, horizon=40, **BUDGET), np.full((1, 4), np.nan), BadRowError),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -54,7 +54,7 @@ def test_what_is_refused_costs_nothing(ledger, algorithm, rows, problem):
         refused.push_many(rows)
     assert entries(ledger) == ()
     assert refused.t == 0
-    if problem is not HorizonReached and not isinstance(rows, list):
+    if problem is not HorizonReachedError and not isinstance(rows, list):
         with pytest.raises(problem):
             refused.push(rows[0])
     assert entries(ledger) == ()
@@ -70,7 +70,7 @@ def test_one_start_is_paid_once_and_two_starts_twice(ledger):
     for _ in range(3):
         sp.Stream(sp.PrivateFPL(n_components=2, horizon=30, **BUDGET), ledger=account, seed=1).push_many(ROWS)
     assert len(ledger.balance("others").entries) == 3
-    with pytest.raises(BudgetExhausted):
+    with pytest.raises(BudgetExhaustedError):
         stream(ledger).push(ROWS[0])
     assert len(entries(ledger)) == 1
 
@@ -100,7 +100,7 @@ def test_a_copy_pays_before_its_next_row(ledger, how, seed):
     twin = how(original)
     assert len(entries(ledger)) == 1
     assert twin.release.to_json() == original.release.to_json()
-    with pytest.raises(BudgetExhausted):
+    with pytest.raises(BudgetExhaustedError):
         twin.push(ROWS[10])
     assert twin.t == 10
     original.push_many(ROWS[10:])
@@ -112,7 +112,7 @@ def test_a_copy_of_a_stream_that_has_not_started_is_a_start_of_its_own(ledger):
     twin = copy.deepcopy(original)
     assert twin.start_id != original.start_id
     original.push(ROWS[0])
-    with pytest.raises(BudgetExhausted):
+    with pytest.raises(BudgetExhaustedError):
         twin.push(ROWS[0])
 
 
@@ -122,7 +122,7 @@ def test_the_child_of_a_fork_pays_before_its_next_row(ledger, in_child):
     original.push_many(ROWS[:10])
 
     def refused():
-        with pytest.raises(BudgetExhausted):
+        with pytest.raises(BudgetExhaustedError):
             original.push(ROWS[10])
 
     assert in_child(refused) == 0

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 
 import numpy as np
 
 import streampca as sp
-from streampca.dashboard import CuratorBoard, PublicBoard
+from streampca.dashboard import CuratorPage, PublicPage
+
+#: Seconds until a test gives up on an event that must come. Busy machines are slow.
+PATIENCE = 120.0
 
 FEATURES = ("age", "income", "height", "pulse", "<b>spend</b>")
 
 
 class Run:
-    """A stream that fills both boards, some rows at a time."""
+    """A stream that fills both pages, some rows at a time."""
 
     def __init__(self, *, seed: int = 1) -> None:
         self.rng = np.random.default_rng(seed)
-        self.public = PublicBoard("a run", {"epsilon": 1.0})
-        self.curator = CuratorBoard(self.public)
+        self.public = PublicPage("a run", {"epsilon": 1.0})
+        self.curator = CuratorPage(self.public)
         algorithm = sp.PrivateFPL(
             n_components=2, epsilon=1.0, delta=1e-6, horizon=100_000, release_every=50, publish_regret=True
         )
@@ -35,9 +39,17 @@ class Run:
         return releases
 
 
+def until(holds):
+    """Wait until a condition holds."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.05)
+
+
 def ask(port, path="/", method="GET", headers=(), body=None):
     """One request, as given; status, headers, body."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         given = [("Host", f"127.0.0.1:{port}"), *headers]
@@ -54,7 +66,7 @@ def ask(port, path="/", method="GET", headers=(), body=None):
 
 def event(port, headers=()):
     """The first event of the feed: kind, id, data."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.request("GET", "/api/events", headers=dict(headers))
         answer = connection.getresponse()

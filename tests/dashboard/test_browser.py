@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import time
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def size(chrome, width, *, dark=False, height=900):
     chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
 
 
-def until(chrome, script, seconds=10.0):
+def until(chrome, script, seconds=60.0):
     """What a script returns as soon as it is true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -102,7 +103,7 @@ def test_the_curators_page_grows_and_survives_a_reload(chrome):
         assert "token" not in chrome.current_url
         before = chrome.execute_script(f"return {INK}")
         assert all(n > 500 for n in before)
-        assert "do not publish" in chrome.find_element("id", "face").text
+        assert "do not publish" in chrome.find_element("id", "notice").text
         for t in (2000, 3000):
             run.push(1000)
             until(chrome, reaches(t))
@@ -112,7 +113,7 @@ def test_the_curators_page_grows_and_survives_a_reload(chrome):
         until(chrome, reaches(3000))
         assert len(chrome.find_elements("css selector", "#panels section")) == 6
         run.curator.end()
-        until(chrome, "document.getElementById('link').textContent === 'The run has ended'")
+        until(chrome, "document.getElementById('connection').textContent === 'The run has ended'")
         assert not chrome.find_elements("css selector", "#panels b b")
         assert "<b>spend</b>" in chrome.find_element("id", "loadings").text  # names are text, never markup
     assert quiet(chrome) == []
@@ -123,7 +124,7 @@ def test_without_the_token_nothing_is_shown(chrome):
     run.push(200)
     with Server(run.curator, port=0) as server:
         chrome.get(server.url.partition("#")[0])
-        until(chrome, "document.getElementById('link').textContent.includes('token')")
+        until(chrome, "document.getElementById('connection').textContent.includes('token')")
         assert not chrome.find_elements("css selector", "#panels section")
         assert chrome.find_element("id", "facts").text == ""
 
@@ -140,12 +141,12 @@ def test_a_lost_connection_comes_back_where_it_was(chrome):
                           "window.fetch = (u, o) => (fetched.push(o.headers['Last-Event-ID']), old(u, o))")  # fmt: skip
     place = run.public.cursor
     server.stop()
-    until(chrome, "document.getElementById('link').textContent.includes('Connection lost')")
+    until(chrome, "document.getElementById('connection').textContent.includes('Connection lost')")
     run.push(500)
     with Server(run.public, port=server.port):
-        until(chrome, reaches(1500), 20.0)
+        until(chrome, reaches(1500))
         assert until(chrome, ROWS) == 30
-        assert chrome.find_element("id", "link").text == "Live"
+        assert chrome.find_element("id", "connection").text == "Live"
         assert set(chrome.execute_script("return fetched")) == {place}
     assert quiet(chrome) == []
 
@@ -183,13 +184,30 @@ def test_charts_can_be_read_with_the_keyboard(chrome):
     assert quiet(chrome) == []
 
 
+def test_axe_finds_nothing(chrome):
+    axe = files(pytest.importorskip("axe_core_python")).joinpath("axe.min.js").read_text(encoding="utf-8")
+    run = Run()
+    run.push(2000)
+    for page, width, dark in ((run.curator, 1280, False), (run.curator, 390, True), (run.public, 1280, True)):
+        with Server(page, port=0) as server:
+            size(chrome, width, dark=dark)
+            chrome.get("about:blank")
+            chrome.get(server.url)
+            until(chrome, reaches(2000))
+            chrome.execute_script(OPEN)
+            chrome.execute_script(axe)
+            found = chrome.execute_async_script("axe.run().then(arguments[0])")
+            assert len(found["passes"]) > 20
+            assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in found["violations"]] == []
+
+
 def test_it_fits_any_screen_in_light_and_dark(chrome, tmp_path):
     folder = Path(os.environ.get("STREAMPCA_SHOTS") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
     run = Run()
     run.push(20_000)
-    for face, board in (("curator", run.curator), ("public", run.public)):
-        with Server(board, port=0) as server:
+    for whose, page in (("curator", run.curator), ("public", run.public)):
+        with Server(page, port=0) as server:
             for width in (1280, 390):
                 for dark in (False, True):
                     size(chrome, width, dark=dark)
@@ -204,7 +222,7 @@ def test_it_fits_any_screen_in_light_and_dark(chrome, tmp_path):
                     assert (colour == "rgb(17, 21, 28)") == dark
                     size(chrome, width, dark=dark, height=high)
                     time.sleep(0.3)
-                    name = f"{face}-{width}-{'dark' if dark else 'light'}.png"
+                    name = f"{whose}-{width}-{'dark' if dark else 'light'}.png"
                     assert chrome.save_screenshot(str(folder / name))
     print("screenshots:", folder)
     assert quiet(chrome) == []
@@ -212,22 +230,22 @@ def test_it_fits_any_screen_in_light_and_dark(chrome, tmp_path):
 
 def test_a_report_draws_from_its_own_file(chrome, tmp_path):
     pytest.importorskip("matplotlib")
-    from streampca.reports import Run as Story
-    from streampca.reports.html import report
+    from streampca.dashboard.report import Run as Finished
+    from streampca.dashboard.report import html
 
     folder = Path(os.environ.get("STREAMPCA_SHOTS") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
     run = Run()
     releases = run.push(3000)
     path = tmp_path / "report.html"
-    path.write_text(report(Story.of(releases, [run.log.now()], title="a report")), encoding="utf-8")
+    path.write_text(html(Finished.of(releases, [run.stream.regret.now()], title="a report")), encoding="utf-8")
     for width, dark in ((1280, False), (390, True)):
         size(chrome, width, dark=dark)
         chrome.get(path.as_uri())
         until(chrome, reaches(3000))
         assert all(n > 100 for n in chrome.execute_script(f"return {INK}"))
         drawn = chrome.execute_script("return [...document.images].map(i => i.complete && i.naturalWidth)")
-        assert len(drawn) == 4
+        assert len(drawn) == 5
         assert all(drawn)
         wide, high = chrome.execute_script(
             "return [document.documentElement.scrollWidth, document.documentElement.scrollHeight]"

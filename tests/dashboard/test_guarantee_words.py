@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 import streampca as sp
-from streampca.dashboard.words import in_words, most_found, summary
+from streampca.facts import in_words, most_found, summary
 from streampca.privacy.gaussian import delta_at
 
 

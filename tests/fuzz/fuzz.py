@@ -4,12 +4,14 @@
     python tests/fuzz/fuzz.py csv -runs=1000000          # guided by coverage (atheris, libFuzzer options)
     python tests/fuzz/fuzz.py csv --blind 1000000        # mutations only, no atheris needed
 
-Formats: csv, parquet, mappings, arrays.
+Formats: `FORMATS`. One input takes at most 10 s, and all together no more than 200 MB.
 """
 
 from __future__ import annotations
 
 import random
+import resource
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,28 +19,38 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 
+FORMATS = ("arrays", "csv", "ledger", "mappings", "ndjson", "parquet", "records", "releases", "store", "toml")
+
+
 def blind(name: str, count: int, seed: int = 0, seconds: float = float("inf")) -> int:
     """Mutate the seeds at random, so many times or so long; return how many inputs were tried."""
     from targets import SEEDS, TARGETS, prepare
 
     prepare()
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
     draw, target, pool = random.Random(seed), TARGETS[name], list(SEEDS[name])
     for data in pool:
         target(data)
-    end = time.monotonic() + seconds
+    end, before = time.monotonic() + seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for done in range(count):
-        if time.monotonic() > end:
-            return done
         data = mutated(draw, pool)
+        signal.alarm(10)
         try:
             target(data)
         except BaseException:
             print(f"{name}: input {data!r}", file=sys.stderr)
             raise
+        finally:
+            signal.alarm(0)
+        if time.monotonic() > end:
+            count = done + 1
+            break
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss <= before + 200 * 1024
     return count
 
 
-_PIECES = (b"nan", b"inf", b"1e999", b"\0", b'"', b",", b"\n", b"\r", b"\xff\xfe", b"-", b"0" * 40, b"\xed\xa0\x80")
+_PIECES = (b"nan", b"inf", b"1e999", b"\0", b'"', b",", b"\n", b"\r", b"\xff\xfe", b"-", b"0" * 40, b"\xed\xa0\x80",
+           b"x" * 100, b"\x1b[2J", b"[" * 1000, b"1e400", b"null", b"true")  # fmt: skip
 
 
 def mutated(draw: random.Random, pool: list[bytes]) -> bytes:
@@ -78,7 +90,7 @@ def guided(name: str, options: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in ("csv", "parquet", "mappings", "arrays"):
+    if len(sys.argv) < 2 or sys.argv[1] not in FORMATS:
         sys.exit(__doc__)
     if sys.argv[2:3] == ["--blind"]:
         began = time.perf_counter()

@@ -1,31 +1,49 @@
-"""What must hold for any input: only errors of streampca, and no row lost or doubled.
+"""What must hold for any input: only errors of streampca, each one short sentence, and no row lost or doubled.
 
 Each target takes bytes and reads them as one input of its format: the bytes of
-a file, or choices from which rows are made.
+a file, choices from which rows are made, or places of a whole file to change.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
+import json
 import math
 import os
 import struct
 import tempfile
 import warnings
 import zipfile
+import zlib
 from collections import namedtuple
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import BadRow, StreamPCAError
+from streampca import scenarios
+from streampca.errors import BadRowError, StreamPCAError, StreamPCAWarning
+from streampca.privacy.budget import Budget
 from streampca.processors.oja import Oja
+from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
+from streampca.release import Release
+from streampca.release_file import Header, read_releases
 from streampca.rows import RowSource
 from streampca.sources.csv_rows import from_csv
+from streampca.sources.ndjson_rows import from_ndjson
 from streampca.sources.parquet import from_parquet
+from streampca.store.config import load
+from streampca.store.database import Database
+from streampca.store.keys import read_key
+from streampca.store.ledger import Balance, Ledger
+from streampca.store.reading import check_witness
+from streampca.store.records import decode, encode, entry_of, read_trace, releases_of
+from streampca.store.store import Store
+from streampca.store.verify import Verification
 from streampca.stream import Stream
 
 FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
@@ -36,7 +54,23 @@ def stream(on_bad_row: Any = "raise") -> Stream:
     return Stream(Oja(n_components=1, release_every=3), regret=RegretLog(every=1000), seed=1, on_bad_row=on_bad_row)
 
 
-def feed(source: RowSource) -> None:
+#: Most characters of a message, without the name of the file, and of the data in it.
+MOST_SAID, MOST_ECHOED = 500, 80
+
+
+def told(problem: StreamPCAError, data: bytes = b"") -> str:
+    """The message of an error: one short line, with little of the data in it."""
+    message = str(problem).replace(str(FOLDER), "")
+    assert message.isprintable(), f"not one printable line: {message!r}"
+    assert 10 < len(message) <= MOST_SAID, f"{len(message)} characters: {message[:1000]}"
+    text = data.decode("utf-8", "replace")
+    size = MOST_ECHOED + 1
+    if len(text) >= size:
+        assert not any(message[at : at + size] in text for at in range(len(message) - size + 1)), message
+    return message
+
+
+def feed(source: RowSource, data: bytes = b"") -> None:
     """Read a source twice, into a stream and as rows: the same rows up to the same problem."""
     rows, problem = 0, ""
     try:
@@ -47,7 +81,9 @@ def feed(source: RowSource) -> None:
             assert block.shape[0] > 0
             rows += block.shape[0]
     except StreamPCAError as error:
-        problem = str(error)
+        problem = told(error, data)
+    if zlib.crc32(data) & 7:  # a stream takes ten times as long as reading
+        return
     fed = stream("zero")
     try:
         last = 0
@@ -56,7 +92,7 @@ def feed(source: RowSource) -> None:
             last = step.t
         assert not problem
     except StreamPCAError as error:
-        again = str(error)
+        again = told(error)
         assert again == problem
     assert fed.t == rows, f"{rows} rows were read, {fed.t} arrived"
 
@@ -83,9 +119,60 @@ def csv(data: bytes) -> None:
             chunk_rows=1 + (choice >> 5),
             max_bytes=2**16,
         )
-    except StreamPCAError:
+    except StreamPCAError as error:
+        told(error, body)
         return
-    feed(source)
+    feed(source, body)
+
+
+def ndjson(data: bytes) -> None:
+    """Any bytes as a file of JSON objects; the first chooses options."""
+    choice, body = (data[0], data[1:]) if data else (0, b"")
+    FILE.write_bytes(gzip.compress(body, 1) if choice & 3 == 1 else body)
+    try:
+        source = from_ndjson(
+            FILE,
+            columns=("a", "b") if choice & 4 else None,
+            missing="nan" if choice & 8 else "raise",
+            on_bad_row="zero" if choice & 20 == 20 else "raise",
+            chunk_rows=1 + (choice >> 5),
+            times="a" if choice & 64 else None,
+            max_bytes=2**16,
+        )
+    except StreamPCAError as error:
+        told(error, body)
+        return
+    feed(source, body)
+
+
+def toml(data: bytes) -> None:
+    """Any bytes as a scenario file."""
+    path = FOLDER / "input.toml"
+    path.write_bytes(data)
+    try:
+        scenario = scenarios.load(str(path))
+    except StreamPCAError as error:
+        told(error, data)
+        return
+    assert 1 <= scenario.ci_rows <= scenario.rows
+
+
+def releases(data: bytes) -> None:
+    """Any bytes as a file of releases: what is read can be written, read again and used."""
+    FILE.write_bytes(data)
+    made = []
+    try:
+        for release in read_releases(FILE):
+            made.append(release)
+            text = release.to_json()
+            assert Release.from_json(text).to_json() == text
+            with contextlib.suppress(StreamPCAError):
+                assert release.subspace.basis.shape[0] == release.n_features
+    except StreamPCAError as error:
+        told(error, data)
+    if not zlib.crc32(data) & 7:
+        with contextlib.suppress(StreamPCAError):
+            assert len(list(read_releases(FILE))) >= len(made)
 
 
 def parquet(data: bytes) -> None:
@@ -99,10 +186,11 @@ def parquet(data: bytes) -> None:
     FILE.write_bytes(body if data[0] < 250 else data[1:])
     try:
         source = from_parquet(FILE, missing="nan" if data[0] & 1 else "raise", chunk_rows=1 + data[0] % 5)
-    except StreamPCAError:
+    except StreamPCAError as error:
+        told(error, data)
         return
     if source.n_rows < 2**20:
-        feed(source)
+        feed(source, data)
 
 
 def _parquet_files() -> list[bytes]:
@@ -215,7 +303,7 @@ def _one(fed: Stream, row: Any, taken: int) -> int:
     """Push a row; return 1 if it was taken."""
     try:
         step = fed.push(row)
-    except BadRow:
+    except BadRowError:
         assert fed.t == taken, "a refused row left a trace"
         return 0
     except StreamPCAError:
@@ -225,13 +313,178 @@ def _one(fed: Stream, row: Any, taken: int) -> int:
     return 1
 
 
+_DEBIT = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)
+
+#: Files of a store that was closed, and of one as a crash leaves it; those of a ledger. By their names.
+_STORES: list[dict[str, bytes]] = []
+_LEDGER: dict[str, bytes] = {}
+_BALANCE: list[Balance] = []
+_RELEASES: list[tuple[int, bytes]] = []
+_RECORDS: list[tuple[Callable[[bytes], object], bytes]] = []
+
+
+def _made_stores() -> None:
+    rows = np.random.default_rng(0).normal(size=(40, 2)) / 3.0
+    for crashed in (False, True):
+        folder = Path(tempfile.mkdtemp(dir=FOLDER))
+        store = Store(folder / "run.db", commit_every=10, snapshot_every="1h")
+        fed = Stream(PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=4), seed=1, store=store)
+        for start in range(0, 40, 10):
+            fed.push_many(rows[start : start + 10])
+        if not crashed:
+            store.close()
+        _STORES.append({file.name: file.read_bytes() for file in folder.iterdir() if file.name[-3:] != "shm"})
+        database = Database(str(folder / "run.db"), write=False)
+        _RELEASES[:] = _bits(database)
+        store.close()
+        if not crashed:
+            records = [record for (record,) in database.db.execute("SELECT record FROM releases")]
+            (text,) = database.db.execute("SELECT value FROM meta WHERE name = 'config'").fetchone()
+            _RECORDS.extend([(releases_of, records[0]), (_config_of, text)])
+        database.close()
+
+
+def _bits(database: Database) -> list[tuple[int, bytes]]:
+    return [(release.t, release.packed.tobytes()) for release in database.releases() if release.packed is not None]
+
+
+def store_files(data: bytes) -> None:
+    """A store with bytes changed or cut: one error, or exactly the releases that were stored."""
+    if not data:
+        return
+    whole = _STORES[data[0] & 1]
+    names = sorted(whole)
+    name = names[(data[0] >> 1) % len(names)]
+    damaged = {**whole, name: _damaged(whole[name], data)}
+    for file, content in damaged.items():
+        (FOLDER / file).write_bytes(content)
+    path = FOLDER / "run.db"
+    for ending in ("-wal", "-shm"):
+        if "run.db" + ending not in damaged:
+            path.with_name("run.db" + ending).unlink(missing_ok=True)
+    path.with_name("run.db.key").chmod(0o600)
+    try:
+        database = Database(str(path), write=False)
+        try:
+            found = _bits(database)
+        finally:
+            database.close()
+        assert found == _RELEASES[: len(found)], "other releases than were stored"
+        if check_witness(path).endswith("no commit is missing"):
+            assert found == _RELEASES, "commits are gone, and the witness did not say so"
+        if not zlib.crc32(data) & 7:
+            check = Verification(path)
+            try:
+                check.file()
+                check.replay()
+            finally:
+                check.close()
+    except StreamPCAError as error:
+        told(error)
+
+
+def _damaged(whole: bytes, data: bytes) -> bytes:
+    """A file with bytes changed among those that are not zero, or cut."""
+    body, places = bytearray(whole), _places(whole)
+    for at in range(1, len(data) - 2, 3):
+        place, value = struct.unpack_from("<HB", data, at)
+        if places:
+            body[places[place * 7919 % len(places)]] = value
+    return bytes(body[: data[-1] * len(body) // 256] if data[0] & 240 == 240 else body)
+
+
+_WRITTEN: dict[int, list[int]] = {}
+
+
+def _places(whole: bytes) -> list[int]:
+    """Where a file is not zero, most of which is free space."""
+    if id(whole) not in _WRITTEN:
+        _WRITTEN[id(whole)] = [at for at, value in enumerate(whole) if value]
+    return _WRITTEN[id(whole)]
+
+
+def ledger(data: bytes) -> None:
+    """A ledger with bytes changed or cut: one error, or a balance: the one that was booked, if one byte changed."""
+    if not data:
+        return
+    path = FOLDER / "ledger.db"
+    for ending in ("-wal", "-shm"):
+        path.with_name("ledger.db" + ending).unlink(missing_ok=True)
+    path.write_bytes(_damaged(_LEDGER["ledger.db"], data))
+    try:
+        with Ledger(path) as opened:
+            found = opened.balance("rows")
+            assert found == _BALANCE[0] or len(data) > 6, "one byte changed, and another balance than was booked"
+            assert all(balance.spent >= 0.0 for balance in opened.balances())
+            opened.head("rows", "run")
+            opened.debit("rows", _DEBIT, run="again")
+    except StreamPCAError as error:
+        told(error)
+
+
+def records(data: bytes) -> None:
+    """Any bytes as a record of a store, a configuration, a key or a line of releases."""
+    if not data:
+        return
+    read, whole = _RECORDS[data[0] % len(_RECORDS)]
+    try:
+        read(_damaged(whole, data) if data[0] < 200 else data[1:])
+    except StreamPCAError as error:
+        told(error, data)
+
+
+def _config_of(data: bytes) -> None:
+    with contextlib.suppress(ValueError, RecursionError):  # the store checks a sum before it reads a configuration
+        text = json.loads(data)
+        if isinstance(text, str):
+            load(text)
+
+
+def _key_of(data: bytes) -> None:
+    path = FOLDER / "key"
+    path.write_bytes(data)
+    path.chmod(0o600)
+    read_key(path, None)
+
+
 def prepare() -> None:
     """Make what targets need."""
-    if not _PARQUET:
-        _PARQUET.extend(_parquet_files())
+    warnings.simplefilter("error")
+    warnings.simplefilter("ignore", StreamPCAWarning)
+    if _PARQUET:
+        return
+    _PARQUET.extend(_parquet_files())
+    _made_stores()
+    path = Path(tempfile.mkdtemp(dir=FOLDER)) / "ledger.db"
+    with Ledger(path) as made:
+        made.set_budget("rows", Budget(4.0, 1e-5))
+        for run in "ab":
+            made.debit("rows", _DEBIT, run=run)
+        made.note("rows", "run", None, (7, "0" * 32))
+        _BALANCE.append(made.balance("rows"))
+    _LEDGER["ledger.db"] = path.read_bytes()
+    entry = encode({"kind": "rows", "counts": [3, 0, 0, {}], "fresh": [b"0" * 16], "link": b"1", "rows": np.eye(3, 2)})
+    _RECORDS.extend(
+        [
+            (_key_of, _STORES[0]["run.db.key"]),
+            (decode, entry),
+            (lambda data: entry_of(1, 3, data), entry),
+            (read_trace, encode([(3, "rows", [b"0" * 16])])),
+        ]
+    )
+    fed = Stream(_DEBIT, seed=1, features=("a", "b"))
+    steps = fed.push_many(np.random.default_rng(0).normal(size=(3, 2)) / 3.0)
+    lines = [release.to_json() for release in steps.releases]
+    head = Header(steps.releases[0].terms, {"k": 1}).to_json()
+    short = [release.to_json(terms=False) for release in steps.releases]
+    SEEDS["releases"] = ["\n".join([head, *lines, *short]).encode() + b"\n", lines[0].encode()]
+    SEEDS["toml"] = [path.read_bytes() for path in sorted(scenarios._directory().glob("*.toml"))[:8]]
 
 
-TARGETS = {"csv": csv, "parquet": parquet, "mappings": mappings, "arrays": arrays}
+TARGETS = {
+    "csv": csv, "ndjson": ndjson, "parquet": parquet, "mappings": mappings, "arrays": arrays, "toml": toml,
+    "releases": releases, "store": store_files, "records": records, "ledger": ledger,
+}  # fmt: skip
 
 #: Inputs to start from.
 SEEDS: dict[str, list[bytes]] = {
@@ -243,5 +496,15 @@ SEEDS: dict[str, list[bytes]] = {
     ],
     "parquet": [b"\x00", b"\x01", b"\x02", b"\xfaPAR1", b"\x00\x04\x00\x00\x00\xff", b"\x01\x20\x00\x00\x00\x00"],
     "mappings": [bytes([1, 4, 2, *range(20)] * 4), bytes([0, 0, 2, 0, 1, 21, *range(8), 22, *range(8)] * 3)],
+    "ndjson": [
+        b'\x00{"a": 1, "b": 2.5}\n{"a": "3", "b": null}\n', b'\x0c{"b": 1, "a": true}\n\n[1]\n{"a": 1e999}\n',
+        b'\x1c{"a": 1, "b": 2}\nx\n{"a": {"a": "' + b"x" * 200 + b'"}}\n',
+        b'\x44{"a": "2020-01-01T00:00:00", "b": 1}\n', b'\x01{"a": 1, "' + b"b" * 200 + b'": "\\ud800\\n"}\n',
+    ],
+    "toml": [],
+    "releases": [],
+    "store": [bytes([kind, *range(7)]) for kind in range(16)] + [b"\xf0\x80", b"\xf1\x10"],
+    "records": [bytes([kind, *range(7)]) for kind in range(16)] + [b"\xff\x80", b"\xfa{}"],
+    "ledger": [bytes([0, *range(7)]), b"\xf0\x80", bytes([1, 0, 3, 255])],
     "arrays": [bytes([1, 0, 3, 2, *range(64)] * 3), bytes([0, 128, 1, 3, *range(24)] * 3)],
 }  # fmt: skip

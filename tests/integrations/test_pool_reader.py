@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameter, BadRow, HorizonReached
+from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.integrations.pool import absorb_parquet
 from streampca.processors.oja import Oja
 from streampca.processors.private_fpl import PrivateFPL
@@ -81,7 +81,7 @@ def test_rows_from_elsewhere_may_come_first(files: list[Path]) -> None:
     first = next(from_parquet(files[0]).blocks())
     got = [release.to_json() for release in out.push_many(first).releases]
     assert got + releases(absorb_parquet(out, files[1], processes=1, before=1234)) == single(files)
-    with pytest.raises(BadParameter, match="stands at row 3210"):
+    with pytest.raises(BadParameterError, match="stands at row 3210"):
         next(absorb_parquet(out, files[1], processes=1))
 
 
@@ -95,15 +95,15 @@ def test_columns_are_read_by_name(files: list[Path]) -> None:
 
 def test_what_does_not_fit_is_told_before_any_row(files: list[Path]) -> None:
     short = Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=D, horizon=3000))
-    with pytest.raises(HorizonReached, match="hold 3210 rows"):
+    with pytest.raises(HorizonReachedError, match="hold 3210 rows"):
         next(absorb_parquet(short, files))
-    with pytest.raises(BadParameter, match="needs rows"):
+    with pytest.raises(BadParameterError, match="needs rows"):
         next(absorb_parquet(Stream(Oja(n_components=2, n_features=D)), files))
-    with pytest.raises(BadParameter, match="processes=0"):
+    with pytest.raises(BadParameterError, match="processes=0"):
         next(absorb_parquet(stream(), files, processes=0))
-    with pytest.raises(BadParameter, match="no file"):
+    with pytest.raises(BadParameterError, match="no file"):
         next(absorb_parquet(stream(), []))
-    with pytest.raises(BadParameter, match="Spark's own reader"):
+    with pytest.raises(BadParameterError, match="Spark's own reader"):
         next(absorb_parquet(stream(), "s3://bucket/a.parquet"))
 
 
@@ -112,7 +112,7 @@ def test_a_bad_row_is_named_by_its_place_in_the_stream(files: list[Path]) -> Non
     table["x2"][100] = None
     pq.write_table(pa.table(table), files[1], row_group_size=50)
     out = stream()
-    with pytest.raises(BadRow, match="row 1335: feature 'x2' is not finite"):
+    with pytest.raises(BadRowError, match="row 1335: feature 'x2' is not finite"):
         list(absorb_parquet(out, files, processes=2, rows_per_task=50))
     assert out.t == 1334  # where the task before the bad row's ended
     lenient = stream(on_bad_row="zero")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
+from river import datasets
 from river.checks import yield_checks
 
-from streampca.integrations.river import PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
+from streampca.integrations.river import PrivateBlockPCA, PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
+from streampca.integrations.river_monitors import SubspaceAnomaly
 
-ADAPTERS = [PrivatePCA, PrivateWindowPCA, PrivateOjaPCA]
+ADAPTERS = [PrivatePCA, PrivateWindowPCA, PrivateOjaPCA, PrivateBlockPCA]
 
 
 def cases() -> Iterator[object]:
@@ -28,3 +31,24 @@ def test_none_is_skipped(adapter: type[PrivatePCA]) -> None:
     model = adapter()
     assert model._unit_test_skips() == set()
     assert len(list(yield_checks(model))) >= 29
+
+
+class Labelled:
+    """Rows near a line, but for every tenth, which is far from it; in place of river's dataset, which is downloaded."""
+
+    def take(self, n: int) -> Iterator[tuple[dict[str, float], bool]]:
+        source = np.random.default_rng(0)
+        for i in range(n):
+            row = source.normal() * np.full(5, 0.3) if i % 10 else source.normal(size=5) * 0.3
+            yield dict(zip("abcde", row.tolist(), strict=True)), i % 10 == 0
+
+
+def anomaly_checks() -> list[Callable[[object], None]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "CreditCard", Labelled)
+        return list(yield_checks(SubspaceAnomaly(PrivatePCA())))
+
+
+@pytest.mark.parametrize("check", anomaly_checks(), ids=lambda check: check.__name__)
+def test_river_check_of_anomaly_scores(check: Callable[[object], None]) -> None:
+    check(SubspaceAnomaly(PrivatePCA(n_components=1, release_every=50)))

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
-from river import compose, datasets, linear_model, stream
+from river import compose, datasets, evaluate, linear_model, metrics, stream
 
 import streampca as sp
-from streampca.errors import BadParameter, BadRow, BudgetExhausted, HorizonReached, NoRelease
-from streampca.integrations.river import PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
+from streampca.errors import BadParameterError, BadRowError, BudgetExhaustedError, HorizonReachedError, NoReleaseError
+from streampca.integrations.river import PrivateBlockPCA, PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
 from streampca.store.ledger import Ledger
 
 ADAPTERS: list[Any] = [PrivatePCA, PrivateWindowPCA, PrivateOjaPCA]
@@ -29,8 +30,9 @@ def rows(n: int = 300, seed: int = 0) -> list[dict[str, float]]:
 def test_the_same_releases_as_a_stream() -> None:
     model = PrivatePCA(n_components=2, epsilon=2.0, delta=1e-5, release_every=7, seed=3)
     plain = sp.Stream(
-        sp.PrivateFPL(n_components=2, epsilon=2.0, delta=1e-5, release_every=7), features=sorted(NAMES), seed=3
-    )
+        sp.PrivateFPL(n_components=2, epsilon=2.0, delta=1e-5, release_every=7), features=sorted(NAMES), seed=3,
+        center=True,
+    )  # fmt: skip
     for x in rows():
         model.learn_one(x)
         plain.push(x)
@@ -41,6 +43,11 @@ def test_the_same_releases_as_a_stream() -> None:
     assert model.t == 300
     assert list(model.components.columns) == sorted(NAMES)
     assert np.array_equal(model.components.to_numpy().T, plain.release.subspace.basis)
+    assert model.explained_variance_ratio.to_dict() == dict(
+        zip(model.components.index, plain.release.explained_variance_ratio.tolist(), strict=True)
+    )
+    with pytest.raises(NoReleaseError, match="nothing has been released"):
+        _ = PrivatePCA().explained_variance_ratio
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
@@ -57,6 +64,46 @@ def test_tables_and_rows_give_the_same_bits(adapter: Any) -> None:
     scores = many.transform_many(table)
     assert list(scores.index) == list(table.index)
     assert np.allclose(scores.to_numpy(), [list(one.transform_one(x).values()) for x in given], rtol=1e-12)
+
+
+def test_polars_tables() -> None:
+    table = pl.DataFrame(rows())
+    one, two = PrivatePCA(seed=5), PrivatePCA(seed=5)
+    for model, given in ((one, table), (two, table.to_pandas(use_pyarrow_extension_array=False))):
+        before = model.transform_many(given[:3])
+        assert type(before) is type(given)
+        model.learn_many(given)
+    assert one.release is not None
+    assert two.release is not None
+    assert one.release.to_json() == two.release.to_json()
+    scores = one.transform_many(table[["d", "a", "b"]])  # c is missing, and counts as 0
+    assert isinstance(scores, pl.DataFrame)
+    assert scores.columns == ["pc0", "pc1"]
+    assert np.array_equal(scores.to_numpy(), two.transform_many(table.to_pandas().assign(c=0.0)).to_numpy())
+    with pytest.raises(BadRowError, match="not numeric"):
+        one.learn_many(table.with_columns(pl.lit("x").alias("a")))
+
+
+def test_progressive_validation() -> None:
+    bounds = dict.fromkeys(next(iter(datasets.TrumpApproval()))[0], (0.0, 100.0)) | {"ordinal_date": (736e3, 738e3)}
+    model = PrivatePCA(n_components=2, bounds=bounds, release_every=50) | linear_model.LinearRegression(
+        intercept_lr=0.1
+    )
+    metric = evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
+    assert metric.get() < 10.0  # percent of approval
+    assert model["PrivatePCA"].t == 1_001
+
+
+def test_blocks_are_those_of_a_stream() -> None:
+    model = PrivateBlockPCA(n_components=2, block=100, seed=1)
+    mechanism = sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6, center=True)
+    plain = sp.Stream(sp.Tumbling(mechanism, release_every=100), features=sorted(NAMES), seed=1)
+    model.learn_many(pd.DataFrame(rows()))
+    plain.push_many(pd.DataFrame(rows())[sorted(NAMES)])
+    assert model.release is not None
+    assert plain.release is not None
+    assert model.release.to_json() == plain.release.to_json()
+    assert model.release.is_centered
 
 
 def test_in_a_pipeline_on_a_dataset() -> None:
@@ -85,7 +132,7 @@ def test_iter_csv_yields_text(tmp_path: Path) -> None:
         numbers_only.learn_one(x)
     assert text.release is not None
     assert text.release.to_json() == numbers_only["PrivatePCA"].release.to_json()
-    with pytest.raises(BadRow, match="'name' is not a number"):
+    with pytest.raises(BadRowError, match="'name' is not a number"):
         PrivatePCA().learn_one({"a": 1.0, "b": 2.0, "name": "x"})
 
 
@@ -117,13 +164,13 @@ def test_policies() -> None:
     strict = PrivatePCA(on_unseen="raise", on_missing="raise")
     strict.learn_one(dict.fromkeys("abc", 0.5))
     before = strict.release
-    with pytest.raises(BadRow, match=r"row 2: unseen feature 'd'.*on_unseen='ignore'"):
+    with pytest.raises(BadRowError, match=r"row 2: unseen feature 'd'.*on_unseen='ignore'"):
         strict.learn_one(dict.fromkeys("abcd", 0.5))
-    with pytest.raises(BadRow, match=r"row 2: feature 'c' is missing.*on_missing='fill'"):
+    with pytest.raises(BadRowError, match=r"row 2: feature 'c' is missing.*on_missing='fill'"):
         strict.learn_one(dict.fromkeys("ab", 0.5))
-    with pytest.raises(BadRow, match="row 2: unseen"):
+    with pytest.raises(BadRowError, match="row 2: unseen"):
         strict.learn_many(pd.DataFrame({"a": [0.1], "b": [0.1], "c": [0.2], "z": [3.0]}))
-    with pytest.raises(BadRow, match=r"to transform: feature 'b' is missing"):
+    with pytest.raises(BadRowError, match=r"to transform: feature 'b' is missing"):
         strict.transform_one({"a": 1.0})
     assert strict.t == 1
     assert strict.release is before
@@ -132,13 +179,13 @@ def test_policies() -> None:
 def test_a_bad_first_row_leaves_no_trace() -> None:
     model = PrivatePCA()
     for bad in ({"x": float("nan"), "y": 1.0}, {"x": "one", "y": 1.0}, {"x": None, "y": 0.0}):
-        with pytest.raises(BadRow):
+        with pytest.raises(BadRowError):
             model.learn_one(bad)
-    with pytest.raises(BadRow):
+    with pytest.raises(BadRowError):
         model.learn_many(pd.DataFrame({"p": [1.0, np.nan], "q": [0.0, 1.0]}))
-    with pytest.raises(BadRow, match="not numeric"):
+    with pytest.raises(BadRowError, match="not numeric"):
         model.learn_many(pd.DataFrame({"p": [1.0, 2.0], "q": ["u", "v"]}))
-    with pytest.raises(BadParameter, match=r"n_components=2 exceeds the 1 features \['z'\]"):
+    with pytest.raises(BadParameterError, match=r"n_components=2 exceeds the 1 features \['z'\]"):
         model.learn_one({"z": 1.0})
     assert model.t == 0
     model.learn_one({"a": 0.1, "b": 0.2})
@@ -164,7 +211,7 @@ def test_before_anything_is_learnt() -> None:
     assert model.t == 0
     assert model.release is None
     assert model.guarantee.epsilon == 1.0
-    with pytest.raises(NoRelease):
+    with pytest.raises(NoReleaseError):
         model.components  # noqa: B018
 
 
@@ -183,12 +230,12 @@ def test_before_anything_is_learnt() -> None:
     ],
 )
 def test_bad_parameters_are_told_at_once(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadParameter, match=message):
+    with pytest.raises(BadParameterError, match=message):
         PrivatePCA(**options)
 
 
 def test_bounds_in_an_order_need_the_order() -> None:
-    with pytest.raises(BadParameter, match="need features="):
+    with pytest.raises(BadParameterError, match="need features="):
         PrivatePCA(bounds=([0, 0], [1, 2])).learn_one({"a": 1.0, "b": 1.0})
     model = PrivatePCA(bounds=([0, 0], [1, 2]), features=["b", "a"], n_components=1)
     model.learn_one({"a": 2.0, "b": 0.5})
@@ -223,14 +270,14 @@ def test_window_follows_and_horizon_ends() -> None:
     short = PrivatePCA(horizon=10)
     for x in rows(10):
         short.learn_one(x)
-    with pytest.raises(HorizonReached):
+    with pytest.raises(HorizonReachedError):
         short.learn_one(rows(1)[0])
 
 
 def test_a_seed_is_told() -> None:
     assert "seed" in PrivatePCA(seed=1).guarantee.caveat
     assert PrivatePCA().guarantee.caveat == ""
-    with pytest.raises(BadParameter):
+    with pytest.raises(BadParameterError):
         PrivatePCA(center=True, seed="x").learn_one({"a": 1.0, "b": 1.0})  # type: ignore[arg-type]
 
 
@@ -239,7 +286,7 @@ def test_the_ledger_pays_before_the_first_row(tmp_path: Path) -> None:
     with Ledger(path) as ledger:
         ledger.set_budget("people", sp.Budget(1.6, 1e-6))  # two runs at epsilon 1, not three
     model = PrivatePCA(ledger=path, data_set="people")
-    with pytest.raises(BadRow):
+    with pytest.raises(BadRowError):
         model.learn_one({"a": float("nan"), "b": 1.0})
     with Ledger(path) as ledger:
         assert not ledger.balance("people").entries
@@ -252,13 +299,22 @@ def test_the_ledger_pays_before_the_first_row(tmp_path: Path) -> None:
     with Ledger(path) as ledger:
         assert len(ledger.balance("people").entries) == 2
     refused = model.clone()
-    with pytest.raises(BudgetExhausted):
+    with pytest.raises(BudgetExhaustedError):
         refused.learn_one(rows(1)[0])
     assert refused.t == 0
-    with pytest.raises(BudgetExhausted):
+    with pytest.raises(BudgetExhaustedError):
         copy.deepcopy(refused).learn_many(pd.DataFrame(rows(3)))
-    with pytest.raises(BadParameter, match="no such ledger"):
+    with pytest.raises(BadParameterError, match="no such ledger"):
         PrivatePCA(ledger=str(tmp_path / "other.db"), data_set="people").learn_one(rows(1)[0])
+
+
+@pytest.mark.parametrize("adapter", [PrivatePCA, PrivateWindowPCA])
+def test_what_releases_a_gram_matrix_is_centered_unless_told_otherwise(adapter: Any) -> None:
+    for center in (None, False):
+        model = adapter(n_components=1, release_every=10, seed=1, **({} if center is None else {"center": center}))
+        for _ in range(10):
+            model.learn_one({"a": 0.5, "b": 0.1})
+        assert model.release.is_centered == (center is None)
 
 
 def test_center_takes_the_mean_out() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from sklearn.utils import estimator_checks
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from streampca.integrations.sklearn import PrivatePCA
 
@@ -27,9 +27,11 @@ MORE = [
     "check_transformer_get_feature_names_out",
     "check_transformer_get_feature_names_out_pandas",
 ]
+# Not `parametrize_with_checks`, whose iterator pytest 9 warns of with scikit-learn up to 1.9.0.
+CHECKS = [(estimator, check) for each in ESTIMATORS for estimator, check in estimator_checks_generator(each)]
 
 
-@parametrize_with_checks(ESTIMATORS)
+@pytest.mark.parametrize(("estimator", "check"), CHECKS, ids=[check.func.__name__ for _, check in CHECKS])
 def test_sklearn_check(
     estimator: PrivatePCA, check: Callable[[PrivatePCA], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ The large test, killed twice: ``pytest -m long tests/integrations/test_spark_sin
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,7 @@ if importlib.util.find_spec("pyspark") is None:
 if shutil.which("java") is None:
     pytest.skip("Spark needs Java 17 on the path", allow_module_level=True)
 
-from streampca.errors import BadParameter, HorizonReached, StoreForked
+from streampca.errors import BadParameterError, HorizonReachedError, StoreForkedError
 from streampca.integrations.spark import EpochSink, absorb_frame, absorb_parquet, parquet_paths
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.parquet import from_parquet
@@ -89,9 +90,9 @@ def test_any_frame_in_the_order_of_its_partitions(spark, folder: Path) -> None:
     out = stream()
     assert releases(absorb_frame(out, frame)) == single([rows])
     assert out.t == len(rows) < N
-    with pytest.raises(BadParameter, match="'name' of the frame does not hold numbers"):
+    with pytest.raises(BadParameterError, match="'name' of the frame does not hold numbers"):
         absorb_frame(stream(), frame, columns=[*(f"x{j}" for j in range(D - 1)), "name"])
-    with pytest.raises(HorizonReached, match="horizon leaves room for"):
+    with pytest.raises(HorizonReachedError, match="horizon leaves room for"):
         absorb_frame(out, frame)
     assert out.t == len(rows)
 
@@ -102,7 +103,7 @@ def _text():
     return lit("a")
 
 
-class Stop(Exception):
+class StopError(Exception):
     """The driver dies."""
 
 
@@ -120,7 +121,7 @@ def test_epochs_that_come_again_are_absorbed_once(spark, folder: Path, tmp_path:
 
     def failing(block):
         if first.t >= 2000:
-            raise Stop("before the commit of the second epoch")
+            raise StopError("before the commit of the second epoch")
         return push(block)
 
     first.push_block = failing
@@ -132,7 +133,7 @@ def test_epochs_that_come_again_are_absorbed_once(spark, folder: Path, tmp_path:
     def after(release):
         world.append(release)
         if release.t == 2000:
-            raise Stop("after the commit")
+            raise StopError("after the commit")
 
     with Store(tmp_path / "run.db") as store:
         resumed = Stream.resume(store)
@@ -164,7 +165,7 @@ def test_paths_in_epochs(spark, folder: Path, tmp_path: Path) -> None:
     run(parquet_paths(spark, str(folder), files_per_epoch=2), sink, tmp_path / "checkpoint")
     assert store.epoch["epoch"] == 1
     assert [release.to_json() for release in store.releases()] == single(in_order(folder))
-    with pytest.raises(StoreForked, match="epoch 7 given, epoch 0 is next"):
+    with pytest.raises(StoreForkedError, match="epoch 7 given, epoch 0 is next"):
         EpochSink(out, store, files=True, new_query=True)(spark.range(1), 7)
 
 
@@ -211,3 +212,46 @@ def test_a_million_rows_killed_twice(tmp_path: Path, how: str) -> None:
     with Store(tmp_path / f"{how}.db") as store:
         assert Stream.resume(store).t == 10**6
         assert [f"{release.t} {driver.digest(release)}" for release in store.releases()] == expected
+
+
+@pytest.mark.long
+def test_a_query_whose_driver_and_whose_worker_are_killed(tmp_path: Path) -> None:
+    """A real Structured Streaming query of DataFrames. CI runs it by itself: three sessions, some two minutes."""
+    data = tmp_path / "data"
+    driver.write_files(data, 20_000, 6, files=20, group=2**10)
+    whole = driver.new_stream(6, 1, None)
+    rows = np.concatenate([block for path in sorted(data.iterdir()) for block in from_parquet(path).blocks()])
+    expected = [f"{release.t} {driver.digest(release)}" for release in whole.push_many(rows).releases]
+    assert len(expected) == 20
+    for share, victim in ((3, "driver"), (8, "worker"), (None, None)):
+        child = _start("rows", data, tmp_path)
+        while share is not None and len(_seen(tmp_path, "rows")) < share and child.poll() is None:
+            time.sleep(0.05)
+        for pid in [child.pid] if victim == "driver" else _workers(child.pid) if victim else []:
+            os.kill(pid, signal.SIGKILL)
+        child.communicate()  # without its worker the query fails, or Spark tries the task again
+        if victim is None:
+            assert child.returncode == 0
+    seen = _seen(tmp_path, "rows")
+    assert set(seen) <= set(expected)
+    assert len(seen) == len(set(seen))  # handed out at most once
+    with Store(tmp_path / "rows.db") as store:
+        assert Stream.resume(store).t == 20_000
+        assert [f"{release.t} {driver.digest(release)}" for release in store.releases()] == expected
+
+
+def _workers(pid: int) -> list[int]:
+    """Processes below a driver that run Python."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, rest = stat.read_text().rsplit(")", 1)
+        except OSError:
+            continue
+        parents[int(stat.parent.name)] = int(rest.split()[1]), "python" in name
+    below = {pid}
+    while more := {child for child, (parent, _) in parents.items() if parent in below} - below:
+        below |= more
+    found = [child for child in below - {pid} if parents[child][1]]
+    assert found
+    return found

@@ -1,12 +1,13 @@
 """The compiled kernels give the bits of the numpy code that they stand in for."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from streampca.admission import Admission
-from streampca.errors import BadRow
+from streampca.errors import BadRowError
 from streampca.linalg import fast
 from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import STEP, GramSum, is_admitted, onto_ball
@@ -48,10 +49,7 @@ def test_normals_that_left_their_rectangle(count, monkeypatch):
     draws = [Randomness.from_seed(5).stream("x").draws(index) for index in range(60)]
     compiled, plain = both(lambda: [one.normal(count) for one in draws])
     np.testing.assert_array_equal(compiled, plain)
-    fast.use(True)
-    none = type(
-        "Kernels", (), {"ziggurat": staticmethod(fast.kernels.ziggurat), "settle": lambda *given: given[1].size}
-    )
+    none = SimpleNamespace(**{**vars(fast.load()), "finish_normals": lambda *given: given[1].size})
     monkeypatch.setattr(fast, "kernels", none)
     np.testing.assert_array_equal([one.normal(count) for one in draws], plain)
 
@@ -64,7 +62,7 @@ def test_a_row_is_admitted_alike_by_itself():
         compiled, plain = both(lambda admission=admission: [admission.row(row, 1)[0] for row in rows])
         np.testing.assert_array_equal(np.array(compiled).view(np.int64), np.array(plain).view(np.int64))
         np.testing.assert_array_equal(np.concatenate(compiled), admission.block(rows, 1)[0])
-    with pytest.raises(BadRow):
+    with pytest.raises(BadRowError):
         Admission(n_features=2).row(np.array([np.nan, 0.0]), 1)
 
 
@@ -121,8 +119,42 @@ def test_releases_and_rewards_of_a_stream(d, solver):
             assert release is not None
             releases.append(release)
         releases += stream.push_many(rows[20:]).releases
-        parts = [part.ravel() for r in releases for part in (r.gram, r.subspace.basis)]
-        return np.concatenate([*parts, [stream.regret.now().reward]])
+        bases = np.array([r.subspace.basis for r in releases])
+        return np.array([r.gram for r in releases]), bases, stream.regret.now().reward
+
+    (grams, bases, reward), (plain_grams, plain_bases, plain_reward) = both(make)
+    np.testing.assert_array_equal(grams, plain_grams)
+    np.testing.assert_allclose(bases, plain_bases, atol=1e-12)
+    assert reward == pytest.approx(plain_reward, rel=1e-8)
+
+
+@pytest.mark.parametrize("solver", ["exact", "tracking", "smoothed"])
+def test_where_rewards_are_released_every_bit_is_the_same(solver):
+    """What is hidden is computed from the bases there, and a resumed run must hide the same."""
+    rows = np.random.default_rng(0).standard_normal((30, 9)) / 3.0
+
+    def make():
+        algorithm = PrivateFPL(
+            n_components=2, epsilon=1.0, delta=1e-6, horizon=30, solver=solver, publish_regret=True, seed=1
+        )
+        releases = Stream(algorithm, regret=None).push_many(rows).releases
+        return np.concatenate([part.ravel() for r in releases for part in (r.gram, r.subspace.basis)])
+
+    same(make)
+
+
+@pytest.mark.parametrize(("horizon", "every"), [(40, 1), (None, 1), (41, 7)])
+def test_smoothed_sums(horizon, every):
+    rows = np.random.default_rng(0).standard_normal((40, 33)) / 5.0
+
+    def make():
+        algorithm = PrivateFPL(
+            n_components=2, epsilon=1.0, delta=1e-6, horizon=horizon, release_every=every, solver="smoothed", seed=1
+        )
+        stream = Stream(algorithm, regret=None)
+        sums = np.array([r.smoothed for r in stream.push_many(rows).releases])
+        state = stream.state()["processor"]["smoothed"]
+        return np.concatenate([sums.ravel(), *(state[name].ravel() for name in ("covariance", "response", "buffers"))])
 
     same(make)
 
@@ -131,12 +163,14 @@ def test_without_numba_numpy_does_it(monkeypatch):
     before = fast.use(True)
     monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.delitem(sys.modules, "streampca.linalg.compiled", raising=False)
+    fast.load.cache_clear()
     try:
         fast.use(True)
         assert fast.kernels is None
         assert Randomness.from_seed(0).stream("x").normal(0, 3).shape == (3,)
     finally:
         monkeypatch.undo()
+        fast.load.cache_clear()
         fast.use(before)
 
 

@@ -3,7 +3,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.linalg.eigen import fix_signs, orthonormal, power_step, principal_angles, top_eigh, top_sum
+from streampca.linalg import eigen, fast
+from streampca.linalg.eigen import (
+    fix_signs,
+    is_positive,
+    loewner_below,
+    negative_direction,
+    orthonormal,
+    power_step,
+    principal_angles,
+    ritz,
+    spectral_norm,
+    top_eigh,
+    top_sum,
+)
 from streampca.linalg.svec import pack_entries
 
 
@@ -45,8 +58,11 @@ def test_principal_angles_keep_their_digits(angle: float) -> None:
     np.testing.assert_allclose(principal_angles(a, b), [0.0, angle], rtol=1e-6, atol=1e-15)
 
 
-@pytest.mark.parametrize(("d", "k"), [(4, 2), (40, 1), (90, 3), (89, 3)])
-def test_a_power_step_spans_the_shifted_product(d, k):
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(("d", "k"), [(4, 2), (40, 1), (90, 3), (89, 3), (130, 2)])
+def test_a_power_step_spans_the_shifted_product(monkeypatch, d, k, compiled):
+    if not compiled:
+        monkeypatch.setattr(fast, "kernels", None)
     rng = np.random.default_rng(0)
     matrix = rng.standard_normal((d, d))
     matrix += matrix.T
@@ -58,3 +74,64 @@ def test_a_power_step_spans_the_shifted_product(d, k):
     np.testing.assert_array_equal(packed, pack_entries(matrix))
     np.testing.assert_allclose(basis.T @ basis, np.eye(k), atol=1e-13)
     assert principal_angles(basis, orthonormal((matrix + 3.0 * np.eye(d)) @ span)).max() < 1e-12
+
+
+def symmetric(seed, d, shift):
+    a = np.random.default_rng(seed).normal(size=(d, d))
+    return a + a.T + shift * np.eye(d)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), d=st.integers(1, 90), shift=st.floats(-5.0, 40.0))
+def test_a_matrix_is_positive_or_has_a_negative_direction(seed, d, shift):
+    matrix = symmetric(seed, d, shift)
+    smallest = np.linalg.eigvalsh(matrix)[0]
+    x = negative_direction(matrix)
+    if abs(smallest) > 1e-9:
+        assert is_positive(matrix) == (smallest > 0.0) == (x is None)
+    if x is not None:
+        assert np.linalg.norm(x) == pytest.approx(1.0)
+        assert x @ matrix @ x <= 1e-9
+
+
+def test_order_with_slack():
+    a, b = np.diag([2.0, 1.0]), np.diag([1.5, 3.0])
+    assert not loewner_below(a, b)
+    assert loewner_below(a, b, slack=0.51)
+    assert not loewner_below(a, b, slack=0.49)
+
+
+def test_the_order_is_not_that_of_the_diagonals():
+    assert not loewner_below(np.array([[0.0, 1.0], [1.0, 0.0]]), np.diag([0.5, 0.5]))
+
+
+def test_spectral_norm_sees_both_ends():
+    assert spectral_norm(np.diag([1.0, -3.0])) == pytest.approx(3.0)
+
+
+def test_a_solver_that_fails_is_replaced(monkeypatch):
+    a = np.random.default_rng(0).normal(size=(6, 6))
+    a = a + a.T
+    span = np.linalg.qr(a)[0][:, :3]
+    expected = top_eigh(a, 2), top_sum(a, 2), ritz(a, span)
+
+    class Failing:
+        @staticmethod
+        def dsyevr(matrix, **_):
+            return np.zeros(6), np.zeros((6, 6)), 0, None, 1
+
+        @staticmethod
+        def dsyev(matrix):
+            return np.zeros(3), np.zeros((3, 3)), 1
+
+    monkeypatch.setattr(eigen, "lapack", Failing)
+    for (values, basis), (true_values, true_basis) in zip((top_eigh(a, 2), ritz(a, span)), expected[::2], strict=True):
+        np.testing.assert_allclose(values, true_values, atol=1e-12)
+        np.testing.assert_allclose(basis, true_basis, atol=1e-12)
+    assert top_sum(a, 2) == pytest.approx(expected[1])
+
+
+def test_orthonormal_keeps_an_orthonormal_basis_whatever_its_scale():
+    q = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 3)))[0]
+    for scale in (1e-3, 1.0, 1e3):
+        np.testing.assert_allclose(orthonormal(scale * q), q, atol=1e-14)

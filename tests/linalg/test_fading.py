@@ -7,8 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from streampca.linalg.fading import LONGEST, FadingSum
-from streampca.linalg.lattice import GramSum, coarsen, onto_ball
-from streampca.linalg.words import LOW
+from streampca.linalg.lattice import LOW, GramSum, coarsen, onto_ball
 
 D = 3
 
@@ -26,7 +25,7 @@ def test_a_step_rounds_down_by_less_than_a_unit():
     for memory in (1, 2, 7, LONGEST):
         fading = FadingSum(D)
         for leaf in leaves(30):
-            high, low = leaf.words()
+            high, low = leaf.high_low()
             added = [Fraction(int(a)) + Fraction(int(b), 2**40) for a, b in zip(high, low, strict=True)]
             before = value(fading.parts)
             fading = fading.after(leaf, memory)
@@ -63,6 +62,8 @@ def test_noise_is_added_and_made_coarse():
     exact = np.array([float(entry) for entry in value(fading.parts)])
     zeros = np.zeros(6)
     assert fading.noisy(zeros, 1.0).tobytes() == coarsen(exact.copy(), 1.0).tobytes()
+    nearest = [float(Fraction(round(entry * 2**40), 2**40)) for entry in value(fading.parts)]
+    assert fading.noisy(zeros, 1e-9).tolist() == nearest
     noise = 1e3 * np.random.default_rng(1).normal(size=6)
     weights = np.array([1.0, 0.5**0.5, 0.5**0.5, 1.0, 0.5**0.5, 1.0])
     np.testing.assert_allclose(fading.noisy(noise, 1e-9), exact + noise * weights, rtol=1e-15, atol=2.0**-39)

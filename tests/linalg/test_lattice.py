@@ -6,9 +6,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from streampca.errors import BadRow
+from streampca.errors import BadRowError
 from streampca.linalg.fast import use
-from streampca.linalg.lattice import EXACT_ROWS, STEP, GramSum, _trim, is_admitted, onto_ball
+from streampca.linalg.lattice import (
+    EXACT_ROWS,
+    STEP,
+    GramInParts,
+    GramSum,
+    _trim,
+    coarsen,
+    difference,
+    grid_bits,
+    is_admitted,
+    onto_ball,
+)
 from streampca.linalg.svec import entry_weights
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -61,10 +72,18 @@ def test_long_rows_keep_their_direction() -> None:
     np.testing.assert_allclose(onto_ball(rows), [[0.6, 0.8], [0.6, 0.8], [-0.6, 0.8]], atol=2 * STEP)
 
 
-def test_rows_outside_or_off_the_lattice_are_told() -> None:
-    assert not is_admitted(np.array([[1.0, STEP]]))
-    assert not is_admitted(np.array([[STEP / 2, 0.0], [0.0, 0.0]]))
-    assert is_admitted(np.array([[1.0, 0.0], [0.6 // STEP * STEP, 0.5]]))
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rows_outside_or_off_the_lattice_are_told(compiled: bool) -> None:
+    before = use(compiled)
+    try:
+        for bad in ([1.0, STEP], [STEP / 2, 0.0], [np.nan, 0.0]):
+            assert not is_admitted(np.array([bad]))
+            assert not is_admitted(np.array([bad, [0.5, 0.0]]))
+            assert not is_admitted(np.array([[0.5, 0.0], bad]))
+        assert is_admitted(np.array([[1.0, 0.0], [0.6 // STEP * STEP, 0.5]]))
+        assert is_admitted(np.array([[1.0, 0.0]]))
+    finally:
+        use(before)
 
 
 def some_rows(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -97,7 +116,7 @@ def test_gram_is_exact() -> None:
     gram = GramSum.of(rows)
     i, j = np.triu_indices(3)
     expected = [sum(Fraction(float(r[a])) * Fraction(float(r[b])) for r in rows) for a, b in zip(i, j, strict=True)]
-    high, low = gram.words()
+    high, low = gram.high_low()
     assert [Fraction(int(h)) + Fraction(int(w), 2**40) for h, w in zip(high, low, strict=True)] == expected
 
 
@@ -105,7 +124,7 @@ def test_gram_is_exact_past_a_block_of_float64() -> None:
     row = np.array([[1.0 - STEP, -STEP]])
     n = 3 * EXACT_ROWS + 5
     gram = GramSum.of(np.repeat(row, n, axis=0))
-    high, low = gram.words()
+    high, low = gram.high_low()
     unit = [Fraction(float(row[0, a])) * Fraction(float(row[0, b])) * n for a, b in ((0, 0), (0, 1), (1, 1))]
     assert [Fraction(int(h)) + Fraction(int(w), 2**40) for h, w in zip(high, low, strict=True)] == unit
     assert ((low >= 0) & (low < 2**40)).all()
@@ -114,10 +133,10 @@ def test_gram_is_exact_past_a_block_of_float64() -> None:
 def test_words_are_added_and_kept() -> None:
     rows = some_rows(100, 4)
     first, second = GramSum.of(rows[:60]), GramSum.of(rows[60:])
-    both = first.add_words(*second.words())
+    both = first.add_high_low(*second.high_low())
     assert both.parts.tobytes() == GramSum.of(rows).parts.tobytes()
-    high, low = first.words()
-    assert both.add_words(-high, -low).parts.tobytes() == second.parts.tobytes()
+    high, low = first.high_low()
+    assert both.add_high_low(-high, -low).parts.tobytes() == second.parts.tobytes()
     assert GramSum.restored(4, both.snapshot()).parts.tobytes() == both.parts.tobytes()
 
 
@@ -132,7 +151,7 @@ def test_noise_is_added_in_integers(size: float) -> None:
     gram, zero = GramSum.of(some_rows(20, 3)), GramSum(3)
     np.testing.assert_allclose(zero.noisy(noise, FINE), noise * entry_weights(3), rtol=1e-12, atol=2**-40)
     # In lattice units the noisy value differs from the noise alone by the exact integer Gram.
-    units = [Fraction(int(h)) + Fraction(int(w), 2**40) for h, w in zip(*gram.words(), strict=True)]
+    units = [Fraction(int(h)) + Fraction(int(w), 2**40) for h, w in zip(*gram.high_low(), strict=True)]
     if size <= 1.0:
         both, alone = gram.noisy(noise, FINE), zero.noisy(noise, FINE)
         assert [Fraction(float(b)) - Fraction(float(a)) for a, b in zip(alone, both, strict=True)] == units
@@ -164,7 +183,44 @@ def test_what_is_not_finite_never_lands_on_the_lattice(bad: float, compiled: boo
     before = use(compiled)
     try:
         for given in (rows, rows[3:4]):
-            with pytest.raises(BadRow, match="finite"):
+            with pytest.raises(BadRowError, match="finite"):
                 onto_ball(given)
     finally:
         use(before)
+
+
+def test_noisy_parts_are_what_a_gram_matrix_releases():
+    rng = np.random.default_rng(0)
+    exact = GramSum.of(onto_ball(rng.normal(size=(100, 5))))
+    gram, nothing = GramInParts(exact), np.zeros((2, 15))
+    assert gram.hidden[0] is exact.parts
+    before = exact.parts.copy()
+    for scale in (1e-6, 1.0, 1e6):
+        noise = rng.normal(size=15) * scale
+        fine = gram.noisy(noise, 1e-9)  # a grid as fine as the lattice
+        np.testing.assert_array_equal(difference(fine, nothing), exact.noisy(noise, 1e-9))
+        for std, grid in ((4.0, 2.0**-18), (2.0**30, 1.0)):
+            coarse = gram.noisy(noise, std)
+            released = difference(coarse, nothing)
+            np.testing.assert_array_equal(released, np.rint(released / grid) * grid)
+            np.testing.assert_allclose(released, exact.noisy(noise, 1e-9), rtol=0, atol=0.5 * grid + 1e-16 * scale)
+            for parts in (fine, coarse):
+                np.testing.assert_array_equal(parts[0], np.rint(parts[0]))
+                assert (parts[1] >= 0.0).all()
+                assert (parts[1] < 1.0).all()
+    assert exact.parts.tobytes() == before.tobytes()
+
+
+def test_differences_of_huge_sums_lose_nothing():
+    later, earlier = np.array([[2.0**52 + 3.0], [5 * 2.0**-40]]), np.array([[2.0**52], [7 * 2.0**-40]])
+    assert difference(later, earlier)[0] == 3.0 - 2.0 * 2.0**-40
+
+
+def test_a_released_zero_has_no_sign():
+    for zero in (coarsen(np.array([-1e-9]), 1.0), GramSum(1).noisy(np.array([-1e-9]), 1.0)):
+        assert zero == 0.0
+        assert not np.signbit(zero).any()
+
+
+def test_grids_are_2_to_the_minus_20_of_the_noise_and_no_finer_than_the_lattice():
+    assert [grid_bits(std) for std in (1.0, 1.5, 2.0, 2.0**-20, 2.0**-21, 1e-30)] == [-20, -19, -19, -40, -40, -40]

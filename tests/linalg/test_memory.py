@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from streampca.linalg.memory import Recent, Rows
+import streampca as sp
+from streampca.errors import BadParameterError
+from streampca.linalg import lattice
+from streampca.linalg.memory import History, Recent, Rows, available_memory
 
 
 def test_rows_are_kept_by_every_value():
@@ -50,3 +53,41 @@ def test_recent_holds_little_more_than_can_be_read():
         value = value.extend(np.ones((111, 4), dtype=np.int32))
     assert value.nbytes < 1.03 * 10_000 * 16
     assert Recent(5, (4,), np.int32).extend(np.ones((0, 4), dtype=np.int32)).n == 0
+
+
+@pytest.mark.parametrize("limit", [None, 4])
+def test_a_history_keeps_its_records_and_halves_them_past_its_limit(limit):
+    values, history = [], History(limit)
+    for t in range(1, 40):
+        if t % history.step == 0:
+            history = history.append(t)
+            values.append((history, list(history.records)))
+        assert history.records == list(range(history.step, t + 1, history.step))
+        assert history.count == len(history.records) <= (limit or t)
+    assert history.step == (1 if limit is None else 8)
+    # Another continuation of an earlier value changes neither.
+    earlier, held = values[2]
+    assert earlier.append(-1).records == [*held, -1]
+    assert all(value.records == records for value, records in values)
+
+
+def test_too_many_features_are_told_before_memory_is_taken(monkeypatch):
+    monkeypatch.setattr(lattice, "available_memory", lambda: 1.0e9)
+    with pytest.raises(BadParameterError, match=r"5000 features: .* 1\.1 GB of memory, and 1 GB are available"):
+        lattice.GramSum(5000)
+    paid = []
+
+    class Account:
+        def debit(self, guarantee, start):
+            paid.append(start)
+
+    stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), ledger=Account())
+    with pytest.raises(BadParameterError, match="choose fewer columns"):
+        stream.push(np.zeros(5000))
+    assert not paid
+    monkeypatch.setattr(lattice, "available_memory", lambda: 1.2e9)
+    assert lattice.GramSum(5000).n_features == 5000
+
+
+def test_the_system_says_how_much_memory_there_is():
+    assert available_memory() > 2**20

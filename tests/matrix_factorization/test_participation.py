@@ -5,8 +5,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
+from streampca.matrix_factorization import blt
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
+from streampca.matrix_factorization.buffers import Buffers
 from streampca.matrix_factorization.participation import user_factor
 from streampca.matrix_factorization.tree import BinaryTree
 from streampca.matrix_factorization.window import StationaryBLT
@@ -21,8 +23,8 @@ KNOWN = [
 
 def worst(mechanism, m, b=1):
     """Largest sum of |<c_i, c_j>| over all choices of m rows, in units of one row's most; by enumeration."""
-    encoder = mechanism.encoder(T) * mechanism.sensitivity / mechanism.mu
-    products = np.abs(encoder.T @ encoder)
+    columns = mechanism.strategy(T) * mechanism.sensitivity / mechanism.mu
+    products = np.abs(columns.T @ columns)
     rows = np.repeat(np.arange(T), b)
     return max(
         np.sqrt(products[np.ix_(rows[list(some)], rows[list(some)])].sum()) for some in combinations(range(T * b), m)
@@ -60,6 +62,7 @@ def test_it_beats_group_privacy_and_would_notice_being_too_bold():
 def test_a_user_with_all_rows_moves_the_whole_sum():
     tree = BinaryTree(8, 1.0)
     assert user_factor(tree, 100) == user_factor(tree, 8)
+    assert user_factor(tree, 100, rows_per_input=3) == user_factor(tree, 24, rows_per_input=3) > user_factor(tree, 8)
 
 
 def test_long_horizons_take_a_moment_only():
@@ -68,7 +71,21 @@ def test_long_horizons_take_a_moment_only():
 
 
 def test_refusals():
-    with pytest.raises(BadParameter, match="max_rows=0"):
+    with pytest.raises(BadParameterError, match="max_rows=0"):
         user_factor(BinaryTree(8, 1.0), 0)
-    with pytest.raises(BadParameter, match="nothing is proved"):
+    with pytest.raises(BadParameterError, match="no bound for users is proved"):
         user_factor(StationaryBLT(8, 1.0), 2)
+
+
+def test_the_bound_without_a_horizon_is_the_sum_over_full_columns(monkeypatch):
+    # Coefficients that decay within the columns, so that a sum over them is the sum to infinity.
+    buffers = Buffers(0.02, 3.0, 3)
+    monkeypatch.setattr(blt, "ANYTIME", buffers)
+    c = buffers.strategy_coefficients(5000)
+    products = [float(c[: c.size - lag] @ c[lag:]) / float(c @ c) for lag in range(10)]
+    mechanism = AnytimeBLT(1.0, restart_after=5000)
+    for m in (1, 2, 7):
+        square = m + 2.0 * sum((m - lag) * products[lag] for lag in range(1, m))
+        assert user_factor(mechanism, m) == pytest.approx(np.sqrt(square), rel=1e-8)
+    square = 4 + 2.0 * (3 * products[0] + 2 * products[1] + products[1])  # two rows an input: lags 0, 1, 1
+    assert user_factor(mechanism, 4, rows_per_input=2) == pytest.approx(np.sqrt(square), rel=1e-8)

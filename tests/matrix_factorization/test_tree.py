@@ -7,17 +7,16 @@ import pickle
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameter, HorizonReached
+from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.svec import entry_weights
-from streampca.matrix_factorization.exact_tree import ExactTree
-from streampca.matrix_factorization.tree import BinaryTree
-from streampca.privacy.exact import UNIT_BITS
+from streampca.matrix_factorization.tree import BinaryTree, ExactTree
+from streampca.privacy.discrete_gaussian import UNIT_BITS
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Randomness
 
 
 def max_and_rms(mechanism):
-    stds = mechanism.stds(mechanism.horizon)
+    stds = mechanism.stds(1, mechanism.horizon)
     return stds.max(), np.sqrt(np.mean(stds**2))
 
 
@@ -30,7 +29,7 @@ def test_tree_noise_table(log_horizon, largest, rms):
 
 def test_a_topped_up_tree_has_the_same_noise_in_every_prefix():
     tree = BinaryTree(100, mu=0.5, topped_up=True)
-    assert set(tree.stds(100)) == {tree.node_std * np.sqrt(7.0)}
+    assert set(tree.stds(1, 100)) == {tree.node_std * np.sqrt(7.0)}
 
 
 def sums(value, n, source):
@@ -70,7 +69,7 @@ def test_integer_noise_is_restored_bit_for_bit(cut):
         value = value.advance(vectors[i])
         np.testing.assert_array_equal(value.noise, values[i + 1].noise)
         assert value.noise.dtype == np.int64
-    with pytest.raises(HorizonReached, match="37"):
+    with pytest.raises(HorizonReachedError, match="37"):
         value.advance(None)  # before the vector is looked at
 
 
@@ -79,7 +78,7 @@ def test_integer_noise_is_the_sum_of_its_nodes():
     values = sums(tree.begin(3), 37, source)
     outlet = source.outlet(source.first)
     nodes = [values[0].sampler.draw(outlet.hide("sum")) for _ in range(37)]
-    used = (tree.decoder(37) / tree.node_std).round().astype(np.int64)
+    used = (tree.reconstruction(37) / tree.node_std).round().astype(np.int64)
     np.testing.assert_array_equal([value.noise for value in values[1:]], used @ np.array(nodes))
 
 
@@ -109,5 +108,15 @@ def test_measured_sd_of_integer_noise():
 
 
 def test_integer_noise_is_never_topped_up():
-    with pytest.raises(BadParameter, match="topped_up"):
+    with pytest.raises(BadParameterError, match="topped_up"):
         ExactTree(8, 1.0, topped_up=True)
+
+
+def test_the_exact_tree_checks_its_parameters_and_starts_at_zero():
+    for bad in ({"mu": 0.0}, {"horizon": 0}, {"sensitivity": -1.0}, {"mu": 1e-9}):
+        with pytest.raises(BadParameterError):
+            ExactTree(**{"horizon": 8, "mu": 1.0, **bad})
+    start = ExactTree(8, 1.0).begin(4)
+    assert start.noise.shape == (10,)
+    assert start.noise.dtype == np.int64
+    assert not start.noise.any()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.eigen import principal_angles
 from streampca.mechanisms.approximate_subspace import WIDTHS, ApproximateSubspace, cells_of
 from streampca.privacy.randomness import Randomness
@@ -118,8 +118,18 @@ def test_the_same_seed_gives_the_same_release():
     ],
 )
 def test_bad_parameters_are_named(arguments, names):
-    with pytest.raises(BadParameter, match=names):
+    with pytest.raises(BadParameterError, match=names):
         ApproximateSubspace(**(BUDGET | arguments))
+
+
+def test_a_cell_too_wide_to_bound_an_angle_gives_the_bound_one():
+    mechanism = ApproximateSubspace(n_components=1, widths=(100.0,), **BUDGET)
+    rows = np.random.default_rng(0).normal(size=(mechanism.rows_needed(), 3))
+    assert mechanism.release(rows, seed=1).details["error_bound"] == 1.0
+
+
+def test_a_block_may_have_as_few_rows_as_dimensions():
+    assert ApproximateSubspace(n_components=3, block_rows=3, **BUDGET).block_rows == 3
 
 
 @pytest.mark.long
@@ -135,3 +145,8 @@ def test_the_stated_error_over_a_hundred_draws(gamma, nulls):
         missing += release.details["null"]
         assert release.details["null"] or angle(release, basis) <= release.details["error_bound"]
     assert missing == nulls
+
+
+def test_every_width_must_be_positive():
+    with pytest.raises(BadParameterError, match="widths"):
+        ApproximateSubspace(n_components=1, epsilon=1.0, delta=1e-6, widths=(0.1, -0.1))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.mechanisms.eigenvalue import PrivateEigenvalue
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.privacy.outlet import NoiseSource, Outlet
@@ -103,9 +103,11 @@ def test_a_failing_solver_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None
     assert mechanism.release(np.random.default_rng(0).normal(size=(mechanism.rows, 3)), outlet(1), "votes") == 0.0
 
 
-@pytest.mark.parametrize("bad", [{"pairs": 0}, {"statistic": "mean"}, {"epsilon": -1.0}, {"delta": 0.0}])
+@pytest.mark.parametrize(
+    "bad", [{"pairs": 0}, {"bins_per_octave": 0}, {"statistic": "mean"}, {"epsilon": -1.0}, {"delta": 0}]
+)
 def test_bad_parameters(bad: dict[str, object]) -> None:
-    with pytest.raises(BadParameter, match=next(iter(bad))):
+    with pytest.raises(BadParameterError, match=next(iter(bad))):
         PrivateEigenvalue(**{"epsilon": 1.0, "delta": 1e-6, **bad})  # type: ignore[arg-type]
 
 
@@ -113,3 +115,10 @@ def test_guarantee() -> None:
     guarantee = PrivateEigenvalue(1.0, 1e-6).guarantee
     assert (guarantee.epsilon, guarantee.delta, guarantee.unit) == (1.0, 1e-6, "one vector")
     assert math.isclose(guarantee.epsilon_at(1e-6), 1.0)
+
+
+def test_what_overflows_votes_for_the_bin_of_zeros():
+    mechanism = PrivateEigenvalue(1.0, 1e-6, pairs=2, statistic="norm")
+    with np.errstate(over="ignore"):
+        labels = mechanism.cast(np.full((8, 3), 1e200))
+    assert labels.tolist() == [np.iinfo(np.int64).min] * 2

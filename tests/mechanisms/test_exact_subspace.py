@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.errors import BadParameter, BadRow
+from streampca.errors import BadParameterError, BadRowError
 from streampca.linalg.eigen import principal_angles
 from streampca.linalg.lattice import onto_ball
-from streampca.mechanisms import flats
-from streampca.mechanisms.exact_span import exact_rows, lines_of, orthonormal_basis, primitive, span_of
+from streampca.mechanisms import subspace_search
 from streampca.mechanisms.exact_subspace import ExactSubspace
+from streampca.mechanisms.rational_span import exact_rows, lines_of, orthonormal_basis, primitive, span_of
 from streampca.privacy.randomness import Randomness
 from streampca.processors.tumbling import Tumbling
 from streampca.release import Release
@@ -52,7 +52,7 @@ def scores(rows, ranks):
 
 def two_best(rows, ranks):
     counts = Counter(line for line in lines_of(np.array(rows, dtype=float)) if any(line))
-    return flats.two_best(list(counts), list(counts.values()), ranks)
+    return subspace_search.two_best(list(counts), list(counts.values()), ranks)
 
 
 @settings(deadline=None, max_examples=60)
@@ -79,12 +79,12 @@ def test_the_gap_has_the_sensitivity_that_privacy_rests_on(rows, other, ranks):
 
 def test_a_false_group_modulo_the_prime_is_found_out(monkeypatch):
     # (p, 1, 0) and (0, 1, 0) coincide modulo p, and (1, 0, p) falls into the span of the axes.
-    p = flats._prime(0)
+    p = subspace_search._prime(0)
     rows = [[p, 1, 0], [0, 1, 0], [1, 0, p], [1, 0, 0]]
     assert two_best(rows, [1])[:2] == (1, 1)
     assert two_best(rows, [2])[:2] == (2, 1)  # the first, second and fourth are coplanar; no other three are
     seen = []
-    monkeypatch.setattr(flats, "_prime", lambda i: seen.append(i) or [p, p, 2147483629][i])
+    monkeypatch.setattr(subspace_search, "_prime", lambda i: seen.append(i) or [p, p, 2147483629][i])
     assert two_best(rows, [2])[:2] == (2, 1)
     assert seen == [0, 1, 2]
 
@@ -101,9 +101,9 @@ def test_exact_rows_of_fractions_and_integers():
     made = exact_rows([[Fraction(1, 3), Fraction(-2, 7)], [2, 4]])
     assert made.tolist() == [[7.0, -6.0], [1.0, 2.0]]
     np.testing.assert_array_equal(exact_rows(np.array([[2**60, 2**61]])), [[1.0, 2.0]])
-    with pytest.raises(BadRow, match="row 0 needs integers"):
+    with pytest.raises(BadRowError, match="row 0 needs integers"):
         exact_rows([[Fraction(1, 3**40), 1]])
-    with pytest.raises(BadRow, match="row 1 is not a row of rational"):
+    with pytest.raises(BadRowError, match="row 1 is not a row of rational"):
         exact_rows(np.array([[Fraction(1), 2], [1, "x"]], dtype=object))
 
 
@@ -130,7 +130,7 @@ def test_the_planted_subspace_is_certain_at_the_stated_number_of_rows(adjacency,
     assert not release.details["null"]
     # The gap is at least n - 3 l, and certain from D + 2 A on: for every noise, not only for these.
     counts = Counter(lines_of(rows.astype(float)))
-    best, second, _ = flats.two_best(list(counts), list(counts.values()), mechanism._ranks(8))
+    best, second, _ = subspace_search.two_best(list(counts), list(counts.values()), mechanism._ranks(8))
     assert best - second - mechanism.gap_noise.bound > mechanism.gap_threshold
 
 
@@ -234,21 +234,70 @@ def test_the_same_seed_gives_the_same_release_and_rows_are_left_alone():
     ],
 )
 def test_bad_parameters_are_named(arguments, names):
-    with pytest.raises(BadParameter, match=names):
+    with pytest.raises(BadParameterError, match=names):
         ExactSubspace(**(BUDGET | arguments))
 
 
 def test_bad_rows_are_refused():
     mechanism = ExactSubspace(n_components=2, **BUDGET)
-    with pytest.raises(BadRow, match="row 1"):
+    with pytest.raises(BadRowError, match="row 1"):
         mechanism.release([[1.0, 2.0], [np.nan, 1.0]])
-    with pytest.raises(BadParameter, match="n_components=2"):
+    with pytest.raises(BadParameterError, match="n_components=2"):
         mechanism.release([[1.0], [2.0]])
-    with pytest.raises(BadRow, match="not one table"):
+    with pytest.raises(BadRowError, match="not one table"):
         mechanism.release([[1, 2], [3]])
-    with pytest.raises(BadRow, match="not all numbers"):
+    with pytest.raises(BadRowError, match="not all numbers"):
         mechanism.release([["a", "b"]])
-    with pytest.raises(BadParameter, match="n >= 1"):
+    with pytest.raises(BadParameterError, match="n >= 1"):
         mechanism.release([])
-    with pytest.raises(BadRow, match="row 0 is not a row of rational"):
+    with pytest.raises(BadRowError, match="row 0 is not a row of rational"):
         mechanism.release(np.array([[Fraction(1), np.nan]], dtype=object))
+
+
+def test_a_row_in_the_kernel_of_the_projection_is_handled():
+    # Found by lattice reduction: the first projection to three dimensions modulo the first prime takes it to zero.
+    row = np.array([[356, -280, -1043, 233, 1378, 462, 1340, 392]])
+    with pytest.raises(subspace_search._FalseGroupError):
+        subspace_search._Search(lines_of(row.astype(float)), [1], 2, 0)
+    for others, scores_of_two in ((np.zeros((19, 8)), (0, 0)), (np.repeat(np.eye(8)[:2], [10, 9], axis=0), (9, 1))):
+        rows = np.vstack([others, row])
+        assert two_best(rows, [2])[:2] == scores_of_two
+        release = ExactSubspace(n_components=2, **BUDGET, method="all").release(rows, seed=1)
+        assert release.details["null"]
+
+
+def test_the_search_goes_through_the_largest_primes_below_two_to_the_31():
+    assert [subspace_search._prime(i) for i in range(4)] == [2147483647, 2147483629, 2147483587, 2147483579]
+
+
+def test_every_full_block_votes():
+    class Recorder:
+        def release(self, kind, exact, draw):
+            self.kind, self.counts = kind, exact.counts.tolist()
+            return exact.counts.astype(float)
+
+    rows = np.zeros((11, 4))
+    rows[:6, :2] = [[1, 0], [0, 1], [1, 1], [1, 2], [1, 3], [1, 4]]  # three blocks in one plane
+    rows[6:10, 2:] = [[1, 0], [0, 1], [1, 1], [1, 2]]  # two in another; the last row is no block
+    outlet = Recorder()
+    ExactSubspace(n_components=2, epsilon=1.0, delta=1e-6, method="blocks")._most_voted(rows, outlet)
+    assert (outlet.kind, outlet.counts) == ("votes", [3, 2])
+
+
+@pytest.mark.parametrize("row", [[2**53 + 1, 1], [-(2**53) - 1, 1]])
+def test_integers_that_no_float_holds_are_refused(row):
+    with pytest.raises(BadRowError, match=r"beyond 2\*\*53"):
+        exact_rows(np.array([row], dtype=np.int64))
+    np.testing.assert_array_equal(exact_rows(np.array([[2**53, -(2**53)]])), [[2.0**53, -(2.0**53)]])
+
+
+def test_rows_needed_by_blocks_and_the_method_taken():
+    votes = ExactSubspace(n_components=2, epsilon=1.0, delta=1e-6, method="blocks")
+    alone = int(1.0 + 2.0 * votes.vote_noise.bound) + 1
+    apart = 2 + int(2.0 * votes.vote_noise.bound) + 1
+    assert votes.rows_needed() == 2 * alone
+    assert votes.rows_needed(2) == 2 * (2 + max(alone, apart))
+    rows = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0]])
+    assert votes.release(rows, seed=0).details["method"] == "blocks"
+    one = ExactSubspace(n_components=2, epsilon=1.0, delta=1e-6, method="all")
+    assert one.release(rows, seed=0).details["method"] == "all"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from streampca.errors import BadParameter
-from streampca.mechanisms.truncated_laplace import TruncatedLaplace
+from streampca.errors import BadParameterError
+from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.privacy.randomness import Randomness
 
 
@@ -20,6 +20,18 @@ def test_bound_is_the_papers():
     assert noise.bound == pytest.approx(2.0 * math.log(1 + (math.e - 1) / 2e-6))
     assert noise.above(noise.bound) == 0.0
     assert noise.above(-noise.bound) == 1.0
+
+
+def test_the_bound_is_finite_at_any_epsilon():
+    for epsilon in (29.0, 31.0, 300.0):
+        noise = TruncatedLaplace(1.0, epsilon, 1e-6)
+        assert noise.bound == pytest.approx(math.log1p(math.expm1(epsilon) / 2e-6) / epsilon, rel=1e-12)
+    # e**1000 is no float; (1000 - ln(2e-6)) / 1000, and next to nothing is drawn.
+    noise = TruncatedLaplace(1.0, 1e3, 1e-6)
+    assert noise.bound == pytest.approx(1.0 - math.log(2e-6) / 1e3, rel=1e-12)
+    assert np.abs(draws(noise)).max() < 0.02
+    release = ExactSubspace(n_components=1, epsilon=1e3, delta=1e-6).release(np.eye(3)[[0] * 5], seed=1)
+    assert release.details["integer_basis"] == [[1, 0, 0]]
 
 
 def test_draws_follow_the_law_and_stay_inside():
@@ -47,5 +59,18 @@ def test_delta_is_tight_at_a_shift_of_the_sensitivity(epsilon, delta):
 
 @pytest.mark.parametrize("arguments", [(0.0, 1.0, 0.1), (1.0, math.inf, 0.1), (1.0, 1.0, 0.5), (1.0, 1.0, 0.0)])
 def test_bad_parameters_are_refused(arguments):
-    with pytest.raises(BadParameter):
+    with pytest.raises(BadParameterError):
         TruncatedLaplace(*arguments)
+
+
+def test_there_is_nothing_beyond_a_bound_below_one():
+    noise = TruncatedLaplace(0.1, 1.0, 0.1)
+    assert noise.bound < 1.0
+    assert (noise.above(noise.bound), noise.above(-noise.bound)) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("sensitivity", "epsilon"), [(1.0, 0.4), (3.0, 2.0)])
+def test_the_noise_has_its_law_at_every_scale(sensitivity, epsilon):
+    noise = TruncatedLaplace(sensitivity, epsilon, 1e-3)
+    drawn = noise.draw(Randomness.from_seed(0).stream("noise").draws(0), 20_000)
+    assert kstest(drawn, lambda x: np.array([1.0 - noise.above(float(v)) for v in np.atleast_1d(x)])).pvalue > 1e-4

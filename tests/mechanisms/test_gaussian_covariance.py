@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.lattice import coarsen
 from streampca.linalg.svec import svec
 from streampca.mechanisms.covariance import nearest_gram
@@ -98,7 +98,7 @@ def test_automatic_projection_looks_at_public_numbers():
     assert auto._projects(1000, 50)  # 50 * 42 > 1000
     assert not auto._projects(20_000, 50)
     assert "projected" not in auto.release(np.zeros((2000, 3)), Randomness.from_seed(0)).details
-    with pytest.raises(BadParameter, match="project='PSD'"):
+    with pytest.raises(BadParameterError, match="project='PSD'"):
         GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6, project="PSD")
 
 
@@ -113,5 +113,9 @@ def test_releases_lie_on_a_grid_that_is_coarse_against_the_noise(scale):
 
 
 def test_delta_zero_is_refused():
-    with pytest.raises(BadParameter, match=r"delta=0\.0 must be in \(0, 1\)"):
+    with pytest.raises(BadParameterError, match=r"delta=0\.0 must be in \(0, 1\)"):
         GaussianCovariance(n_components=1, epsilon=1.0, delta=0.0)
+
+
+def test_the_error_of_one_feature_is_the_mean_of_a_folded_normal():
+    assert GAUSSIAN.spectral_error(1) == pytest.approx(GAUSSIAN.sigma * 0.7978845608)

@@ -10,8 +10,8 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from streampca.errors import BadParameter
-from streampca.mechanisms.histogram import GRID, GaussianHistograms, StabilityHistogram
+from streampca.errors import BadParameterError
+from streampca.mechanisms.histogram import GRID, GaussianHistograms, StabilityHistogram, _above, _check_counts
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
@@ -178,12 +178,23 @@ def test_gaussian_lone_votes_stay_hidden_with_the_stated_probability() -> None:
 
 @pytest.mark.parametrize("bad", [{"epsilon": 0.0}, {"delta": 0.0}, {"delta": 0.5}, {"votes": "stay"}])
 def test_bad_parameters(bad: dict[str, object]) -> None:
-    with pytest.raises(BadParameter, match=next(iter(bad))):
+    with pytest.raises(BadParameterError, match=next(iter(bad))):
         StabilityHistogram(**{"epsilon": 1.0, "delta": 1e-6, "votes": "moves", **bad})  # type: ignore[arg-type]
 
 
 def test_bad_counts() -> None:
-    with pytest.raises(BadParameter, match="counts"):
+    with pytest.raises(BadParameterError, match="counts"):
         StabilityHistogram(1.0, 1e-6).noisy_counts([-1], outlet(1), "votes")
-    with pytest.raises(BadParameter, match="counts of shape"):
+    with pytest.raises(BadParameterError, match="counts of shape"):
         GaussianHistograms(3, 1.0, 1e-6).winners(np.zeros((2, 2), dtype=np.int64), outlet(1), "bins")
+
+
+def test_what_is_within_a_rounding_of_the_threshold_is_not_shown():
+    noisy = 7.0 + GRID * np.array([0.4, 0.6, 0.6])
+    shown = _above(np.array([3, 3, 0]), noisy, 7.0)
+    assert shown.tolist() == [-math.inf, noisy[1], -math.inf]
+
+
+def test_no_count_may_be_negative():
+    with pytest.raises(BadParameterError):
+        _check_counts(np.array([5, -1]))

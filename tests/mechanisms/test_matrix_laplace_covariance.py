@@ -36,7 +36,7 @@ def test_moments_of_the_noise():
     d, draws = 3, 3000
     mechanism = MatrixLaplaceCovariance(n_components=1, epsilon=0.5)
     noise = noises(mechanism, d, draws)
-    sd = mechanism.noise_scale(d)
+    sd = mechanism.noise_std(d)
     expected = np.where(np.eye(d), sd, sd / np.sqrt(2.0))
     assert np.abs(noise.mean(axis=0)).max() < 5 * sd / np.sqrt(draws)
     np.testing.assert_allclose(noise.std(axis=0), expected, rtol=0.15)  # kurtosis 6: sd of each is below 2.5 %
@@ -49,3 +49,9 @@ def test_wishart_has_its_law():
     schur = np.array([1.0 / np.linalg.inv(w)[1, 1] for w in drawn])
     assert kstest(schur, "chi2", args=(4,)).pvalue > 1e-3
     assert kstest(schur, "chi2", args=(5,)).pvalue < 1e-3
+
+
+def test_replacing_a_row_is_two_steps_from_two_features_on():
+    one, two = (MatrixLaplaceCovariance(n_components=1, epsilon=0.5, adjacency=a) for a in ("zero-out", "replace"))
+    assert [one.scale(d) for d in (1, 2, 3)] == [1.0, 1.0, 1.0]
+    assert [two.scale(d) for d in (1, 2, 3)] == [1.0, 2.0, 2.0]

@@ -1,4 +1,4 @@
-"""Private centre and clipped mean: sensitivity, noise, audits and planted bugs."""
+"""Private center and clipped mean: sensitivity, noise, audits and planted bugs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.errors import BadParameter
-from streampca.mechanisms.centre import BINS, WINDOW, PrivateCentre
+from streampca.errors import BadParameterError
+from streampca.mechanisms.center import BINS, WINDOW, PrivateCenter
 from streampca.mechanisms.mean import ClippedMean
 from streampca.privacy.gaussian import mu_of
 from streampca.privacy.outlet import NoiseSource, Outlet
@@ -22,34 +22,43 @@ def outlet(seed: int) -> Outlet:
     return source.outlet(source.first)
 
 
-# -- centre ---------------------------------------------------------------------------
+# -- center ---------------------------------------------------------------------------
 
 
-def test_centre_is_within_a_bin() -> None:
+def test_center_is_within_a_bin() -> None:
     rng = np.random.default_rng(0)
     middle = rng.uniform(-0.3, 0.3, size=30)
-    mechanism = PrivateCentre(30, 1.0, 1e-6)
+    mechanism = PrivateCenter(30, 1.0, 1e-6)
     vectors = middle + 0.004 * rng.normal(size=(mechanism.rows(), 30))
-    centre, found = mechanism.release(vectors, 0.005, outlet(1), "centre")
+    center, found = mechanism.release(vectors, 0.005, outlet(1), "center")
     assert found.all()
-    assert np.abs(centre - middle).max() < 0.0125  # the most popular bin, or its neighbour at a tie
+    assert np.abs(center - middle).max() < 0.0125  # the most popular bin, or its neighbour at a tie
 
 
-def test_centre_falls_back_to_the_guess() -> None:
+def test_center_states_the_vectors_it_needs_and_its_guarantee() -> None:
+    mechanism = PrivateCenter(30, 1.0, 1e-6)
+    votes = mechanism.histograms.count_needed(0.001)
+    assert 0.4 * (mechanism.rows() - 1) < votes <= 0.4 * mechanism.rows()
+    guarantee = mechanism.guarantee
+    assert (guarantee.epsilon, guarantee.delta, guarantee.mu) == (1.0, 1e-6, mechanism.histograms.mu)
+    assert guarantee.slack == mechanism.histograms.delta == pytest.approx(1e-7)
+
+
+def test_center_falls_back_to_the_guess() -> None:
     rng = np.random.default_rng(0)
-    mechanism = PrivateCentre(4, 1.0, 1e-6)
+    mechanism = PrivateCenter(4, 1.0, 1e-6)
     guess = np.array([0.1, 0.2, 0.3, 0.4])
-    centre, found = mechanism.release(rng.uniform(-1, 1, size=(800, 4)), 0.01, outlet(1), "centre", around=guess)
+    center, found = mechanism.release(rng.uniform(-1, 1, size=(800, 4)), 0.01, outlet(1), "center", around=guess)
     assert not found.any()
-    assert np.array_equal(centre, guess)
+    assert np.array_equal(center, guess)
     far = np.full((2000, 4), 0.1 * (WINDOW + 2))  # past the window: not counted, and not an error
-    assert not mechanism.release(far, 0.1, outlet(1), "centre")[1].any()
+    assert not mechanism.release(far, 0.1, outlet(1), "center")[1].any()
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
 def test_one_vector_moves_the_counts_by_what_the_noise_is_for(adjacency: str) -> None:
     rng = np.random.default_rng(0)
-    mechanism = PrivateCentre(6, 1.0, 1e-6, adjacency)  # type: ignore[arg-type]
+    mechanism = PrivateCenter(6, 1.0, 1e-6, adjacency)  # type: ignore[arg-type]
     histograms = mechanism.histograms
     assert histograms.std * histograms.mu == pytest.approx(math.sqrt(6.0 if adjacency == "zero-out" else 12.0))
     worst = 0.0
@@ -63,37 +72,37 @@ def test_one_vector_moves_the_counts_by_what_the_noise_is_for(adjacency: str) ->
     assert worst > 0.9 * histograms.std * histograms.mu
 
 
-def test_centre_noise_and_the_wrong_sizes_of_it() -> None:
+def test_center_noise_and_the_wrong_sizes_of_it() -> None:
     """Sd of 40 000 noisy counts within 2 % (false alarm 2e-8); 2/3 and 3/2 of it are rejected."""
-    mechanism = PrivateCentre(40_000, 1.0, 1e-6)
+    mechanism = PrivateCenter(40_000, 1.0, 1e-6)
     counts = np.zeros((40_000, 2), dtype=np.int64)
     counts[:, 0] = 10**7
     histograms = mechanism.histograms
-    drawn = histograms.std * outlet(2).hide("centre", counts).normal(40_000)
+    drawn = histograms.std * outlet(2).hide("center", counts).normal(40_000)
     ratio = drawn.std() / (math.sqrt(40_000) / mu_of(1.0, 0.9e-6))
     assert abs(ratio - 1.0) < 0.02
     for wrong in (2.0 / 3.0, 1.5):
         assert abs(ratio / wrong - 1.0) > 0.02
-    assert histograms.winners(counts, outlet(2), "centre")[1].all()
+    assert histograms.winners(counts, outlet(2), "center")[1].all()
 
 
 def test_votes_of_blocks_add_up() -> None:
-    mechanism, vectors = PrivateCentre(3, 1.0, 1e-6), np.random.default_rng(1).normal(size=(400, 3))
+    mechanism, vectors = PrivateCenter(3, 1.0, 1e-6), np.random.default_rng(1).normal(size=(400, 3))
     whole = mechanism.count(vectors, 0.5, np.ones(3))
     assert whole.shape == (3, BINS)
     assert np.array_equal(sum(mechanism.count(part, 0.5, np.ones(3)) for part in np.split(vectors, 8)), whole)
     one, other = (
-        mechanism.decide(whole, 0.5, np.ones(3), outlet(1), "centre"),
-        mechanism.release(vectors, 0.5, outlet(1), "centre", np.ones(3)),
+        mechanism.decide(whole, 0.5, np.ones(3), outlet(1), "center"),
+        mechanism.release(vectors, 0.5, outlet(1), "center", np.ones(3)),
     )
     assert np.array_equal(one[0], other[0])
 
 
-def test_centre_bad_parameters() -> None:
-    with pytest.raises(BadParameter, match="delta"):
-        PrivateCentre(3, 1e-3, 0.5)
-    with pytest.raises(BadParameter, match="width"):
-        PrivateCentre(3, 1.0, 1e-6).release(np.zeros((5, 3)), 0.0, outlet(1), "centre")
+def test_center_bad_parameters() -> None:
+    with pytest.raises(BadParameterError, match="delta"):
+        PrivateCenter(3, 1e-3, 0.5)
+    with pytest.raises(BadParameterError, match="width"):
+        PrivateCenter(3, 1.0, 1e-6).release(np.zeros((5, 3)), 0.0, outlet(1), "center")
 
 
 # -- mean -----------------------------------------------------------------------------
@@ -103,12 +112,12 @@ def test_centre_bad_parameters() -> None:
 @settings(deadline=None, max_examples=60)
 def test_no_pair_exceeds_the_sensitivity(seed: int, radius: float, adjacency: str) -> None:
     rng = np.random.default_rng(seed)
-    centre = 0.3 * rng.normal(size=5)
+    center = 0.3 * rng.normal(size=5)
     vectors = rng.normal(size=(4, 5)) * rng.exponential(size=(4, 1))
     sums = []
     for last in (vectors[3], np.zeros(5) if adjacency == "zero-out" else rng.normal(size=5)):
         mean = ClippedMean(1.0, 5, radius, adjacency)  # type: ignore[arg-type]
-        sums.append(mean.vectors(np.vstack([vectors[:3], last]), centre))
+        sums.append(mean.vectors(np.vstack([vectors[:3], last]), center))
     assert float(np.linalg.norm(sums[0] - sums[1])) <= mean.std
 
 
@@ -147,10 +156,10 @@ def test_planted_bugs_are_caught(plant: str) -> None:
 def test_mean_of_close_vectors_is_close() -> None:
     rng = np.random.default_rng(0)
     vectors = 0.5 + 0.01 * rng.normal(size=(10_000, 20))
-    mean, centre = ClippedMean(0.25, 20, 0.08, "zero-out", diameter=1.0), np.full(20, 0.5)
-    total = sum(mean.vectors(vectors[start : start + 64], centre) for start in range(0, 10_000, 64))
+    mean, center = ClippedMean(0.25, 20, 0.08, "zero-out", diameter=1.0), np.full(20, 0.5)
+    total = sum(mean.vectors(vectors[start : start + 64], center) for start in range(0, 10_000, 64))
     assert np.array_equal(total, np.rint(total / mean.grid) * mean.grid)
-    released = centre + mean.release(np.asarray(total), 10_000, outlet(1), "mean")
+    released = center + mean.release(np.asarray(total), 10_000, outlet(1), "mean")
     assert np.abs(released - 0.5).max() < 5.0 * (mean.std / 10_000 + 0.01 / 100)
     assert mean.guarantee(1.0, 1e-6).mu == 0.25
 
@@ -161,11 +170,11 @@ def test_diameter_caps_the_noise_under_replace() -> None:
 
 
 def test_mean_bad_parameters() -> None:
-    with pytest.raises(BadParameter, match="radius"):
+    with pytest.raises(BadParameterError, match="radius"):
         ClippedMean(1.0, 3, 0.0, "zero-out")
-    with pytest.raises(BadParameter, match="adjacency"):
+    with pytest.raises(BadParameterError, match="adjacency"):
         ClippedMean(1.0, 3, 1.0, "near")  # type: ignore[arg-type]
-    with pytest.raises(BadParameter, match="count"):
+    with pytest.raises(BadParameterError, match="count"):
         ClippedMean(1.0, 3, 1.0, "zero-out").release(np.zeros(3), 0, outlet(1), "mean")
 
 
@@ -204,3 +213,14 @@ def test_products_near_tight_and_planted_bug(adjacency: str, plant: str, least: 
     first, second = (np.array(s) for s in scores)
     measured = (first.mean() - second.mean()) / math.sqrt(0.5 * (first.var() + second.var()))
     assert least < measured < most
+
+
+def test_a_center_needs_a_delta_below_two_epsilon():
+    assert PrivateCenter(3, 0.1, 0.19).histograms.delta == pytest.approx(0.019)
+    with pytest.raises(BadParameterError, match="below 2 epsilon"):
+        PrivateCenter(3, 0.1, 0.21)
+
+
+def test_the_noise_allows_for_the_lattice():
+    mean = ClippedMean(0.5, 9, 1.0, "zero-out")
+    assert mean.std == pytest.approx((1.0 + 1e-9 + 3.0 * 2.0**-26) / 0.5, rel=1e-12)

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.mechanisms.wishart import WishartCovariance, design, profile
 from streampca.privacy.randomness import Randomness
 
@@ -75,5 +75,5 @@ def test_spectral_norm_is_that_of_the_design_and_the_release_is_psd():
 
 
 def test_pure_epsilon_is_refused():
-    with pytest.raises(BadParameter, match="MatrixLaplaceCovariance"):
+    with pytest.raises(BadParameterError, match="MatrixLaplaceCovariance"):
         WishartCovariance(n_components=1, epsilon=1.0, delta=0.0)

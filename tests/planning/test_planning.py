@@ -1,12 +1,13 @@
 """Predictions against actual runs: spectral error within 25 %, captured variance and regret close."""
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.mechanisms.base import Mechanism
 from streampca.planning import Plan, Prediction, plan
 from streampca.processors.sliding_window import SlidingWindowPCA
@@ -51,17 +52,14 @@ def agrees(prediction: Prediction, n: int, window: int | None = None) -> None:
     if prediction.spectral_error is not None:
         # The mean of 8 norms of GOE matrices of side 8 has an sd of 6 %, so 25 % is 4 of them.
         assert prediction.spectral_error == pytest.approx(error, rel=0.25)
-    assert prediction.captured == pytest.approx(share, abs=0.015)
+    if prediction.is_certain:
+        assert prediction.captured == pytest.approx(share, abs=0.015)
     if prediction.regret_per_row is not None:
         assert prediction.regret_per_row == pytest.approx(regret, rel=0.35, abs=0.003)
 
 
 def by_label(found: Plan, serves: str) -> dict[str, Prediction]:
-    return {
-        f"{p.name}-{p.settings.get('noise') or p.settings.get('method')}-{p.settings.get('horizon')}": p
-        for p in found.predictions
-        if p.serves == serves
-    }
+    return {p.label: p for p in found.predictions if p.serves == serves}
 
 
 STREAMS = by_label(plan(**ASKED, release_every=25), "stream")
@@ -89,12 +87,14 @@ def test_everything_that_applies_is_there() -> None:
     names = {p.name for p in STREAMS.values()} | {p.name for p in ONCE.values()}
     assert names == {
         "PrivateFPL", "PrivateOja", "GaussianCovariance", "WishartCovariance", "MatrixLaplaceCovariance",
-        "LaplaceCovariance", "SubspacePerturbation",
+        "LaplaceCovariance", "SubspacePerturbation", "AdaptiveCovariance",
     }  # fmt: skip
-    assert len(STREAMS) == 4
-    assert {"SlidingWindowPCA", "Tumbling[GaussianCovariance]"} <= {p.name for p in WINDOW.predictions}
+    assert len(STREAMS) == 5
+    assert set(WINDOWS) == {f"SlidingWindowPCA {method}" for method in ("ring", "histogram", "smoothed", "forgetting")}
+    assert {"Tumbling[GaussianCovariance]", "Tumbling[AdaptiveCovariance]"} <= {p.name for p in WINDOW.predictions}
     lots = plan(**(ASKED | {"n_rows": 100_000, "n_components": 1}))
-    assert any(p.name == "DPPCA" for p in lots.predictions)
+    assert {p.name for p in lots.predictions if not p.is_certain} == {"DPPCA", "AdaptiveCovariance"}
+    assert [row["captured"] for row in lots.table()].count("cannot tell") == 2
     lying = plan(**(ASKED | {"spectrum": [0.5, 0.4]}))
     assert any(p.name == "ExactSubspace" and p.captured == 1.0 for p in lying.predictions)
 
@@ -139,8 +139,42 @@ def test_drowned_signals_are_told_with_the_rows_that_would_do() -> None:
     assert not any("drowns" in text for text in enough.warnings)
     flat = plan(n_rows=1000, n_features=8, n_components=2, epsilon=1.0, delta=1e-6, spectrum="flat")
     assert flat.recommended.captured == pytest.approx(1.0)  # any subspace is as good
+    whole = plan(n_rows=1000, n_features=3, n_components=3, epsilon=1.0, delta=1e-6)
+    assert not any("drowns" in text for text in whole.warnings)  # there is one subspace only
     windowed = plan(**ASKED, window=50)
     assert any("rows in the window" in text for text in windowed.warnings)
+
+
+def test_a_single_release_is_told_how_many_rows_would_do() -> None:
+    drowned = plan(**(ASKED | {"n_rows": 100}), release_every=100)
+    needed = int(next(text for text in drowned.warnings if "needed" in text).split("some ")[1].split(" rows")[0])
+    enough = plan(**(ASKED | {"n_rows": needed}), release_every=needed)
+    assert next(p.captured for p in enough.predictions if p.name == "GaussianCovariance") == pytest.approx(
+        0.99, abs=0.002
+    )
+    wide = {"n_features": 50, "n_components": 5, "spectrum": "decaying", "n_rows": 500}
+    adaptive = plan(**(ASKED | wide), release_every=500)
+    assert adaptive.recommended.name == "AdaptiveCovariance"
+    assert "on yours the planner cannot tell" in adaptive.reason
+
+
+@pytest.mark.parametrize("label", ["PrivateFPL blt", "PrivateFPL blt smoothed", "PrivateOja"])
+def test_memory_is_as_predicted(label: str) -> None:
+    """Within a quarter, in a second run: the first loads what later ones use, too."""
+    d = 40
+    rows = np.random.default_rng(0).uniform(-1.0, 1.0, (600, d)) / d**0.5
+    found = plan(n_rows=600, n_features=d, n_components=2, epsilon=1.0, delta=1e-5, release_every=20)
+    prediction = next(p for p in found.predictions if p.label == label)
+    for traced in (False, True):
+        if traced:
+            tracemalloc.start()
+        stream = sp.Stream(prediction.algorithm, seed=0, regret=sp.RegretLog(every=600))
+        for row in rows:
+            release = stream.push(row).release
+            assert release is None or release.subspace.basis.shape == (d, 2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak == pytest.approx(prediction.memory, rel=0.25)
 
 
 def test_advice_on_row_norm_delta_and_epsilon() -> None:
@@ -178,5 +212,5 @@ def test_noise_and_error_are_in_units_of_row_norm_squared() -> None:
     ],
 )
 def test_questions_outside_the_domain(keywords: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadParameter, match=message):
+    with pytest.raises(BadParameterError, match=message):
         plan(**(ASKED | keywords))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca as sp
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.matrix_factorization.tree import BinaryTree
 from streampca.mechanisms.laplace import LaplaceCovariance
 from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
@@ -85,6 +85,12 @@ def test_slack_is_paid_from_delta():
     )
 
 
+@pytest.mark.parametrize("delta", [-1e-9, 1.0, 1.5])
+def test_a_delta_outside_its_range_is_refused(delta):
+    with pytest.raises(BadParameterError, match="must be in"):
+        epsilon_of([gauss(1.0)], delta)
+
+
 def test_nothing_costs_nothing():
     assert epsilon_of([], 1e-6) == 0.0
 
@@ -97,18 +103,26 @@ def test_events_say_what_ran():
     assert epsilon_of([event], 1e-6) == pytest.approx(1.0)
     laplace = Event.of(LaplaceCovariance(n_components=1, epsilon=0.5))
     assert (laplace.mu, laplace.epsilon, laplace.delta) == (None, 0.5, 0.0)
+    approximate = Event.of(Guarantee(0.5, 1e-3, "replace", "scope", "theorem", "citation", unit="one user"))
+    assert approximate == Event("theorem; scope", "replace", "one user", epsilon=0.5, delta=1e-3)
     slack = Event.of(SubspacePerturbation(n_components=1, epsilon=1.0, delta=1e-6).guarantee)
     assert slack.slack == pytest.approx(1e-7)
     assert Event.from_dict(event.to_dict()) == event
 
 
+@pytest.mark.parametrize("bad", [{"mu": -1.0}, {"slack": 1.0}, {"epsilon": float("inf")}, {"delta": 1.0}])
+def test_numbers_of_an_event_outside_their_domain(bad):
+    with pytest.raises(BadParameterError, match=f"{next(iter(bad))}="):
+        Event("run", "zero-out", **bad)
+
+
 def test_what_has_no_guarantee_has_no_price():
-    with pytest.raises(BadParameter, match="no guarantee"):
+    with pytest.raises(BadParameterError, match="no guarantee"):
         Event.of(Guarantee.none("published rewards"))
 
 
 def test_different_neighbours_do_not_add_up():
-    with pytest.raises(BadParameter, match="do not add up"):
+    with pytest.raises(BadParameterError, match="do not add up"):
         epsilon_of([gauss(0.1), Event("other", "replace", mu=0.1)], 1e-6)
 
 
@@ -119,3 +133,12 @@ def test_the_library_is_imported_only_when_needed():
         "sys.exit('dp_accounting' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_the_library_epsilons_and_deltas_add_up(monkeypatch):
+    events = [Event("gaussian", "zero-out", mu=0.1), *[Event("pure", "zero-out", epsilon=0.5)] * 4]
+    tight = epsilon_of(events, 1e-6)
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
+    assert epsilon_of(events, 1e-6) == pytest.approx(2.0 + epsilon_of(events[:1], 1e-6))
+    assert epsilon_of(events, 1e-6) > tight

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, kstest
 
-from streampca.errors import BadParameter
-from streampca.privacy.discrete_gaussian import DiscreteGaussian
-from streampca.privacy.exact_exponential import exp_bounds, is_below
+from streampca.errors import BadParameterError
+from streampca.privacy.discrete_gaussian import DiscreteGaussian, _envelope, exp_bounds, is_below
 from streampca.privacy.randomness import Randomness
 
 DRAWS = 100_000
@@ -75,6 +74,16 @@ def test_the_tail_beyond_the_bins_is_right():
     assert seen.sum() == draws.size
 
 
+def test_a_height_above_the_tail_is_drawn_again():
+    sampler = DiscreteGaussian([40])
+    made, start = sampler._made[0], len(sampler._made[0].inside) - 2
+    end = start + (1 << made.tail_bits) - 1
+    # The first block, its last number, a height of all ones, which is too large, and one of zeros, below the curve.
+    words = iter([0, 2**64 - 1, 2**64 - 1, 0, 0])
+    assert sampler._from_tail(made, start, words.__next__) == end
+    assert sampler._from_tail(made, start, iter([0, 2**64 - 1, (made.tail_height - 1) << 61, 0]).__next__) == 0
+
+
 def test_kinds_have_their_own_sigma():
     kinds = np.arange(4000) % 3
     sigmas = [2**40, 3 * 2**40, 2**41]
@@ -95,7 +104,7 @@ def test_a_draw_is_a_function_of_the_vector_it_is_made_of():
     sampler.draw(noise.draws(4), 300)
     assert np.array_equal(sampler.draw(noise.draws(5), 300), first)
     assert not np.array_equal(sampler.draw(noise.draws(6), 300), first)
-    with pytest.raises(BadParameter, match="count=None"):
+    with pytest.raises(BadParameterError, match="count=None"):
         sampler.draw(noise.draws(6))
 
 
@@ -116,7 +125,7 @@ class OneChanged:
 
 
 def test_coordinates_do_not_depend_on_each_other():
-    # A sigma of 1 has few and wide bins, so that many draws are settled with words of their own.
+    # A sigma of 1 has few and wide bins, so that many draws need words of their own.
     sampler, noise, asked = DiscreteGaussian([1]), stream(), []
     draws = noise.draws(0)
     more = draws.more
@@ -129,18 +138,18 @@ def test_coordinates_do_not_depend_on_each_other():
     assert next(more(3)) != next(more(4))
 
 
-def test_a_coordinate_is_settled_however_long_it_takes():
-    # Words of which every first pair is refused: zero with a minus sign, a thousand times.
+def test_a_coordinate_ends_however_many_attempts_it_takes():
+    # Words of which every first pair is refused: zero with a minus sign, a hundred times.
     class Stubborn:
         def words(self, count):
             return np.full(count, 1, dtype=np.uint64)
 
         def more(self, coordinate):
-            yield from [1] * 2000
+            yield from [1] * 200
             yield from stream().draws(coordinate).more(0)
 
-    settled = DiscreteGaussian([1]).draw(Stubborn(), 4000)
-    found, limit = chi_square(settled, 1.0, 1)
+    draws = DiscreteGaussian([1]).draw(Stubborn(), 2000)
+    found, limit = chi_square(draws, 1.0, 1)
     assert found < limit
 
 
@@ -176,10 +185,81 @@ def test_comparison_takes_more_digits_when_it_must():
 
 @pytest.mark.parametrize("sigma", [0, -1, 1.5, True, 2**58])
 def test_bad_sigma(sigma):
-    with pytest.raises(BadParameter, match="sigma="):
+    with pytest.raises(BadParameterError, match="sigma="):
         DiscreteGaussian([sigma])
 
 
 def test_sigmas_too_far_apart():
-    with pytest.raises(BadParameter, match="within a factor of 4"):
+    with pytest.raises(BadParameterError, match="within a factor of 4"):
         DiscreteGaussian([1, 100])
+
+
+@pytest.mark.parametrize(("sigma", "width"), [(Fraction(7, 2), 0), (Fraction(900), 0), (Fraction(2**14), 4)])
+def test_bins_hold_the_curve_between_their_bounds(sigma, width):
+    # Accepted at once only below the curve's least value in a bin; the bin reaches above its largest.
+    made = _envelope(sigma * sigma, width)
+    q, p = made.exponent
+    heights, last = np.diff(made.edges).tolist(), len(made.inside) - 2
+    with mpmath.workdps(60):
+        for i in (*range(0, last, max(1, last // 300)), last - 1):
+            first, end = i << width, ((i + 1) << width) - (width == 0)
+            most, least = (made.scale * mpmath.exp(-mpmath.mpf(x * x * q) / p) for x in (first, end))
+            assert made.inside[i] <= least
+            assert most <= heights[i] <= most + 4
+            assert made.inside[i] >= least - 4 or least < 4
+
+
+class _AskedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("sigma", [Fraction(7, 2), 900, 2**14 + 1])
+def test_what_is_decided_without_more_digits_is_right(sigma):
+    sampler = DiscreteGaussian([sigma])
+    made, width = sampler._made[0], sampler._width
+    (q, p), last = made.exponent, len(made.inside) - 2
+
+    def word():
+        raise _AskedError
+
+    asked = decided = 0
+    with mpmath.workdps(60):
+        for own in (0, 1, last // 3, last // 2, last - 2, last - 1):
+            for value in {own << width, (own << width) + (1 << width) // 2, ((own + 1) << width) - 1}:
+                curve, near = made.scale * mpmath.exp(-mpmath.mpf(value * value * q) / p), made.scale >> 20
+                for height in {max(int(curve) + off, 0) for off in (-near, -9, -1, 0, 1, 9, near)}:
+                    try:
+                        below = sampler._below(made, own, height, value, word)
+                    except _AskedError:
+                        asked += 1
+                        assert abs(height - curve) <= near / 4 + 20
+                    else:
+                        decided += 1
+                        assert (height + 1 <= curve) if below else (height >= curve)
+        # Beyond the bins: blocks of half the height each, above the curve at their start, whose area the edges hold.
+        for block in range(30):
+            value = (last << width) + (block << made.tail_bits)
+            assert made.scale * mpmath.exp(-mpmath.mpf(value * value * q) / p) * 2**block <= made.tail_height
+        assert made.edges[last + 1] - made.edges[last] == made.tail_height << (made.tail_bits - width + 1)
+    assert asked > 5
+    assert decided > 5
+
+
+@pytest.mark.parametrize("sigmas", [[Fraction(7, 2)], [40], [40, 57]])
+def test_bins_are_found_at_every_edge(sigmas):
+    kind = len(sigmas) - 1
+    made = DiscreteGaussian(sigmas)._made[kind]
+    cells = np.arange(2**14) << 38  # of the guide
+    edges = np.concatenate([made.edges, cells])
+    places = np.unique(np.concatenate([edges - 1, edges, edges + 1]))
+    places = places[(places >= 0) & (places < 2**52)]
+    bins = np.searchsorted(made.edges, places, side="right") - 1
+    clear = (places - made.edges[bins] < made.inside[bins]) & (bins > 0)  # accepted without a comparison
+
+    class Given:
+        def words(self, count):
+            return np.append(places[clear], np.zeros_like(places[clear])).astype(np.uint64) << np.uint64(12)
+
+    drawn = DiscreteGaussian(sigmas, np.full(clear.sum(), kind)).draw(Given())
+    assert clear.sum() > 10_000
+    np.testing.assert_array_equal(drawn, bins[clear])

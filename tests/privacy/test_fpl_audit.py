@@ -8,6 +8,7 @@ standard error of 0.07; the test alarms at 4 of them (rate 3e-5 a test).
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,8 +32,8 @@ def measured(make: Callable[[], sp.PrivateFPL], adjacency: str, stretch: float =
     """The shift, in units of the noise, between streams with and without the row."""
     rows = np.tile([0.6, 0.4], (T, 1))
     with_row, without = (np.where((np.arange(T) == AT)[:, None], row * stretch, rows) for row in NEIGHBOURS[adjacency])
-    decoder, moved = make().mechanism.decoder(T), (np.arange(T) >= AT).astype(float)
-    weights = np.linalg.solve(decoder @ decoder.T, moved)
+    reconstruction, moved = make().mechanism.reconstruction(T), (np.arange(T) >= AT).astype(float)
+    weights = np.linalg.solve(reconstruction @ reconstruction.T, moved)
     change = svec(np.outer(with_row[AT], with_row[AT]) - np.outer(without[AT], without[AT]))
     direction = np.kron(weights, change)
 
@@ -119,12 +120,17 @@ def test_reused_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unclipped_rows_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     make = claims("blt", "zero-out")
     assert measured(make, "zero-out", stretch=1.5) < MU + SLACK
-    monkeypatch.setattr(sp.admission, "onto_ball", lambda rows: np.trunc(rows * 2.0**20) / 2.0**20)
+
+    def unclipped(rows: Any) -> Any:
+        made = np.trunc(rows * 2.0**20) / 2.0**20
+        return made, np.vecdot(made, made), np.empty(0, dtype=np.int64)
+
+    monkeypatch.setattr(sp.admission, "admitted_rows", unclipped)
     monkeypatch.setattr(base, "is_admitted", lambda rows: True)
     assert measured(make, "zero-out", stretch=1.5) > MU + SLACK
 
 
 def test_the_audited_names_exist() -> None:
-    assert lattice.onto_ball is sp.admission.onto_ball
+    assert lattice.admitted_rows is sp.admission.admitted_rows
     assert base.is_admitted is lattice.is_admitted
     assert private_fpl.PrivateFPL is sp.PrivateFPL

@@ -1,10 +1,11 @@
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
 from streampca import Guarantee
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.privacy.gaussian import delta_at, epsilon_at, mu_of
 from streampca.privacy.guarantee import gaussian_guarantee
 
@@ -39,8 +40,14 @@ def test_composition() -> None:
     assert pure(1.0).compose(pure(2.0)).epsilon == 3.0
     mixed = gaussian().compose(pure(0.5))
     assert (mixed.epsilon, mixed.delta, mixed.mu) == (1.5, 1e-6, None)
+    approximate = Guarantee(1.0, 1e-6, "zero-out", "s", "t", "c").compose(
+        Guarantee(0.5, 1e-7, "zero-out", "s", "t", "c")
+    )
+    assert (approximate.epsilon, approximate.delta) == (1.5, 1e-6 + 1e-7)
+    half = Guarantee(1.0, 0.5, "zero-out", "s", "t", "c")
+    assert not half.compose(half).is_private
     assert not gaussian().compose(Guarantee.none("why")).is_private
-    with pytest.raises(BadParameter, match="cannot compose"):
+    with pytest.raises(BadParameterError, match="cannot compose"):
         gaussian().compose(gaussian(adjacency="replace"))
 
 
@@ -48,6 +55,16 @@ def test_composition_keeps_slack() -> None:
     both = gaussian(slack=1e-7).compose(gaussian(slack=2e-7))
     assert both.slack == pytest.approx(3e-7)
     assert delta_at(both.mu or 0, both.epsilon) + both.slack == pytest.approx(both.delta, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"mu": -1.0}, {"mu": math.inf}, {"slack": 1.0}, {"slack": -0.1}, {"epsilon": -1.0}, {"epsilon": math.inf},
+     {"delta": 1.0}, {"delta": math.nan}, {"delta": True}],
+)  # fmt: skip
+def test_numbers_outside_their_domain(bad: dict[str, float]) -> None:
+    with pytest.raises(BadParameterError, match=f"{next(iter(bad))}="):
+        replace(gaussian(), **bad)  # type: ignore[arg-type]
 
 
 def test_seeded_guarantees_say_so_once() -> None:
@@ -66,5 +83,7 @@ def test_json_round_trip(promised: Guarantee) -> None:
 def test_text_says_what_is_promised() -> None:
     assert str(gaussian()).startswith("(1, 1e-06)-DP [0.236704-GDP] for one row, zero-out adjacency")
     assert str(Guarantee.none("fresh noise")) == "no privacy guarantee: fresh noise"
-    with pytest.raises(BadParameter, match="delta=2"):
+    with pytest.raises(BadParameterError, match=r"delta=1\.0"):
+        gaussian_guarantee(1.0, 1.0, 1e-6, adjacency="zero-out", scope="s", theorem="t", citation="c").epsilon_at(1.0)
+    with pytest.raises(BadParameterError, match="delta=2"):
         gaussian().epsilon_at(2)

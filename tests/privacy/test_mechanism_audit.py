@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from printed_mechanisms import PrintedSubspacePerturbation, PrintedWishart
 from scipy.stats import beta
 
 from streampca.linalg.svec import svec
@@ -25,8 +26,6 @@ from streampca.mechanisms.wishart import WishartCovariance, profile
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness
 from streampca.processors.tumbling import Tumbling, TumblingProcessor
-from streampca.reference.dttz14_subspace import PrintedSubspacePerturbation
-from streampca.reference.jxz16_wishart import PrintedWishart
 
 ALARM = 1e-4
 
@@ -209,11 +208,11 @@ def test_gaussian(kind, adjacency, sound):
         np.einsum("nij,ij->n", grams(mechanism, row, draws, seed), moved) / np.linalg.norm(moved)
         for seed, row in enumerate((a, b))
     )
-    centre = float(np.vdot(b.T @ b, moved) / np.linalg.norm(moved))
+    center = float(np.vdot(b.T @ b, moved) / np.linalg.norm(moved))
     shift, sigma = float(np.linalg.norm(moved)), mechanism.sigma
     worst = -math.inf
     for epsilon in (0.0, 0.25, 0.5, 1.0):
-        threshold = centre + epsilon * sigma**2 / shift + shift / 2.0
+        threshold = center + epsilon * sigma**2 / shift + shift / 2.0
         measured = least_delta(lambda x, c=threshold: x > c, first, second, epsilon)
         worst = max(worst, measured - delta_at(mechanism.mu, epsilon))
         assert measured > 0.5 * delta_at(mechanism.mu, epsilon) or epsilon > 0.3
@@ -263,12 +262,15 @@ def log_density(noise, degrees, scale):
 class NoRefusal(SubspacePerturbation):
     """Bug: the gap is taken to be 50 without a test."""
 
+    def projector_loses_less(self, sigma, n_rows):
+        return sigma < math.inf
+
     def _lower_bound(self, gap, gap_std, rounding):
         return 50.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoMargin(SubspacePerturbation):
+class NoMargin(NoRefusal):
     """Bug: the measured gap is trusted as it is, its noise forgotten."""
 
     def _lower_bound(self, gap, gap_std, rounding):
@@ -317,6 +319,8 @@ def test_subspace_perturbation_on_a_gap(share, sound, adjacency, monkeypatch):
         "streampca.mechanisms.subspace_perturbation.projector_shift",
         lambda bound, adjacency: share * -math.log1p(-moves / bound) / math.sqrt(2.0),
     )
+    # The projector is to be released even where the Gram matrix is expected to lose less.
+    monkeypatch.setattr(SubspacePerturbation, "projector_loses_less", lambda self, sigma, n_rows: sigma < math.inf)
     draws, gap = 1500, 30 * moves
     mechanism = SubspacePerturbation(n_components=1, epsilon=3.0, delta=0.1, adjacency=adjacency)
     rows = np.zeros((gap + 1, 2))

@@ -11,9 +11,8 @@ import math
 import numpy as np
 import pytest
 
-from streampca.auditing.more_cases import Overheard
 from streampca.linalg.lattice import onto_ball
-from streampca.privacy.randomness import Randomness
+from streampca.privacy.randomness import Randomness, Tape
 from streampca.processors import private_oja
 from streampca.processors.private_oja import PrivateOja, clipped_gradients
 
@@ -43,16 +42,17 @@ def measured_mu(adjacency: str, k: int, clip: float = 1.0) -> tuple[float, float
     scores: list[list[float]] = [[], []]
     others = onto_ball(np.random.default_rng(0).normal(size=(9, D)))
     for run in range(2 * RUNS):
-        processor, _ = algorithm.start(D, Randomness.from_seed(run)).absorb(others[:5])
+        with Tape().recording() as tape:
+            key = Randomness.from_seed(run)
+        processor, _ = algorithm.start(D, key).absorb(others[:5])
         basis = processor.basis  # type: ignore[attr-defined]
         pair = [onto_ball(row[None]) for row in worst_rows(basis, adjacency, clip)]
         # As the algorithm computes them, a planted bug included.
         first, second = (private_oja.clipped_gradients(row, basis, clip) for row in pair)
-        outlet = Overheard(processor.source, processor.chain)
-        processor.absorb(np.vstack([others[5:], pair[run % 2]]), outlet)
+        processor.absorb(np.vstack([others[5:], pair[run % 2]]))
         known = sum(clipped_gradients(row[None], basis, clip) for row in others[5:])
         apart = first - second
-        scores[run % 2].append(float(np.sum((outlet.heard[0] - known - second) * apart) / np.linalg.norm(apart)))
+        scores[run % 2].append(float(np.sum((tape.notes[-1].value - known - second) * apart) / np.linalg.norm(apart)))
     yes, no = (np.array(s) for s in scores)
     sd = math.sqrt(0.5 * (yes.var() + no.var()))
     return float((yes.mean() - no.mean()) / sd), algorithm.guarantee.mu or math.nan

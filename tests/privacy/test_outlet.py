@@ -8,20 +8,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
+from hashlib import blake2b
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from scipy import stats
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg import fast
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights, svec_size
+from streampca.matrix_factorization.base import RunningNoise
+from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.privacy import outlet as module
-from streampca.privacy.exact import UNIT_BITS, LatticeGram, gram_noise
-from streampca.privacy.outlet import Chain, Counts, LatticeSum, NoiseSource, Outlet
-from streampca.privacy.randomness import _INSIDE, Randomness
+from streampca.privacy.discrete_gaussian import UNIT_BITS, LatticeGram, gram_noise
+from streampca.privacy.outlet import SCHEME, Chain, Counts, LatticeSum, NoiseSource, Outlet
+from streampca.privacy.randomness import _INSIDE, VERSION, DrawKeys, Randomness, encoded
 from streampca.processors.base import Setting
 from streampca.processors.tumbling import Tumbling
 from streampca.release import Terms
@@ -54,6 +59,8 @@ class Summed:
 
     def advance(self, draws):
         return Summed(self.noise + STD * draws.normal(SIZE))
+
+    released = RunningNoise.released
 
 
 # Each way out: what is released of some rows, and what of it is exact.
@@ -89,8 +96,8 @@ WAYS: dict[str, Callable] = {
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 
 
-def noises(way, *pieces, outlets):
-    return [np.subtract(*way(outlet, given)).ravel() for outlet, given in zip(outlets, pieces, strict=True)]
+def noises(way, *blocks, outlets):
+    return [np.subtract(*way(outlet, given)).ravel() for outlet, given in zip(outlets, blocks, strict=True)]
 
 
 def cancel(first, second):
@@ -112,6 +119,33 @@ def blind(monkeypatch):
     """A chain that ignores what is hidden."""
     link = NoiseSource.link
     monkeypatch.setattr(NoiseSource, "link", lambda self, chain, kind, fresh, exact: link(self, chain, kind, fresh, ()))
+
+
+# -- format --------------------------------------------------------------------------------------
+
+
+def test_keys_chain_and_seeded_bytes_are_those_of_scheme_1():
+    """Written out once more. Stored runs and seeded results depend on every byte of it."""
+    seeded, start, n = Randomness.from_seed(5), bytes(range(16)), 0x0102030405060708
+    full = encoded(SCHEME, VERSION, "test", 3, start)
+    link, tag, draw, seed = (seeded.derived("noise", purpose, full) for purpose in ("link", "hash", "draw", "fresh"))
+    chain_hash = partial(blake2b, key=link, person=b"streampca chain")
+    own, first = source("test", 3, randomness=seeded, start=start), chain_hash(full, digest_size=32).digest()
+    assert own.first == (0, first)
+    assert (
+        own.fresh(n)
+        == blake2b(bytes([8, 7, 6, 5, 4, 3, 2, 1]), key=seed, digest_size=16, person=b"streampca fresh").digest()
+    )
+    hidden, outlet = np.arange(3.0), own.outlet(own.first)
+    drawn = outlet.hide("gram", hidden, b"and")
+    tags = [AESGCM(tag).encrypt(bytes(12), b"", part) for part in (hidden.tobytes(), b"and")]
+    parts = [b"1|4|gram|", first, b"|", own.fresh(1), *tags]
+    digest = chain_hash(b"".join(parts), digest_size=48).digest()
+    assert outlet.chain == (1, digest[:32])
+    assert (drawn.n, drawn.name) == (1, digest[32:])
+    for epoch in (0, 3):
+        keys = DrawKeys(blake2b(encoded(epoch), key=draw, digest_size=32, person=b"streampca epoch").digest())
+        assert own.draws((epoch << 16) + 5, drawn.name).words(2).tobytes() == keys.first(drawn.name)
 
 
 # -- replay --------------------------------------------------------------------------------------
@@ -140,7 +174,7 @@ def test_a_replay_with_the_recorded_bytes_is_bit_identical():
 
 def test_a_record_of_other_rows_is_refused_once_it_ends():
     own = source()
-    with pytest.raises(BadParameter, match="the record of a replay ends before vector 3"):
+    with pytest.raises(BadParameterError, match="the recorded bytes end before vector 3"):
         run(own.outlet(own.first, [bytes(16)] * 2), rows())
 
 
@@ -171,8 +205,8 @@ def test_a_seed_reproduces_a_run_and_nothing_is_fresh(monkeypatch):
 @every_way
 def test_other_rows_have_other_noise_even_where_nothing_is_fresh(way, cloned):
     own = source()
-    pieces = rows(), one_less(rows()), rows()
-    first, other, same = noises(way, *pieces, outlets=[own.outlet(own.first) for _ in pieces])
+    blocks = rows(), one_less(rows()), rows()
+    first, other, same = noises(way, *blocks, outlets=[own.outlet(own.first) for _ in blocks])
     assert not cancel(first, other)
     assert cancel(first, same)
 
@@ -260,7 +294,7 @@ def test_fresh_bytes_are_taken_when_they_are_used(monkeypatch):
 # -- labels --------------------------------------------------------------------------------------
 
 
-BASE = Tumbling(GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), every=5)
+BASE = Tumbling(GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), release_every=5)
 
 
 def first_name(algorithm=BASE, n_features=D, label=(), randomness=KEY, start=bytes(16), x=0.0):
@@ -273,13 +307,15 @@ def test_configurations_that_differ_in_anything_share_no_noise(cloned, monkeypat
     mechanism = BASE.mechanism
     changes = {
         "n_components": 1, "epsilon": np.nextafter(1.0, 2.0), "delta": np.nextafter(1e-6, 1.0),
-        "adjacency": "replace", "project": "psd", "n_features": D, "exact": True,
+        "adjacency": "replace", "project": "psd", "n_features": D, "discrete_noise": True, "center": True,
     }  # fmt: skip
     assert set(changes) == {field.name for field in fields(mechanism)}
     names = [first_name(replace(BASE, mechanism=replace(mechanism, **{name: v}))) for name, v in changes.items()]
-    changes = {"every": 6, "horizon": 50, "keep_short": True, "n_features": D}
-    assert set(changes) | {"mechanism", "seed"} == set(BASE.parameters())
+    changes = {"release_every": 6, "horizon": 50, "keep_short": True, "n_features": D}
+    assert set(changes) | {"mechanism", "map_from", "seed"} == set(BASE.parameters())
     names += [first_name(replace(BASE, **{name: value})) for name, value in changes.items()]
+    adaptive = replace(BASE, mechanism=AdaptiveCovariance(n_components=2, epsilon=1.0, delta=1e-6))
+    names += [first_name(adaptive), first_name(replace(adaptive, map_from="previous"))]
     names += [
         first_name(), first_name(n_features=D + 1), first_name(start=bytes(15) + b"1"),
         first_name(randomness=Randomness(bytes(32))), first_name(label=("group", "a")), first_name(label=("groupa",)),
@@ -331,7 +367,7 @@ def test_integer_noise_is_added_in_integers():
     rng, gram = np.random.default_rng(1), GramSum.of(rows())
     noise = gram_noise(STD, D).draw(source().outlet(source().first).hide("gram"))
     shift = rng.integers(-(2**41), 2**41, SIZE)
-    high, low = gram.words()
+    high, low = gram.high_low()
     low = low + shift
     moved = GramSum.restored(D, {"high": high + (low >> UNIT_BITS), "low": low & (2**UNIT_BITS - 1)})
     assert LatticeGram(gram).noisy(noise, STD).tobytes() == LatticeGram(moved).noisy(noise - shift, STD).tobytes()

@@ -24,7 +24,8 @@ from streampca.linalg.svec import svec
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.outlet import NoiseSource
 from streampca.processors import private_fpl
-from streampca.processors.rewards import REWARD_WEIGHT, RewardSum, score, scoring_basis
+from streampca.processors.rewards import REWARD_WEIGHT, RewardSum, score
+from streampca.release import Scoring
 
 RUNS, T, D = 1000, 4, 2
 MU, SLACK = 1.5, 1.065
@@ -49,19 +50,20 @@ def left_over(seed: int, adjacency: str, noise: str, at: int, has_row: bool) -> 
     stream = sp.Stream(make(adjacency, noise), seed=seed, regret=None)
     gram, reward, out, change = np.zeros(3), 0.0, [], np.zeros(4)
     for t in range(T):
-        basis = scoring_basis(stream.subspace.basis)
+        scoring = Scoring.of(stream.subspace.basis)
+        basis = scoring.basis
         row = KNOWN[t]
         if t == at:
             inside = onto_ball(basis.T)[0]
             outside = onto_ball(np.array([[-basis[1, 0], basis[0, 0]]]))[0] if adjacency == "replace" else np.zeros(D)
             pair = [
-                np.append(svec(np.outer(a, a)), REWARD_WEIGHT * score(a[None], basis)[0]) for a in (inside, outside)
+                np.append(svec(np.outer(a, a)), REWARD_WEIGHT * score(a[None], scoring)[0]) for a in (inside, outside)
             ]
             change = pair[0] - pair[1]
             row = inside if has_row else outside
             gram, reward = gram + pair[1][:3], reward + pair[1][3] / REWARD_WEIGHT
         else:
-            gram, reward = gram + svec(np.outer(row, row)), reward + float(score(row[None], basis)[0])
+            gram, reward = gram + svec(np.outer(row, row)), reward + float(score(row[None], scoring)[0])
         release = stream.push(row).release
         assert release is not None
         told = np.append(svec(release.gram) - gram, REWARD_WEIGHT * (release.details["rewards"]["sum"] - reward))
@@ -71,8 +73,8 @@ def left_over(seed: int, adjacency: str, noise: str, at: int, has_row: bool) -> 
 
 def measured(adjacency: str = "zero-out", noise: str = "blt", *, at: int = 2, runs: int = RUNS) -> float:
     """The larger shift of the two tests, in units of their noise."""
-    decoder, moved = make(adjacency, noise).mechanism.decoder(T), (np.arange(T) >= at).astype(float)
-    weights = np.linalg.solve(decoder @ decoder.T, moved)
+    reconstruction, moved = make(adjacency, noise).mechanism.reconstruction(T), (np.arange(T) >= at).astype(float)
+    weights = np.linalg.solve(reconstruction @ reconstruction.T, moved)
     scores = np.zeros((2, runs, 2))
     for run in range(runs):
         for has_row in (0, 1):
@@ -116,5 +118,5 @@ def test_the_sensitivity_of_the_matrix_alone_is_caught(monkeypatch: pytest.Monke
 
 
 def test_no_reward_counts_for_more_than_one() -> None:
-    total = RewardSum(0, np.array([[1.5], [0.0]])).add(np.array([[1.0, 0.0], [0.5, 0.0]]))
+    total = RewardSum(0, Scoring(np.array([[1.5], [0.0]]))).add(np.array([[1.0, 0.0], [0.5, 0.0]]))
     assert total.noisy(0.0, 1.0)["sum"] == 1.0 + 0.75**2

@@ -98,7 +98,7 @@ def test_angle_bounds_hold(releases):
     assert sum(a <= b for a, b in zip(angles, bounds, strict=True)) >= LOW
 
 
-def test_centred_variances_are_covered(releases):
+def test_centered_variances_are_covered(releases):
     gram, made = releases
     truth = queries.directional_variance(queries.centered(queries_on(gram, made[0])), np.eye(D)[0]).value
     answers = [queries.directional_variance(queries.centered(each), np.eye(D)[0]) for each in made]

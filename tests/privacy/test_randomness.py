@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg import fast
 from streampca.privacy import randomness as module
-from streampca.privacy.randomness import DrawKeys, Draws, NoiseStream, Randomness, encoded
+from streampca.privacy.randomness import VERSION, DrawKeys, Draws, NoiseStream, Randomness, encoded
 
 N = 400_000
 NAME = bytes(range(16))
@@ -68,7 +68,7 @@ def test_tricky_labels_are_told_apart() -> None:
 
 
 def test_what_a_label_cannot_hold_is_refused() -> None:
-    with pytest.raises(BadParameter, match="a label cannot hold"):
+    with pytest.raises(BadParameterError, match="a label cannot hold"):
         encoded([1, 2])
 
 
@@ -103,6 +103,21 @@ def test_words_are_aes_256_of_the_name_and_the_number_of_the_block() -> None:
     assert np.array([next(more) for _ in range(6)], dtype="<u8").tobytes() == ecb(key, b"streampca more", blocks)
 
 
+def test_draws_of_version_2() -> None:
+    """Seeded results depend on these numbers: `VERSION` changes with them."""
+    assert VERSION == 2
+    assert Randomness.from_seed(7).key.hex() == "4d3eefcd403dd3b89f99d7ddbd353cddc2da139502523d8c37e67f9609978a8e"
+    noise = Randomness(bytes(range(32))).stream("x", 3)
+    assert noise.words(1, 3).tolist() == [0xEEDDEE522AD26303, 0x5F17D00079CABEA1, 0xEA9B76FEF488FEBD]
+    assert noise.uniform(1, 2).tolist() == [0.933073897419328, 0.3714571000253199]
+    np.testing.assert_allclose(noise.laplace(1, 2), [-0.06927087717767269, -0.9903218992169653], rtol=1e-15)
+    assert noise.permutation(1, 6).tolist() == [1, 3, 5, 4, 2, 0]
+    normal = noise.normal(2, 20_000)  # in three chunks, some of it from wedges and the tail
+    np.testing.assert_allclose(normal[:2], [0.21173636756403713, -0.04086901816542583], rtol=1e-14)
+    assert normal.sum() == pytest.approx(138.0269988341611, rel=1e-12)
+    assert float(normal @ normal) == pytest.approx(19650.8400155585, rel=1e-12)
+
+
 def test_keys_are_fresh_and_never_printed() -> None:
     a, b = Randomness(), Randomness()
     assert (a.stream("x").words(0, 4) != b.stream("x").words(0, 4)).all()
@@ -114,16 +129,16 @@ def test_keys_are_fresh_and_never_printed() -> None:
 
 @pytest.mark.parametrize("key", [b"short", "x" * 32, 5])
 def test_bad_keys(key: object) -> None:
-    with pytest.raises(BadParameter, match="32 bytes"):
+    with pytest.raises(BadParameterError, match="32 bytes"):
         Randomness(key)  # type: ignore[arg-type]
 
 
 def test_bad_seeds_and_indices() -> None:
     for seed in (1.5, True, "1"):
-        with pytest.raises(BadParameter, match=f"seed={seed!r}"):
+        with pytest.raises(BadParameterError, match=f"seed={seed!r}"):
             Randomness.from_seed(seed)  # type: ignore[arg-type]
     for index in (-1, 2**63):
-        with pytest.raises(BadParameter, match=f"index={index}"):
+        with pytest.raises(BadParameterError, match=f"index={index}"):
             stream().normal(index, 3)
 
 
@@ -153,7 +168,7 @@ def test_every_layer_of_the_ziggurat_is_right() -> None:
 
 
 @pytest.mark.parametrize("layer", [1, 2, 50, 2000, 4000, 4094, 4095])
-def test_numbers_that_left_their_rectangle_are_settled_by_the_wedge(layer: int) -> None:
+def test_numbers_outside_their_rectangle_follow_the_wedge(layer: int) -> None:
     # A number in the wedge of its layer is kept if it is below the curve there; else a normal takes its place.
     edges, heights = module._EDGES, module._HEIGHTS
     inner, outer, tries = edges[layer + 1], edges[layer], 4000
@@ -161,7 +176,7 @@ def test_numbers_that_left_their_rectangle_are_settled_by_the_wedge(layer: int) 
     starts = inner + (outer - inner) * uniform
     keep = (np.exp(-0.5 * starts**2) - heights[layer]) / (heights[layer + 1] - heights[layer])
     draws = stream("wedge", layer).draws(1)
-    made = np.array([module._settled(layer, float(x), draws.more(i)) for i, x in enumerate(starts)])
+    made = np.array([module._finished(layer, float(x), draws.more(i)) for i, x in enumerate(starts)])
     kept = made == starts
     # The sum of independent coin flips of known chances, within 3.9 standard deviations.
     assert abs(kept.sum() - keep.sum()) < 3.9 * np.sqrt((keep * (1.0 - keep)).sum())
@@ -172,7 +187,7 @@ def test_numbers_that_left_their_rectangle_are_settled_by_the_wedge(layer: int) 
 def test_numbers_beyond_the_last_edge_are_of_the_tail() -> None:
     draws, far = stream("tail").draws(0), module._R
     for sign in (1.0, -1.0):
-        made = sign * np.array([module._settled(0, sign * 5.0, draws.more(i)) for i in range(20_000)])
+        made = sign * np.array([module._finished(0, sign * 5.0, draws.more(i)) for i in range(20_000)])
         assert made.min() >= far
         assert stats.kstest(made, lambda x: 1.0 - stats.norm.sf(x) / stats.norm.sf(far)).pvalue > 5e-5
         assert stats.kstest(made, lambda x: 1.0 - np.exp(-far * (x - far))).pvalue < 1e-5
@@ -206,3 +221,9 @@ def test_laplace_uniform_and_permutation() -> None:
     np.testing.assert_array_equal(np.sort(order), np.arange(1000))
     firsts = [stream().permutation(i, 4)[0] for i in range(4000)]
     assert stats.chisquare(np.bincount(firsts)).pvalue > 1e-4
+
+
+def test_uniforms_are_midpoints_of_their_cells():
+    assert module._unit(0) == 2.0**-54
+    assert module._unit(2**64 - 1) == 1.0 - 2.0**-54
+    assert module._open_uniform(np.array([0, 2**64 - 1], dtype=np.uint64)).tolist() == [2.0**-54, 1.0 - 2.0**-54]

@@ -15,14 +15,12 @@ import pytest
 from scipy.special import ndtri
 from scipy.stats import beta
 
-from streampca.linalg.parts import GramInParts
+from streampca.linalg.lattice import GramInParts
 from streampca.linalg.svec import svec
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness
-from streampca.processors import sliding_window
 from streampca.processors.sliding_window import SlidingWindowPCA
-from streampca.processors.spectral_histogram import SpectralHistogram
-from streampca.processors.window_processors import HistogramProcessor
+from streampca.processors.spectral_histogram import HistogramMethod, HistogramProcessor, SpectralHistogram
 
 MU, EPSILON = 1.5, 2.0
 RUNS, T, W, AT, D = 600, 8, 4, 4, 2
@@ -34,7 +32,7 @@ SLACK = 4.0 * np.sqrt(2.0 / (RUNS / 2))
 @pytest.fixture(autouse=True)
 def half_a_unit_of_slack(monkeypatch):
     """Privacy rests on no slack: this one makes the kept checkpoints vary most."""
-    monkeypatch.setattr(SlidingWindowPCA, "slack", lambda self, n_features, rows: 0.5)
+    monkeypatch.setattr(HistogramMethod, "slack", lambda self, n_features, rows: 0.5)
 
 
 def make(method, adjacency="zero-out"):
@@ -138,7 +136,7 @@ class ExactDeletion(HistogramProcessor):
 
 
 def test_deletion_by_exact_matrices_is_caught(monkeypatch):
-    monkeypatch.setitem(sliding_window.PROCESSORS, "histogram", ExactDeletion)
+    monkeypatch.setattr(HistogramMethod, "processor", ExactDeletion)
     _, kept = transcripts("histogram", True, range(200))
     _, kept_without = transcripts("histogram", False, range(200, 400))
     assert event_mu(kept, kept_without) > 1.5 * MU
@@ -154,7 +152,7 @@ def test_deletion_by_private_matrices_leaks_nothing_new(monkeypatch):
 
     monkeypatch.setattr(GramInParts, "noisy", recorded)
     processor = make("histogram").start(D, Randomness.from_seed(1))
-    replay = SpectralHistogram.first(make("histogram").rules(D))
+    replay = SpectralHistogram.first(make("histogram").followed.rules(D))
     for t in range(1, T + 1):
         processor, _ = processor.absorb(np.array([[0.5, 0.0]]))
         assert len(sums) == t

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import math
+import re
 import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameter, HorizonReached
+from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.privacy.gaussian import mu_of
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws, Randomness
+from streampca.processors import dp_pca_deflation, dp_pca_tangent
+from streampca.processors.ascent import Segment
 from streampca.processors.base import Processor
 from streampca.processors.dp_pca import DPPCA, DPPCAProcessor
-from streampca.processors.dp_pca_deflation import CANDIDATES, Deflation
-from streampca.processors.dp_pca_engine import Segment
+from streampca.processors.dp_pca_deflation import CANDIDATES, Ascent, Deflation
 from streampca.processors.dp_pca_tangent import Tangent
 from streampca.processors.private_oja import PrivateOja
 from streampca.release import Release
 
 D, EPSILON, DELTA = 50, 1.0, 1e-5
+MARGINS = dp_pca_tangent.MARGIN, dp_pca_deflation.MARGIN
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows here are long and clean, and fewer of them do."""
+    monkeypatch.setattr(dp_pca_tangent, "MARGIN", 1)
+    monkeypatch.setattr(dp_pca_deflation, "MARGIN", 1)
 
 
 def signal_noise(n: int, sigma: float, seed: int, d: int = D) -> tuple[np.ndarray, np.ndarray]:
@@ -154,7 +164,7 @@ def test_bits_do_not_depend_on_blocks_and_snapshots_continue(kw: dict[str, Any])
     processor, releases = feed(processor, rows[processor.t :], 10**6)
     assert releases[-1].subspace.basis.tobytes() == one[-1].subspace.basis.tobytes()
     assert processor.rows_until_release == 0
-    with pytest.raises(HorizonReached):
+    with pytest.raises(HorizonReachedError):
         processor.absorb(rows[:1])
 
 
@@ -183,26 +193,50 @@ def test_search_finds_rates_that_work() -> None:
 
 
 def test_refuses_before_any_row_is_spent() -> None:
-    with pytest.raises(BadParameter, match=r"horizon=5000 rows are too few .* need \d+\. .*GaussianCovariance"):
+    with pytest.raises(BadParameterError, match=r"horizon=5000 rows are too few .* need \d+\. .*GaussianCovariance"):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=5000, n_features=D)
     late = DPPCA(epsilon=1.0, delta=1e-5, horizon=5000)
-    for refuse in (late.check, late.start, lambda d: late.check(d, appended=1)):
-        with pytest.raises(BadParameter, match="horizon=5000"):
+    for refuse in (late.check, late.start):
+        with pytest.raises(BadParameterError, match="horizon=5000"):
             refuse(D)
-    with pytest.raises(BadParameter, match="too long"):
+    with pytest.raises(BadParameterError, match="too long"):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=2**27 + 1)
-    with pytest.raises(BadParameter, match="batch_size=100 is too small"):
+    with pytest.raises(BadParameterError, match="batch_size=100 is too small"):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000, n_features=D, batch_size=100)
-    with pytest.raises(BadParameter, match="batch_size=100 is too small"):
+    with pytest.raises(BadParameterError, match="batch_size=100 is too small"):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000, n_features=D, batch_size=100, method="deflation")
-    with pytest.raises(BadParameter, match=r"horizon=5000 rows are too few .* need \d+\."):
+    with pytest.raises(BadParameterError, match=r"horizon=5000 rows are too few .* need \d+\."):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=5000, n_features=D, method="deflation")
-    with pytest.raises(BadParameter, match="each of 6 learning rates"):
+    with pytest.raises(BadParameterError, match=r"horizon=50000 rows are too few .* need \d+\."):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000, n_features=D, method="deflation", learning_rate="search")
-    with pytest.raises(BadParameter, match="goes with method='deflation'"):
+    with pytest.raises(BadParameterError, match="goes with method='deflation'"):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000, learning_rate="search")
     with pytest.raises(TypeError):
         DPPCA(epsilon=1.0, delta=1e-5)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("method", ["tangent", "deflation"])
+def test_too_few_rows_to_be_sure_are_refused(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short rows: at 100 features and 12 000 rows one run in four fails; from the least horizon on none of 5 does."""
+    for module, margin in zip((dp_pca_tangent, dp_pca_deflation), MARGINS, strict=True):
+        monkeypatch.setattr(module, "MARGIN", margin)
+    given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "method": method}
+    with pytest.raises(
+        BadParameterError, match=r"need (\d+) for fewer than 1 run in 100 to fail.*batch_size"
+    ) as refusal:
+        DPPCA(horizon=12_000, n_features=20, **given)
+    numbers = re.findall(r"need (\d+) for|batch_size=(\d+) it takes (\d+)", str(refusal.value))
+    least, batch_size, shortest = int(numbers[0][0]), int(numbers[1][1]), int(numbers[1][2])
+    assert 2 * shortest <= least
+    DPPCA(horizon=shortest, n_features=20, batch_size=batch_size, **given)
+    with pytest.raises(BadParameterError, match="too few"):
+        DPPCA(horizon=least - 1, n_features=20, **given)
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        rows = 0.1 * rng.normal(size=(least, 20))
+        rows[:, 0] += rng.normal(size=least)
+        processor = DPPCA(horizon=least, n_features=20, **given).start(20, Randomness.from_seed(seed))
+        assert last(processor, onto_ball(rows / 4.0)).subspace.basis[0, 0] ** 2 > 0.9
 
 
 @pytest.mark.parametrize("candidates", [1, len(CANDIDATES)])
@@ -259,7 +293,7 @@ def test_constants_hold_every_scale(method: str) -> None:
     if method == "tangent":
         expected = plan.votes.histogram.scale, plan.inside_std, plan.across(0.5).std  # type: ignore[attr-defined]
     else:
-        expected = plan.top.histogram.scale, plan.centre.histograms.std, plan.mean(1.0).std  # type: ignore[attr-defined]
+        expected = plan.top.histogram.scale, plan.center.histograms.std, plan.mean(1.0).std  # type: ignore[attr-defined]
     assert set(expected) <= set(constants)
     assert algorithm.constants(D + 1) != constants
 
@@ -323,7 +357,7 @@ class Overheard(Outlet):
     ("kw", "kinds"),
     [
         ({"method": "tangent"}, ["norm", "inside", "across"]),
-        ({"method": "deflation"}, ["top", "range", "centre", "mean"]),
+        ({"method": "deflation"}, ["top", "range", "center", "mean"]),
     ],
 )
 def test_each_segment_meets_noise_once(kw: dict[str, Any], kinds: list[str]) -> None:
@@ -364,3 +398,20 @@ def test_tangent_noise_is_calibrated_to_the_released_radius(
         processor, _ = processor.absorb(due, Overheard(processor))
     assert steps == list(range(len(steps)))
     assert len(released) == len(steps) >= 6
+
+
+def test_an_ascent_goes_at_least_the_share_of_the_minibatch_and_as_far_as_is_best() -> None:
+    ascent = Ascent.start(np.array([1.0, 0.0]))
+    gradient = np.array([0.5, 0.1])
+    # All that is across is noise: the share is c / (1 + c) with c = 4 * 100 / 1000.
+    noisy = ascent.moved(gradient, std=1e6, count=100, step=1, used=1000, rate=None).direction
+    share = 0.4 / 1.4
+    expected = np.array([(1.0 - share) * 0.5 + share * 0.5, share * 0.1])
+    np.testing.assert_allclose(noisy, expected / np.linalg.norm(expected), rtol=1e-12)
+    # A quarter of what is across is noise: two coordinates of variance (std / count)**2 against 0.1**2.
+    better = ascent.moved(gradient, std=0.05 * math.sqrt(0.5) * 100, count=100, step=1, used=10**6, rate=None).direction
+    expected = np.array([0.5, 0.75 * 0.1])
+    np.testing.assert_allclose(better, expected / np.linalg.norm(expected), rtol=1e-12)
+    # The first step is one of the power method.
+    first = ascent.moved(gradient, std=1e6, count=100, step=0, used=1000, rate=None).direction
+    np.testing.assert_allclose(first, gradient / np.linalg.norm(gradient), rtol=1e-12)

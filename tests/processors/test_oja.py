@@ -7,12 +7,12 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.lattice import onto_ball
 from streampca.privacy.randomness import Randomness
+from streampca.processors.ascent import orthonormalise
 from streampca.processors.base import Processor
 from streampca.processors.oja import Oja
-from streampca.processors.oja_steps import orthonormalise
 from streampca.release import Release
 
 
@@ -149,7 +149,7 @@ def test_all_features_as_components() -> None:
 
 @pytest.mark.parametrize("rate", ["fast", 0.0, -1.0, (1.0, -1.0), (1.0,), np.nan])
 def test_bad_rates(rate: object) -> None:
-    with pytest.raises(BadParameter, match="learning_rate"):
+    with pytest.raises(BadParameterError, match="learning_rate"):
         Oja(learning_rate=rate)  # type: ignore[arg-type]
 
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.errors import BadParameter, HorizonReached
+from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lattice import onto_ball
 from streampca.privacy.gaussian import delta_at, mu_of
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws, Randomness
 from streampca.privacy.shuffling import largest_local_epsilon, shuffled_epsilon, shuffled_mu
 from streampca.processors import private_oja
+from streampca.processors.ascent import EXACT_ROWS, GRID
 from streampca.processors.base import Processor
-from streampca.processors.oja_steps import EXACT_ROWS, GRID
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, gradient_sensitivity
 from streampca.release import Release
 
@@ -179,7 +179,7 @@ def test_bits_do_not_depend_on_blocks(kw: dict[str, object]) -> None:
     if "horizon" in kw:
         assert one[-1].t == 3000
         assert processor.rows_until_release == 0
-        with pytest.raises(HorizonReached):
+        with pytest.raises(HorizonReachedError):
             processor.absorb(rows[:1])
 
 
@@ -231,7 +231,7 @@ def test_steps_are_never_longer_than_sums_are_exact() -> None:
         ends.append(known.step_end(ends[-1]))
     assert ends[-1] == 10**9
     assert np.diff(ends).max() == EXACT_ROWS
-    with pytest.raises(BadParameter, match="batch_size"):
+    with pytest.raises(BadParameterError, match="batch_size"):
         PrivateOja(epsilon=1.0, delta=1e-6, batch_size=EXACT_ROWS + 1)
 
 
@@ -278,15 +278,15 @@ def test_closed_form_of_2021() -> None:
 
 
 def test_refused_outside_its_validity() -> None:
-    with pytest.raises(BadParameter, match="shuffl"):
+    with pytest.raises(BadParameterError, match="shuffl"):
         shuffled_epsilon(5.0, 1e-6, 10_000)
-    with pytest.raises(BadParameter, match="shuffle"):
+    with pytest.raises(BadParameterError, match="shuffle"):
         PrivateOja(epsilon=1.0, delta=1e-6, adjacency="replace", shuffle=500)
-    with pytest.raises(BadParameter, match="adjacency"):
+    with pytest.raises(BadParameterError, match="adjacency"):
         PrivateOja(epsilon=1.0, delta=1e-6, shuffle=50_000)
-    with pytest.raises(BadParameter, match="batch_size"):
+    with pytest.raises(BadParameterError, match="batch_size"):
         PrivateOja(epsilon=1.0, delta=1e-6, adjacency="replace", shuffle=50_000, batch_size=10)
-    with pytest.raises(BadParameter, match="divide"):
+    with pytest.raises(BadParameterError, match="divide"):
         PrivateOja(epsilon=1.0, delta=1e-6, adjacency="replace", shuffle=50_000, horizon=70_000)
 
 
@@ -369,5 +369,5 @@ def test_the_order_is_drawn_when_the_rows_are_all_hidden(monkeypatch: pytest.Mon
     ],
 )
 def test_bad_parameters(bad: dict[str, object]) -> None:
-    with pytest.raises(BadParameter, match=next(iter(bad))):
+    with pytest.raises(BadParameterError, match=next(iter(bad))):
         PrivateOja(**{"epsilon": 1.0, "delta": 1e-6, **bad})  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameter, HorizonReached, NoRelease
+from streampca.errors import BadParameterError, HorizonReachedError, NoReleaseError
 from streampca.linalg import fast
 from streampca.linalg.lattice import GramSum, coarsen, onto_ball
 from streampca.privacy.outlet import Outlet
@@ -98,7 +98,7 @@ def test_histogram_covers_what_it_says_it_covers(name):
     for release in silent_releases(algorithm, x):
         first, last = release.details["window"]
         assert first <= max(1, last - W + 1)
-        assert last - first + 1 <= W + algorithm.pin_every + algorithm.mark_every
+        assert last - first + 1 <= W + algorithm.followed.pin_every + algorithm.followed.mark_every
         # Two prefixes, each rounded to a grid of at most 2**-19 of the sd, and to its middle.
         atol = 2.0**-19 * release.noise_std
         np.testing.assert_allclose(release.gram, gram(x[first - 1 : last]), rtol=0, atol=atol)
@@ -139,7 +139,7 @@ def test_once_sums_the_last_rows():
     np.testing.assert_array_equal(release.gram, coarsen(gram(x[90:]), release.noise_std))
     spent, _ = absorb(start(make("once")), x)
     assert spent.rows_until_release == spent.rows_left == 0
-    with pytest.raises(HorizonReached):
+    with pytest.raises(HorizonReachedError):
         spent.absorb(x[:1])
 
 
@@ -388,7 +388,7 @@ def test_what_may_be_read_off():
     algorithm = make("histogram")
     processor = start(algorithm, 1)
     assert processor.checkpoints == (1,)
-    with pytest.raises(NoRelease, match="no window"):
+    with pytest.raises(NoReleaseError, match="no window"):
         _ = processor.window_bounds
     empty = processor.memory
     processor, releases = absorb(processor, rows())
@@ -411,7 +411,7 @@ def test_what_may_be_read_off():
         assert other.additive_error == other.algorithm.additive_error(D)
         assert other.memory > 0
         for reading in ("checkpoints", "sketch_error"):
-            with pytest.raises(BadParameter, match=reading):
+            with pytest.raises(BadParameterError, match=reading):
                 getattr(other, reading)
 
 
@@ -443,5 +443,5 @@ def test_a_ring_holds_the_smaller_of_rows_and_sums():
     ],
 )
 def test_bad_parameters_are_named(given, message):
-    with pytest.raises(BadParameter, match=message):
+    with pytest.raises(BadParameterError, match=message):
         make("histogram", **{"method": "histogram", **given})

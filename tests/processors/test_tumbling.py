@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.errors import BadParameter, HorizonReached
+from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import pack_entries
+from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
@@ -47,7 +48,7 @@ def texts(found):
 
 
 def test_each_release_is_the_mechanism_on_its_own_block():
-    processor = Tumbling(GAUSSIAN, every=10).start(4, SEED)
+    processor = Tumbling(GAUSSIAN, release_every=10).start(4, SEED)
     for i in range(2):
         block = ROWS[10 * i : 10 * i + 10]
         alone = GAUSSIAN.released(block, processor.outlet(), processor.terms, 10 * i + 10)
@@ -56,7 +57,7 @@ def test_each_release_is_the_mechanism_on_its_own_block():
         assert release.to_json() == alone.to_json()
         assert release.noise_std == GAUSSIAN.sigma
     sharp = GaussianCovariance(n_components=2, epsilon=1e9, delta=1e-6)
-    for i, release in enumerate(releases(Tumbling(sharp, every=10))):
+    for i, release in enumerate(releases(Tumbling(sharp, release_every=10))):
         block = ROWS[10 * i : 10 * i + 10]
         np.testing.assert_allclose(release.gram, block.T @ block, atol=6 * sharp.sigma)
 
@@ -64,7 +65,7 @@ def test_each_release_is_the_mechanism_on_its_own_block():
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 12), st.booleans())
 def test_block_sizes_change_no_bit(sizes, every, keep_short):
-    algorithm = Tumbling(GAUSSIAN, every=every, horizon=25, keep_short=keep_short)
+    algorithm = Tumbling(GAUSSIAN, release_every=every, horizon=25, keep_short=keep_short)
     at_once, piecewise = releases(algorithm), releases(algorithm, sizes=sizes)
     assert texts(at_once) == texts(piecewise)
     assert [r.t for r in at_once] == [*range(every, 26, every), *([25] if keep_short and 25 % every else [])]
@@ -72,12 +73,12 @@ def test_block_sizes_change_no_bit(sizes, every, keep_short):
 
 def test_equal_blocks_get_unlike_noise():
     # Otherwise the releases would show that two blocks are equal, and so that no row differs.
-    found = releases(Tumbling(GAUSSIAN, every=5), np.tile(ROWS[:5], (2, 1)))
+    found = releases(Tumbling(GAUSSIAN, release_every=5), np.tile(ROWS[:5], (2, 1)))
     assert not np.array_equal(found[0].gram, found[1].gram)
 
 
 def test_one_row_changes_its_block_and_the_noise_from_there_on():
-    other, algorithm = ROWS.copy(), Tumbling(GAUSSIAN, every=5)
+    other, algorithm = ROWS.copy(), Tumbling(GAUSSIAN, release_every=5)
     other[12] = 0.0
     first, second = releases(algorithm), releases(algorithm, other)
     assert [a.to_json() == b.to_json() for a, b in zip(first, second, strict=True)] == [True, True, False, False, False]
@@ -90,7 +91,7 @@ def test_one_row_changes_its_block_and_the_noise_from_there_on():
 
 @pytest.mark.parametrize("keep_short", [True, False])
 def test_the_last_short_block(keep_short):
-    algorithm = Tumbling(GAUSSIAN, every=10, keep_short=keep_short)
+    algorithm = Tumbling(GAUSSIAN, release_every=10, keep_short=keep_short)
     processor, _ = absorbed(algorithm.start(4, SEED), ROWS)
     ended, last = processor.finish(processor.outlet())
     if keep_short:
@@ -104,31 +105,31 @@ def test_the_last_short_block(keep_short):
     assert nothing is None
     assert again.snapshot().keys() == ended.snapshot().keys()
     assert (again.chain, again.t, again.finished) == (ended.chain, 25, True)
-    with pytest.raises(HorizonReached):
+    with pytest.raises(HorizonReachedError):
         ended.absorb(ROWS[:1])
 
 
 def test_a_stream_that_ends_with_a_block_has_no_short_one():
-    processor, found = absorbed(Tumbling(GAUSSIAN, every=5, keep_short=True).start(4, SEED), ROWS)
+    processor, found = absorbed(Tumbling(GAUSSIAN, release_every=5, keep_short=True).start(4, SEED), ROWS)
     assert len(found) == 5
     assert processor.finish(processor.outlet())[1] is None
 
 
 def test_rows_are_forgotten_once_released_or_dropped():
-    processor, held = Tumbling(GAUSSIAN, every=10, horizon=25).start(4, SEED), []
+    processor, held = Tumbling(GAUSSIAN, release_every=10, horizon=25).start(4, SEED), []
     for row in ROWS:
         processor, _ = processor.absorb(row[None])
         held.append(processor.held.count)
     assert held == [*range(1, 10), 0, *range(1, 10), 0, 1, 2, 3, 4, 0]
     assert (processor.rows_left, processor.rows_until_release) == (0, 0)
     assert not processor.snapshot()["held"].size
-    with pytest.raises(HorizonReached):
+    with pytest.raises(HorizonReachedError):
         processor.absorb(ROWS[:1])
 
 
 @pytest.mark.parametrize("stop", [0, 3, 10, 13, 19, 25])
 def test_a_stream_resumes_from_its_snapshot(stop):
-    algorithm = Tumbling(GAUSSIAN, every=10, keep_short=True)
+    algorithm = Tumbling(GAUSSIAN, release_every=10, keep_short=True)
     whole, expected = absorbed(algorithm.start(4, SEED), ROWS)
     first, begun = absorbed(algorithm.start(4, SEED), ROWS[:stop])
     snapshot = first.snapshot()
@@ -143,7 +144,7 @@ def test_a_stream_resumes_from_its_snapshot(stop):
 
 
 def test_a_replay_with_the_recorded_bytes_is_bit_identical():
-    algorithm, key = Tumbling(GAUSSIAN, every=10), Randomness(bytes(32))
+    algorithm, key = Tumbling(GAUSSIAN, release_every=10), Randomness(bytes(32))
     processor = algorithm.start(4, key)
     outlet = processor.outlet()
     _, release = processor.absorb(ROWS[:10], outlet)
@@ -153,7 +154,7 @@ def test_a_replay_with_the_recorded_bytes_is_bit_identical():
 
 
 def test_a_processor_is_a_value():
-    processor, _ = absorbed(Tumbling(GAUSSIAN, every=10).start(4, SEED), ROWS[:7])
+    processor, _ = absorbed(Tumbling(GAUSSIAN, release_every=10).start(4, SEED), ROWS[:7])
     before = processor.snapshot()
     absorbed(processor, ROWS[20:])
     one, other = absorbed(processor, ROWS[7:10])[1], absorbed(processor, ROWS[7:10], (1, 2))[1]
@@ -163,7 +164,7 @@ def test_a_processor_is_a_value():
 
 
 def test_a_step_that_is_broken_off_changes_nothing(monkeypatch):
-    processor, _ = absorbed(Tumbling(GAUSSIAN, every=10).start(4, SEED), ROWS[:7])
+    processor, _ = absorbed(Tumbling(GAUSSIAN, release_every=10).start(4, SEED), ROWS[:7])
     expected = texts(absorbed(processor, ROWS[7:])[1])
 
     def interrupted(*args, **kwargs):
@@ -178,10 +179,10 @@ def test_a_step_that_is_broken_off_changes_nothing(monkeypatch):
 
 def test_the_caller_may_reuse_its_array():
     block = ROWS[:5].copy()
-    processor, _ = Tumbling(GAUSSIAN, every=10).start(4, SEED).absorb(block)
+    processor, _ = Tumbling(GAUSSIAN, release_every=10).start(4, SEED).absorb(block)
     block[...] = 0.0
     release = processor.absorb(ROWS[5:10])[1]
-    assert release.to_json() == releases(Tumbling(GAUSSIAN, every=10))[0].to_json()
+    assert release.to_json() == releases(Tumbling(GAUSSIAN, release_every=10))[0].to_json()
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def test_the_caller_may_reuse_its_array():
     ids=["gaussian", "matrix laplace"],
 )
 def test_all_releases_together_cost_one(mechanism):
-    algorithm = Tumbling(mechanism, every=5)
+    algorithm = Tumbling(mechanism, release_every=5)
     claim, one = algorithm.guarantee, mechanism.guarantee
     assert (claim.epsilon, claim.delta, claim.mu, claim.adjacency) == (one.epsilon, one.delta, one.mu, one.adjacency)
     assert "parallel composition" in claim.theorem
@@ -208,7 +209,7 @@ def test_what_has_no_guarantee_gains_none():
         def guarantee(self):
             return Guarantee.none("nobody has looked", "none")
 
-    assert not Tumbling(Unproven(n_components=1, epsilon=1.0, delta=1e-6), every=5).guarantee.is_private
+    assert not Tumbling(Unproven(n_components=1, epsilon=1.0, delta=1e-6), release_every=5).guarantee.is_private
 
 
 def test_a_mechanism_that_finds_its_own_k():
@@ -216,7 +217,7 @@ def test_a_mechanism_that_finds_its_own_k():
     rows = np.zeros((240, 4))
     rows[:, :2] = rng.integers(-9, 10, size=(240, 2))
     rows[80:160] = rng.integers(-9, 10, size=(80, 4))  # no plane holds these
-    algorithm = Tumbling(ExactSubspace(epsilon=1.0, delta=1e-6, max_components=2), every=80)
+    algorithm = Tumbling(ExactSubspace(epsilon=1.0, delta=1e-6, max_components=2), release_every=80)
     assert algorithm.n_components == 2
     found = releases(algorithm, onto_ball(rows / 32.0))
     assert [r.n_components for r in found] == [2, 0, 2]
@@ -225,17 +226,21 @@ def test_a_mechanism_that_finds_its_own_k():
 
 
 def test_bad_parameters():
-    with pytest.raises(BadParameter, match="is not a mechanism"):
-        Tumbling("gaussian", every=5)
-    for name in ("every", "horizon", "n_features"):
-        with pytest.raises(BadParameter, match=f"{name}=0"):
-            Tumbling(GAUSSIAN, **{"every": 5, name: 0})
+    with pytest.raises(BadParameterError, match="is not a mechanism"):
+        Tumbling("gaussian", release_every=5)
+    for name in ("release_every", "horizon", "n_features"):
+        with pytest.raises(BadParameterError, match=f"{name}=0"):
+            Tumbling(GAUSSIAN, **{"release_every": 5, name: 0})
     with pytest.raises(TypeError):
         Tumbling(GAUSSIAN, 5)
-    with pytest.raises(BadParameter, match="n_components=2 exceeds n_features=1"):
-        Tumbling(GAUSSIAN, every=5).start(1)
-    with pytest.raises(BadParameter, match="below the 2 features"):
-        Tumbling(SubspacePerturbation(n_components=2, epsilon=1.0, delta=1e-6), every=5).start(2)
+    with pytest.raises(BadParameterError, match="n_components=2 exceeds n_features=1"):
+        Tumbling(GAUSSIAN, release_every=5).start(1)
+    with pytest.raises(BadParameterError, match="below the 2 features"):
+        Tumbling(SubspacePerturbation(n_components=2, epsilon=1.0, delta=1e-6), release_every=5).start(2)
+    with pytest.raises(BadParameterError, match="is for AdaptiveCovariance, not Gaussian"):
+        Tumbling(GAUSSIAN, release_every=5, map_from="previous")
+    with pytest.raises(BadParameterError, match="map_from='next'"):
+        Tumbling(GAUSSIAN, release_every=5, map_from="next")
 
 
 def test_add_remove_adjacency_is_refused():
@@ -244,28 +249,33 @@ def test_add_remove_adjacency_is_refused():
         def guarantee(self):
             return replace(super().guarantee, adjacency="add-remove")
 
-    with pytest.raises(BadParameter, match="moves those after it to other blocks"):
-        Tumbling(Histogram(n_components=1, epsilon=1.0, delta=1e-6), every=5)
+    with pytest.raises(BadParameterError, match="moves those after it to other blocks"):
+        Tumbling(Histogram(n_components=1, epsilon=1.0, delta=1e-6), release_every=5)
 
 
 def test_parameters_and_repr():
-    algorithm = Tumbling(GAUSSIAN, every=10, keep_short=True, seed=4)
+    algorithm = Tumbling(GAUSSIAN, release_every=10, keep_short=True, seed=4)
     assert algorithm.parameters() == {
-        "mechanism": GAUSSIAN, "every": 10, "horizon": None, "keep_short": True, "n_features": None, "seed": 4,
+        "mechanism": GAUSSIAN, "release_every": 10, "horizon": None, "keep_short": True, "n_features": None, "seed": 4,
+        "map_from": "block",
     }  # fmt: skip
     assert eval(repr(algorithm)) == algorithm
-    assert hash(algorithm) == hash(Tumbling(GAUSSIAN, every=10, keep_short=True, seed=4))
-    assert replace(algorithm, every=11) != algorithm
+    assert repr(algorithm).endswith("release_every=10, horizon=None, keep_short=True, n_features=None, seed=4)")
+    adaptive = AdaptiveCovariance(n_components=1, epsilon=1.0, delta=1e-6)
+    adaptive = Tumbling(adaptive, release_every=9, map_from="previous")
+    assert eval(repr(adaptive)) == adaptive != replace(adaptive, map_from="block")
+    assert hash(algorithm) == hash(Tumbling(GAUSSIAN, release_every=10, keep_short=True, seed=4))
+    assert replace(algorithm, release_every=11) != algorithm
     assert "seed=None" in repr(algorithm.unseeded())
     with pytest.raises(FrozenInstanceError):
-        algorithm.every = 5
+        algorithm.release_every = 5
 
 
 def test_the_number_of_features_may_come_from_the_mechanism():
-    named = Tumbling(replace(GAUSSIAN, n_features=4), every=5)
+    named = Tumbling(replace(GAUSSIAN, n_features=4), release_every=5)
     assert named.n_features == 4
-    for algorithm in (named, Tumbling(replace(GAUSSIAN, n_features=4), every=5, n_features=3)):
-        with pytest.raises(BadParameter, match="made for n_features="):
+    for algorithm in (named, Tumbling(replace(GAUSSIAN, n_features=4), release_every=5, n_features=3)):
+        with pytest.raises(BadParameterError, match="made for n_features="):
             algorithm.start(3)
-    # A stream may append features of its own, which neither counts.
-    assert named.start(5, SEED, Setting(Terms(named.guarantee), appended=1)).n_features == 5
+    # A centered stream appends a constant, which neither counts.
+    assert named.centered().start(5, SEED, Setting(Terms(named.guarantee))).n_features == 5

@@ -10,8 +10,7 @@ from streampca.linalg.svec import svec_size, unsvec
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.privacy.guarantee import gaussian_guarantee
 from streampca.privacy.randomness import Randomness
-from streampca.queries.nonnegative import best_nonnegative
-from streampca.queries.sparse import best_sparse
+from streampca.queries.constrained import best_nonnegative, best_sparse
 from streampca.release import Release
 
 GUARANTEE = gaussian_guarantee(0.2, 1.0, 1e-6, adjacency="zero-out", scope="test", theorem="test", citation="test")
@@ -163,11 +162,11 @@ def test_answers_do_not_depend_on_raw_rows_or_on_time():
     ],
 )
 def test_bad_arguments_are_named(call, names):
-    with pytest.raises(errors.BadParameter, match=names):
+    with pytest.raises(errors.BadParameterError, match=names):
         call(release_of(np.eye(7)))
 
 
 def test_an_unknown_noise_law_gives_no_bound():
     found = queries.sparse_pca(release_of(np.eye(4), std=None), 2)
-    with pytest.raises(errors.NoRelease, match="noise_std"):
+    with pytest.raises(errors.NoReleaseError, match="noise_std"):
         found.bound()

@@ -7,7 +7,7 @@ from streampca import errors, queries
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.privacy.guarantee import gaussian_guarantee
 from streampca.privacy.randomness import Randomness
-from streampca.queries.noise import GramNoise
+from streampca.queries import GramNoise
 from streampca.release import Release, Subspace
 
 GUARANTEE = gaussian_guarantee(0.2, 1.0, 1e-6, adjacency="zero-out", scope="test", theorem="test", citation="test")
@@ -107,18 +107,18 @@ def test_noise_through_a_query_has_the_stated_sd(law):
     ],
 )
 def test_bad_arguments_are_named(gram, call, names):
-    with pytest.raises(errors.BadParameter, match=names):
+    with pytest.raises(errors.BadParameterError, match=names):
         call(release_of(gram, features=list("abcdef")))
 
 
 def test_a_subspace_alone_answers_no_gram_query():
     release = Release(t=1, n_components=1, guarantee=GUARANTEE, basis=np.eye(4, 1))
-    with pytest.raises(errors.NoRelease, match="no Gram matrix"):
+    with pytest.raises(errors.NoReleaseError, match="no Gram matrix"):
         queries.directional_variance(release, np.eye(4)[0])
 
 
 def test_without_a_noise_law_there_is_no_error_bar(gram):
     answer = queries.directional_variance(release_of(gram, std=None), np.eye(D)[0])
     assert answer.std is None
-    with pytest.raises(errors.NoRelease, match="noise_std"):
+    with pytest.raises(errors.NoReleaseError, match="noise_std"):
         answer.interval()

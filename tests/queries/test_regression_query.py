@@ -1,4 +1,4 @@
-"""Private regression and centring."""
+"""Private regression and centering."""
 
 import numpy as np
 import pytest
@@ -57,17 +57,17 @@ def test_ridge_lifts_a_matrix_that_noise_made_indefinite():
     found = queries.regression(release)
     assert found.signal_to_noise == pytest.approx(2.0)
     assert np.isfinite(found.coefficients).all()
-    with pytest.raises(errors.BadParameter, match="ridge=0"):
+    with pytest.raises(errors.BadParameterError, match="ridge=0"):
         queries.regression(release, ridge=0.0)
 
 
 @pytest.mark.parametrize("arguments", [{"responses": [0], "predictors": [0, 1]}, {"responses": [], "predictors": [1]}])
 def test_overlapping_or_missing_features_are_refused(arguments):
-    with pytest.raises(errors.BadParameter, match="share none"):
+    with pytest.raises(errors.BadParameterError, match="share none"):
         queries.regression(release_of(joint_rows()[0]), **arguments)
 
 
-def centred_release(row_norm=1.0, std=0.0, n=400, c=0.5):
+def centered_release(row_norm=1.0, std=0.0, n=400, c=0.5):
     rng = np.random.default_rng(8)
     rows = rng.normal(size=(n, 3)) * 0.2 + [0.3, -0.1, 0.0]
     joined = np.hstack([rows, np.full((n, 1), c)])
@@ -79,8 +79,8 @@ def centred_release(row_norm=1.0, std=0.0, n=400, c=0.5):
 
 
 @pytest.mark.parametrize("row_norm", [1.0, 3.0])
-def test_centring_removes_the_mean(row_norm):
-    rows, release = centred_release(row_norm)
+def test_centering_removes_the_mean(row_norm):
+    rows, release = centered_release(row_norm)
     made = queries.centered(release)
     np.testing.assert_allclose(made.gram, len(rows) * np.cov(rows.T, bias=True), atol=1e-10)
     np.testing.assert_allclose(made.details["mean"], rows.mean(axis=0))
@@ -93,17 +93,17 @@ def test_centring_removes_the_mean(row_norm):
     np.testing.assert_allclose(queries.pca(made, 3).values, np.linalg.eigvalsh(made.gram)[::-1])
 
 
-def test_the_noise_of_a_centred_matrix_is_bounded():
-    rows, release = centred_release(std=1.0, row_norm=2.0)
+def test_the_noise_of_a_centered_matrix_is_bounded():
+    rows, release = centered_release(std=1.0, row_norm=2.0)
     mean = rows.mean(axis=0)
     assert queries.centered(release).noise_std == pytest.approx(4.0 * (1.0 + mean @ mean / 0.25))
 
 
-def test_centring_needs_a_constant_feature_and_a_positive_count():
-    with pytest.raises(errors.BadParameter, match="center=True"):
+def test_centering_needs_a_constant_feature_and_a_positive_count():
+    with pytest.raises(errors.BadParameterError, match="center=True"):
         queries.centered(release_of(joint_rows()[0]))
     release = Release.of_gram(
         np.diag([1.0, -2.0]), t=9, n_components=1, guarantee=GUARANTEE, details={"constant": 0.5}
     )  # fmt: skip
-    with pytest.raises(errors.BadParameter, match="count"):
+    with pytest.raises(errors.BadParameterError, match="count"):
         queries.centered(release)

@@ -3,11 +3,11 @@
 import math
 
 import numpy as np
+from printed_mechanisms import PrintedSubspacePerturbation
 
 from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness
-from streampca.reference.dttz14_subspace import PrintedSubspacePerturbation
 
 # Gram matrices diag(50.01, 50) and diag(50.01, 51): one row, and the top eigenvector is the other one.
 FIRST = np.vstack([np.tile([1.0, 0.0], (50, 1)), [[0.1, 0.0]], np.tile([0.0, 1.0], (50, 1)), [[0.0, 0.0]]])

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from printed_mechanisms import PrintedWishart, true_delta
 
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.wishart import WishartCovariance
 from streampca.privacy.randomness import Randomness
-from streampca.reference.jxz16_wishart import PrintedWishart, true_delta
 
 WITHOUT = np.array([[0.0, 0.75, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]])
 WITH = WITHOUT + np.array([[0.0], [0.0], [1.0]]) * np.array([1.0, 0.0, 0.0])

@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from printed_mechanisms import PrintedExactSubspace, echelon, score, spans, truncated_laplace
 from scipy.stats import kstest
 
 from streampca.privacy.randomness import Randomness
-from streampca.reference.ss21_subspace import PrintedExactSubspace, echelon, score, spans, truncated_laplace
 
 MECHANISM = PrintedExactSubspace(n_components=1, epsilon=1.0, delta=1e-6)
 # Two lines tie above NULL (score 56.3); the last row is on a line of its own.

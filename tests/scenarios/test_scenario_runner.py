@@ -3,10 +3,8 @@ import math
 import pytest
 
 from streampca.cli import main
-from streampca.errors import BadParameter
-from streampca.scenarios import load, run_scenario
-from streampca.scenarios.checks import check
-from streampca.scenarios.spec import Against, Expect
+from streampca.errors import BadParameterError
+from streampca.scenarios import Against, Expect, check, load, run_scenario
 
 SPIKED = """
 title = "t"
@@ -31,7 +29,7 @@ title = "t"
 shows = "s"
 rows = 10
 ci_rows = 10
-entry = "ENTRY"
+entry = "own.py:measure"
 params = { x = 3 }
 [[expect]]
 run = "one"
@@ -40,15 +38,25 @@ at_least = 30.0
 at_most = { run = "two", factor = 2.0, margin = 1.0 }
 """
 
+OWN = """
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import ClassVar
+
+@dataclass
+class Row:
+    x: float
+    kind: ClassVar[str] = "made up"
+
+def measure(context):
+    return {"one": {"value": context.rows * Row(context.params["x"]).x}, "two": {"value": 15.0}}
+"""
+
 
 def written(tmp_path, text):
-    path = tmp_path / "story.toml"
+    path = tmp_path / "own.toml"
     path.write_text(text)
     return str(path)
-
-
-def story(context):
-    return {"one": {"value": context.rows * context.params["x"]}, "two": {"value": 15.0}}
 
 
 def test_a_failed_expectation_exits_with_1(tmp_path, capsys):
@@ -90,11 +98,26 @@ def test_a_stream_in_a_scenario_is_measured_as_it_is(tmp_path):
 
 
 def test_an_entry_brings_its_own_table(tmp_path):
-    scenario = load(written(tmp_path, ENTRY.replace("ENTRY", f"{__name__}:story")))
+    (tmp_path / "own.py").write_text(OWN)
+    scenario = load(written(tmp_path, ENTRY))
     (checked,) = run_scenario(scenario).checks
     assert checked.holds
     assert checked.measured == "30"
     assert not run_scenario(scenario, 11).checks[0].holds
+
+
+@pytest.mark.parametrize("entry", ["none.py:measure", "own.py", "own:measure", "own.py:", "own.py:a.b", ":measure"])
+def test_an_entry_must_be_a_function_in_a_file_beside_the_scenario(tmp_path, entry):
+    (tmp_path / "own.py").write_text("raise AssertionError('load runs no code')")
+    with pytest.raises(BadParameterError, match="runs the code of that file"):
+        load(written(tmp_path, ENTRY.replace("own.py:measure", entry)))
+    assert load(written(tmp_path, ENTRY)).entry.endswith("own.py:measure")
+
+
+def test_an_entry_without_its_function_is_refused_when_run(tmp_path):
+    (tmp_path / "own.py").write_text("")
+    with pytest.raises(BadParameterError, match="defines no 'measure'"):
+        run_scenario(load(written(tmp_path, ENTRY)))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +137,7 @@ def test_an_entry_brings_its_own_table(tmp_path):
 )
 def test_a_broken_file_is_refused_by_the_field(tmp_path, old, new, words):
     text = SPIKED.replace(old, new, 1).replace("LIMIT", "0.1")
-    with pytest.raises(BadParameter, match=words):
+    with pytest.raises(BadParameterError, match=words):
         load(written(tmp_path, text))
 
 
@@ -130,7 +153,7 @@ def test_a_broken_file_is_refused_by_the_field(tmp_path, old, new, words):
 )
 def test_what_is_not_there_is_named(tmp_path, old, new, words):
     text = SPIKED.replace(old, new, 1).replace("LIMIT", "0.1")
-    with pytest.raises(BadParameter, match=words):
+    with pytest.raises(BadParameterError, match=words):
         run_scenario(load(written(tmp_path, text)))
 
 
@@ -138,7 +161,7 @@ def test_unknown_names_and_missing_packages(tmp_path, capsys):
     assert main(["scenario", "run", "nope"]) == 2
     assert "there is no scenario 'nope'" in capsys.readouterr().err
     text = 'needs = ["no_such_package"]\n' + SPIKED.replace("LIMIT", "0.1")
-    with pytest.raises(BadParameter, match="no_such_package"):
+    with pytest.raises(BadParameterError, match="no_such_package"):
         run_scenario(load(written(tmp_path, text)))
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameter, SourceError
+from streampca.errors import BadParameterError, SourceError
 from streampca.rows import RowSource
-from streampca.sources import csv_rows, csv_text, from_csv
-from streampca.sources.csv_fast import FastParser
+from streampca.sources import csv_rows, from_csv, text_files
+from streampca.sources.csv_cells import CellParser
 
 Write = Callable[[str | bytes], Path]
 
@@ -54,7 +54,8 @@ def test_a_source_is_a_row_source_that_starts_over(write: Write) -> None:
     [
         (
             "a,b\n1,2\n3,x\n5,6\n", [[1, 2]],
-            "FILE, line 3: column 'b' is not a number ('x'); mend it, or leave the column out with columns=['a']",
+            "FILE, line 3: column 'b' is not a number ('x'); mend it, leave the column out with columns=['a'], or "
+            "{ZERO}",
         ),
         ("a,b\n1,2\n3,4\n5\n", [[1, 2], [3, 4]], "FILE, line 4: 1 cell where 2 are due; {MEND}"),
         ("a,b\n1,2\n3,4,5\n", [[1, 2]], "FILE, line 3: 3 cells where 2 are due; {MEND}"),
@@ -71,16 +72,15 @@ def test_a_source_is_a_row_source_that_starts_over(write: Write) -> None:
         ("a,b\n1,2\n3,\"4\"x\n", [[1, 2]], "FILE, line 3: ',' expected after '\"'; mend the line's quotes"),
         (
             "a,b\nx,y\n", [],
-            "FILE, line 2: column 'a' is not a number ('x') (nor is 'b'); mend it, or leave the column out with {NONE}",
+            "FILE, line 2: column 'a' is not a number ('x') (nor is 'b'); mend it, leave the column out with {NONE}, "
+            "or {ZERO}",
         ),
     ],
 )  # fmt: skip
 def test_messages_and_the_rows_before(write: Write, text: str, before: list[list[float]], message: str) -> None:
     message = message.replace("{NONE}", "columns=")
-    message = message.replace("{MEND}", "mend the line, or check delimiter= and header=")
-    message = message.replace(
-        "{ZERO}", "pass missing='nan', and Stream(on_bad_row='zero') to absorb such rows as zero rows"
-    )
+    message = message.replace("{MEND}", "mend the line, check delimiter= and header=, or {ZERO}")
+    message = message.replace("{ZERO}", "pass on_bad_row='zero', here and to Stream, to absorb such rows as zero rows")
     assert upto_error(write(text)) == (before, message)
 
 
@@ -92,7 +92,7 @@ def test_lines_are_counted_as_an_editor_counts_them(write: Write) -> None:
 
 
 def test_the_line_is_right_far_into_a_file(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_rows, "_PIECE", 500)
+    monkeypatch.setattr(csv_rows, "_BLOCK", 500)
     lines = ["a,b", *(f"{i},{i}.5" for i in range(5000)), "7,oops", "8,8"]
     path = write("\n".join(lines))
     rows, message = upto_error(path, chunk_rows=13)
@@ -106,7 +106,7 @@ def test_the_line_is_right_far_into_a_file(write: Write, monkeypatch: pytest.Mon
     [
         ("", "no rows, the file is empty; check the path"),
         ("\n \n\n", "no rows, the file is empty"),
-        ("a,b\n", "no rows after the header; pass header=False if its one line is a row"),
+        ("a,b\n", "no rows after the header; if its one line is a row, pass header=False or their names"),
         ("a,b", "no rows after the header"),
         ("a,b,a\n1,2,3\n", "'a' names more than one column; choose columns by position, columns=[0, 1, ...]"),
         (",a\n0,1\n", "column 1 has no name (a saved index?); say which columns to read with columns="),
@@ -148,7 +148,7 @@ def test_columns(write: Write) -> None:
         ([0, "a"], "'a' twice"),
         ([True], "True"),
     ]:
-        with pytest.raises(BadParameter) as refused:
+        with pytest.raises(BadParameterError) as refused:
             from_csv(path, columns=wrong)  # type: ignore[arg-type]
         assert message in str(refused.value)
 
@@ -162,16 +162,16 @@ def test_bounds(write: Write) -> None:
     assert mixed is not None
     np.testing.assert_array_equal(mixed, [[0, 1, 2], [9, 9, 9]])
     for bounds, message in [
-        ({"a": (0, 1)}, "no entry for 'b'"),
+        ({"a": (0, 1)}, "bounds are missing for 'b'"),
         ({"a": (0, 1), "b": (0, 1), "c": (0, 1), "cc": (0, 1)}, "'cc', which is not a feature; did you mean 'c'?"),
         ({"a": 1, "b": (0, 1), "c": (0, 1)}, "gives 1 for 'a'"),
-        ((1, 0), "bounds of 'a' are (1, 0); they must be finite, the lower below the upper"),
-        ((0, np.inf), "bounds of 'a' are (0, inf)"),
-        (([0, 0], [1, 1]), "one entry for each of 3 features"),
+        ((1, 0), "bounds of feature 'a' are (1, 0); finite lower < upper needed"),
+        ((0, np.inf), "bounds of feature 'a' are (0, inf)"),
+        (([0, 0], [1, 1]), "do not fit 3 features"),
         (7, "must be (lower, upper)"),
-        (("x", "y"), "must be (lower, upper)"),
+        (("x", "y"), "each a number or 3 numbers"),
     ]:
-        with pytest.raises(BadParameter) as caught:
+        with pytest.raises(BadParameterError) as caught:
             from_csv(path, bounds=bounds)  # type: ignore[arg-type]
         assert message in str(caught.value)
 
@@ -188,7 +188,7 @@ def test_bounds(write: Write) -> None:
     ],
 )
 def test_parameters(write: Write, option: dict[str, object], message: str) -> None:
-    with pytest.raises(BadParameter) as caught:
+    with pytest.raises(BadParameterError) as caught:
         from_csv(write("1,2\n"), header=False, **option)  # type: ignore[arg-type]
     assert message in str(caught.value)
 
@@ -224,12 +224,12 @@ def test_compressed(tmp_path: Path) -> None:
         assert sum(1 for _ in from_csv(path, max_bytes=len(text))) == 1000
     with zipfile.ZipFile(archive, "a") as made:
         made.writestr("second.csv", text)
-    with pytest.raises(SourceError, match=r"holds 2 files \(folder/rows.csv, second.csv\)"):
+    with pytest.raises(SourceError, match=r"holds 2 files \('folder/rows.csv', 'second.csv'\)"):
         from_csv(archive)
 
 
 def test_a_damaged_archive_gives_its_rows_then_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_rows, "_PIECE", 1000)
+    monkeypatch.setattr(csv_rows, "_BLOCK", 1000)
     random = np.random.default_rng(0)
     text = "a,b\n" + "".join(f"{x!r},{y!r}\n" for x, y in random.random((2000, 2)).tolist())
     whole = gzip.compress(text.encode())
@@ -242,7 +242,7 @@ def test_a_damaged_archive_gives_its_rows_then_the_error(tmp_path: Path, monkeyp
 
 
 def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(BadParameter, match="must be the path of a file"):
+    with pytest.raises(BadParameterError, match="must be the path of a file or a binary stream"):
         from_csv(io.StringIO("a\n1\n"))  # type: ignore[arg-type]
     for path in (tmp_path / "none.csv", tmp_path):
         with pytest.raises(SourceError, match=r"cannot be read: .*; check the path"):
@@ -250,13 +250,13 @@ def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_does_not_fill_memory(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_text, "_LONGEST_LINE", 2000)
-    monkeypatch.setattr(csv_rows, "_PIECE", 500)
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 2000)
+    monkeypatch.setattr(csv_rows, "_BLOCK", 500)
     with pytest.raises(SourceError, match="no line end within 2000 bytes"):
         from_csv(write("a,b\n" + "1" * 10_000))
     rows, message = upto_error(write('a,b\n1,2\n3,"' + "4\n" * 80_000), columns=["a"])
     assert rows == [[1]]
-    assert "line 3: field larger than field limit" in message
+    assert "line 3: a cell of more than 131072 characters" in message
 
 
 def test_missing_as_nan_and_infinite_as_is(write: Write) -> None:
@@ -279,15 +279,27 @@ def test_text_in_columns_that_are_left_out_costs_no_speed(write: Write, monkeypa
     """Names, quoted or not, do not send a file to the slow reader."""
     path = write('"who","x","y"\n' + "".join(f'"N{i}",{i},"{i}.5"\n' for i in range(100)))
     monkeypatch.setattr(csv_rows.CsvRows, "_exact", None)
-    assert FastParser(3, [1], ",").parse(b'"a",1,2\n', nan=False) is not None
+    assert CellParser(3, [1], ",").parse(b'"a",1,2\n') is not None
     rows = np.concatenate(list(from_csv(path, columns=["y", "x"]).blocks()))
     np.testing.assert_array_equal(rows, [[i + 0.5, i] for i in range(100)])
 
 
-def test_pandas_only_makes_it_faster(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyarrow_only_makes_it_faster(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write("a,b\n" + "".join(f"{i / 7!r},{i}\n" for i in range(1000)))
     expected = np.concatenate(list(from_csv(path).blocks()))
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    assert FastParser(2, [0, 1], ",").parse(b"1,NA\n", nan=True) is None
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert CellParser(2, [0, 1], ",").parse(b"1,NA\n") is None
+    assert CellParser(4, [3, 1], ",").parse(b"x,1,\n,,\n".replace(b"\n", b",2\n")) is not None
     rows = np.concatenate(list(from_csv(path).blocks()))
     assert rows.tobytes() == expected.tobytes()
+
+
+def test_a_first_line_of_numbers_is_not_published_as_names(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("40123.5,31\n39000,28\n")
+    with pytest.raises(SourceError, match="if it is a row, pass header=False"):
+        from_csv(path)
+    assert from_csv(path, header=False).features == ("x0", "x1")
+    assert from_csv(path, columns=["31"]).features == ("31",)
+    path.write_text("0,1\n5,6\n")  # as pandas writes an array
+    assert from_csv(path).features == ("0", "1")

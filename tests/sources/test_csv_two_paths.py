@@ -1,9 +1,12 @@
-"""The compiled parser, pandas and the exact reader agree on every file: same rows bit by bit, same error."""
+"""pyarrow, pandas and the exact reader agree on every file: same rows bit by bit, same error."""
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import struct
+import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streampca.errors import SourceError
-from streampca.linalg.fast import use
 from streampca.sources import csv_rows, from_csv
-from streampca.sources.csv_cells import number
-from streampca.sources.csv_fast import FastParser
+from streampca.sources.csv_cells import CellParser, number
 
 ODD_CELLS = [
     "+1e 1", " +1e\v1", "+1.7976931348623157e+308", "+0.1000000000000000055511151231257827", "1e+5", "a+1",
@@ -50,31 +51,36 @@ def read(path: Path, **options: object) -> tuple[bytes, int, str | None]:
 Found = tuple[bytes, int, str | None]
 
 
-def both(path: Path, **options: object) -> tuple[Found | list[Found], Found]:
-    """What the fast parser makes of a file (twice, if the compiled kernel makes a difference), and the exact reader."""
-    parse = FastParser.parse
-    before = use(True)
+def both(path: Path, **options: object) -> tuple[Found, Found]:
+    """What is read of a file with pyarrow and likewise with pandas, and what without both."""
+    find, convert = CellParser._cells, CellParser._by_arrow
+    fast = read(path, **options)
     try:
-        fast = read(path, **options)
-        use(False)
-        plain = read(path, **options)
-        FastParser.parse = lambda self, piece, *, nan: None  # type: ignore[method-assign]
-        exact = read(path, **options)
+        CellParser._by_arrow = CellParser._by_pandas  # type: ignore[method-assign]
+        assert read(path, **options) == fast
+        CellParser._cells = lambda self, text: None  # type: ignore[method-assign]
+        return fast, read(path, **options)
     finally:
-        FastParser.parse = parse  # type: ignore[method-assign]
-        use(before)
-    return fast if fast == plain else [fast, plain], exact
+        CellParser._cells, CellParser._by_arrow = find, convert  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("missing", ["raise", "nan"])
+MODES: list[dict[str, object]] = [{"missing": "raise"}, {"missing": "nan"}, {"on_bad_row": "zero"}]
+
+
+def width(header: bool, columns: int) -> object:
+    """Records must not say how many columns there are where bad ones are zero rows."""
+    return header or [f"x{at}" for at in range(columns)]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("cell", ODD_CELLS)
-def test_odd_cells(tmp_path: Path, cell: str, missing: str) -> None:
+def test_odd_cells(tmp_path: Path, cell: str, mode: dict[str, object]) -> None:
     for name, line in {"first": f"{cell},1,2", "middle": f"1,{cell},2", "last": f"1,2,{cell}", "only": cell}.items():
-        width = 1 if name == "only" else 3
-        good = ",".join(["0.1"] * width)
+        columns = 1 if name == "only" else 3
+        good = ",".join(["0.1"] * columns)
         path = tmp_path / f"{name}.csv"
         path.write_bytes(f"{good}\n{line}\n{good}\n{good}".encode())
-        fast, exact = both(path, header=False, missing=missing)
+        fast, exact = both(path, header=width(False, columns) if "on_bad_row" in mode else False, **mode)
         assert fast == exact
 
 
@@ -91,24 +97,24 @@ CELLS = st.one_of(
     st.lists(st.lists(CELLS, min_size=1, max_size=4), min_size=1, max_size=6),
     st.sampled_from(["\n", "\r\n", "\r"]),
     st.booleans(),
-    st.sampled_from(["raise", "nan"]),
+    st.sampled_from(MODES),
     st.sampled_from([None, [0], [1, 0], [-1]]),
     st.sampled_from([",", ";", " ", "\t"]),
 )
-@example([["1", "True"], ["0", "False"], ["1", "NA"]], "\n", True, "nan", None, ",")
-@example([["tRUe"]], "\n", False, "raise", None, ",")
-@example([["NA", "true"], ["2", "false"]], "\n", True, "nan", [1, 0], ",")
-@example([["1", "2", ""], ["1", "2"]], "\n", True, "nan", None, ",")
-@example([["1", "2", "3"], ["1", "2"], ["1", "2", "3", ""]], "\n", True, "nan", None, ",")
-@example([["1", "2", "3"], ["1", "2", "3", "4"], ["1", "2"]], "\n", True, "nan", [0], ",")
-@example([["1", "2", "3"], ["1", "2", "3", "4"], ["1", "2"]], "\n", True, "raise", [-1], ",")
-@example([["1", "2"], ["3"], ["4", "5", "6"], ["7", "8"]], "\n", True, "raise", None, ",")
+@example([["1", "True"], ["0", "False"], ["1", "NA"]], "\n", True, MODES[1], None, ",")
+@example([["tRUe"]], "\n", False, MODES[0], None, ",")
+@example([["NA", "true"], ["2", "false"]], "\n", True, MODES[1], [1, 0], ",")
+@example([["1", "2", ""], ["1", "2"]], "\n", True, MODES[1], None, ",")
+@example([["1", "2", "3"], ["1", "2"], ["1", "2", "3", ""]], "\n", True, MODES[1], None, ",")
+@example([["1", "2", "3"], ["1", "2", "3", "4"], ["1", "2"]], "\n", True, MODES[1], [0], ",")
+@example([["1", "2", "3"], ["1", "2", "3", "4"], ["1", "2"]], "\n", True, MODES[0], [-1], ",")
+@example([["1", "2"], ["3"], ["4", "5", "6"], ["7", "8"]], "\n", True, MODES[0], None, ",")
 def test_any_text(
     tmp_path_factory: pytest.TempPathFactory,
     table: list[list[str]],
     end: str,
     final: bool,
-    missing: str,
+    mode: dict[str, object],
     columns: list[int] | None,
     delimiter: str,
 ) -> None:
@@ -116,7 +122,8 @@ def test_any_text(
     path.write_bytes((end.join(delimiter.join(line) for line in table) + (end if final else "")).encode())
     if columns == [-1]:
         columns = [len(table[0]) - 1]
-    fast, exact = both(path, header=False, missing=missing, columns=columns, delimiter=delimiter)
+    header = width(False, len(table[0])) if "on_bad_row" in mode else False
+    fast, exact = both(path, header=header, columns=columns, delimiter=delimiter, **mode)  # type: ignore[arg-type]
     assert fast == exact
 
 
@@ -131,35 +138,48 @@ def test_numbers_come_back_bit_by_bit(
     form = '"{!r}"' if quoted else "{!r}"
     path.write_text("\n".join(",".join(form.format(value) for value in row) for row in rows))
     taken: list[bool] = []
-    parse = FastParser.parse
+    parse_all = CellParser.parse_all
 
-    def spy(self: FastParser, piece: bytes, *, nan: bool) -> np.ndarray | None:
-        made = parse(self, piece, nan=nan)
-        taken.append(made is not None)
+    def spy(self: CellParser, texts: Iterable[bytes]) -> list[tuple[bytes, np.ndarray | None]]:
+        made = parse_all(self, texts)
+        taken.extend(rows is not None for _, rows in made)
         return made
 
     try:
-        FastParser.parse = spy  # type: ignore[method-assign]
+        CellParser.parse_all = spy  # type: ignore[method-assign]
         blocks = list(from_csv(path, header=False).blocks())
     finally:
-        FastParser.parse = parse  # type: ignore[method-assign]
+        CellParser.parse_all = parse_all  # type: ignore[method-assign]
     assert taken
     assert all(taken)  # plain files do take the fast path, quotes or not
     assert np.concatenate(blocks).tobytes() == np.array(rows).tobytes()
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("library", ["pyarrow", "pandas"])
 @pytest.mark.parametrize("before", ["", "+", "-", " ", " +", "+1e"])
 @pytest.mark.parametrize("alphabet", ["1.e+- ", "1e \v\f\t", "infa-", "nulNA<>/"])
-def test_every_short_cell(before: str, alphabet: str) -> None:
-    """The fast parser reads no cell otherwise than `number` does (half a minute: `pytest -m long tests/sources`)."""
-    parser = FastParser(2, [0], ",")
-    for letters in itertools.chain(*(itertools.product(alphabet, repeat=length) for length in range(1, 6))):
+def test_every_short_cell(before: str, alphabet: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither library reads a cell otherwise than `number` does (minutes: `pytest -m long tests/sources`)."""
+    if library == "pandas":
+        monkeypatch.setattr(CellParser, "_by_arrow", CellParser._by_pandas)
+    parser = CellParser(2, [0], ",")
+    longest = 5 if library == "pyarrow" else 4
+    for letters in itertools.chain(*(itertools.product(alphabet, repeat=length) for length in range(1, longest + 1))):
         cell = before + "".join(letters)
-        rows = parser.parse(f"{cell},0\n".encode(), nan=True)
+        rows = parser.parse(f"{cell},0\n".encode())
         if rows is not None:
             assert number(cell) is not None, repr(cell)
             np.testing.assert_array_equal(rows[0, 0], number(cell))
+
+
+def test_a_number_may_stand_for_a_missing_value(tmp_path: Path) -> None:
+    path = tmp_path / "sentinel.csv"
+    path.write_text("a,b\n1,999\n 999 ,999.0\n-9,9999\n")
+    fast, exact = both(path, na="999,-9", missing="nan")
+    assert fast == exact
+    nan = np.nan
+    np.testing.assert_array_equal(np.frombuffer(fast[0]).reshape(3, 2), [[1, nan], [nan, 999], [nan, 9999]])
 
 
 @settings(max_examples=200, deadline=None)
@@ -200,14 +220,15 @@ def test_what_a_cell_means(tmp_path: Path, cell: str, outcome: float | str | Non
         assert np.isnan(got) if outcome == "missing" else got == outcome
 
 
-def test_a_parser_that_trusts_pandas_would_be_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted bug: without the check of the layout, short rows pass as missing values."""
-    path = tmp_path / "short.csv"
-    path.write_text("1,2,3\n1\n1,2,3,4,5\n")
-    fast, exact = both(path, header=False, missing="nan", columns=[0, 1])
+def test_a_parser_that_is_not_checked_would_be_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: without the look at quotes, a delimiter inside quotes divides a cell."""
+    path = tmp_path / "quoted.csv"
+    path.write_text('1,2,3\n1,"2,3"\n1,2,4\n')
+    names = ["a", "b", "c"]
+    fast, exact = both(path, header=names, on_bad_row="zero", columns=[0, 2])
     assert fast == exact
-    monkeypatch.setattr(FastParser, "_even", lambda *_: True)
-    fast, exact = both(path, header=False, missing="nan", columns=[0, 1])
+    monkeypatch.setattr(CellParser, "_quotes_idle", lambda *_: True)
+    fast, exact = both(path, header=names, on_bad_row="zero", columns=[0, 2])
     assert fast != exact
 
 
@@ -219,7 +240,31 @@ def test_pieces_of_any_size_give_the_same_rows(tmp_path: Path, monkeypatch: pyte
     assert expected[1] == 18
     assert expected[2] is None
     for size in (1, 2, 3, 7, 20, 50, 1000):
-        monkeypatch.setattr(csv_rows, "_PIECE", size)
-        monkeypatch.setattr(csv_rows, "_WIDEST_PIECE", size)
+        monkeypatch.setattr(csv_rows, "_BLOCK", size)
         for chunk_rows in (1, 5, 100):
             assert read(path, header=False, missing="nan", chunk_rows=chunk_rows) == expected
+
+
+def test_pieces_that_are_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows before a problem come first, a record may begin in one piece and end in the next, no thread is left."""
+    monkeypatch.setattr(csv_rows, "_BLOCK", 64)
+    lines = [f"{i},{i / 7}\n" for i in range(400)]
+    lines[200] = '200,"1\n"\n'
+    data = gzip.compress("".join(["a,b\n", *lines]).encode())
+    path = tmp_path / "cut.csv.gz"
+    path.write_bytes(data[: 3 * len(data) // 4])
+    threads = threading.active_count()
+
+    def read_until_cut() -> list[float]:
+        rows: list[float] = []
+        with pytest.raises(SourceError, match="cannot be read"):  # noqa: PT012
+            for block in from_csv(path).blocks():
+                rows.extend(block[:, 0].tolist())
+                assert threading.active_count() == threads
+        return rows
+
+    rows = read_until_cut()
+    monkeypatch.setattr(csv_rows, "_AHEAD", 0)
+    assert rows == read_until_cut()
+    assert rows == list(range(len(rows)))
+    assert 200 < len(rows) < 400

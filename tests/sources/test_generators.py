@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameter, SourceError
+from streampca.errors import BadParameterError, SourceError
 from streampca.rows import RowSource
 from streampca.sources import from_blocks
 
@@ -68,5 +68,5 @@ def test_parameters() -> None:
         (["a"], "must name each"),
         (["a", "a"], "names a column twice"),
     ]:
-        with pytest.raises(BadParameter, match=message):
+        with pytest.raises(BadParameterError, match=message):
             from_blocks([[[1, 2]]], features=features)

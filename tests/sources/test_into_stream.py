@@ -10,7 +10,7 @@ import pytest
 from river import datasets
 
 import streampca as sp
-from streampca.errors import BadRow, SourceError
+from streampca.errors import BadRowError, SourceError
 from streampca.sources import csv_rows, from_csv, from_river, synthetic
 
 
@@ -34,7 +34,7 @@ def test_the_same_releases_in_any_blocks(tmp_path: Path, monkeypatch: pytest.Mon
     path.write_text(",".join(source.features) + "\n" + "\n".join(",".join(map(repr, row.tolist())) for row in source))
     assert final(make(), iter(source)) == expected
     assert final(make(), from_csv(path)) == expected
-    monkeypatch.setattr(csv_rows, "_PIECE", 777)
+    monkeypatch.setattr(csv_rows, "_BLOCK", 777)
     assert final(make(), from_csv(path, chunk_rows=7)) == expected
 
 
@@ -65,7 +65,7 @@ def test_missing_rows_become_zero_rows_where_the_stream_says_so(tmp_path: Path) 
     assert (stream.t, stream.bad_rows) == (121, 1)
     assert basis == final(make(), [[0.1, 0.2]] * 60 + [[0.0, 0.0]] + [[0.1, 0.2]] * 60)
     stream = make()
-    with pytest.raises(BadRow, match="row 61: feature 'b' is not finite"):
+    with pytest.raises(BadRowError, match="row 61: feature 'b' is not finite"):
         list(stream.run(from_csv(path, missing="nan")))
     assert stream.t == 60
 

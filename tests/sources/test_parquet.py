@@ -56,7 +56,7 @@ def test_text_is_named_at_once(path: Path) -> None:
 
 def test_missing_values(path: Path) -> None:
     rows: list[list[float]] = []
-    with pytest.raises(SourceError, match=r"row 2: column 'n' is missing; pass missing='nan', and Stream\(on_bad_row"):
+    with pytest.raises(SourceError, match=r"row 2: column 'n' is missing; pass on_bad_row='zero', here and to Stream"):
         rows.extend(row.tolist() for row in from_parquet(path, columns=["i", "n"]))
     assert rows == [[1, 1]]
     np.testing.assert_array_equal(list(from_parquet(path, columns=["n"], missing="nan")), [[1], [np.nan], [np.inf]])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streampca.errors import BadParameter
+from streampca.errors import BadParameterError
 from streampca.linalg.eigen import principal_angles, top_eigh
 from streampca.rows import RowSource
 from streampca.sources import synthetic
@@ -134,7 +134,7 @@ def test_bad_parameters(make: Any) -> None:
         ({"seed": -1}, "seed=-1 must be a non-negative integer"),
         ({"seed": 0.5}, "seed=0.5"),
     ]:
-        with pytest.raises(BadParameter) as caught:
+        with pytest.raises(BadParameterError) as caught:
             make(**wrong)
         assert message in str(caught.value)
 
@@ -148,6 +148,6 @@ def test_bad_options() -> None:
         (lambda: synthetic.adversarial(n_features=3), "takes 4 directions here, more than n_features=3"),
         (lambda: synthetic.drift(quarter_turn=0), "quarter_turn=0"),
     ]:
-        with pytest.raises(BadParameter) as caught:
+        with pytest.raises(BadParameterError) as caught:
             call()
         assert message in str(caught.value)

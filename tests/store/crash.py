@@ -5,9 +5,11 @@
 A child process begins or resumes the run and feeds it rows; after a random time it is killed with SIGKILL
 (``--how kill``), or meets a file-size limit in the middle of a write, as on a full disk (``full``), or is interrupted
 with SIGINT as by Ctrl-C (``int``): it then goes on with the same stream, or closes the store and resumes. With
-``begin``, runs are killed in their first moments. Each child reports every release it reads, at once, to a file of its
-own that stands for the world: no two reports may differ, and each must be that of the uninterrupted run. With
-``--piece 256``, snapshots are written in several transactions, as large ones are.
+``begin``, runs are killed in their first moments. With ``stop`` they are stopped (SIGSTOP) for ``--pause`` seconds,
+during which another process must not get the run. With ``fsync``, the clock of the child runs backwards, and after a
+few flushes to the disk one fails (needs a C compiler). Each child reports every release it reads, at once, to a file
+of its own that stands for the world: no two reports may differ, and each must be that of the uninterrupted run. With
+``--chunk 256``, snapshots are kept in several chunks, as very large ones are.
 """
 
 from __future__ import annotations
@@ -18,25 +20,28 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 
-from streampca.errors import BadParameter, StoreCorrupt, StoreUnwritable
+from streampca.errors import BadParameterError, StoreCorruptError, StoreLockedError, StoreUnwritableError
 from streampca.privacy.budget import Budget
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.release import Release
-from streampca.store import entries, fold, writer
+from streampca.store import log
 from streampca.store.ledger import Ledger
+from streampca.store.reading import status
 from streampca.store.store import Store
 from streampca.stream import Stream
 
-FEATURES, EVERY, SEED = 5, 100, 11
+FEATURES, EVERY, SEED, PAUSE = 5, 100, 11, 0.05
 
 
 def algorithm() -> PrivateFPL:
@@ -75,7 +80,7 @@ class Run:
         """Resume, or begin if there is nothing to resume."""
         try:
             return Stream.resume(store)
-        except BadParameter:
+        except BadParameterError:
             return Stream(algorithm(), seed=SEED, store=store, ledger=Ledger(self.ledger).account("rows"))
 
     def feed(self, stream: Stream, pieces: random.Random) -> None:
@@ -123,7 +128,7 @@ class Run:
                 taken += 1
             try:
                 if stream is None or draw.random() < 0.5:
-                    if draw.random() < 0.5:
+                    if draw.random() < 0.5 and taken < times:
                         signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.0001, 0.01))
                     if store is not None:
                         store.close()
@@ -154,16 +159,82 @@ def child(work: Callable[[], object]) -> int:
     if pid == 0:
         code = 1
         try:
-            work()
-            code = 0
-        except StoreUnwritable as problem:
-            sys.stderr.write(f"{problem}\n")
-            code = 3
-        except BaseException as problem:
-            sys.stderr.write(f"{type(problem).__name__}: {problem}\n")
+            code = ended(work)
         finally:
             os._exit(code)
     return pid
+
+
+def ended(work: Callable[[], object]) -> int:
+    """The exit status of a child."""
+    try:
+        work()
+    except StoreUnwritableError as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 3
+    except BaseException as problem:
+        sys.stderr.write(f"{type(problem).__name__}: {problem}\n")
+        return 1
+    return 0
+
+
+#: Loaded before the C library: one flush fails, and the wall clock runs backwards.
+SHIM = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+static long flushes, looks;
+static int flush(const char *name, int file) {
+    if (__sync_add_and_fetch(&flushes, 1) == atol(getenv("FAILING_FLUSH"))) { errno = EIO; return -1; }
+    return ((int (*)(int))dlsym(RTLD_NEXT, name))(file);
+}
+int fsync(int file) { return flush("fsync", file); }
+int fdatasync(int file) { return flush("fdatasync", file); }
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int done = ((int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime"))(clock, now);
+    if (clock == CLOCK_REALTIME) now->tv_sec -= 60 * __sync_add_and_fetch(&looks, 1);
+    return done;
+}
+"""
+
+
+def shimmed(run: Run, flush: int, choice: int) -> int:
+    """Exit status of a child whose so-many-th flush to the disk fails."""
+    library = run.world.with_name("shim.so")
+    if not library.exists():
+        words = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library), "-ldl"]
+        subprocess.run(words, input=SHIM, text=True, check=True)
+    return subprocess.run(
+        [sys.executable, __file__, "--live", str(run.path), "--rows", str(len(run.rows)), "--seed", str(choice)],
+        env={**os.environ, "LD_PRELOAD": str(library), "FAILING_FLUSH": str(flush)}, stderr=subprocess.DEVNULL,
+        check=False,
+    ).returncode  # fmt: skip
+
+
+def stopped(run: Run, pid: int, draw: random.Random, left: int, pause: float) -> int:
+    """Stop a child again and again until it is done; return how often it held the run meanwhile."""
+    held = 0
+    while os.waitpid(pid, os.WNOHANG)[0] == 0:
+        if held < left:
+            time.sleep(draw.uniform(0.0, 0.05))
+            os.kill(pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            time.sleep(pause)
+            with contextlib.suppress(BadParameterError, StoreCorruptError, StoreLockedError):  # it is only beginning
+                if status(run.path)["running"]:
+                    held += 1
+                    try:
+                        Stream.resume(run.store())
+                    except StoreLockedError:
+                        pass
+                    else:
+                        raise AssertionError("two processes had the run")
+            os.kill(pid, signal.SIGCONT)
+        else:
+            time.sleep(0.01)
+    return held
 
 
 def until_done(run: Run, how: str, draw: random.Random, left: int) -> int:
@@ -175,7 +246,15 @@ def until_done(run: Run, how: str, draw: random.Random, left: int) -> int:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "an interrupted run could not go on"
         return int(count.read_text())
     done = 0
+    while how == "fsync":
+        code = shimmed(run, draw.randrange(5, 40) if done < left else 0, draw.randrange(2**30))
+        if code == 0:
+            return done
+        assert code == 3, f"a child ended with {code}"
+        done += 1
     while True:
+        if how == "stop":
+            return stopped(run, child(partial(run.live, draw.randrange(2**30))), draw, left, PAUSE)
         size = max(p.stat().st_size for p in run.path.parent.iterdir())
         limit, last, choice = size + draw.randrange(1, 400_000), done >= left, draw.randrange(2**30)
 
@@ -218,17 +297,22 @@ if __name__ == "__main__":
     parser.add_argument("--times", type=int, default=200)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--commit-every", default="20ms")
-    parser.add_argument("--how", choices=("kill", "full", "int", "begin"), default="kill")
-    parser.add_argument("--piece", type=int, help="write snapshots in pieces of so many bytes")
+    parser.add_argument("--how", choices=("kill", "full", "int", "begin", "stop", "fsync"), default="kill")
+    parser.add_argument("--chunk", type=int, help="keep snapshots in chunks of so many bytes")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pause", type=float, default=PAUSE, help="seconds that a child is stopped")
+    parser.add_argument("--live", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    PAUSE = given.pause
     every = int(given.commit_every) if given.commit_every.isdigit() else given.commit_every
-    if given.piece is not None:
-        for module in (entries, fold, writer):
-            module.PIECE = given.piece
+    if given.chunk is not None:
+        log.CHUNK = given.chunk
+    if given.live is not None:
+        only, number = Run(given.live.parent, data(given.rows), every), given.seed
+        os._exit(ended(lambda: only.live(number)))
     began = time.perf_counter()
     try:
         found = break_off(given.times, given.rows, every, given.how, given.seed)
         print(found, f"{time.perf_counter() - began:.1f} s")
-    except StoreCorrupt as problem:
+    except StoreCorruptError as problem:
         sys.exit(f"corrupt: {problem}")

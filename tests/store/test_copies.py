@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameter, BudgetExhausted, StoreForked, StoreLocked, StoreUnwritable
+from streampca.errors import (
+    BadParameterError,
+    BudgetExhaustedError,
+    StoreForkedError,
+    StoreLockedError,
+    StoreUnwritableError,
+)
 from streampca.store.ledger import Account, Ledger
 from streampca.store.store import Store
 
@@ -34,14 +40,14 @@ def test_the_child_of_a_fork_leaves_the_run_to_its_parent(
 
     def child() -> None:
         for read in (lambda: stream.push(ROWS[0]), lambda: stream.release, lambda: steps.releases):
-            with pytest.raises(StoreLocked):
+            with pytest.raises(StoreLockedError):
                 read()
         store.flush()
-        with pytest.raises(BadParameter, match="not open"):
+        with pytest.raises(BadParameterError, match="not open"):
             next(store.releases())
         store.close()
         other = Store(path)
-        with pytest.raises(StoreLocked, match="another process"):
+        with pytest.raises(StoreLockedError, match="another process"):
             sp.Stream.resume(other)
 
     began = time.monotonic()
@@ -78,11 +84,11 @@ def test_a_durable_stream_cannot_be_copied(tmp_path: Path) -> None:
         stream = sp.Stream(algorithm(), store=store)
         stream.push_many(ROWS[:100])
         for make in (pickle.dumps, copy.copy, copy.deepcopy):
-            with pytest.raises(BadParameter, match="cannot be copied or pickled"):
+            with pytest.raises(BadParameterError, match="cannot be copied or pickled"):
                 make(stream)
         stream.push_many(ROWS[100:200])
         resumed = sp.Stream.resume(store)
-        with pytest.raises(BadParameter, match="cannot be copied or pickled"):
+        with pytest.raises(BadParameterError, match="cannot be copied or pickled"):
             pickle.dumps(resumed)
 
 
@@ -125,7 +131,7 @@ def test_the_ledger_knows_which_copy_went_on(tmp_path: Path, ledger: Path) -> No
     duplicate(path, third)
     assert go_on(path) == 15
     assert payments(ledger) == 1  # the run itself goes on for free
-    with pytest.raises(StoreForked, match=r"is at row 100, but the ledger .* row 150.*sqrt\(2\) times mu"):
+    with pytest.raises(StoreForkedError, match=r"is at row 100, but the ledger .* row 150.*sqrt\(2\) times mu"):
         go_on(twin)
     assert payments(ledger) == 1
     assert go_on(twin, moved=True) == 15
@@ -134,11 +140,11 @@ def test_the_ledger_knows_which_copy_went_on(tmp_path: Path, ledger: Path) -> No
     assert payments(ledger) == 2
     with Store(third) as store:
         stream = sp.Stream.resume(store, moved=True)
-        with pytest.raises(BudgetExhausted):
+        with pytest.raises(BudgetExhaustedError):
             stream.push(ROWS[0])
         assert stream.t == 100
     assert payments(ledger) == 2
-    with pytest.raises(StoreForked, match="at row 200"):
+    with pytest.raises(StoreForkedError, match="at row 200"):
         go_on(path)  # the ledger knows the twin now
 
 
@@ -147,7 +153,7 @@ def test_an_unmoved_copy_is_the_run_and_the_original_a_copy(tmp_path: Path, ledg
     begin(path, ledger)
     duplicate(path, twin)
     assert go_on(twin) == 15
-    with pytest.raises(StoreForked):
+    with pytest.raises(StoreForkedError):
         go_on(path)
 
 
@@ -160,15 +166,15 @@ def test_twins_at_once_cannot_both_hand_out(tmp_path: Path, ledger: Path) -> Non
     assert len(first.push_many(ROWS[100:120]).releases) == 2
     steps = second.push_many(ROWS[100:120])
     for _ in range(2):
-        with pytest.raises(StoreForked, match="is not handed out"):
+        with pytest.raises(StoreForkedError, match="is not handed out"):
             _ = steps.releases
-    with pytest.raises(StoreForked):
+    with pytest.raises(StoreForkedError):
         second.push(ROWS[0])
-    with pytest.raises(StoreForked):
+    with pytest.raises(StoreForkedError):
         other.close()
     assert len(first.push_many(ROWS[120:140]).releases) == 2
     one.close()
-    with pytest.raises(StoreForked):
+    with pytest.raises(StoreForkedError):
         go_on(twin)
     assert payments(ledger) == 1
 
@@ -182,12 +188,12 @@ def test_a_crash_before_the_ledger_was_told_costs_nothing(
     stream = sp.Stream.resume(store)
 
     def full(*_: object) -> None:
-        raise StoreUnwritable("the disk of the ledger is full")
+        raise StoreUnwritableError("the disk of the ledger is full")
 
     with monkeypatch.context() as patch:
         patch.setattr(Account, "note", full)
         steps = stream.push_many(ROWS[100:120])
-        with pytest.raises(StoreUnwritable):
+        with pytest.raises(StoreUnwritableError):
             _ = steps.releases  # nothing is handed out that the ledger does not know
         assert store.durable == 100
         store._let_go()  # as a crash does
@@ -204,10 +210,10 @@ def test_a_ledger_that_could_not_be_told_is_told_by_the_next_call(
         stream = sp.Stream.resume(store)
         steps = stream.push_many(ROWS[100:120])
         with monkeypatch.context() as patch:
-            patch.setattr(Account, "note", lambda *_: (_ for _ in ()).throw(StoreUnwritable("full")))
-            with pytest.raises(StoreUnwritable):
+            patch.setattr(Account, "note", lambda *_: (_ for _ in ()).throw(StoreUnwritableError("full")))
+            with pytest.raises(StoreUnwritableError):
                 _ = steps.releases
-            with pytest.raises(StoreUnwritable):
+            with pytest.raises(StoreUnwritableError):
                 stream.push(ROWS[120])
         assert stream.t == 120
         stream.push(ROWS[120])
@@ -247,11 +253,11 @@ def test_a_durable_stream_needs_a_durable_account(tmp_path: Path, ledger: Path) 
         def debit(self, *_: object) -> None:
             """Book nothing."""
 
-    with pytest.raises(BadParameter, match="a debit that is durable too"):
+    with pytest.raises(BadParameterError, match="a debit that is durable too"):
         sp.Stream(algorithm(), store=Store(":memory:"), ledger=Mine())
     begin(tmp_path / "run.db", ledger)
     ledger.rename(tmp_path / "away.db")
-    with pytest.raises(BadParameter, match="there is no such ledger"):
+    with pytest.raises(BadParameterError, match="there is no such ledger"):
         go_on(tmp_path / "run.db")
     (tmp_path / "away.db").rename(ledger)
     assert go_on(tmp_path / "run.db") == 15

@@ -20,8 +20,8 @@ def test_kill_9_at_random_moments(commit_every: str) -> None:
     assert "'interruptions': 10" in crash("--times", "10", "--rows", "20000", "--commit-every", commit_every)
 
 
-def test_kill_9_while_snapshots_are_written_in_pieces() -> None:
-    assert "'interruptions': 10" in crash("--times", "10", "--rows", "20000", "--piece", "256")
+def test_kill_9_while_snapshots_are_written_in_chunks() -> None:
+    assert "'interruptions': 10" in crash("--times", "10", "--rows", "20000", "--chunk", "256")
 
 
 def test_kill_9_while_runs_begin() -> None:
@@ -30,21 +30,31 @@ def test_kill_9_while_runs_begin() -> None:
 
 @pytest.mark.parametrize("commit_every", ["20ms", "500"])
 def test_sigint_at_random_moments(commit_every: str) -> None:
-    options = ("--times", "20", "--rows", "20000", "--how", "int", "--piece", "256")
+    options = ("--times", "20", "--rows", "20000", "--how", "int", "--chunk", "256")
     assert "'interruptions': 20" in crash(*options, "--commit-every", commit_every)
 
 
 def test_a_disk_that_fills_up_in_the_middle_of_a_write() -> None:
-    done = crash("--times", "15", "--rows", "20000", "--how", "full", "--piece", "256")
-    assert "'interruptions': 15" in done
+    done = crash("--times", "8", "--rows", "20000", "--how", "full", "--chunk", "256")
+    assert "'interruptions': 8" in done
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("piece", [(), ("--piece", "256")])
-@pytest.mark.parametrize("how", ["kill", "full", "int", "begin"])
-def test_two_hundred_times(how: str, piece: tuple[str, ...]) -> None:
+def test_flushes_that_fail_while_the_clock_runs_backwards() -> None:
+    assert "'interruptions': 40" in crash("--times", "40", "--rows", "5000", "--how", "fsync")
+
+
+@pytest.mark.long
+def test_writers_that_are_stopped_for_minutes() -> None:
+    assert "'interruptions': 3" in crash("--times", "3", "--rows", "20000", "--how", "stop", "--pause", "120")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("chunk", [(), ("--chunk", "256")])
+@pytest.mark.parametrize("how", ["kill", "full", "int", "begin", "stop"])
+def test_two_hundred_times(how: str, chunk: tuple[str, ...]) -> None:
     rows = "100000" if how in ("kill", "full") else "20000"
-    assert "'interruptions': 200" in crash("--times", "200", "--how", how, "--rows", rows, *piece)
+    assert "'interruptions': 200" in crash("--times", "200", "--how", how, "--rows", rows, *chunk)
 
 
 @pytest.fixture
@@ -55,6 +65,10 @@ def script() -> ModuleType:
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     return loaded
+
+
+def test_a_stopped_writer_keeps_its_run(script: ModuleType) -> None:
+    assert script.break_off(3, 3000, "20ms", "stop", 0)["interruptions"] == 3
 
 
 def test_the_check_rejects_a_changed_and_a_doubled_release(tmp_path: Path, script: ModuleType) -> None:

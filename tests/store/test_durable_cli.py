@@ -42,7 +42,9 @@ def begin(table, *more):
 def test_resume_passes_over_what_is_durable_and_export_has_every_release(table, capsys):
     store = begin(head_of(table, 1234))
     assert main(["resume", str(store), str(table), "--no-live"]) == 0
-    assert "Resumed after 1234 rows; next is row 1235." in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Resumed after 1234 rows; next is row 1235." in said
+    assert "Captured, exactly" in said
     assert main(["export", str(store), "--out", str(table.with_name("all.jsonl"))]) == 0
     early = table.with_name("out.jsonl").read_text().splitlines()
     header, *releases = table.with_name("all.jsonl").read_text().splitlines()
@@ -68,6 +70,50 @@ def test_too_short_a_file_and_other_columns_are_refused(table, capsys):
     assert main(["resume", str(store), str(head_of(table, 10)), "--no-live"]) == 2
     assert "--continues" in capsys.readouterr().err
     assert main(["resume", str(store), str(table), "--columns", "c,b,a", "--no-live"]) == 2
+
+
+def test_another_file_than_that_of_the_run_is_refused(table, capsys):
+    store = begin(head_of(table, 1000))
+    header, *rows = table.read_text().splitlines(keepends=True)
+    other = table.with_name("other.csv")
+    for text in (
+        header + "".join(rows[1:]),
+        header + "".join(rows[:500][::-1] + rows[500:]),
+        "b,a,c\n" + "".join(rows),
+        header + "".join(rows[:999]) + rows[0] + "".join(rows[1000:]),
+    ):
+        other.write_text(text)
+        assert main(["resume", str(store), str(other), "--no-live"]) == 2
+        assert "not the rows that the run has taken" in capsys.readouterr().err
+    assert main(["resume", str(store), str(table), "--continues", "--no-live"]) == 2
+    assert "would count twice" in capsys.readouterr().err
+    assert main(["resume", str(store), str(table), "--no-live"]) == 0
+
+
+@pytest.mark.parametrize("upto", [100, 1000])
+def test_a_run_with_private_bounds_is_resumed_in_and_after_its_warm_up(table, capsys, upto):
+    store = table.with_name("run.db")
+    options = ["-k", "1", "--epsilon", "1", "--delta", "1e-5", "--horizon", "3000", "--bounds", "private"]
+    run = ["run", str(head_of(table, upto)), *options, "--warmup", "200", "--store", str(store), "--no-live"]
+    assert main([*run, "--out", str(table.with_name("o.jsonl"))]) == 0
+    assert main(["resume", str(store), str(table), "--no-live"]) == 0
+    assert "3000 in all" in capsys.readouterr().err
+    assert main(["verify", str(store), str(table)]) == 0
+
+
+def test_commits_that_are_gone_are_noticed(table, capsys):
+    store = begin(head_of(table, 1000))
+    early = store.read_bytes()
+    assert main(["resume", str(store), str(table), "--no-live"]) == 0
+    assert main(["verify", str(store)]) == 0
+    assert "remembers row 3000: no commit is missing" in capsys.readouterr().out
+    store.write_bytes(early)
+    for command in ("verify", "status", "export"):
+        assert main([command, str(store), *(["--out", "-"] if command == "export" else [])]) != 0
+        assert "is at row 1000, but the witness" in capsys.readouterr().err
+    store.with_name("run.db.witness").unlink()
+    assert main(["verify", str(store)]) == 0
+    assert "could not be seen" in capsys.readouterr().out
 
 
 def test_status_needs_no_key(table, capsys):

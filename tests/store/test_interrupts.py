@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.errors import BadParameter, StoreLocked
+from streampca.errors import BadParameterError, StoreLockedError
 from streampca.store.ledger import Ledger
 from streampca.store.store import Store
 from streampca.store.verify import Verification
@@ -25,7 +25,7 @@ every_line: Callable[..., Iterator[int]] = _MODULE.every_line
 
 ROWS = np.random.default_rng(3).normal(size=(3000, 3)) / 3.0
 #: Files of which every line is tried.
-STORE = ("store/writer.py", "store/store.py", "store/thread.py", "store/recovery.py", "store/database.py")
+STORE = ("store/log.py", "store/store.py", "store/recovery.py", "store/database.py")
 
 
 def algorithm() -> sp.PrivateFPL:
@@ -67,7 +67,7 @@ def test_feeding_and_reading(tmp_path: Path, commit_every: int | str, single: bo
         read[release.t] = release.to_json()
         store.flush()
 
-    for number in every_line(work, "store/writer.py", "store/thread.py", "stream.py"):
+    for number in every_line(work, "store/log.py", "stream.py"):
         if number % 9 == 0:  # what is resumed is the same
             store.close()
             store = Store(tmp_path / "run.db", commit_every=commit_every, snapshot_every="1ms")
@@ -93,13 +93,13 @@ def test_beginning(tmp_path: Path, step: int) -> None:
         sp.Stream(algorithm(), seed=5, store=opened[0])
         opened[0].close()
 
-    for number in every_line(work, *STORE, "store/keys.py", "store/files.py", "store/witness.py", step=step):
+    for number in every_line(work, *STORE, "store/keys.py", "store/witness.py", step=step):
         if opened:
             opened.pop().close()
         with Store(path) as store:
             try:
                 stream = sp.Stream(algorithm(), seed=5, store=store)
-            except BadParameter:  # it had been begun to the end
+            except BadParameterError:  # it had been begun to the end
                 stream = sp.Stream.resume(store)
             stream.push_many(ROWS[:50])
         if number % 10 == 0:
@@ -116,8 +116,8 @@ def test_beginning_again_in_the_same_place(tmp_path: Path) -> None:
     def work() -> None:
         sp.Stream(algorithm(), seed=5, store=store)
 
-    lines = every_line(work, *STORE, "store/keys.py", "store/files.py", "store/witness.py")
-    with suppress(BadParameter):  # it was begun, and the store is open
+    lines = every_line(work, *STORE, "store/keys.py", "store/witness.py")
+    with suppress(BadParameterError):  # it was begun, and the store is open
         for _ in lines:
             store.close()
             store = Store(path)
@@ -125,7 +125,7 @@ def test_beginning_again_in_the_same_place(tmp_path: Path) -> None:
     with Store(path) as again:
         try:
             stream = sp.Stream(algorithm(), seed=5, store=again)
-        except BadParameter:
+        except BadParameterError:
             stream = sp.Stream.resume(again)
         stream.push_many(ROWS[:50])
     check(path, {}, 50)
@@ -150,7 +150,7 @@ def test_resuming_and_closing(tmp_path: Path, step: int) -> None:
         store.close()
 
     broken = 0
-    for broken in every_line(work, *STORE, "store/files.py", "store/witness.py", step=step):  # noqa: B007
+    for broken in every_line(work, *STORE, "store/witness.py", step=step):  # noqa: B007
         if opened:
             opened.pop().close()
         with Store(path) as store:
@@ -178,7 +178,7 @@ def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path: Path, step: int)
             stream.push(ROWS[stream.t])
         store.close()
 
-    for _ in every_line(work, "store/writer.py", "store/store.py", "store/thread.py", step=step):
+    for _ in every_line(work, "store/log.py", "store/store.py", step=step):
         if opened:
             opened.pop().close()
         with Store(path) as store:
@@ -213,14 +213,14 @@ def test_a_commit_log_goes_on_from_what_the_stream_has_taken() -> None:
                 feed()
             setattr(log, name, by)
             taken = stream.t
-            assert taken - t in ((0,) if name == "append" else (0, 1, 7, 20))
+            assert taken - t in ((0,) if name == "append" else range(8))  # up to a release or record
             store.flush()
             assert store.durable == taken
             stream.push_many(ROWS[:8])
     resumed = sp.Stream.resume(store)
     assert resumed.t == stream.t
     assert [release.t for release in store.releases()] == list(range(7, stream.t + 1, 7))
-    with pytest.raises(StoreLocked):
+    with pytest.raises(StoreLockedError):
         stream.push(ROWS[0])
 
 
@@ -229,7 +229,7 @@ def test_a_debit_is_booked_or_not_and_leaves_nothing_open(tmp_path: Path) -> Non
     ledger.set_budget("rows", sp.Budget(2.0, 1e-6))
     small = sp.PrivateFPL(n_components=1, epsilon=1e-3, delta=1e-6)
     broken = 0
-    for broken in every_line(lambda: ledger.debit("rows", small, run="r"), "store/ledger.py"):  # noqa: B007
+    for broken in every_line(lambda: ledger.debit("rows", small, run="r"), "store/ledger.py", "store/database.py"):  # noqa: B007
         other.debit("rows", small, run="other")  # at once
     assert broken > 20
     ledger.debit("rows", small, run="r")

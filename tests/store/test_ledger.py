@@ -11,13 +11,13 @@ import pytest
 import streampca as sp
 from streampca.cli import main
 from streampca.errors import (
-    BadParameter,
-    BadRow,
-    BudgetExhausted,
-    HorizonReached,
-    StoreCorrupt,
-    StoreForked,
-    StoreUnwritable,
+    BadParameterError,
+    BadRowError,
+    BudgetExhaustedError,
+    HorizonReachedError,
+    StoreCorruptError,
+    StoreForkedError,
+    StoreUnwritableError,
 )
 from streampca.privacy.accounting import Event, epsilon_of
 from streampca.store.ledger import Ledger
@@ -56,7 +56,7 @@ def test_refusal_before_anything_changes(ledger, feed, n_features):
     ledger.debit("patients", fpl(1.9))
     before = ledger.balance("patients")
     stream = sp.Stream(fpl(1.0, n_features=n_features), ledger=ledger.account("patients"))
-    with pytest.raises(BudgetExhausted, match=r"data set 'patients' has spent epsilon=1.9 of 2 at delta=1e-06"):
+    with pytest.raises(BudgetExhaustedError, match=r"data set 'patients' has spent epsilon=1.9 of 2 at delta=1e-06"):
         {"push": lambda: stream.push(ROWS[0]), "push_many": lambda: stream.push_many(ROWS)}.get(
             feed, lambda: list(stream.run(ROWS))
         )()
@@ -64,17 +64,17 @@ def test_refusal_before_anything_changes(ledger, feed, n_features):
     assert stream.t == 0
     assert stream.release is None
     if n_features is None:
-        with pytest.raises(BadParameter, match="not known yet"):
+        with pytest.raises(BadParameterError, match="not known yet"):
             _ = stream.subspace
-    with pytest.raises(BudgetExhausted):  # and again, not only once
+    with pytest.raises(BudgetExhaustedError):  # and again, not only once
         stream.push(ROWS[0])
 
 
 def test_refused_rows_cost_nothing(ledger):
     stream = sp.Stream(fpl(n_features=3), ledger=ledger.account("patients"))
-    with pytest.raises(BadRow):
+    with pytest.raises(BadRowError):
         stream.push([1.0, np.nan, 0.0])
-    with pytest.raises(HorizonReached):
+    with pytest.raises(HorizonReachedError):
         stream.push_many(np.zeros((4, 3)))
     assert spent(ledger) == 0.0
     assert stream.t == 0
@@ -91,7 +91,7 @@ def test_streams_over_the_same_rows_compose_exactly(ledger):
 def test_a_budget_can_be_spent_to_the_end_and_no_further(ledger):
     ledger.debit("patients", fpl(2.0))
     assert spent(ledger) == pytest.approx(2.0, rel=1e-12)
-    with pytest.raises(BudgetExhausted):
+    with pytest.raises(BudgetExhaustedError):
         ledger.debit("patients", fpl(0.01))
 
 
@@ -101,7 +101,7 @@ def test_it_is_on_the_disk(tmp_path, ledger):
         balance = again.balance("patients")
         assert balance == ledger.balance("patients")
         assert balance.entries[0].run == "first"
-        with pytest.raises(BudgetExhausted):
+        with pytest.raises(BudgetExhaustedError):
             again.debit("patients", fpl(1.5))
 
 
@@ -109,7 +109,7 @@ def test_a_named_run_is_booked_once(ledger):
     for _ in range(3):
         ledger.debit("patients", fpl(1.5), run="nightly")
     assert len(ledger.balance("patients").entries) == 1
-    with pytest.raises(BadParameter, match="run='nightly' was debited for something else"):
+    with pytest.raises(BadParameterError, match="run='nightly' was debited for something else"):
         ledger.debit("patients", fpl(0.5), run="nightly")
 
 
@@ -123,7 +123,7 @@ def test_an_account_pays_for_each_start_once(ledger):
     assert all(run.startswith("nightly ") for run in runs)
     assert bytes(16).hex() not in runs[0]
     before = ledger.balance("patients")
-    with pytest.raises(BudgetExhausted):
+    with pytest.raises(BudgetExhaustedError):
         account.debit(fpl(1.9).guarantee, b"2" * 16)
     assert ledger.balance("patients") == before
 
@@ -192,7 +192,7 @@ def test_a_pickled_ledger_is_the_same_file(ledger):
 def test_a_closed_ledger_is_told(ledger):
     ledger.close()
     ledger.close()
-    with pytest.raises(StoreUnwritable, match="closed database"):
+    with pytest.raises(StoreUnwritableError, match="closed database"):
         ledger.balance("patients")
 
 
@@ -202,7 +202,7 @@ def test_heads_go_on_from_where_they_are(tmp_path, ledger):
     one.note("r", None, (0, ""))
     one.note("r", (0, ""), (5, "x"))
     one.note("r", (0, ""), (5, "x"))  # made again
-    with pytest.raises(StoreForked, match="another copy of this run went on"):
+    with pytest.raises(StoreForkedError, match="another copy of this run went on"):
         one.note("r", (0, ""), (6, "y"))
     with Ledger(tmp_path / "ledger.db") as again:
         assert again.head("patients", "r") == (5, "x")
@@ -213,11 +213,17 @@ def test_a_ledger_of_schema_1_is_taken_over(tmp_path, ledger):
     ledger.close()
     with sqlite3.connect(tmp_path / "ledger.db") as db:
         db.execute("DROP TABLE heads")
+        db.execute("DROP TABLE sums")
         db.execute("PRAGMA user_version = 1")
     db.close()
     with Ledger(tmp_path / "ledger.db") as again:
         assert again.balance("patients").entries[0].run == "old"
         again.note("patients", "r", None, (0, ""))
+        with sqlite3.connect(tmp_path / "ledger.db") as db:
+            db.execute("UPDATE budgets SET epsilon = 100")
+        db.close()
+        with pytest.raises(StoreCorruptError, match="fails its checksum"):
+            again.balance("patients")
 
 
 def test_two_at_once_cannot_both_have_the_rest(tmp_path, ledger):
@@ -229,7 +235,7 @@ def test_two_at_once_cannot_both_have_the_rest(tmp_path, ledger):
             try:
                 mine.debit("patients", fpl(1.5))
                 outcomes.append("booked")
-            except BudgetExhausted:
+            except BudgetExhaustedError:
                 outcomes.append("refused")
 
     threads = [threading.Thread(target=spend) for _ in range(4)]
@@ -242,17 +248,17 @@ def test_two_at_once_cannot_both_have_the_rest(tmp_path, ledger):
 
 def test_no_budget_covers_no_guarantee(ledger):
     leader = sp.PerturbedLeader(n_components=1, epsilon=1.0, delta=1e-6)
-    with pytest.raises(BudgetExhausted, match="no guarantee"):
+    with pytest.raises(BudgetExhaustedError, match="no guarantee"):
         sp.Stream(leader, ledger=ledger.account("patients")).push(ROWS[0])
 
 
 def test_budgets_are_set_once(ledger):
     ledger.set_budget("patients", sp.Budget(2.0, 1e-6))
-    with pytest.raises(BadParameter, match="budgets are set once"):
+    with pytest.raises(BadParameterError, match="budgets are set once"):
         ledger.set_budget("patients", sp.Budget(3.0, 1e-6))
-    with pytest.raises(BadParameter, match="'flights' has no budget"):
+    with pytest.raises(BadParameterError, match="'flights' has no budget"):
         ledger.debit("flights", fpl())
-    with pytest.raises(BadParameter, match="calibrate it for the same"):
+    with pytest.raises(BadParameterError, match="calibrate it for the same"):
         ledger.debit("patients", fpl(adjacency="replace"))
 
 
@@ -261,20 +267,43 @@ def test_damage_and_other_files_are_told(tmp_path, ledger):
     with sqlite3.connect(other) as db:
         db.execute("CREATE TABLE things (x)")
     db.close()
-    with pytest.raises(StoreCorrupt, match="another program's database"):
+    with pytest.raises(StoreCorruptError, match="another program's database"):
         Ledger(other)
     text = tmp_path / "ledger.txt"
     text.write_text("epsilon = 1\n" * 100)
-    with pytest.raises(StoreCorrupt):
+    with pytest.raises(StoreCorruptError):
         Ledger(text)
-    with pytest.raises(StoreUnwritable):
+    with pytest.raises(StoreUnwritableError):
         Ledger(tmp_path / "nowhere" / "ledger.db")
     ledger.debit("patients", fpl(0.5))
     with sqlite3.connect(tmp_path / "ledger.db") as db:
         db.execute("UPDATE entries SET event = 'mu'")
     db.close()
-    with pytest.raises(StoreCorrupt, match="cannot be read"):
+    with pytest.raises(StoreCorruptError, match="fails its checksum"):
         ledger.balance("patients")
+    with sqlite3.connect(tmp_path / "ledger.db") as db:
+        db.execute("DELETE FROM sums")  # as where the end of the file is gone
+    db.close()
+    with pytest.raises(StoreCorruptError, match="fails its checksum"):
+        ledger.balance("patients")
+    with sqlite3.connect(tmp_path / "ledger.db") as db:
+        db.execute("PRAGMA user_version = 2")
+    db.close()
+    with Ledger(tmp_path / "ledger.db") as again, pytest.raises(StoreCorruptError, match="cannot be read"):
+        again.balance("patients")
+
+
+@pytest.mark.parametrize(
+    "change", ["budgets SET epsilon = epsilon + 1", "entries SET at = 'x'", "entries SET run = 'x'"]
+)
+def test_a_changed_figure_is_told(tmp_path, ledger, change):
+    ledger.debit("patients", fpl(0.5))
+    with sqlite3.connect(tmp_path / "ledger.db") as db:
+        db.execute(f"UPDATE {change}")
+    db.close()
+    for act in (lambda: ledger.balance("patients"), lambda: ledger.debit("patients", fpl(0.1))):
+        with pytest.raises(StoreCorruptError, match="fails its checksum"):
+            act()
 
 
 def test_command_line(tmp_path, capsys):

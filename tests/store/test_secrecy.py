@@ -8,7 +8,7 @@ import pytest
 
 import streampca as sp
 from streampca.cli import main
-from streampca.errors import BadRow
+from streampca.errors import BadRowError
 from streampca.linalg.lattice import STEP
 from streampca.store.store import Store
 
@@ -44,7 +44,7 @@ def test_canaries(tmp_path: Path, caplog: pytest.LogCaptureFixture, passphrase: 
     rows[8] = np.nan
     for row in rows:
         stream.push(row)
-    with pytest.raises(BadRow) as problem:
+    with pytest.raises(BadRowError) as problem:
         stream.push_many(np.array([[0.123456789, 0.314159265]]))
     files = {
         file.name: file.read_bytes() for file in tmp_path.iterdir()

@@ -1,26 +1,21 @@
-"""Large snapshots are written in pieces between commits: wherever that stops, the run goes on as it was."""
+"""A snapshot is part of one commit: wherever that stops, the run goes on as it was."""
 
-import time
-from collections.abc import Callable, Iterator
+import sqlite3
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import streampca as sp
-from streampca.errors import StoreCorrupt
-from streampca.store import entries, fold, writer
-from streampca.store.codec import encode, in_pieces, parts_of
+from streampca.errors import StoreCorruptError
+from streampca.store import log, records
 from streampca.store.database import Database
+from streampca.store.log import Writer
 from streampca.store.store import Store
-from streampca.store.thread import Idle, Job, WritingThread
 from streampca.store.verify import Verification
-from streampca.store.writer import Writer
 
 ROWS = np.random.default_rng(3).normal(size=(900, 4)) / 3.0
-PIECE = 1200
+CHUNK = 1200
 
 
 def processor() -> sp.PrivateFPL:
@@ -31,244 +26,168 @@ WHOLE = [release.to_json() for release in sp.Stream(processor(), seed=5).push_ma
 
 
 @pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (entries, fold, writer):
-        monkeypatch.setattr(module, "PIECE", PIECE)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "CHUNK", CHUNK)
+    monkeypatch.setattr(records, "MOST_BYTES", CHUNK)
 
 
-@pytest.fixture
-def by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Steps between commits are taken by the test."""
-    with monkeypatch.context() as patch:
-        patch.setattr(Writer, "_tend", no_steps)
-        yield
-
-
-TEND = Writer._tend
-
-
-def no_steps(_: Writer) -> None:
-    """What the writing thread does between commits where the test takes the steps."""
-
-
-def pen_of(store: Store) -> Writer:
+def writer_of(store: Store) -> Writer:
     assert store._writer is not None
     return store._writer
 
 
-def begin_snapshot(store: Store) -> Writer:
-    """A run of 300 rows with a snapshot at row 200 in place, and one at row 300 about to be written."""
-    stream = sp.Stream(processor(), seed=5, store=store)
-    pen = pen_of(store)
-    for rows in (200, 100):
-        stream.push_many(ROWS[stream.t : stream.t + rows])
-        pen.commit(snapshot=True)
-        assert pen._fold is not None
-        if rows == 200:
-            take_steps(pen, 10**6)
-    return pen
-
-
-def take_steps(pen: Writer, count: int) -> int:
-    taken = 0
-    while pen._fold is not None and taken < count:
-        pen._thread.do(lambda: TEND(pen) and None)
-        taken += 1
-    return taken
+def with_snapshot(path: Path) -> tuple[Store, sp.Stream]:
+    """A run of 300 rows with a snapshot at row 200."""
+    store = Store(path, commit_every="1h", snapshot_every="1h")
+    stream = sp.Stream(processor(), seed=5, store=store, regret=sp.RegretLog(every=1))  # records make chunks
+    stream.push_many(ROWS[:200])
+    writer_of(store).commit(snapshot=True)
+    stream.push_many(ROWS[200:300])
+    store.flush()
+    return store, stream
 
 
 def left(path: Path) -> tuple[int, int, int]:
-    """How many snapshots have pieces in the file, the row of the one that counts, and the records of the log."""
+    """Chunks of the snapshot, the row after which it was taken, and the records of the log."""
     database = Database(str(path), write=False)
     try:
-        (snapshots,) = database.db.execute("SELECT count(DISTINCT number) FROM snapshot").fetchone()
-        (records,) = database.db.execute("SELECT count(*) FROM log").fetchone()
-        return snapshots, database.progress.snapshot, records
+        (chunks,) = database.db.execute("SELECT count(*) FROM snapshot").fetchone()
+        (entries,) = database.db.execute("SELECT count(*) FROM log").fetchone()
+        return chunks, database.progress.snapshot, entries
     finally:
         database.close()
 
 
-@pytest.mark.usefixtures("by_hand")
-def test_a_crash_after_any_step_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
-    whole = Store(tmp_path / "whole.db", commit_every="1h", snapshot_every="1h")
-    steps = take_steps(begin_snapshot(whole), 10**6)
-    whole._let_go()
-    named = []
-    assert steps >= 8
-    for count in range(steps + 1):
+def test_a_crash_in_any_statement_of_a_snapshot_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
+    statements: list[str] = []
+    store, _ = with_snapshot(tmp_path / "whole.db")
+    store._open_database().db.set_trace_callback(statements.append)
+    writer_of(store).commit(snapshot=True)
+    store._let_go()
+    assert sum("INTO snapshot" in one for one in statements) > 2, "the snapshot is not in several chunks"
+    for count in range(1, len(statements) + 2):
         path = tmp_path / f"{count}.db"
-        store = Store(path, commit_every="1h", snapshot_every="1h")
-        take_steps(begin_snapshot(store), count)
+        store, _ = with_snapshot(path)
+        seen = 0
+
+        def deny(*_: object, last: int = count) -> int:
+            nonlocal seen
+            seen += 1
+            return sqlite3.SQLITE_OK if seen < last else sqlite3.SQLITE_DENY
+
+        store._open_database().db.set_authorizer(deny)
+        try:
+            writer_of(store).commit(snapshot=True)
+            done = True
+        except StoreCorruptError:  # not authorized
+            done = False
+        store._open_database().db.set_authorizer(None)
         store._let_go()  # as a crash does: no more is written
+        assert left(path)[1] == (300 if done else 200)
         check = Verification(path)
-        named.append(300 - check.replay())
+        assert check.replay() == (0 if done else 100)
         check.close()
-        again = Store(path)
-        stream = sp.Stream.resume(again)
-        assert stream.t == 300
-        take_steps(pen_of(again), 10**6)
-        snapshots, row, records = left(path)
-        assert (snapshots, row) == (1, named[-1]), "superseded pieces were left"
-        assert (records == 0) == (row == 300)
-        stream.push_many(ROWS[300:])
-        again.flush()
-        assert [release.to_json() for release in again.releases()] == WHOLE
-        again._let_go()
-    assert named == sorted(named)
-    assert set(named) == {200, 300}
+        with Store(path) as again:
+            stream = sp.Stream.resume(again)
+            assert stream.t == 300
+            stream.push_many(ROWS[300:])
+            again.flush()
+            assert [release.to_json() for release in again.releases()] == WHOLE
+    assert done
 
 
-def test_the_next_writer_deletes_what_a_crash_left_and_closing_leaves_one_snapshot(tmp_path: Path) -> None:
+def test_closing_leaves_one_snapshot_and_no_log(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Writer, "_tend", no_steps)
-        store = Store(path, commit_every="1h", snapshot_every="1h")
-        take_steps(begin_snapshot(store), 3)
-        store._let_go()
-    snapshots, _, records = left(path)
-    assert snapshots == 2
-    assert records
+    store, _ = with_snapshot(path)
+    store._let_go()
+    chunks, row, entries = left(path)
+    assert chunks > 2
+    assert row == 200
+    assert entries
     for _ in range(2):  # the second time, there is nothing new
         with Store(path) as again:
             stream = sp.Stream.resume(again)
             stream.push_many(ROWS[stream.t :])
-        assert left(path) == (1, 900, 0)
+        assert left(path)[1:] == (900, 0)
     with Store(path) as again:
         sp.Stream.resume(again)
         assert [release.to_json() for release in again.releases()] == WHOLE
 
 
-@pytest.mark.usefixtures("by_hand")
-def test_commits_take_their_turns_while_a_snapshot_is_written(tmp_path: Path) -> None:
-    store = Store(tmp_path / "run.db", commit_every="1h", snapshot_every="1h")
-    pen = begin_snapshot(store)
-    stream = pen._stream
-    while pen._fold is not None:
-        steps = stream.push_many(ROWS[stream.t : stream.t + 10])
-        store.flush()  # returns, though the snapshot is not done
-        assert store.durable == stream.t
-        assert [release.to_json() for release in steps.releases] in ([], [WHOLE[stream.t // 50 - 1]])
-        take_steps(pen, 1)
-    done = stream.t
-    assert done >= 350
+def test_snapshots_come_by_themselves_when_they_are_smaller_than_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_LEAST_SNAPSHOT", 0)
+    path = tmp_path / "run.db"
+    store = Store(path, commit_every="1h", snapshot_every="1h")
+    stream = sp.Stream(processor(), seed=5, store=store)
+    seen = set()
+    for start in range(0, 900, 10):
+        stream.push_many(ROWS[start : start + 10])
+        store.flush()
+        seen.add(left(path)[1])
+    assert 2 < len(seen) < 60
     store._let_go()
-    again = Store(tmp_path / "run.db")
-    assert sp.Stream.resume(again).t == done
-    again._let_go()
-    assert left(tmp_path / "run.db")[:2] == (1, 300)
+    with Store(path) as again:
+        assert sp.Stream.resume(again).t == 900
+        assert [release.to_json() for release in again.releases()] == WHOLE
 
 
-def steps_before_commits(store: Store, blocks: int, tend: Callable[[Writer], Idle | None]) -> tuple[int, int]:
-    """Most steps that a commit had to wait for while snapshots are taken again and again, and how many were taken."""
-    steps = worst = at = 0
-    step, write, begin = Writer._take_step, Writer._write, WritingThread.begin
-
-    def counted(self: Writer, fold: Iterator[int]) -> None:
-        nonlocal steps
-        step(self, fold)
-        steps += 1
-
-    def submitted(self: WritingThread, work: Callable[[], Idle | None]) -> Job:
-        nonlocal at
-        at = steps
-        return begin(self, work)
-
-    def written(self: Writer, snapshot: bool = False) -> Idle | None:
-        nonlocal worst
-        worst = max(worst, steps - at)
-        return write(self, snapshot)
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name, by in (("_take_step", counted), ("_write", written), ("_tend", tend)):
-            patch.setattr(Writer, name, by)
-        patch.setattr(WritingThread, "begin", submitted)
-        patch.setattr(writer, "_LEAST_SNAPSHOT", 0)
+def test_the_write_ahead_log_of_the_file_stays_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "_CHECKPOINT_BYTES", 2**16)
+    path = tmp_path / "run.db"
+    with Store(path, commit_every=1, snapshot_every="1h") as store:
         stream = sp.Stream(processor(), seed=5, store=store)
-        for start in range(0, 10 * blocks, 10):
-            pen_of(store)._snapshot_bytes = 0
-            stream.push_many(ROWS[start : start + 10])
-            store.flush()
-            time.sleep(0.001)
-        store.close()
-    return worst, steps
+        for row in ROWS[:400]:
+            stream.push(row)
+        assert path.with_name("run.db-wal").stat().st_size < 2**21
 
 
-def test_a_commit_waits_for_one_step_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (entries, fold, writer):
-        monkeypatch.setattr(module, "PIECE", 100)
-    worst, steps = steps_before_commits(Store(tmp_path / "run.db"), 90, TEND)
-    assert worst <= 1
-    assert steps > 90
-
-    def greedy(self: Writer) -> None:  # what must not be: several steps stand before a commit
-        while self._fold is not None:
-            self._take_step(self._fold)
-
-    worst, _ = steps_before_commits(Store(tmp_path / "greedy.db"), 30, greedy)
-    assert worst > 1
-
-
-def test_steps_are_small(tmp_path: Path) -> None:
-    """Of a snapshot, and of what it supersedes: no step writes more than a piece."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Writer, "_tend", no_steps)
-        store = Store(tmp_path / "run.db", commit_every="1h", snapshot_every="1h")
-        pen = begin_snapshot(store)
-        assert pen._fold is not None
-        written = list(pen._fold)
-        pen._fold = None
-        store._let_go()
-    assert max(written) <= PIECE + 300  # head, nonce and tag
-    assert sum(written) > 3 * PIECE
-
-
-@pytest.mark.usefixtures("by_hand")
 @pytest.mark.parametrize(
     "damage",
     [
-        "DELETE FROM snapshot WHERE piece = 2",
-        "DELETE FROM snapshot WHERE piece = (SELECT max(piece) FROM snapshot)",
-        "UPDATE snapshot SET pieces = pieces - 1",
-        "UPDATE snapshot SET sealed = (SELECT sealed FROM snapshot WHERE piece = 1) WHERE piece = 2",
+        "DELETE FROM snapshot WHERE chunk = 2",
+        "DELETE FROM snapshot WHERE chunk = (SELECT max(chunk) FROM snapshot)",
+        "DELETE FROM snapshot",
+        "UPDATE snapshot SET chunks = chunks - 1",
+        "UPDATE snapshot SET sealed = (SELECT sealed FROM snapshot WHERE chunk = 1) WHERE chunk = 2",
+        "DELETE FROM log WHERE number = (SELECT max(number) FROM log)",
+        "DELETE FROM log",
     ],
 )
-def test_a_damaged_piece_is_noticed(tmp_path: Path, damage: str) -> None:
+def test_damage_of_snapshot_and_log_is_noticed(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "run.db"
-    store = Store(path, commit_every="1h", snapshot_every="1h")
-    take_steps(begin_snapshot(store), 10**6)
+    store, _ = with_snapshot(path)
     assert store._open_database().db.execute(damage).rowcount
     store._let_go()
-    with pytest.raises(StoreCorrupt, match="snapshot"):
+    with pytest.raises(StoreCorruptError, match=r"snapshot|missing"):
         sp.Stream.resume(Store(path))
 
 
-def test_a_snapshot_named_too_early_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the crash tests rest on: had the last pieces come after the name, a crash between would be told."""
+def test_a_snapshot_of_another_row_is_noticed(tmp_path: Path) -> None:
+    """What the crash tests rest on: had a snapshot come after the progress that names it, a crash would be told."""
     path = tmp_path / "run.db"
-    with monkeypatch.context() as patch:
-        patch.setattr(Writer, "_tend", no_steps)
-        store = Store(path, commit_every="1h", snapshot_every="1h")
-        pen = begin_snapshot(store)
-        take_steps(pen, 2)
-        database, progress = store._open_database(), pen._progress
-        early = progress._replace(snapshot=300, folded=progress.records)
-        database.transact(lambda _: database.put("progress", early))
-        store._let_go()
-    with pytest.raises(StoreCorrupt, match="snapshot"):
+    store, _ = with_snapshot(path)
+    database = store._open_database()
+    progress = database.progress
+    early = progress._replace(snapshot=300, folded=progress.records)
+    database.transact(lambda _: database.put("progress", early))
+    store._let_go()
+    with pytest.raises(StoreCorruptError, match="snapshot"):
         sp.Stream.resume(Store(path))
 
 
 def test_long_records_of_rows_are_cut(tmp_path: Path) -> None:
     store = Store(tmp_path / "run.db", commit_every="1h", snapshot_every="1h")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "_LEAST_SNAPSHOT", 10**9)
+        patch.setattr(log, "_LEAST_SNAPSHOT", 10**9)
         sp.Stream(processor(), seed=5, store=store, on_bad_row="zero").push_many(
             np.vstack([ROWS[:100], np.full((1, 4), np.nan), ROWS[100:]])
         )
         store.flush()
     kept = store._open_database().db.execute("SELECT count, length(sealed) FROM log").fetchall()
     assert len(kept) > 10
-    assert max(size for _, size in kept) < 2 * PIECE
+    assert max(size for _, size in kept) < 2 * CHUNK
     assert sum(count for count, _ in kept) == 901
     store._let_go()
     with Store(tmp_path / "run.db") as again:
@@ -291,16 +210,5 @@ def test_the_release_at_the_end_of_a_stream_is_durable_when_it_is_handed_out(tmp
     database = Database(str(path), write=False)
     assert database.progress[:2] == (90, 3)
     assert database.progress.released == last.t
-    assert [fields["t"] for fields in database.releases()] == [40, 80, last.t]
+    assert [release.t for release in database.releases()] == [40, 80, last.t]
     database.close()
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(0, 40), max_size=6), st.integers(1, 64))
-def test_pieces_are_the_whole(sizes: list[int], size: int) -> None:
-    draw = np.random.default_rng(sum(sizes))
-    value = [draw.normal(size=(n, 3)) if n % 2 else np.asfortranarray(draw.normal(size=(2, n))) for n in sizes]
-    pieces = list(in_pieces(parts_of(value), size))
-    assert b"".join(pieces) == encode(value)
-    assert all(len(piece) == size for piece in pieces[:-1])
-    assert 0 < len(pieces[-1]) <= size

@@ -19,7 +19,7 @@ class Feed {
         if (answer.status === 401) { this.on.refused(); return; }
         if (!answer.ok) throw new Error(String(answer.status));
         await this.read(answer.body.getReader(), stop);
-      } catch (problem) { /* told below, and tried again */ }
+      } catch (problem) { /* reported below, and tried again */ }
       stop.abort();
       this.on.lost(this.wait);
       await new Promise((resolve) => { this.again = resolve; setTimeout(resolve, this.wait); });
@@ -32,7 +32,7 @@ class Feed {
     const decoder = new TextDecoder();
     let text = "";
     for (;;) {
-      const timer = setTimeout(() => stop.abort(), this.quiet); // beats come every ten seconds
+      const timer = setTimeout(() => stop.abort(), this.quiet); // the server sends something every ten seconds
       const { value, done } = await reader.read();
       clearTimeout(timer);
       if (done) return;

@@ -1,0 +1,122 @@
+"""Coverage of every error bar: how often it holds what it is said to hold, over many runs with fresh noise.
+
+``python scenarios/error_bars.py`` prints the table of docs/utility.md, in some minutes;
+``streampca scenario run error_bars`` checks it. Rows are fixed, and public.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampca import queries
+from streampca.linalg.types import FloatArray
+from streampca.private_regret import PrivateRegretRecord
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.regret import RegretLog
+from streampca.release import Release
+from streampca.scenarios import Context, load, run_scenario
+
+sys.path.insert(0, str(Path(__file__).parent))
+from real_tables import fed, markdown, table, write
+
+#: Rows of a table, at most.
+_ROWS = 5000
+#: A normal variable lies within so many standard deviations with probability 0.95.
+_WIDE = 1.959963984540054
+
+
+def coverage(context: Context) -> dict[str, dict[str, float]]:
+    """Share of the runs in which each error bar held at the level 0.95, centered and not.
+
+    Of each table: ``fixed`` and ``adaptive`` (`Estimates.interval`, all components jointly), ``approximate`` (jointly),
+    ``loadings`` (of the first component, each by itself, averaged), ``direction`` and ``captured`` (linear
+    queries), ``pca`` (uniform), ``regret`` and ``regret_adaptive`` (`PrivateRegretRecord`). ``predicted`` and
+    ``actual`` are means of what the release predicts to capture and of what it does. ``all`` has the least of each.
+    """
+    found: dict[str, dict[str, float]] = {}
+    runs = context.rows
+    for name in context.params["tables"]:
+        rows = table(name, _ROWS)
+        for center in (False, True):
+            held: dict[str, list[float]] = {}
+            for run in range(runs):
+                for measure, value in _held(rows, int(context.params["n_components"]), center, context.seed + run):
+                    held.setdefault(measure, []).append(value)
+            found[f"{name}, {'centered' if center else 'about zero'}"] = {
+                measure: float(np.mean(values)) for measure, values in held.items()
+            }
+    measures = {measure for values in found.values() for measure in values} - {"predicted", "actual"}
+    least = {measure: min(values.get(measure, 1.0) for values in found.values()) for measure in sorted(measures)}
+    off = {"prediction_off": max(abs(values["predicted"] - values["actual"]) for values in found.values())}
+    return found | {"all": least | off}
+
+
+def _held(rows: FloatArray, k: int, center: bool, seed: int) -> Iterator[tuple[str, float]]:
+    n, d = rows.shape
+    algorithm = PrivateFPL(
+        n_components=k, epsilon=1.0, delta=1e-6, horizon=n, release_every=-(-n // 4), publish_regret=True
+    )  # fmt: skip
+    stream = fed(algorithm, rows, seed, RegretLog(), center=center)
+    release = stream.release
+    assert release is not None
+    mean = rows.mean(axis=0) if center else np.zeros(d)
+    gram = rows.T @ rows - n * np.outer(mean, mean)
+    values, vectors = (part[..., ::-1] for part in np.linalg.eigh(gram))
+    top, estimates = values[:k], release.estimates
+    basis = np.linalg.eigh(release.gram)[1][:, ::-1][:, :k]
+    along = np.einsum("ij,ij->j", basis, gram @ basis)
+    yield "fixed", _inside(top, *estimates.interval())
+    low, high = estimates.interval(adaptive=True)
+    yield "adaptive", min(_inside(top, low, high), _inside(along, low, high))
+    approximate = estimates.approximate_interval()
+    yield "approximate", _inside(along, approximate.low, approximate.high)
+    turned = basis[:, 0] * np.sign(basis[:, 0] @ vectors[:, 0]) - vectors[:, 0]
+    yield "loadings", float((np.abs(turned) <= _WIDE * estimates.loading_std[:, 0]).mean())
+    yield from _of_queries(release, gram, mean)
+    low, high = queries.pca(release).interval()
+    yield "pca", min(_inside(top, low, high), _inside(along, low, high))
+    regret = stream.regret.now().regret
+    yield "regret", _inside(regret, *PrivateRegretRecord.of(release).regret)
+    yield "regret_adaptive", _inside(regret, *PrivateRegretRecord.of(release, rows="adaptive").regret)
+    yield "predicted", estimates.predicted_captured
+    yield "actual", float(along.sum() / top.sum())
+
+
+def _of_queries(release: Release, gram: FloatArray, mean: FloatArray) -> Iterator[tuple[str, float]]:
+    """Linear queries; along the mean, where the noise of a centered release is largest."""
+    axis = np.eye(len(gram))[0] if not mean.any() else mean / np.linalg.norm(mean)
+    yield "direction", _inside(axis @ gram @ axis, *queries.directional_variance(release, axis).interval())
+    plane = np.linalg.qr(np.column_stack([axis, np.eye(len(gram))[:, 1]]))[0]
+    yield "captured", _inside(np.vdot(plane, gram @ plane), *queries.captured_variance(release, plane).interval())
+
+
+def _inside(value: Any, low: Any, high: Any) -> float:
+    return float(np.all((low <= value) & (value <= high)))
+
+
+def page() -> str:
+    """The section of docs/utility.md."""
+    measured = run_scenario(load("error_bars")).final
+    text = """## Coverage of every error bar at the level 0.95, 1000 runs
+
+PrivateFPL at epsilon = 1 with `publish_regret=True`, four releases, 5000 rows at most (`scenarios/error_bars.py`).
+Intervals for eigenvalues for rows fixed in advance and for any rows, approximate ones of variances along released
+directions, loadings of the first component (first order), linear queries along the mean, `queries.pca`, and intervals
+of the regret; then what the release predicts to capture, and what it does, on average.
+"""
+    measures = [name for name in measured["all"] if name != "prediction_off"]
+    lines = []
+    for name, values in measured.items():
+        if name != "all":
+            shown = [f"{values[measure]:.3f}" if measure in values else "" for measure in measures]
+            lines.append([name, *shown, f"{values['predicted']:.4f} / {values['actual']:.4f}"])
+    return f"{text}\n{markdown(['table', *measures, 'predicted / actual'], lines)}\n"
+
+
+if __name__ == "__main__":
+    write(page())

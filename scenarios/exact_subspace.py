@@ -1,0 +1,99 @@
+"""A hidden subspace, released exactly from a few dozen rows or not at all."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from streampca.errors import BadParameterError
+from streampca.linalg.eigen import principal_angles
+from streampca.linalg.types import FloatArray
+from streampca.mechanisms.approximate_subspace import ApproximateSubspace
+from streampca.mechanisms.base import Mechanism
+from streampca.mechanisms.exact_subspace import ExactSubspace
+from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.rational_span import orthonormal_basis, primitive, span_of
+from streampca.privacy.randomness import Randomness
+from streampca.scenarios import Context
+
+Rows = tuple[FloatArray, FloatArray]
+
+
+def integers(n_rows: int, n_features: int, k: int, outliers: int, rng: np.random.Generator) -> Rows:
+    """Integer rows in a hidden subspace, the last few anywhere, in random order; and its basis."""
+    inside = rng.integers(-9, 10, (k, n_features))
+    rows = rng.integers(-(10**6), 10**6, (n_rows - outliers, k)) @ inside
+    rows = np.vstack([rows, rng.integers(-9, 10, (outliers, n_features))])
+    return rng.permutation(rows).astype(np.float64), orthonormal_basis(
+        span_of(map(primitive, inside.tolist())), n_features
+    )
+
+
+def gaussians(n_rows: int, n_features: int, k: int, gamma: float, rng: np.random.Generator) -> Rows:
+    """Gaussian rows, of standard deviation 1 in a hidden subspace and gamma off it; and its basis."""
+    axes = np.linalg.qr(rng.normal(size=(n_features, n_features)))[0]
+    scales = np.r_[np.ones(k), np.full(n_features - k, gamma)]
+    return rng.normal(size=(n_rows, n_features)) * scales @ axes.T, axes[:, :k]
+
+
+def run(context: Context) -> dict[str, dict[str, float]]:
+    """Estimate planted subspaces, a few times each.
+
+    Measures, over the draws: ``found`` (share with the planted dimension),
+    ``null`` (share of releases without a subspace), ``error`` (largest sine of an angle to the
+    planted subspace, 1 if there is none), ``stated`` (largest error bound given),
+    ``rows``, ``seconds``. Curator only: exact functions of raw rows.
+    """
+    params = context.params
+    d, k, outliers, draws = (int(params[name]) for name in ("n_features", "n_components", "outliers", "draws"))
+    epsilon, delta = float(params["epsilon"]), float(params["delta"])
+    exact = ExactSubspace(n_components=k, epsilon=epsilon, delta=delta)
+    unknown = ExactSubspace(max_components=k + 1, epsilon=epsilon, delta=delta)
+    blocks = ExactSubspace(n_components=2 * k + 1, method="blocks", epsilon=epsilon, delta=delta)
+    close = ApproximateSubspace(n_components=k, epsilon=epsilon, delta=delta)
+    n = exact.rows_needed(outliers)
+    needed = max(n, unknown.rows_needed(outliers), blocks.rows_needed(outliers), close.rows_needed())
+    if context.rows < needed:
+        raise BadParameterError(f"rows={context.rows} are too few for this scenario; give at least {needed}")
+    rng = np.random.default_rng(context.seed)
+    cases: dict[str, tuple[Mechanism, list[Rows]]] = {
+        "exact": (exact, [integers(n, d, k, outliers, rng) for _ in range(draws)]),
+        "unknown_k": (
+            unknown,
+            [integers(unknown.rows_needed(outliers), d, k, outliers, rng) for _ in range(draws)],
+        ),
+        "too_few_rows": (exact, [integers(n // 3, d, k, outliers, rng) for _ in range(draws)]),
+        "no_subspace": (exact, [integers(n, d, k, n, rng) for _ in range(draws)]),
+        "blocks": (
+            blocks,
+            [integers(blocks.rows_needed(outliers), d, 2 * k + 1, outliers, rng) for _ in range(draws)],
+        ),
+        "noisy_gram": (
+            GaussianCovariance(n_components=k, epsilon=epsilon, delta=delta),
+            [integers(n, d, k, outliers, rng) for _ in range(draws)],
+        ),
+        "nearly": (close, [gaussians(close.rows_needed(), d, k, 1e-5, rng) for _ in range(draws)]),
+        "not_near": (close, [gaussians(close.rows_needed(), d, k, 1e-3, rng) for _ in range(draws)]),
+    }
+    return {name: _look(mechanism, data, context.seed) for name, (mechanism, data) in cases.items()}
+
+
+def _look(mechanism: Mechanism, data: list[Rows], seed: int) -> dict[str, float]:
+    started = time.perf_counter()
+    made = [mechanism.release(rows, Randomness.from_seed(seed + i)) for i, (rows, _) in enumerate(data)]
+    seconds = time.perf_counter() - started
+    bases = [release.subspace.basis for release in made]
+    same = [basis.shape == truth.shape for basis, (_, truth) in zip(bases, data, strict=True)]
+    errors = [
+        float(np.sin(principal_angles(basis, truth)[-1])) if equal else 1.0
+        for basis, (_, truth), equal in zip(bases, data, same, strict=True)
+    ]
+    return {
+        "found": float(np.mean(same)),
+        "null": float(np.mean([release.n_components == 0 for release in made])),
+        "error": max(errors),
+        "stated": max(float(release.details.get("error_bound", 0.0)) for release in made),
+        "rows": float(len(data[0][0])),
+        "seconds": seconds / len(data),
+    }

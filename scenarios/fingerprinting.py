@@ -1,0 +1,309 @@
+"""Fingerprinting attack on a released subspace (Dwork, Talwar, Thakurta and Zhang 2014, Section 5).
+
+A trial puts one codeword of a fingerprinting code into the row of each of m contributors, asks the mechanism for a
+subspace of the rows, and reads a *pirate word* off it (Algorithms 5 and 6). A contributor is accused if the score of
+the codeword against the pirate word is among the top share ``rate`` of the scores of codewords that nobody holds.
+
+Under (epsilon, delta)-DP for one row, zero-out or replace, each contributor is accused with probability at most
+``exp(epsilon) * rate + delta``: without that row the pirate word does not depend on the codeword, and the probability
+is at most ``rate``. A higher frequency of accusations refutes the claim.
+
+The code is Tardos's (J. ACM 2008) with symmetric scores (Skoric, Katzenbeisser and Celik 2008): each of n positions
+has a bias p_j from the arcsine law, cut off near 0 and 1, and each codeword has independent signs, +1 with probability
+p_j. If the pirate word follows c codewords where they agree, their scores sum to about 2 n / pi, while the score of any
+other codeword has mean 0 and variance n. So about c**2 positions are needed, and suffice up to logarithms.
+
+Rows are codewords padded with ones, which give the top direction a gap and a sign. The paper pads with 15 n ones for
+the sake of its constants; here ``padding`` is a parameter, because mechanisms are slow at 16 n features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from streampca.auditing.black_box import lowest_rate
+from streampca.errors import BadParameterError
+from streampca.linalg.eigen import orthonormal, top_eigh
+from streampca.linalg.types import FloatArray, IntArray
+from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.randomness import NoiseStream, Randomness
+from streampca.processors.base import Algorithm
+from streampca.stream import Stream
+
+#: A mechanism under attack: rows in the unit ball (m, d) and k -> basis (d, k).
+Oracle = Callable[[FloatArray, int], FloatArray]
+
+#: Codewords that nobody holds, drawn in each trial, and directions of the subspace that Algorithm 6 tries.
+DECOYS, NET = 999, 2000
+
+
+@dataclass(frozen=True, eq=False)
+class TardosCode:
+    """A fingerprinting code: ``biases`` (n,) are the probabilities of +1 at each position, unknown to the pirate."""
+
+    biases: FloatArray
+
+    @classmethod
+    def draw(cls, length: int, coalition: int, noise: NoiseStream) -> TardosCode:
+        """Draw the biases of a code of ``length`` positions against coalitions of that size."""
+        if length < 1 or coalition < 1:
+            raise BadParameterError(f"length={length} and coalition={coalition} must be at least 1")
+        cut = math.asin(math.sqrt(1.0 / (300.0 * coalition)))
+        angles = cut + (0.5 * math.pi - 2.0 * cut) * noise.uniform(0, length)
+        return cls(np.sin(angles) ** 2)
+
+    def words(self, count: int, noise: NoiseStream, index: int = 0) -> FloatArray:
+        """Draw ``count`` codewords, (count, n) of -1 and +1."""
+        uniform = noise.uniform(index, count * self.biases.size).reshape(count, -1)
+        return np.where(uniform < self.biases, 1.0, -1.0)
+
+    def scores(self, words: FloatArray, pirate: FloatArray) -> FloatArray:
+        """Score codewords (m, n) against a pirate word (n,): mean 0 and variance n where the two are independent."""
+        std = np.sqrt(self.biases * (1.0 - self.biases))
+        scores: FloatArray = (words - (2.0 * self.biases - 1.0)) @ (pirate / (2.0 * std))
+        return scores
+
+
+def unanimous(words: FloatArray) -> FloatArray:
+    """Common sign of all codewords at each position, 0 where they differ: c_S of DTTZ14, Section 5."""
+    return np.where(np.abs(words.sum(axis=0)) == words.shape[0], words[0], 0.0)
+
+
+def p_values(scores: FloatArray, innocent: FloatArray) -> FloatArray:
+    """Exact p-values of scores, by rank among the scores of codewords that nobody holds.
+
+    A codeword that the pirate word does not depend on is exchangeable with those.
+    """
+    above = innocent.size - np.searchsorted(np.sort(innocent), scores, side="left")
+    return np.asarray((1.0 + above) / (1.0 + innocent.size), dtype=np.float64)
+
+
+def direction_pirate(words: FloatArray, padding: int, oracle: Oracle, randomness: Randomness) -> FloatArray:
+    """Read a pirate word (n,) off the top direction of codewords (m, n) that are padded with ones (Algorithm 5).
+
+    Positions are permuted and their signs flipped at random before the mechanism is asked.
+    """
+    n = words.shape[1]
+    order, signs = _signed_permutation(n + padding, randomness, 0)
+    w = np.empty(n + padding)
+    w[order] = oracle((_padded(words, padding) * signs)[:, order], 1)[:, 0]
+    w *= signs
+    return _signs(w[:n] if w[n:].sum() > 0.0 else -w[:n])
+
+
+def subspace_pirate(
+    words: FloatArray,
+    padding: int,
+    n_components: int,
+    sample: Callable[[int], FloatArray],
+    oracle: Oracle,
+    randomness: Randomness,
+) -> FloatArray:
+    """Read a pirate word off the top subspace of k sets of codewords, one of them the contributors' (Algorithm 6).
+
+    Each set has a signed permutation and a rotation of its own; ``sample(i)`` draws the i-th further set. The best of
+    all unit vectors of the subspace cannot be found by search; the best of `NET` random ones and of the direction
+    nearest to the padding is taken.
+    """
+    m, n = words.shape
+    d, k = n + padding, n_components
+    place = int(randomness.stream("place").words(0, 1)[0] % np.uint64(k))
+    order, signs = _signed_permutation(d, randomness, place)
+    turn, blocks = np.empty(0), []
+    for i in range(k):
+        own_order, own_signs = _signed_permutation(d, randomness, i)
+        rotation = orthonormal(randomness.stream("rotation").normal(i, d * d).reshape(d, d))
+        members = words if i == place else sample(i)
+        blocks.append((_padded(members, padding) * own_signs)[:, own_order] @ rotation)
+        if i == place:
+            turn = rotation
+    shuffled = randomness.stream("order").permutation(0, k * m)
+    back = np.empty((d, k))
+    back[order] = turn @ oracle(np.concatenate(blocks)[shuffled], k)
+    back *= signs[:, None]
+    return _signs(_most_agreeing(back, d - padding // 2, randomness)[:n])
+
+
+def _most_agreeing(basis: FloatArray, first: int, randomness: Randomness) -> FloatArray:
+    """The direction of the span with most entries from ``first`` on above the threshold."""
+    d, k = basis.shape
+    threshold = 1.0 / (20.0 * math.sqrt(d))  # 1 / (80 sqrt(n)) at the paper's d = 16 n
+    pad = basis[first:].sum(axis=0)
+    tries = np.vstack([pad, randomness.stream("net").normal(0, NET * k).reshape(NET, k)])
+    lengths = np.linalg.norm(tries, axis=1)
+    tries = tries[lengths > 0.0] / lengths[lengths > 0.0, None]
+    agreeing = (tries @ basis[first:].T >= threshold).sum(axis=1)
+    w: FloatArray = basis @ tries[int(agreeing.argmax())]
+    return w
+
+
+def _padded(words: FloatArray, padding: int) -> FloatArray:
+    m, n = words.shape
+    rows: FloatArray = np.hstack([words, np.ones((m, padding))]) / math.sqrt(n + padding)
+    return rows
+
+
+def _signed_permutation(d: int, randomness: Randomness, i: int) -> tuple[IntArray, FloatArray]:
+    order = randomness.stream("permutation").permutation(i, d)
+    signs = np.where(randomness.stream("signs").words(i, d) & np.uint64(1), 1.0, -1.0)
+    return order, signs
+
+
+def _signs(w: FloatArray) -> FloatArray:
+    return np.where(w >= 0.0, 1.0, -1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Outcome of the trials against one target.
+
+    Attributes
+    ----------
+    rate : false-accusation rate of the accusations.
+    contributors : (trials, m) scores of the contributors, over the standard deviation of an innocent score.
+    innocents : (trials, `DECOYS`) scores of codewords that nobody holds.
+    p_values : (trials, m) exact p-values of the contributors.
+    agreement : mean share of the positions where all contributors agree at which the pirate word agrees too: 1/2 is
+        chance, the paper's "valid" is 19/20.
+    """
+
+    rate: float
+    contributors: FloatArray
+    innocents: FloatArray
+    p_values: FloatArray
+    agreement: float
+
+    @property
+    def accused(self) -> int:
+        """Contributors accused, over all trials."""
+        return int((self.p_values <= self.rate).sum())
+
+    @property
+    def traced(self) -> float:
+        """Share of contributors accused."""
+        return self.accused / self.p_values.size
+
+    @property
+    def trials_traced(self) -> float:
+        """Share of trials in which a contributor was accused."""
+        return float((self.p_values <= self.rate).any(axis=1).mean())
+
+    def lower_bound(self, confidence: float = 0.999) -> float:
+        """Lower confidence bound on the probability that a contributor is accused (Clopper and Pearson).
+
+        Contributors of one trial share a pirate word; the bound takes them as independent.
+        """
+        return lowest_rate(self.accused, self.p_values.size, 1.0 - confidence)
+
+    def refutes(self, guarantee: Guarantee, confidence: float = 0.999) -> bool:
+        """Whether contributors are accused more often than the guarantee allows, at that confidence."""
+        return self.lower_bound(confidence) > allowed(guarantee, self.rate)
+
+
+def allowed(guarantee: Guarantee, rate: float) -> float:
+    """Largest probability of accusing a contributor at a false-accusation rate, under a guarantee."""
+    if not guarantee.is_private:
+        return 1.0
+    return min(1.0, math.exp(min(guarantee.epsilon, 700.0)) * rate + guarantee.delta)
+
+
+def trace_contributors(
+    oracle: Callable[[Randomness], Oracle],
+    *,
+    contributors: int,
+    length: int,
+    padding: int,
+    n_components: int = 1,
+    trials: int = 10,
+    rate: float = 0.01,
+    seed: int = 0,
+) -> Evidence:
+    """Attack a mechanism.
+
+    Parameters
+    ----------
+    oracle : makes a fresh mechanism under attack from randomness of its own.
+    contributors : m, number of rows (for ``n_components > 1``: m in each of k sets).
+    length, padding : n and the number of ones that codewords are padded with; rows have ``n + padding`` features.
+    n_components : 1 for Algorithm 5 of DTTZ14, more for Algorithm 6.
+    trials, seed : independent repetitions, and what determines their results.
+    rate : false-accusation rate, at least 1 / (`DECOYS` + 1).
+
+    Raises
+    ------
+    BadParameterError
+        If the rate is out of range, or the length or the number of contributors below 1.
+    """
+    if not 1.0 / (DECOYS + 1) <= rate < 1.0:
+        raise BadParameterError(f"rate={rate} must be in [{1.0 / (DECOYS + 1)}, 1)")
+    inside, outside, ps, agreements = [], [], [], []
+    base = Randomness.from_seed(seed)
+    for trial in range(trials):
+        code_noise, word_noise, decoy_noise, own, mechanism = (
+            Randomness(base.derived(name, trial)) for name in ("code", "words", "decoys", "pirate", "mechanism")
+        )
+        code = TardosCode.draw(length, contributors, code_noise.stream("biases"))
+        words = code.words(contributors, word_noise.stream("words"))
+        ask = oracle(mechanism)
+        if n_components == 1:
+            pirate = direction_pirate(words, padding, ask, own)
+        else:
+
+            def further(i: int, noise: Randomness = own) -> FloatArray:
+                other = TardosCode.draw(length, contributors, noise.stream("biases", i))
+                return other.words(contributors, noise.stream("words", i))
+
+            pirate = subspace_pirate(words, padding, n_components, further, ask, own)
+        scores = code.scores(words, pirate)
+        innocent = code.scores(code.words(DECOYS, decoy_noise.stream("words")), pirate)
+        inside.append(scores / math.sqrt(length))
+        outside.append(innocent / math.sqrt(length))
+        ps.append(p_values(scores, innocent))
+        common = unanimous(words)
+        if common.any():
+            agreements.append(float((pirate == common)[common != 0.0].mean()))
+    agreement = float(np.mean(agreements)) if agreements else math.nan
+    return Evidence(rate, np.array(inside), np.array(outside), np.array(ps), agreement)
+
+
+def exact_pca(_: Randomness) -> Oracle:
+    """Target: PCA without privacy."""
+    return lambda rows, k: top_eigh(rows.T @ rows, k)[1]
+
+
+def algorithm_oracle(
+    make: Callable[[int], Algorithm], *, average: int = 1, zeros: int = 0
+) -> Callable[[Randomness], Oracle]:
+    """Target: the last release of a stream of the rows.
+
+    Parameters
+    ----------
+    make : builds the algorithm, from the number of components.
+    average : if above 1, push so many zero rows after the rows, and attack the sum of the Gram matrices released then.
+    zeros : zero rows pushed after the rows, for algorithms that need many.
+    """
+
+    def fresh(randomness: Randomness) -> Oracle:
+        def ask(rows: FloatArray, k: int) -> FloatArray:
+            stream = Stream(make(k), regret=None, seed=int.from_bytes(randomness.derived("seed")))
+            stream.push_many(rows)
+            stream.push_many(np.zeros((zeros, rows.shape[1])))
+            if average == 1:
+                # A mechanism that declines has released no subspace: the first axes say as little.
+                found = stream.subspace.basis
+                return found if found.shape[1] == k else np.eye(rows.shape[1], k)
+            total = np.zeros((rows.shape[1],) * 2)
+            zero = np.zeros(rows.shape[1])
+            for _ in range(average):
+                release = stream.push(zero).release
+                if release is not None:
+                    total += release.gram
+            return top_eigh(total, k)[1]
+
+        return ask
+
+    return fresh

@@ -1,0 +1,130 @@
+"""Fingerprinting attack: whose rows went into a published subspace."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.privacy.budget import Budget
+from streampca.privacy.guarantee import gaussian_guarantee
+from streampca.privacy.randomness import Randomness
+from streampca.processors.perturbed_leader import PerturbedLeader
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.processors.tumbling import Tumbling
+from streampca.scenarios import Context
+
+sys.path.insert(0, str(Path(__file__).parent))
+from fingerprinting import Evidence, Oracle, algorithm_oracle, exact_pca, trace_contributors
+
+Target = Callable[[Randomness], Oracle]
+
+_DELTA = 1e-6
+
+
+def run(context: Context) -> dict[str, dict[str, float]]:
+    """Trace contributors of PCA without privacy, of leaders and of private algorithms.
+
+    Each trial uses ``contributors`` rows. ``refuted`` is 1 if contributors are
+    accused more often than (1, 1e-6)-DP allows, with confidence 0.999.
+    """
+    params = context.params
+    contributors, average = int(params["contributors"]), int(params["average"])
+    trials = max(1, context.rows // contributors)
+
+    def leader(epsilon: float, average: int = 1) -> Target:
+        return algorithm_oracle(
+            lambda k: PerturbedLeader(n_components=k, epsilon=epsilon, delta=_DELTA), average=average
+        )
+
+    def private(epsilon: float, average: int = 1) -> Target:
+        return algorithm_oracle(lambda k: PrivateFPL(n_components=k, epsilon=epsilon, delta=_DELTA), average=average)
+
+    def tumbling(k: int) -> Tumbling:
+        return Tumbling(GaussianCovariance(n_components=k, epsilon=1.0, delta=_DELTA), release_every=contributors)
+
+    few = max(1, trials // 4)
+    targets = {
+        "exact": (exact_pca, 1, trials),
+        "leader_without_noise": (leader(1e6), 1, trials),
+        "epsilon_1e6": (private(1e6), 1, trials),
+        "leader_averaged": (leader(1.0, average), 1, few),
+        "private": (private(1.0), 1, trials),
+        "private_averaged": (private(1.0, average), 1, few),
+        "tumbling": (algorithm_oracle(tumbling), 1, trials),
+        "exact_subspace": (exact_pca, 2, few),
+        "private_subspace": (private(1.0), 2, few),
+    }
+    found = {
+        name: trace_contributors(
+            oracle,
+            contributors=contributors,
+            length=int(params["length"]),
+            padding=int(params["padding"]),
+            n_components=k,
+            trials=count,
+            rate=float(params["rate"]),
+            seed=context.seed,
+        )
+        for name, (oracle, k, count) in targets.items()
+    }
+    if "picture" in params:
+        title = (
+            f"Whose row is in the released direction? {contributors} contributors a trial, epsilon = 1 where private"
+        )
+        draw(Path(params["picture"]), {name.replace("_", " "): evidence for name, evidence in found.items()}, title)
+    return {name: _measures(evidence) for name, evidence in found.items()}
+
+
+def _measures(evidence: Evidence) -> dict[str, float]:
+    claim = gaussian_guarantee(
+        Budget(1.0, _DELTA).mu, 1.0, _DELTA, adjacency="zero-out", scope="one release", theorem="claimed", citation=""
+    )
+    return {
+        "traced": evidence.traced,
+        "trials_traced": evidence.trials_traced,
+        "mean_score": float(evidence.contributors.mean()),
+        "agreement": evidence.agreement,
+        "refuted": float(evidence.refutes(claim)),
+    }
+
+
+def draw(path: Path, found: Mapping[str, Evidence], title: str) -> None:
+    """Draw the scores of contributors and of innocents for every target as PNG, if matplotlib is installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return
+    figure = Figure(figsize=(8.0, 0.9 + 1.0 * len(found)), dpi=150, layout="constrained")
+    panels = figure.subplots(len(found), 1, sharex=True, squeeze=False)[:, 0]
+    most = max(float(evidence.contributors.max()) for evidence in found.values())
+    bins = np.linspace(-4.5, max(4.5, most) + 0.5, 60)
+    for axes, (name, evidence) in zip(panels, found.items(), strict=True):
+        limit = float(np.quantile(evidence.innocents, 1.0 - evidence.rate))
+        for scores, color, label in (
+            (evidence.innocents, "0.7", "innocents"),
+            (evidence.contributors, "tab:red", "contributors"),
+        ):
+            axes.hist(
+                scores.ravel(), bins=bins, density=True, histtype="stepfilled", alpha=0.7, color=color, label=label
+            )
+        axes.axvline(limit, color="0.3", linewidth=1, linestyle=":")
+        axes.set_yticks([])
+        axes.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
+        axes.text(
+            0.995, 0.86, f"{evidence.traced:.0%} of contributors accused", ha="right", va="top", fontsize=9,
+            transform=axes.transAxes,
+        )  # fmt: skip
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+    panels[0].legend(frameon=False, loc="upper left", fontsize=8)
+    rate = next(iter(found.values())).rate
+    panels[-1].set_xlabel(
+        f"score over the standard deviation of an innocent's; {rate:.0%} of innocents are right of the dotted line"
+    )
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)

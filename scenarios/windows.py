@@ -1,0 +1,136 @@
+"""Private PCA of the last W rows beside that of all rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from streampca.admission import Admission
+from streampca.linalg.eigen import spectral_norm, top_sum
+from streampca.linalg.types import FloatArray
+from streampca.processors.base import Algorithm
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.processors.sliding_window import SlidingWindowPCA
+from streampca.processors.window_methods import WindowProcessor
+from streampca.scenarios import Context
+from streampca.sources import flights
+from streampca.sources.csv_rows import from_csv
+from streampca.sources.synthetic import drift as drifting
+from streampca.stream import Stream
+
+#: Public ranges of New York's weather, from almanacs and not from the rows.
+WEATHER: Final[dict[str, tuple[float, float]]] = {
+    "temp": (-20, 110),
+    "dewp": (-20, 90),
+    "humid": (0, 100),
+    "wind_speed": (0, 60),
+    "visib": (0, 10),
+    "pressure": (970, 1050),
+}
+_BUDGET: Final[dict[str, float]] = {"epsilon": 1.0, "delta": 1e-6}
+
+
+def drift(context: Context) -> dict[str, dict[str, float]]:
+    """Follow a subspace that turns: see `_follow` for what is measured."""
+    params = context.params
+    given = {name: params[name] for name in ("n_features", "n_components", "quarter_turn", "norm")}
+    source = drifting(context.rows, seed=context.seed, **given)
+    return _follow(context, source.blocks(), Admission(n_features=params["n_features"]))
+
+
+def weather(context: Context) -> dict[str, dict[str, float]]:
+    """Follow a year of hourly weather at New York's three airports, one after the other: see `_follow`."""
+    path = flights.path().parent / "weather.csv"
+    source = from_csv(path, columns=tuple(WEATHER), bounds=WEATHER, missing="nan")
+    admission = Admission(bounds=WEATHER, features=tuple(WEATHER), on_bad_row="zero")
+    return _follow(context, source.blocks(), admission)
+
+
+def _follow(context: Context, blocks: Iterator[FloatArray], admission: Admission) -> dict[str, dict[str, float]]:
+    """Run every kind of window and PrivateFPL on the same rows; measure on the exact window as it moves.
+
+    From the first full window on, several times a window:
+
+    ``captured_least``, ``captured_mean``: share of what the best subspace of
+    the last W rows captures of them. ``error``: largest spectral error of the released Gram matrix, over W.
+    ``memory``: MiB at the end, noise apart. The last run holds UU21's additive terms for
+    the same window, over W (Theorems 17 and 18, all constants 1).
+    """
+    params = context.params
+    window, every, k = int(params["window"]), int(params["release_every"]), int(params["n_components"])
+    common: dict[str, Any] = {"n_components": k, **_BUDGET, "release_every": every}
+    algorithms: dict[str, Algorithm] = {
+        "all_rows": PrivateFPL(horizon=context.rows, **common),
+        "histogram": SlidingWindowPCA(window=window, **common),
+        "sketch": SlidingWindowPCA(window=window, sketch_rank=4 * k, **common),
+        "ring": SlidingWindowPCA(window=window, method="ring", **common),
+        "forgetting": SlidingWindowPCA(window=window, method="forgetting", **common),
+    }
+    streams = {name: Stream(algorithm, regret=None, seed=context.seed) for name, algorithm in algorithms.items()}
+    captured: dict[str, list[float]] = {name: [] for name in streams}
+    errors: dict[str, list[float]] = {name: [] for name in streams if name not in ("all_rows", "forgetting")}
+    last: FloatArray = np.empty((0, 0))
+    d = 0
+    for t, rows in _batches(blocks, admission, max(every, window // 7 // every * every), context.rows):
+        d = rows.shape[1]
+        last = np.concatenate([last, rows])[-window:] if last.size else rows
+        for stream in streams.values():
+            stream.push_many(rows)
+        if t < window:
+            continue
+        gram = last.T @ last
+        best = top_sum(gram, k)
+        for name, stream in streams.items():
+            captured[name].append(stream.subspace.captured(gram) / best)
+            release = stream.release
+            if name in errors and release is not None:
+                errors[name].append(spectral_norm(release.gram - gram) / window)
+    table = {
+        name: {"captured_least": min(shares), "captured_mean": float(np.mean(shares))}
+        for name, shares in captured.items()
+        if shares
+    }
+    for name, values in errors.items():
+        table[name]["error"] = max(values)
+    for name, stream in streams.items():
+        if name != "all_rows":
+            processor = stream.processor
+            assert isinstance(processor, WindowProcessor)
+            table[name]["memory"] = processor.memory / 2**20
+    table["uu21"] = {
+        f"theorem_{number}": value / window for number, value in _uu21_additive_terms(window, d, **_BUDGET).items()
+    }
+    return table
+
+
+def _uu21_additive_terms(window: int, n_features: int, epsilon: float, delta: float) -> dict[int, float]:
+    """Additive terms tau log tau of UU21's Theorems 17 and 18, their constants taken as 1.
+
+    The printed algorithms are not private (`tests/reference`); these are the errors claimed for them.
+    """
+    logs = math.log(4.0 / delta)
+    taus = {
+        17: (n_features + 14.0 * logs / epsilon**2) * math.log(window) ** 1.5,
+        18: (n_features + 14.0 * logs / epsilon**2) * window**0.75,
+    }
+    return {number: tau * math.log(tau) for number, tau in taus.items()}
+
+
+def _batches(
+    blocks: Iterator[FloatArray], admission: Admission, size: int, count: int
+) -> Iterator[tuple[int, FloatArray]]:
+    """Admitted rows in batches of one size, with the number of rows so far; at most ``count`` rows."""
+    waiting: FloatArray | None = None
+    t = 0
+    for block in blocks:
+        admitted, _ = admission.block(block, t + 1)
+        waiting = admitted if waiting is None else np.concatenate([waiting, admitted])
+        while waiting.shape[0] >= size and t + size <= count:
+            t += size
+            yield t, waiting[:size]
+            waiting = waiting[size:]
+        if t + size > count:
+            return

@@ -1,0 +1,93 @@
+"""Warnings that depend on public parameters and on releases only. What depends on rows is in `AdmissionReport`."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import StreamPCAWarning
+from streampca.privacy.guarantee import Guarantee
+from streampca.release import Release
+
+_PACKAGE = os.path.join(os.path.dirname(__file__), "")
+#: Above this epsilon a guarantee says little about an attacker: odds may change by a factor of 22 000.
+_LARGE_EPSILON = 10.0
+#: Below this predicted share of the best subspace's variance, rows are said to be too few.
+_CAPTURED = 0.8
+#: The largest eigenvalue of noise alone is near sqrt(2 d) standard deviations, and seldom beyond this many times that.
+_EDGE = 1.2
+#: Bytes of memory above which a warning is given.
+_LARGE_MEMORY = 1e9
+#: Features up to which a prediction, which takes an eigendecomposition, is made.
+_FEATURES = 1024
+
+
+def settings_warnings(guarantee: Guarantee, horizon: int | None) -> list[str]:
+    """What weakens a guarantee, in sentences: epsilon over 10, delta over one in the number of rows."""
+    found = []
+    if guarantee.is_private and guarantee.epsilon > _LARGE_EPSILON:
+        found.append(f"epsilon={guarantee.epsilon:g} promises little: values of at most 10, better 1, are advised")
+    if guarantee.is_private and horizon is not None and guarantee.delta > 1.0 / horizon:
+        found.append(
+            f"delta={guarantee.delta:g} exceeds 1/{horizon}, one over the number of rows: such a delta allows to "
+            "publish whole rows; choose one well below"
+        )
+    return found
+
+
+def dimension_warnings(n_components: int | None, n_features: int | None) -> list[str]:
+    """A sentence if a subspace leaves no direction out."""
+    if n_components != n_features:
+        return []
+    return [
+        f"n_components={n_components} is the number of features: the subspace is the whole space, whatever the rows "
+        "are; ask for fewer components"
+    ]
+
+
+def memory_warnings(square_bytes: float, n_features: int | None) -> list[str]:
+    """A sentence if (d, d) matrices take more than a gigabyte."""
+    needed = square_bytes * (n_features or 0) ** 2
+    if needed <= _LARGE_MEMORY:
+        return []
+    return [
+        f"{n_features} features: matrices of all pairs of features take about {needed / 1e9:.2g} GB of memory; choose "
+        "fewer columns, or PrivateOja with regret=None, which has none"
+    ]
+
+
+def release_warnings(release: Release) -> list[str]:
+    """A sentence if the release itself predicts that noise hides much of the subspace. Post-processing.
+
+    Releases without the law of their noise, or of more than 1024 features, predict nothing.
+    """
+    if not release.has_gram or not release.noise_std or release.n_features > _FEATURES:
+        return []
+    estimates, d = release.estimates, release.n_features
+    captured, largest = estimates.predicted_captured, float(np.linalg.eigvalsh(release.gram)[-1])
+    if largest < _EDGE * math.sqrt(2.0 * d) * release.noise_std:
+        found = "no direction stands out from the noise"
+    elif captured < _CAPTURED:
+        found = f"its subspace is predicted to capture {captured:.0%} of what the best one would"
+    else:
+        return []
+    return [
+        f"too few rows for this budget: in the release after {release.t} rows {found}; use more rows, fewer "
+        "components, rarer releases or a larger epsilon"
+    ]
+
+
+def warn(texts: Iterable[str]) -> None:
+    """Issue each as a `StreamPCAWarning` that points at the caller of the package."""
+    frame: Any = sys._getframe(1)
+    level = 2
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    for text in texts:
+        warnings.warn(text, StreamPCAWarning, stacklevel=level)

@@ -1,0 +1,307 @@
+"""Audits of what happens to a stream (interrupts, threads, copies, stores), and of other ways in (CSV, adapters)."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import copyfile, copytree
+from tempfile import TemporaryDirectory
+from threading import Thread
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from streampca.auditing.cases import BUDGET, DELTA, ENDLESS, EPSILON, Pairs, add, fpl, names_of, released
+from streampca.auditing.instrument import Row
+from streampca.auditing.laws import Law, correlated
+from streampca.errors import StreamPCAError
+from streampca.linalg.types import FloatArray
+from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.randomness import Randomness
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.sources import open_rows
+from streampca.store import Store
+from streampca.stream import Stream
+
+Life = Callable[[Any, FloatArray], list[Any]]
+
+
+def continuations(own: FloatArray, branches: Sequence[tuple[int, int]], shared: int) -> FloatArray:
+    """What several continuations of one run do to fresh vectors, of which they share those of the first leaves.
+
+    ``own`` is what one run does, (leaves, vectors); ``branches`` are the leaf, from 1, and the continuation of each
+    vector that is released, in order.
+    """
+    parts = np.zeros((len(branches), 1 + max(branch for _, branch in branches), own.shape[1]))
+    for part, (leaf, branch) in zip(parts, branches, strict=True):
+        part[0, :shared], part[branch, shared:] = own[leaf - 1, :shared], own[leaf - 1, shared:]
+    return parts.reshape(len(branches), -1)
+
+
+def plain_changes(subject: Any, d: int) -> Pairs:
+    """Two rows against the zero row."""
+    one, two = np.eye(d)[:2]
+    return {"e1": (np.zeros(d), one), "(e1 + e2)/sqrt(2)": (np.zeros(d), (one + two) * math.sqrt(0.5))}
+
+
+def fed(stream: Stream, rows: FloatArray) -> list[Any]:
+    """Feed rows; an interrupted row is fed again."""
+    out = list[Any]()
+    for row in rows:
+        for _ in range(2):
+            try:
+                out += stream.push_many(row[None]).releases
+                break
+            except InterruptedError:
+                out.append("interrupted")
+    return out
+
+
+def begin(subject: Any, rows: FloatArray, **options: Any) -> tuple[Stream, list[Any]]:
+    """A stream that has seen two rows."""
+    stream = Stream(subject, features=names_of(list(rows)), regret=None, **options)
+    return stream, fed(stream, rows[:2])
+
+
+def _interrupted(subject: Any, rows: FloatArray) -> list[Any]:
+    """A commit log breaks the second block off once, after it was computed and before it is taken."""
+    ends = iter([False, True])
+
+    def append(entry: Any) -> None:
+        if next(ends, False):
+            raise InterruptedError
+
+    log: Any = SimpleNamespace(
+        room=None, check=lambda: False, append=append, appended=lambda: None, hold=lambda t: None
+    )  # fmt: skip
+    stream = Stream(subject, regret=None)
+    stream.attach(log, None, copied=False)
+    return fed(stream, rows)
+
+
+def _threads(subject: Any, rows: FloatArray) -> list[Any]:
+    stream, out = begin(subject, rows)
+    thread = Thread(target=lambda: out.extend(fed(stream, rows[2:3])))
+    thread.start()
+    thread.join()
+    return out + fed(stream, rows[3:])
+
+
+def fork(stream: Stream) -> Stream:
+    """What the child of a fork has: the same memory, once the fork hook has run."""
+    child = object.__new__(type(stream))
+    vars(child).update(vars(stream))
+    child.after_fork()
+    return child
+
+
+def _restored(stream: Stream) -> Stream:
+    other = Stream(stream.algorithm, features=stream.features, regret=None, key=stream.randomness.key)
+    other.restore(stream.state(), stream.release)
+    return other
+
+
+def _copied(make: Callable[[Any], Any]) -> Life:
+    def life(subject: Any, rows: FloatArray) -> list[Any]:
+        stream, out = begin(subject, rows)
+        other = make(stream)
+        return out + fed(stream, rows[2:]) + fed(other, rows[2:])
+
+    return life
+
+
+def _one_key(subject: Any, rows: FloatArray) -> list[Any]:
+    key = Randomness().key
+    return [text for _ in range(2) for text in fed(Stream(subject, regret=None, key=key), rows)]
+
+
+def _stored(way: str) -> Life:
+    """Resume the image of a crash; or that, and the run that went on; or that in place of the run that went on."""
+
+    def life(subject: Any, rows: FloatArray) -> list[Any]:
+        store = partial(Store, commit_every=1)
+        with TemporaryDirectory() as folder:
+            here, there = Path(folder, "a"), Path(folder, "b")
+            here.mkdir()
+            with store(here / "run.db") as first:
+                stream, out = begin(subject, rows, store=first)
+                first.flush()
+                copytree(here, there)
+                if way != "resumed":
+                    out += fed(stream, rows[2:])
+            if way == "rolled back":
+                for name in ("run.db", "run.db-wal", "run.db-shm"):  # and not the witness
+                    Path(here, name).unlink(missing_ok=True)
+                    if Path(there, name).exists():
+                        copyfile(there / name, here / name)
+                there = here
+                try:
+                    with store(there / "run.db") as again:
+                        Stream.resume(again)
+                except StreamPCAError as problem:
+                    out.append(type(problem).__name__)
+            with store(there / "run.db") as again:
+                return out + fed(Stream.resume(again, moved=way == "rolled back"), rows[2:])
+
+    return life
+
+
+def _both_claims(subject: Any) -> Guarantee:
+    both: Guarantee = subject.guarantee.compose(subject.guarantee)
+    return both
+
+
+#: Leaves of one run of four rows, and of two continuations of its first two rows.
+ONE = [(1, 0), (2, 0), (3, 0), (4, 0)]
+TWO = [*ONE, (3, 1), (4, 1)]
+
+
+def life(
+    name: str, feed: Life, branches: Sequence[tuple[int, int]] = ONE, shared: int = 4, noise: str = "blt", **more: Any
+) -> None:
+    """Register something that happens to a stream of four rows, two of them before it."""
+    given = {"d": 6, "rows": 4, "feeds": ("one by one",), "positions": (0, 1, 2), "changes": plain_changes}
+    claim = _both_claims if any(branch for _, branch in branches) else None
+    given |= {"feed": lambda subject, rows, how: feed(subject, np.array(rows)), "guarantee": claim}
+
+    def law(subject: PrivateFPL, kind: str) -> Law:
+        return correlated(lambda count: continuations(subject.mechanism.reconstruction(4), branches, shared))
+
+    add(f"life-{name}", fpl(horizon=4, noise=noise), **{**given, "law": law, **more})
+
+
+life("interrupted", _interrupted, unseen=(1,))
+life("threads", _threads)
+life("fork-blt", _copied(fork), TWO, 2)
+_nodes = "no row is in three nodes of the tree that both continuations release"
+life("fork-tree", _copied(fork), TWO, 2, noise="tree", slack=_nodes)
+life("copy", _copied(deepcopy), TWO, 2)
+life("pickle", _copied(lambda stream: pickle.loads(pickle.dumps(stream))), TWO, 2)  # noqa: S301  # its own bytes
+life("state", _copied(_restored), TWO, 2)
+life("one-key", _one_key, [*ONE, (1, 1), (2, 1), (3, 1), (4, 1)], 0)
+life("resume", _stored("resumed"), unseen=(2, 3), cost=20.0)
+life("copied-store", _stored("copied"), TWO, 2, unseen=(4, 5), cost=40.0)
+life("rolled-back-store", _stored("rolled back"), TWO, 2, unseen=(4, 5), cost=40.0)
+
+
+def _configurations(subject: PrivateFPL) -> tuple[PrivateFPL, PrivateFPL]:
+    return subject, replace(subject, epsilon=0.5 * EPSILON)
+
+
+def _two_configurations(subject: Any, rows: FloatArray) -> list[Any]:
+    seed = int.from_bytes(Randomness().key)
+    return [text for one in _configurations(subject) for text in fed(Stream(one, regret=None, seed=seed), rows)]
+
+
+def _both_guarantees(subject: Any) -> Guarantee:
+    one, other = _configurations(subject)
+    return one.guarantee.compose(other.guarantee)
+
+
+def _both_laws(subject: Any, kind: str) -> Law:
+    both = [one.mechanism.reconstruction(4) for one in _configurations(subject)]
+    return correlated(lambda count: block_diag(*both))
+
+
+life("two-configurations", _two_configurations, law=_both_laws, guarantee=_both_guarantees)
+
+
+def _one_key_mechanism(subject: Any, rows: list[Row], how: str) -> list[Any]:
+    randomness = Randomness()
+    return [subject.release(np.array(some), randomness) for some in (rows, rows[:-1])]
+
+
+_twice: dict[str, Any] = {"feed": _one_key_mechanism, "feeds": ("twice",), "guarantee": _both_claims}
+_covariance = partial(GaussianCovariance, n_components=1, **BUDGET)
+add("life-mechanism-one-key", _covariance, d=6, rows=4, positions=(0, 3), **_twice)
+
+
+# -- rows that are no rows, and other ways in ---------------------------------------------------------
+
+#: Cells that count as missing.
+MISSING_CELLS = ("", "1e999", "nan", "-inf", '""', " ", "1e-400", "NA")
+#: Text, and lines of another length.
+TEXT_CELLS = ("abc", "0x1p3", "1_000", '"1,000"', "\u0663", "a\0b", "1;2", "--1", '"', "1,2", "#")
+REFUSED_LINES = (*(f"{cell},0.0,0.0" for cell in TEXT_CELLS), "0.0,0.0", "0.0,0.0,0.0,0.0", "0.5")
+_NO_NUMBERS: tuple[Any, ...] = (math.nan, math.inf, "abc", None, 1j, 10**400)
+BAD_ROWS: tuple[Any, ...] = (
+    *([cell, 0.0, 0.0] for cell in _NO_NUMBERS), [0.0] * 2, [0.0] * 4, [[1.0, 0.0, 0.0]], "abc", b"abc", None, 7,
+    {"x0": 1.0}, {"x0": 1.0, "x1": 0.0, "x2": 0.0, "x3": 0.0},
+)  # fmt: skip
+_one = fpl(n_components=1)
+
+
+def _bad_rows(subject: Any, rows: list[Row], how: str) -> list[Any]:
+    stream = Stream(subject, features=["x0", "x1", "x2"], regret=None, on_bad_row="zero")
+    values = [row.tolist() if isinstance(row, np.ndarray) else row for row in rows]
+    steps = [stream.push(value) if how == "push" else stream.push_many([value])[0] for value in values]
+    return [step.release or "" for step in steps]
+
+
+def _bad_row_changes(subject: Any, d: int) -> Pairs:
+    return {repr(row)[:40]: (np.zeros(d), row) for row in BAD_ROWS}
+
+
+add("bad-rows", _one, feed=_bad_rows, d=3, checks="leak", feeds=("push", "many"), changes=_bad_row_changes)
+
+
+def csv_text(rows: Sequence[Row]) -> str:
+    """A CSV file of three columns: of each row, or line of text."""
+    lines = [row if isinstance(row, str) else ",".join(map(repr, row.tolist())) for row in rows]
+    return "\n".join(["x0,x1,x2", *lines, ""])
+
+
+def csv_lines(subject: Any, d: int) -> Pairs:
+    """Lines of a CSV file that are no rows, or hold no number where one is due."""
+    lines = (*(f"{cell},0.0,0.0" for cell in MISSING_CELLS), ",,", *REFUSED_LINES)
+    return {repr(line): (np.zeros(d), line) for line in lines}
+
+
+def _csv(subject: Any, rows: list[Row], how: str) -> list[Any]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "rows.csv")
+        path.write_text(csv_text(rows), encoding="utf-8")
+        stream, source = Stream(subject, regret=None, on_bad_row="zero"), open_rows(path, on_bad_row="zero")
+        return released(*stream.run(source))
+
+
+add("csv", _one, feed=_csv, d=3, checks="leak", feeds=("file",), changes=csv_lines)
+
+
+def _river(subject: Any, rows: list[Row], how: str) -> list[Any]:
+    from streampca.integrations.river import PrivatePCA
+
+    names, out = names_of(rows), list[Any]()
+    model: Any = PrivatePCA(2, EPSILON, DELTA, horizon=len(rows), features=names)
+    for row in rows:
+        model.learn_one(dict(zip(names, row.tolist(), strict=True)))
+        out += [model.release, model.components.to_json()]
+    return out
+
+
+def _sklearn(subject: Any, rows: list[Row], how: str) -> list[Any]:
+    from streampca.integrations.sklearn import PrivatePCA
+
+    model: Any = PrivatePCA(2, epsilon=EPSILON, delta=DELTA, center=False)
+    out = list[Any]()
+    for start in range(0, len(rows), 3):
+        model.partial_fit(np.array(rows[start : start + 3]))
+        # The report of what was done to the rows is the curator's.
+        public = {name: value for name, value in vars(model).items() if name.endswith("_")}
+        out += [model.release_, repr(sorted(public.items()))]
+    return out
+
+
+if find_spec("river"):
+    add("river", fpl(center=True), feed=_river, d=6, feeds=("learn_one",), changes=plain_changes)
+if find_spec("sklearn"):
+    add("sklearn", fpl(horizon=None), feed=_sklearn, d=6, feeds=("partial_fit",), changes=plain_changes, slack=ENDLESS)

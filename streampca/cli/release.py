@@ -1,0 +1,141 @@
+"""``streampca release``: one private release of one table.
+
+Bodies import what they need, so that ``--help`` is fast.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from streampca.cli import say
+from streampca.cli.reading import Reading, SourcePath
+from streampca.cli.run import OutPath, Switch
+
+
+def release(
+    file: SourcePath,
+    /,
+    *,
+    mechanism: str,
+    epsilon: float,
+    delta: float | None = None,
+    n_components: Annotated[int | None, Parameter(name=["--n-components", "-k"])] = None,
+    reading: Reading = Reading(),  # noqa: B008
+    bounds: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    warmup: int | None = None,
+    row_norm: float | None = None,
+    on_bad_row: Literal["raise", "zero"] = "raise",
+    center: bool | None = None,
+    adjacency: Literal["zero-out", "replace"] | None = None,
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    out: OutPath = Path("release.jsonl"),
+    gram: bool = True,
+    seed: int | None = None,
+    ledger: Path | None = None,
+    data_set: str | None = None,
+    force: Switch = False,
+) -> int:
+    """Release the subspace of a whole table once.
+
+    Holds the table in memory. A bad row stops it before anything is paid or released, unless
+    --on-bad-row zero is given. Each release of the same rows spends the budget once more.
+
+    Parameters
+    ----------
+    file
+        CSV (also .gz, .zip) or Parquet file of numeric columns.
+    mechanism
+        gaussian, adaptive, wishart, subspace-perturbation; with delta 0: matrix-laplace, laplace; for rows on or
+        near a subspace: exact-subspace (integers, --row-norm a power of two no row exceeds), approximate-subspace;
+        or a class name.
+    epsilon
+        Privacy parameter.
+    delta
+        Privacy parameter, well below one over the number of rows, e.g. 1e-6. Left out for matrix-laplace and laplace.
+    n_components
+        Dimension of the subspace. Left out, exact-subspace and approximate-subspace find it.
+    bounds
+        Public ranges of the columns: lo:hi for all, name=lo:hi,... or a JSON file {"name": [lo, hi]}. Or private: the
+        first rows spend their whole budget on finding them, and serve for nothing else. This needs delta > 0.
+    warmup
+        With --bounds private: number of these rows. Chosen from the budget and the size of the table, if left out.
+    row_norm
+        Longer rows are scaled onto the ball of this radius; 1, if left out. This or --bounds must be given.
+    on_bad_row
+        Stop at a row with missing or bad values, or take a zero row in its place.
+    center
+        Take the mean out, from the same private release. On by default, for the Gaussian mechanism.
+    adjacency
+        What one neighbour differs in: a row against the zero row, or against another row.
+    set_
+        Further parameter of the mechanism, as name=value.
+    out
+        File of the release, or - for standard output. Publishable; the format is that of streampca run.
+    gram
+        Write the private Gram matrix too, not only its subspace.
+    seed
+        Reproducible noise. For tests: not private against whoever knows the seed.
+    ledger
+        Ledger whose account of --data-set pays, or refuses. See streampca ledger budget.
+    data_set
+        Name of the data set in the ledger.
+    force
+        Overwrite an existing output file.
+    """
+    import numpy as np
+
+    from streampca.advice import dimension_warnings, release_warnings, settings_warnings
+    from streampca.bounds import NONE_GIVEN, PrivateBounds, read_bounds
+    from streampca.cli.arguments import make_mechanism
+    from streampca.cli.live import Progress
+    from streampca.cli.run import paying
+    from streampca.cli.session import Ending, Files, closing, public_parameters, refuse_inputs
+    from streampca.errors import BadParameterError, SourceError
+    from streampca.processors.tumbling import Tumbling
+    from streampca.stream import Stream
+
+    started = time.perf_counter()
+    common = {"n_components": n_components, "epsilon": epsilon, "delta": delta, "adjacency": adjacency}
+    made = make_mechanism(mechanism, common, set_ or ())
+    if bounds is None and row_norm is None:
+        raise BadParameterError(NONE_GIVEN)
+    private = bounds == "private"
+    source = reading.open(file, None if bounds is None or private else read_bounds(bounds), on_bad_row)
+    refuse_inputs(file, out)
+    files = Files(out, gram=gram, force=force)
+    with paying(ledger, data_set) as account:
+        blocks = list(source.blocks())
+        if not blocks:
+            raise SourceError(f"{file} has no rows; there is nothing to release")
+        rows = np.concatenate(blocks)
+        algorithm = Tumbling(made, release_every=len(rows))
+        told = []
+        if private:
+            wanted = PrivateBounds.of(algorithm.guarantee, warmup, len(rows))
+            warmup, told = wanted.rows(rows.shape[1]), wanted.warnings(rows.shape[1], len(rows))
+        stream = Stream(
+            algorithm, row_norm=1.0 if row_norm is None else row_norm, bounds="private" if private else None,
+            warmup=warmup, on_bad_row=on_bad_row, center=algorithm.can_center if center is None else center,
+            regret=None, ledger=account, seed=seed,
+        )  # fmt: skip
+        stream.adopt(source)
+        releases = stream.push_many(rows).releases  # checks all rows, then pays
+        files.begin(stream.processor.terms, public_parameters(stream, source))
+        files.add_releases(releases)
+        files.close()
+        seconds, admitted = time.perf_counter() - started, stream.admitted
+        progress = Progress(
+            stream.t, seconds, len(releases), stream.bad_rows, None, release=releases[0], admitted=admitted
+        )  # fmt: skip
+        lines = closing(Ending(progress), stream, files, "" if account is None else account.remaining())
+    told += settings_warnings(made.guarantee, len(rows)) + dimension_warnings(made.n_components, rows.shape[1])
+    told += release_warnings(releases[0])
+    print(*lines, sep="\n", file=sys.stderr)
+    for text in told:
+        say(f"warning: {text}")
+    return 0

@@ -1,0 +1,195 @@
+"""Commands on what was released: ``streampca show``, ``transform`` and ``report``.
+
+Bodies import what they need, so that ``--help`` is fast.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from streampca.cli.reading import Reading, SourcePath
+from streampca.cli.run import OutPath, Switch
+from streampca.errors import BadParameterError, NoReleaseError
+
+if TYPE_CHECKING:
+    from streampca.release import Release
+
+_NOT_PRIVATE = "NOT PRIVATE, curator only: scores are functions of raw rows; do not publish"
+
+
+def show(
+    path: Path,
+    /,
+    *,
+    at: int | None = None,
+    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Show a release: components, eigenvalues, error bars, guarantee.
+
+    Publishable, like the release itself.
+
+    Parameters
+    ----------
+    path
+        releases.jsonl, or a store (run.db), or a folder with one of them.
+    at
+        Show the release that was in play after so many rows. The latest, if left out.
+    json_
+        Print one JSON object, with every feature and every digit.
+    """
+    import json
+    from dataclasses import asdict
+
+    from streampca.card import card
+    from streampca.cli.session import terminal_width
+    from streampca.facts import in_words
+
+    release, count = release_at(path, at)
+    made = card(
+        release, releases=count, most=release.n_features if json_ else 40, components=release.n_components
+    )  # fmt: skip
+    words = in_words(release.guarantee)
+    if json_:
+        told = {
+            "t": release.t, "releases": count, "n_features": release.n_features,
+            "n_components": release.n_components, "centered": bool(release.details.get("centered")),
+            "facts": {fact.label: fact.value for fact in made.facts},
+            "components": [asdict(one) for one in made.components], "loadings": made.loadings["rows"],
+            "guarantee": release.guarantee.to_dict(), "guarantee_in_words": dict(words),
+        }  # fmt: skip
+        print(json.dumps(told, allow_nan=False))
+        return 0
+    width = terminal_width()
+    print(made.text(width))
+    for head, text in words:
+        print(f"\n{head}", *textwrap.wrap(text, width), sep="\n")
+    return 0
+
+
+def transform(
+    releases: Path,
+    source: SourcePath,
+    /,
+    *,
+    reading: Reading = Reading(),  # noqa: B008
+    out: OutPath = Path("scores.csv"),
+    at: int | None = None,
+    force: Switch = False,
+) -> int:
+    """Write the scores of raw rows on a released subspace. NOT private.
+
+    A score is a function of its row: whoever sees the file learns about every row
+    in it. Only its owner may read the file, and its first line says what it is.
+
+    Parameters
+    ----------
+    releases
+        releases.jsonl, or a store (run.db), or a folder with one of them.
+    source
+        The rows: whatever streampca run reads, with the columns of the release.
+    out
+        File of the scores, as CSV, or - for standard output. Curator only.
+    at
+        Use the release that was in play after so many rows. The latest, if left out.
+    force
+        Overwrite an existing file.
+    """
+    from contextlib import closing
+
+    from streampca.cli.session import OutputFile, refuse_inputs
+
+    refuse_inputs(source, out)
+    refuse_inputs(releases, out)
+    release, _ = release_at(releases, at)
+    rows = reading.open(source, None, "zero", release.features)
+    print(_NOT_PRIVATE, file=sys.stderr)
+    count = 0
+    with closing(OutputFile(out, force=force, curator=True)) as written:
+        names = ",".join(f"score_{i}" for i in range(1, release.n_components + 1))
+        written.write(f"# {_NOT_PRIVATE}\nrow,{names}\n")
+        for block in rows.blocks():
+            for scores in release.transform(block).tolist():
+                count += 1
+                # Rows that cannot be read have no scores.
+                cells = ("" if score != score else repr(score) for score in scores)
+                written.write(f"{count},{','.join(cells)}\n")
+    print(f"curator only: {count} scores{'' if str(out) == '-' else f' in {out}'}", file=sys.stderr)
+    return 0
+
+
+def release_at(path: Path, at: int | None) -> tuple[Release, int]:
+    """The latest release of a run, or that in play after some rows, and how many were made up to it.
+
+    Raises
+    ------
+    NoReleaseError
+        If there is none.
+    """
+    from streampca.dashboard.run_files import PublicRun
+
+    run, chosen, count, first = PublicRun(path), None, 0, None
+    while releases := run.new_releases():
+        for release in releases:
+            first = first or release
+            if at is None or release.t <= at:
+                chosen, count = release, count + 1
+    if chosen is None and first is not None:
+        raise NoReleaseError(f"--at {at}: the first release was made at row {first.t}")
+    if chosen is None:
+        raise NoReleaseError(f"{path}: there is no release yet; let the run go on until one is made")
+    return chosen, count
+
+
+def report(
+    path: Path,
+    /,
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("report.html"),
+    regret: Path | None = None,
+    summary: Path | None = None,
+    pictures: Path | None = None,
+    kind: Literal["svg", "png"] = "svg",
+    force: Switch = False,
+) -> int:
+    """Write a report of a run: one HTML file that needs nothing else.
+
+    It says what ran, what is promised in words, and shows curves, eigenvalues with error
+    bars, and loadings. It is publishable unless --regret or --summary is given.
+
+    Parameters
+    ----------
+    path
+        releases.jsonl, or a store (run.db), or a folder with one of them.
+    out
+        The HTML file.
+    regret
+        File of the exact regret. The report is then the curator's, and marked so.
+    summary
+        Card of the run that run --summary wrote: what was done to rows, the budget that is left. The report is then
+        the curator's, too.
+    pictures
+        Folder for every picture as a file of its own; the names of the curator's begin with curator-.
+    kind
+        Format of those files.
+    force
+        Overwrite an existing report.
+    """
+    from streampca.dashboard.report import html, read_run, write_pictures
+
+    if out.exists() and not force:
+        raise BadParameterError(f"{out} exists; pass another --out, or --force to overwrite it")
+    run = read_run(path, regret, summary)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.touch(mode=0o666 if run.page.is_publishable else 0o600)
+    out.write_text(html(run), encoding="utf-8")
+    whose = "publishable:" if run.page.is_publishable else "curator only:"
+    print(f"{whose} {out}", file=sys.stderr)
+    if pictures is not None:
+        count = len(write_pictures(run, pictures, kind))
+        print(f"{whose} {count} pictures in {pictures}", file=sys.stderr)
+    return 0

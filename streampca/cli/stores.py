@@ -1,0 +1,221 @@
+"""Commands on durable runs and ledgers: ``status``, ``verify``, ``export``, ``backup`` and ``ledger``.
+
+Bodies import what they need, so that ``--help`` is fast.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+from cyclopts import App
+
+from streampca.cli.reading import Reading, SourcePath
+from streampca.cli.run import FilePath, OutPath, Switch
+
+ledger = App(name="ledger", help="Privacy budgets of data sets, and what was spent of them.", help_format="plaintext")
+
+
+def status(store: FilePath, /, *, witness: Path | None = None) -> int:
+    """Show the state of a durable run.
+
+    Needs no key, changes nothing, and may be used while the run goes on.
+
+    Parameters
+    ----------
+    store
+        Database of the run.
+    witness
+        Where the progress of the run is noted, if not beside the database.
+    """
+    from rich.console import Console
+
+    from streampca.privacy.guarantee import Guarantee
+    from streampca.store.reading import check_witness
+    from streampca.store.reading import status as read
+
+    facts = read(store)
+    facts["guarantee"] = str(Guarantee.from_dict(facts["guarantee"]))
+    # In a terminal long values are wrapped at words; elsewhere every fact is one line.
+    console = Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty())
+    for name, value in facts.items():
+        console.print(f"{name + ':':<18} {value}")
+    console.print(f"{'witness:':<18} {check_witness(store, witness)}")
+    return 0
+
+
+def verify(
+    store: FilePath,
+    file: SourcePath | None = None,
+    /,
+    *,
+    reading: Reading = Reading(),  # noqa: B008
+    passphrase_file: Path | None = None,
+    witness: Path | None = None,
+) -> int:
+    """Check a durable run: every checksum, a replay, and that no commit is missing from the end.
+
+    The replay must give the stored releases. Changes nothing.
+
+    Parameters
+    ----------
+    store
+        Database of the run.
+    file
+        The rows, from the first on: all of them are played again, and every release compared. Left out,
+        only the rows since the last snapshot are.
+    passphrase_file
+        File with the passphrase of the key.
+    witness
+        Where the progress of the run is noted, if not beside the database.
+    """
+    from contextlib import closing
+    from dataclasses import replace
+
+    from streampca.cli.arguments import passphrase_of
+    from streampca.store.reading import check_witness
+    from streampca.store.verify import Verification
+
+    with closing(Verification(store, passphrase_of(passphrase_file))) as check:
+        print(f"{check.file()}: every page and every release is whole")
+        print(check_witness(store, witness))
+        print(f"{check.replay()} rows since the snapshot, played again: the same releases")
+        if file is not None:
+            if reading.columns is None and check.features is not None:
+                reading = replace(reading, columns=",".join(check.features))
+            releases = check.replay_all(reading.open(file, None, check.on_bad_row))
+            print(f"all {check.rows} rows, played again from {file}: the same {releases} releases and state")
+    return 0
+
+
+def export(
+    store: FilePath,
+    /,
+    *,
+    out: OutPath = Path("releases.jsonl"),
+    gram: bool = True,
+    keep_every: int = 1,
+    force: Switch = False,
+) -> int:
+    """Write the publishable releases of a durable run.
+
+    Writes nothing else. Needs no key.
+
+    Parameters
+    ----------
+    store
+        Database of the run.
+    out
+        File of the releases, or - for standard output.
+    gram
+        Write the private Gram matrix with each release, not only its subspace.
+    keep_every
+        Write one in so many releases.
+    force
+        Overwrite an existing file.
+    """
+    from contextlib import closing
+
+    from streampca.cli.session import ReleaseFile
+    from streampca.privacy.guarantee import Guarantee
+    from streampca.release import Terms
+    from streampca.store.database import Database
+    from streampca.store.reading import check_witness, features_of, published_parameters
+
+    check_witness(store)
+    with (
+        closing(Database(str(store), write=False)) as database,
+        closing(ReleaseFile(out, gram=gram, keep_every=keep_every, force=force)) as file,
+    ):
+        guarantee = Guarantee.from_dict(database.run()["guarantee"])
+        database.db.execute("BEGIN")  # one moment of a run that may go on
+        for i, release in enumerate(database.releases()):
+            if i == 0:
+                file.header(release.terms, published_parameters(database))
+            file.add([release])
+        if not file.made:
+            file.header(Terms(guarantee, features=features_of(database)), published_parameters(database))
+    print(f"{file.written} releases", *([] if str(out) == "-" else ["in", out]), file=sys.stderr)
+    return 0
+
+
+def backup(store: FilePath, to: Path, /) -> int:
+    """Copy a durable run, also while it goes on.
+
+    The key is not copied: keep a copy of it elsewhere.
+
+    Resume a copy only if the original is lost and nothing newer is left, with
+    --moved: it goes on as another run with noise of its own. Where the original
+    had released more than is in the copy, both together cost sqrt(2) times mu.
+
+    Parameters
+    ----------
+    store
+        Database of the run.
+    to
+        The copy. Curator only.
+    """
+    from streampca.store.reading import backup as copy
+
+    rows = copy(store, to)
+    print(f"{to}: {rows} rows. Curator only; its key file is not in it.")
+    return 0
+
+
+@ledger.command
+def show(file: FilePath, data_set: str | None = None) -> int:
+    """Show budgets and debits.
+
+    Parameters
+    ----------
+    file
+        The ledger.
+    data_set
+        One data set only.
+    """
+    from streampca.store.ledger import Ledger
+
+    with Ledger.existing(file) as opened:
+        balances = opened.balances() if data_set is None else [opened.balance(data_set)]
+    for balance in balances:
+        print(balance)
+        for entry in balance.entries:
+            event = entry.event
+            price = f"mu = {event.mu:.6g}" if event.mu is not None else f"({event.epsilon:g}, {event.delta:g})"
+            print(f"  {entry.at}  {price:<18} {f'{entry.run}: ' if entry.run else ''}{event.what}")
+    return 0
+
+
+@ledger.command
+def budget(
+    file: FilePath,
+    data_set: str,
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: Literal["zero-out", "replace"] = "zero-out",
+) -> int:
+    """Set the budget of a data set, once.
+
+    Parameters
+    ----------
+    file
+        The ledger; made if it is missing.
+    data_set
+        A name for the rows that the budget protects.
+    epsilon
+        What may be spent on them in all.
+    delta
+        Where epsilon is measured.
+    adjacency
+        What one neighbour differs in.
+    """
+    from streampca.privacy.budget import Budget
+    from streampca.store.ledger import Ledger
+
+    wanted = Budget(epsilon, delta, adjacency)
+    with Ledger(file) as opened:
+        opened.set_budget(data_set, wanted)
+    print(f"{data_set}: epsilon {epsilon:g} at delta {delta:g}, for one row under {adjacency} adjacency")
+    return 0

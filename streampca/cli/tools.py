@@ -1,0 +1,525 @@
+"""Commands that touch no run: ``plan``, ``audit``, ``bench``, ``scenario``, ``cite`` and ``version``.
+
+Bodies import what they need, so that ``--help`` is fast.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from streampca.cli.reading import Reading, SourcePath
+from streampca.cli.run import Switch
+from streampca.errors import BadParameterError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from streampca.auditing import Audit
+    from streampca.scenarios import Result
+
+Suite = Literal["row", "block", "window", "oja", "csv", "scale"]
+
+
+def plan(
+    *,
+    n_rows: int,
+    n_features: Annotated[int, Parameter(name=["--n-features", "-d"])],
+    n_components: Annotated[int, Parameter(name=["--n-components", "-k"])],
+    epsilon: float,
+    delta: float,
+    adjacency: Literal["zero-out", "replace"] = "zero-out",
+    window: int | None = None,
+    release_every: int | None = None,
+    center: bool = True,
+    spectrum: str = "decaying",
+    row_norm: float = 1.0,
+    typical_norm: float | None = None,
+    all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
+) -> int:
+    """Predict noise, error and regret; recommend an algorithm.
+
+    Covers every algorithm that applies, with its memory and time. Reads no data
+    and spends no budget.
+
+    Parameters
+    ----------
+    n_rows
+        Number of rows to come.
+    n_features
+        Number of features.
+    n_components
+        Dimension of the subspace.
+    epsilon
+        Privacy parameter of all releases together.
+    delta
+        Privacy parameter, well below one over the number of rows, e.g. 1e-6.
+    adjacency
+        What one neighbour differs in: a row against the zero row, or against another row.
+    window
+        Follow the last so many rows instead of all.
+    release_every
+        Rows between releases. Chosen, if left out; n_rows means one release.
+    center
+        Plan for the mean taken out by those that can, as run and release do; --no-center: the form of the papers.
+    spectrum
+        Guess of the eigenvalues of the mean of a a^T, about the mean if centered, in units of row_norm**2:
+        numbers separated by commas, or decaying, steep, flat, spiked.
+    row_norm
+        Longer rows will be scaled onto the ball of this radius.
+    typical_norm
+        Guess of the norm of a typical row.
+    all_
+        Show what serves another purpose, too.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from streampca.cli.arguments import command_of
+    from streampca.planning import plan as make
+
+    guess: str | list[float] = spectrum
+    if not spectrum.isalpha():
+        try:
+            guess = [float(part) for part in spectrum.split(",")]
+        except ValueError:
+            raise BadParameterError(f"--spectrum {spectrum}: expected a name, or numbers separated by commas") from None
+    made = make(
+        n_rows=n_rows, n_features=n_features, n_components=n_components, epsilon=epsilon, delta=delta,
+        adjacency=adjacency, window=window, release_every=release_every, center=center, spectrum=guess,
+        row_norm=row_norm, typical_norm=typical_norm,
+    )  # fmt: skip
+    console = Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty())
+    shown = [p for p in made.predictions if all_ or p.serves == made.recommended.serves]
+    every = made.recommended.settings.get("release_every")
+    console.print(f"Expected after {n_rows} rows" + (f", released every {every}:" if every else ":"), style="bold")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    rows = dict(zip(made.predictions, made.table(), strict=True))
+    for name in rows[shown[0]]:
+        first = name == "candidate"
+        table.add_column(name, justify="left" if first else "right", no_wrap=not first, min_width=22 if first else None)
+    for prediction in shown:
+        table.add_row(*rows[prediction].values(), style="bold" if prediction is made.recommended else None)
+    console.print(table)
+    for name, texts, style in (
+        ("assumed", [made.question.assumed], None),
+        ("use", [made.recommended.code], None),
+        ("run", [command_of(made.algorithm, row_norm=row_norm)], None),
+        ("why", [made.reason], None),
+        ("warning", made.warnings, "yellow"),
+        ("advice", made.advice, "dim"),
+        ("note", [f"{p.label}: {p.note}" for p in shown if p.note], "dim"),
+    ):
+        for text in texts:
+            console.print(f"{name:<8} {text}", style=style)
+    return 0
+
+
+def bounds(source: SourcePath, /, *, template: Path, reading: Reading = Reading()) -> int:  # noqa: B008
+    """Write a file of column names, to be filled in with public ranges for run --bounds.
+
+    The ranges must come from what is known without the rows, such as the data
+    dictionary. The file holds names only; the rows are not read.
+
+    Parameters
+    ----------
+    source
+        Source of rows, as for streampca run.
+    template
+        JSON file to write.
+    """
+    from streampca.bounds import write_template
+
+    features = reading.open(source, None, "raise").features
+    write_template(template, features)
+    print(f"{template}: {len(features)} columns; replace each null, lower then upper, and pass --bounds {template}")
+    return 0
+
+
+def audit(
+    *names: str,
+    all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    quick: Annotated[bool, Parameter(negative="")] = False,
+    bugs: Annotated[bool, Parameter(negative="")] = False,
+    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    markdown: Path | None = None,
+    false_alarm: float = 1e-3,
+    seed: int | None = None,
+    list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
+) -> int:
+    """Try to refute the privacy claims, and show that they could have been refuted.
+
+    Each row is refuted (with a witness), holds (with how much of the claim the noise was shown to
+    spend, and how much its law accounts for) or cannot be seen: then a bug of the same kind would
+    have been missed. With --bugs, mistakes are planted instead, and each must be refuted. Exits
+    with 1 if a row does not hold, or a bug is not refuted.
+
+    Parameters
+    ----------
+    names
+        Names of audits, or their first words; see --list.
+    all_
+        Audit everything: some minutes.
+    quick
+        A tenth of the time; with --all, without what takes long.
+    bugs
+        Plant bugs, in the named audits or in all of them.
+    json_
+        Print rows as JSON.
+    markdown
+        Write the table into this file, too, in place of the one between its lines ``<!-- audit -->`` and
+        ``<!-- end of audit -->``.
+    false_alarm
+        Probability that a true claim is refuted, over all rows.
+    seed
+        Fixed keys, for a reproducible table.
+    list_
+        List the names and stop.
+    """
+    import json
+    import time
+    from dataclasses import asdict
+
+    from streampca.auditing import audit_named
+    from streampca.auditing.suite import audit_bugs, named
+
+    _add_run_command()
+    if list_:
+        print("\n".join(case.name for case in named(names)))
+        return 0
+    started = time.process_time()
+    if bugs:
+        missed, rows = 0, []
+        for bug, found in audit_bugs(names, false_alarm=false_alarm, seed=seed):
+            row = next((one for one in found if one.verdict == "refuted"), None)
+            missed += row is None
+            rows.append(
+                {
+                    "bug": bug.name,
+                    "case": bug.case,
+                    "verdict": "refuted" if row else "MISSED",
+                    "witness": row.witness if row else "",
+                }
+            )
+            if not json_:
+                print(
+                    f"{bug.name:<50} {bug.case:<36} {f'refuted: {row.part}, {row.witness}' if row else 'MISSED'}",
+                    flush=True,
+                )
+        if json_:
+            print(json.dumps(rows))
+        else:
+            print(
+                f"\n{len(rows) - missed} of {len(rows)} bugs refuted, {time.process_time() - started:.0f} s of CPU time"
+            )
+        return 1 if missed else 0
+    if not (names or all_ or quick):
+        raise BadParameterError(
+            "name what to audit, e.g. 'streampca audit PrivateFPL', or pass --all or --quick; --list lists names"
+        )
+    report = audit_named(names, mode="quick" if quick else "standard", false_alarm=false_alarm, seed=seed)
+    if markdown is not None:
+        mode = "quick" if quick else "standard"
+        spent = f"{time.process_time() - started:.0f} s of CPU time, false alarm {false_alarm:g}"
+        _put_table(markdown, report.rows, f"{mode} audit of {len(report.rows)} rows, {spent}")
+    if json_:
+        print(json.dumps([asdict(row) for row in report.rows]))
+    else:
+        print(f"{'audit':<38} {'part':<11} {'claim':>16} {'seen':>7} {'accounted':>10}  verdict")
+        for row in report.rows:
+            print(_audit_line(row))
+        told = "everything holds" if report.holds else f"{sum(not row.holds for row in report.rows)} rows do not hold"
+        print(
+            f"\n{told}: {len(report.rows)} rows, {time.process_time() - started:.0f} s of CPU time, "
+            f"false alarm {false_alarm:g} over all of them"
+        )
+    return 0 if report.holds else 1
+
+
+_TABLE = "<!-- audit -->\n", "<!-- end of audit -->\n"
+
+
+def _put_table(path: Path, rows: Sequence[Audit], what: str) -> None:
+    """Write rows of an audit into a Markdown file. A leak check that holds has no row of its own beside others."""
+    from datetime import UTC, datetime
+
+    import streampca
+
+    before, start, rest = path.read_text(encoding="utf-8").partition(_TABLE[0])
+    _, end, after = rest.partition(_TABLE[1])
+    if not end:
+        raise BadParameterError(f"{path} has no lines {_TABLE[0]!r} and {_TABLE[1]!r}, in this order")
+    others = {row.subject for row in rows if row.part != "leak"}
+    lines = [f"{datetime.now(UTC):%Y-%m-%d}, streampca {streampca.__version__}: {what}.", ""]
+    lines += ["| audit | part | claim | seen | accounted | verdict |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        if row.part != "leak" or row.subject not in others or not row.holds:
+            verdict = f"{row.verdict}: {row.witness}" if row.witness else row.verdict
+            lines.append(f"| {' | '.join([row.subject, row.part, *_figures(row), verdict])} |")
+    path.write_text(before + start + "\n".join(["", *lines, "", ""]) + end + after, encoding="utf-8")
+
+
+def _figures(row: Audit) -> tuple[str, str, str]:
+    """Claim, share seen and share accounted for."""
+    seen, accounted = ("" if share is None else f"{share:.1%}" for share in (row.seen, row.accounted))
+    return f"{row.measure} = {row.claim:.4g}" if row.measure else "", seen, accounted
+
+
+def _audit_line(row: Audit) -> str:
+    """A row of the table."""
+    claim, seen, accounted = _figures(row)
+    verdict = row.verdict if row.holds else f"{row.verdict.upper()}: {row.witness}"
+    return f"{row.subject:<38} {row.part:<11} {claim:>16} {seen:>7} {accounted:>10}  {verdict}"
+
+
+def _add_run_command() -> None:
+    """Register the audit of ``streampca run``: exit status and files, for CSV files with bad cells."""
+    import contextlib
+    import io
+    from tempfile import TemporaryDirectory
+
+    from streampca.auditing import cases, lifecycles
+    from streampca.cli.app import app
+
+    arguments = (
+        "run rows.csv -k 1 --epsilon 8 --delta 0.01 --release-every 3 --on-bad-row zero --row-norm 1 --out out.jsonl"
+    )
+
+    def run(subject: Any, rows: list[Any], how: str) -> list[str]:
+        with TemporaryDirectory() as folder, contextlib.chdir(folder):
+            Path("rows.csv").write_text(lifecycles.csv_text(rows), encoding="utf-8")
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                try:
+                    status: Any = app(
+                        arguments.split(), exit_on_error=False, print_error=False, result_action="return_value"
+                    )
+                except SystemExit as ended:
+                    status = ended.code
+            out = Path("out.jsonl")
+            return [f"exit status {status}", out.read_text(encoding="utf-8") if out.exists() else "no file"]
+
+    changes, make = lifecycles.csv_lines, cases.fpl(n_components=1)
+    cases.add("run-command", make, feed=run, d=3, checks="leak", feeds=("file",), changes=changes, quick=False)
+
+
+def bench(
+    *suites: Suite,
+    suite: Annotated[list[Suite] | None, Parameter(consume_multiple=True, negative="")] = None,
+    rounds: int = 5,
+    small: Switch = False,
+    full: Switch = False,
+    json: Path | None = None,
+    markdown: Path | None = None,
+    picture: Path | None = None,
+    explain: Switch = False,
+) -> int:
+    """Measure speed beside other libraries.
+
+    All are interleaved in one process; what was asked for is printed beside what
+    was measured. Times are CPU seconds of one thread (of csv, elapsed ones too).
+    Read the ratios: the machine may be busy. Peers that are not installed are left
+    out (pip install 'streampca[bench]'; pip install proSVD).
+
+    Parameters
+    ----------
+    suites
+        row (warm and cold), block, window, oja, csv, scale. All of them, if left out: some five minutes.
+    suite
+        The same, as an option.
+    rounds
+        Interleaved rounds; medians count.
+    small
+        Small sizes: to see that it works, in seconds. The figures mean little.
+    full
+        Full sizes for block, csv and scale: 10**6 rows, and 10**7 for memory.
+    json
+        Write everything measured to this file.
+    markdown
+        Write the tables, and the profile of a row, to this file.
+    picture
+        Draw the times a row into this file (.png, .svg, .pdf).
+    explain
+        Say beside each bar where the time goes.
+    """
+    from typing import get_args
+
+    from rich.console import Console
+    from threadpoolctl import threadpool_limits
+
+    from streampca.bench import report
+    from streampca.bench.cases import run_suite
+    from streampca.bench.timing import Result as Timings
+    from streampca.linalg import fast
+
+    if rounds < 1:
+        raise BadParameterError(f"--rounds={rounds} must be at least 1")
+    if small and full:
+        raise BadParameterError("--small and --full: leave one of them out")
+    console = Console()
+    results: list[Timings] = []
+    before = fast.use(True)  # what is not called cold is warm
+    with threadpool_limits(1):
+        machine = report.describe()
+        for line in machine.values():
+            console.print(line, highlight=False)
+        for name in dict.fromkeys([*suites, *(suite or ())] or get_args(Suite)):
+            for result in run_suite(name, rounds, small=small, full=full, run_file=_run_file):
+                report.show(console, result, explain=explain)
+                results.append(result)
+    fast.use(before)
+    if json is not None:
+        report.write_json(json, machine, results)
+    if markdown is not None:
+        from streampca.bench.profile import profile
+
+        lines = "" if small else profile(20, compiled=True)
+        report.write_markdown(markdown, machine, results, lines)
+    if picture is not None:
+        report.draw(picture, results)
+    bars = [bar for result in results for bar in result.bars]
+    met, missed = sum(bar.met is True for bar in bars), sum(bar.met is False for bar in bars)
+    console.print(f"\n{met} met, {missed} missed, {len(bars) - met - missed} not measured", highlight=False)
+    return 0
+
+
+def _run_file(file: Path) -> None:
+    """Do ``streampca run`` on a file, quietly."""
+    import contextlib
+    import io
+
+    from streampca.cli.run import run
+
+    out = file.with_name("releases.jsonl")
+    with contextlib.redirect_stderr(io.StringIO()):
+        run(
+            file, n_components=5, epsilon=1.0, delta=1e-6, release_every=1000, row_norm=1.0, out=out, force=True,
+            live=False,
+        )  # fmt: skip
+
+
+scenario = App(
+    name="scenario", help="Streams with what is expected of them: list them, run one.", help_format="plaintext"
+)
+
+
+@scenario.command(name="list")
+def list_() -> int:
+    """List the scenarios: name, title and number of rows."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from streampca.cli.live import grouped
+    from streampca.scenarios import load, names
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "title"):
+        table.add_column(column)
+    table.add_column("rows", justify="right")
+    for name in names():
+        found = load(name)
+        table.add_row(name, found.title, grouped(found.rows))
+    Console().print(table)
+    return 0
+
+
+@scenario.command(name="run")
+def run_(name: str, /, *, rows: int | None = None) -> int:
+    """Run a scenario; exit with 1 if something it expects does not hold.
+
+    Parameters
+    ----------
+    name
+        Name of a scenario, or the path of a TOML file.
+    rows
+        Use so many rows instead of the scenario's own number.
+    """
+    from rich.console import Console
+    from rich.progress import Progress, TimeElapsedColumn
+    from rich.text import Text
+
+    from streampca.scenarios import load, run_scenario
+
+    chosen = load(name)
+    console = Console()
+    console.print(Text(chosen.title, "bold"))
+    console.print(Text(" ".join(chosen.shows.split())))
+    with Progress(
+        *Progress.get_default_columns(), TimeElapsedColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+        tasks = {run: bar.add_task(run, total=rows or chosen.rows) for run in chosen.runs}
+        result = run_scenario(
+            chosen, rows, progress=lambda run, done, total: bar.update(tasks[run], completed=done, total=total)
+        )
+    for table in (_measures(result), _checks(result)):
+        console.print()
+        console.print(table)
+    failed = [check for check in result.checks if not check.holds]
+    for check in failed:
+        if check.expect.why:
+            console.print(Text(f"{check.what}: {check.expect.why}"))
+    verdict = f"{len(failed)} of {len(result.checks)} do not hold" if failed else f"all {len(result.checks)} hold"
+    console.print(f"\n{name}: {verdict} ({result.rows} rows, {result.seconds:.1f} s)", highlight=False, soft_wrap=True)
+    return 1 if failed else 0
+
+
+def _measures(result: Result) -> Table:
+    from rich.table import Table
+
+    from streampca.scenarios import number
+
+    final = result.final
+    table = Table(title="measured at the end", title_justify="left", box=None, pad_edge=False)
+    if len(final) > 6:  # too many for columns of their own
+        table.add_column("run")
+        table.add_column("measures")
+        for run, values in final.items():
+            table.add_row(run, ", ".join(f"{measure} {number(value)}" for measure, value in values.items()))
+        return table
+    table.add_column("measure")
+    for run in final:
+        table.add_column(run, justify="right")
+    for measure in dict.fromkeys(m for values in final.values() for m in values):
+        table.add_row(measure, *(number(v[measure]) if measure in v else "" for v in final.values()))
+    return table
+
+
+def _checks(result: Result) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="expected", title_justify="left", box=None, pad_edge=False)
+    table.add_column()
+    table.add_column("what", no_wrap=True)
+    table.add_column("measured")
+    table.add_column("wanted")
+    for check in result.checks:
+        mark = Text("holds", "green") if check.holds else Text("FAILS", "bold red")
+        table.add_row(mark, check.what, check.measured, check.wanted)
+    return table
+
+
+def cite() -> int:
+    """Print BibTeX of streampca and of the papers it builds on."""
+    from streampca import __version__
+
+    references = Path(__file__).with_name("references.bib").read_text(encoding="utf-8")
+    print(references.replace("{VERSION}", f"{{{__version__}}}"), end="")
+    return 0
+
+
+def version() -> int:
+    """Print the versions of streampca and of what it computes with."""
+    import platform
+    from importlib.metadata import version as of
+
+    import streampca
+
+    print(f"streampca {streampca.__version__}")
+    packages = ", ".join(f"{name} {of(name)}" for name in ("numpy", "scipy", "cryptography"))
+    print(f"Python {platform.python_version()}, {packages}")
+    return 0

@@ -1,0 +1,392 @@
+"""Answers about exact rows, read off a private Gram matrix: post-processing, no privacy is spent.
+
+Let ``Y = G + N`` be a released matrix with svec-GOE noise N: its diagonal entries have standard
+deviation sigma, the others sigma / sqrt(2). Let w_1 >= ... >= w_d be the eigenvalues of Y, v_i
+its eigenvectors, and Delta = w_i - w_j. Noise pushes eigenvalues apart, so w_i is too large at the top
+of the spectrum, as an eigenvalue of G and still more as the variance of the rows along v_i. To
+leading order in 1/d (Bun, Allez, Bouchaud and Potters, IEEE Trans. Inform. Theory 62(12), 2016, for the additive case)
+
+    v_i^T G v_i      ~  w_i - sigma**2     sum_{j != i} Delta / (Delta**2 + sigma**2 / 2)
+    eigenvalue of G  ~  w_i - sigma**2 / 2 sum_{j != i} Delta / (Delta**2 + sigma**2 / 2)
+    cos**2 of the angle between v_i and that of G
+                     ~  1 - sigma**2 / 2   sum_{j != i} 1 / (Delta**2 + sigma**2 / 2).
+
+The second and third are perturbation theory of second order; the term sigma**2 / 2 in the
+denominators smooths over eigenvalues that the noise does not tell apart. On rows that noise hides altogether, they
+are rough.
+
+Intervals for eigenvalues are not approximate. For rows that do not depend on releases, the theorem of Courant and
+Fischer bounds w_i from below on the span of the i leading eigenvectors of G, which is fixed, and
+from above on that of the d - i + 1 others. On a fixed space of dimension m, N is GOE of size m, so
+
+    w_i - sigma q(d - i + 1)  <=  lambda_i  <=  w_i + sigma q(i)
+
+with q(m) a quantile of the largest eigenvalue of the GOE of size m. For any rows, |w_i - lambda_i| <= ||N|| (Weyl).
+
+*Centered releases.* The noise of the mean adds to that of the matrix (`linalg.centering.MeanNoise`): entry (i, j) in
+the basis of the v_i has variance ``sigma**2 (1/2 + p_i**2 + p_j**2)``, and ``sigma**2 (1 + 4 p_i**2)`` on the diagonal,
+p_i = u . v_i. These take the place of sigma**2 / 2 and sigma**2 above. On a space of dimension m the noise is a GOE
+matrix with a row and a column of larger variance, the first in a suitable basis, and q(m) is the quantile of that. It
+grows with the length of the part of u in the space, for which the length of u is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+from scipy.special import ndtri
+
+from streampca.errors import BadParameterError
+from streampca.linalg.centering import MeanNoise
+from streampca.linalg.counts import check_components, check_count
+from streampca.linalg.lazy import cached_property
+from streampca.linalg.types import FloatArray
+
+#: Matrices per simulated quantile, and the least number of them beyond one.
+_RUNS, _BEYOND = 20_000, 20
+#: Largest size of which every quantile is simulated; beyond it sizes grow by this factor.
+_DENSE, _GROWTH = 16, 1.25
+#: Share of a direction that must be that of the exact eigenvector, for the approximate interval.
+_GOOD = 0.9
+#: Step of the lengths of u that are simulated.
+_MEAN_STEP = 0.25
+#: Factor of the approximate interval: the bias that is left, and its own standard deviation.
+_APPROXIMATE = 1.1
+
+
+class ApproximateInterval(NamedTuple):
+    """Intervals around debiased variances.
+
+    Attributes
+    ----------
+    low, high : (k,) arrays.
+    approximate : (k,) array of booleans: True where the interval rests on an approximation of first order, False where
+        it is that of `Estimates.interval`.
+    """
+
+    low: FloatArray
+    high: FloatArray
+    approximate: np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Estimates:
+    """Estimates of exact variances and directions from one private Gram matrix.
+
+    Parameters
+    ----------
+    gram : (d, d) released symmetric matrix.
+    noise_std : standard deviation sigma of a diagonal entry of its svec-GOE noise; 0 for none.
+    n_components : k; estimates are for the k leading eigenvectors.
+    rows : rows in the sum, n; at least as many, if that is not known.
+    row_norm : norm to which rows were clipped. Everything is in units of its square.
+    mean : what the noise of the mean adds, for a matrix about the mean.
+
+    Raises
+    ------
+    BadParameterError
+        If a parameter is outside its domain, or the matrix is not finite.
+    """
+
+    gram: FloatArray
+    noise_std: float
+    n_components: int
+    rows: int
+    row_norm: float = 1.0
+    mean: MeanNoise | None = None
+
+    def __post_init__(self) -> None:
+        shape = self.gram.shape
+        if len(shape) != 2 or shape[0] != shape[1] or not np.isfinite(self.gram).all():
+            raise BadParameterError(f"gram of shape {shape} must be a finite (d, d) matrix")
+        check_components(self.n_components, shape[0])
+        check_count("rows", self.rows)
+        if not 0.0 <= self.noise_std < math.inf:
+            raise BadParameterError(f"noise_std={self.noise_std!r} must be a finite number, at least 0")
+        if not 0.0 < self.row_norm < math.inf:
+            raise BadParameterError(f"row_norm={self.row_norm!r} must be a positive finite number")
+
+    @cached_property
+    def _eigen(self) -> tuple[FloatArray, FloatArray]:
+        values, vectors = np.linalg.eigh(self.gram)
+        return values[::-1], vectors[:, ::-1]
+
+    @cached_property
+    def _along(self) -> FloatArray:
+        """4 p_i**2 for each released eigenvector, (d,): by how much the mean adds to the noise's variance along it."""
+        vectors = self._eigen[1]
+        return np.zeros(len(vectors)) if self.mean is None else 4.0 * (vectors.T @ self.mean.ratio) ** 2
+
+    def _ratios(self, count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """For each of the first eigenvalues and all others: sd of the noise between them, over the distance; and both.
+
+        The noise's standard deviation is times sqrt(2), and the distance ``sqrt(Delta**2 + variance)``: all are (count,
+        d). Written with ratios of at most sqrt(2), so that no square overflows or vanishes.
+        """
+        values, more = self._eigen[0], 0.5 * self._along
+        sigma = self.noise_std * np.sqrt(1.0 + more[:count, None] + more)
+        distance = np.hypot(values[:count, None] - values, sigma * math.sqrt(0.5))
+        ratio: FloatArray = sigma / distance
+        np.fill_diagonal(ratio, 0.0)
+        return ratio, sigma, distance
+
+    @cached_property
+    def _repulsion(self) -> tuple[FloatArray, FloatArray]:
+        """For each eigenvalue, sigma**2 sum_j Delta / (Delta**2 + sigma**2 / 2), and the same of 1 for Delta."""
+        values = self._eigen[0]
+        if self.noise_std == 0.0:
+            return np.zeros(values.size), np.zeros(values.size)
+        ratio, sigma, distance = self._ratios(values.size)
+        return (sigma * ratio * ((values[:, None] - values) / distance)).sum(axis=1), (ratio**2).sum(axis=1)
+
+    @cached_property
+    def _variances(self) -> FloatArray:
+        """Debiased variances along all eigenvectors, (d,); their sum is the trace."""
+        debiased: FloatArray = self._eigen[0] - self._repulsion[0]
+        return debiased
+
+    @property
+    def variances(self) -> FloatArray:
+        """Debiased variances of the rows along the k leading eigenvectors of the released matrix, (k,).
+
+        ``w_i - sigma**2 sum_j Delta / (Delta**2 + sigma**2 / 2)``. Not always descending, or positive.
+        """
+        return self._variances[: self.n_components]
+
+    @property
+    def std(self) -> FloatArray:
+        """Standard deviations of the noise in `variances`, (k,), to first order."""
+        std: FloatArray = self.noise_std * np.sqrt(1.0 + self._along[: self.n_components])
+        return std
+
+    @property
+    def eigenvalues(self) -> FloatArray:
+        """Debiased estimates of the k leading eigenvalues of the exact matrix, (k,).
+
+        ``w_i - sigma**2 / 2 sum_j Delta / (Delta**2 + sigma**2 / 2)``.
+        """
+        debiased: FloatArray = (self._eigen[0] - 0.5 * self._repulsion[0])[: self.n_components]
+        return debiased
+
+    @cached_property
+    def _quality(self) -> FloatArray:
+        quality: FloatArray = np.clip(1.0 - 0.5 * self._repulsion[1], 0.0, 1.0)
+        return quality
+
+    @property
+    def direction_quality(self) -> FloatArray:
+        """Estimated cos**2 of the angles between released and exact eigenvectors, (k,), from 0 to 1.
+
+        ``1 - sigma**2 / 2 sum_{j != i} 1 / (Delta**2 + sigma**2 / 2)``, clipped.
+        """
+        return self._quality[: self.n_components]
+
+    @cached_property
+    def loading_std(self) -> FloatArray:
+        """Standard deviations, from the noise, of the loadings of the k leading eigenvectors, (d, k). Approximate.
+
+        First order in the noise: ``sqrt(sigma**2 / 2 sum_{j != i} v_lj**2 / (Delta**2 + sigma**2 / 2))`` for feature l
+        and component i, at most 1. Their squares add up to one minus `direction_quality`.
+        """
+        vectors = self._eigen[1]
+        if self.noise_std == 0.0:
+            return np.zeros((len(vectors), self.n_components))
+        turned = 0.5 * self._ratios(self.n_components)[0] ** 2
+        return np.minimum(1.0, np.sqrt(vectors**2 @ turned.T))
+
+    @property
+    def effective_rank(self) -> int:
+        """The number of directions, of all d, that are more signal than noise: ``#{i: cos**2_i > 1/2}``."""
+        return int((self._quality > 0.5).sum())
+
+    @property
+    def predicted_captured(self) -> float:
+        """Predicted share of the best subspace's variance that the released subspace captures, from 0 to 1.
+
+        Sum of `variances` over sum of `eigenvalues`; 0 where no variance is left after debiasing.
+        """
+        if self.n_components == self.gram.shape[0]:
+            return 1.0
+        best = float(self.eigenvalues.sum())
+        return min(1.0, max(0.0, float(self.variances.sum())) / best) if best > 0.0 else 0.0
+
+    @property
+    def explained_variance_ratio(self) -> FloatArray:
+        """Shares of the total variance along the k leading eigenvectors, (k,): not below 0, with a sum of at most 1.
+
+        The debiased variances along all d eigenvectors, projected onto the simplex of nonnegative vectors of sum
+        ``min(max(tr Y, variances[0], row_norm**2), n row_norm**2)``, over that sum.
+        """
+        unit = self.row_norm**2
+        largest = max(float(self._variances.sum()), float(self._variances[0]), unit)
+        shares = _onto_simplex(self._variances / min(largest, self.rows * unit))[: self.n_components]
+        total = float(shares.sum())
+        if total > 1.0:  # by rounding only
+            shares *= (1.0 - 4.0 * shares.size * np.finfo(np.float64).eps) / total
+        return shares
+
+    def interval(self, level: float = 0.95, *, adaptive: bool = False) -> tuple[FloatArray, FloatArray]:
+        """Intervals that cover the k leading eigenvalues of the exact matrix jointly.
+
+        Parameters
+        ----------
+        level : probability with which all of them hold, at least (but for the error of simulated quantiles,
+            some 10 % of ``1 - level``).
+        adaptive : whether rows may depend on earlier releases. The interval is then ``w +- sigma q``, q the
+            quantile of the spectral norm of the GOE, and covers the variances along released directions too.
+
+        Returns
+        -------
+        low, high : (k,) arrays, in units of row_norm**2 times rows.
+
+        Raises
+        ------
+        BadParameterError
+            If level is not between 0 and 1.
+        """
+        _check_level(level)
+        k, d = self.n_components, self.gram.shape[0]
+        values, mean = self._eigen[0][:k], 0.0 if self.mean is None else self.mean.most
+        if adaptive:
+            half = self.noise_std * goe_norm_quantile(d, 1.0 - level, mean)
+            return values - half, values + half
+        tail = (1.0 - level) / (2 * k)
+        below = np.array([goe_quantile(d - i, tail, mean) for i in range(k)])
+        above = np.array([goe_quantile(i + 1, tail, mean) for i in range(k)])
+        return values - self.noise_std * below, values + self.noise_std * above
+
+    def approximate_interval(self, level: float = 0.95) -> ApproximateInterval:
+        """Shorter intervals for the variances along the k leading eigenvectors, where their directions are good.
+
+        ``variances +- 1.1 z sigma``, sigma that along the direction and z the normal quantile at
+        ``1 - (1 - level) / (2 k)``, where the estimated cos**2 exceeds 0.9. Approximate: right to first order in the
+        noise. Elsewhere `interval` of adaptive rows.
+        """
+        low, high = self.interval(level, adaptive=True)
+        factor = -float(ndtri((1.0 - level) / (2 * self.n_components))) * _APPROXIMATE
+        half = factor * self.std
+        good = self.direction_quality > _GOOD
+        return ApproximateInterval(
+            np.where(good, self.variances - half, low), np.where(good, self.variances + half, high), good
+        )
+
+    @cached_property
+    def shrunk_gram(self) -> FloatArray:
+        """Estimate of the exact matrix (d, d) with less error in Frobenius norm than the released one.
+
+        Rotation-invariant: the released eigenvectors, with the debiased variances along all of
+        them, made descending by isotonic regression and nonnegative. Positive semidefinite.
+        """
+        vectors = self._eigen[1]
+        shrunk = np.maximum(isotonic_regression(self._variances, increasing=False).x, 0.0)
+        matrix: FloatArray = (vectors * shrunk) @ vectors.T
+        matrix = 0.5 * (matrix + matrix.T)
+        matrix.flags.writeable = False
+        return matrix
+
+
+def goe_quantile(size: int, tail: float, mean: float = 0.0) -> float:
+    """What the largest eigenvalue of a GOE matrix exceeds with probability ``tail``.
+
+    Parameters
+    ----------
+    size : side m of the matrix; its diagonal entries have standard deviation 1, the others sqrt(1/2).
+    tail : the probability.
+    mean : length of u, for ``N - u e^T - e u^T`` with e standard normal, in place of the GOE matrix N. Rounded up to a
+        multiple of a quarter, so that few laws are simulated.
+
+    Notes
+    -----
+    Simulated, once a size, with a fixed seed. Where too few runs are beyond the quantile, it is the
+    simulated median plus the normal quantile, an upper bound: the eigenvalue is a Lipschitz
+    function of independent normals with constant 1 (Gaussian isoperimetry). Sizes over 16 are
+    interpolated, linearly in sqrt(m).
+    """
+    return _interpolated(size, tail, math.ceil(mean / _MEAN_STEP), norm=False)
+
+
+def goe_norm_quantile(size: int, tail: float, mean: float = 0.0) -> float:
+    """What the spectral norm of a GOE matrix exceeds with probability ``tail``; see `goe_quantile`."""
+    return _interpolated(size, tail, math.ceil(mean / _MEAN_STEP), norm=True)
+
+
+def _interpolated(size: int, tail: float, mean: int, *, norm: bool) -> float:
+    if size <= _DENSE:
+        return _quantile(size, tail, mean, norm)
+    steps = math.log(size / _DENSE) / math.log(_GROWTH)
+    low = round(_DENSE * _GROWTH ** math.floor(steps))
+    high = max(low + 1, round(_DENSE * _GROWTH ** (math.floor(steps) + 1)))
+    share = (math.sqrt(size) - math.sqrt(low)) / (math.sqrt(high) - math.sqrt(low))
+    return (1.0 - share) * _quantile(low, tail, mean, norm) + share * _quantile(high, tail, mean, norm)
+
+
+def _quantile(size: int, tail: float, mean: int, norm: bool) -> float:
+    largest, norms = _simulated(size, mean)
+    values = norms if norm else largest
+    if tail * _RUNS < _BEYOND:  # the standard deviation along the direction of u is the Lipschitz constant
+        return float(np.median(values)) - float(ndtri(tail)) * math.hypot(1.0, 2.0 * _MEAN_STEP * mean)
+    return float(np.quantile(values, 1.0 - tail, method="higher"))
+
+
+@lru_cache(maxsize=128)
+def _simulated(size: int, mean: int) -> tuple[FloatArray, FloatArray]:
+    """Largest eigenvalues and spectral norms of GOE matrices, (runs,) each.
+
+    The tridiagonal form has independent N(0, 1) on its diagonal and ``chi_{m-j} / sqrt(2)`` beside it (Dumitriu and
+    Edelman, J. Math. Phys. 43, 2002). Extreme eigenvectors decay over m**(1/3) of its leading coordinates,
+    so its leading block will do. ``x`` exceeds all eigenvalues if every pivot of ``x I - A`` is positive. Where u is
+    not 0, the first basis vector is along it: the first entry has variance ``1 + 4 ||u||**2`` and those beside it
+    ``1/2 + ||u||**2``, and the rest of the matrix is GOE, which the rotations of the other coordinates leave as it is.
+
+    Parameters
+    ----------
+    size : side of the matrix.
+    mean : length of u in steps.
+    """
+    length = min(size, 10 + math.ceil(8.0 * size ** (1.0 / 3.0)))
+    source = np.random.default_rng([1609, size])
+    diagonal = source.standard_normal((length, _RUNS))
+    squares = source.chisquare((size - 1.0 - np.arange(length - 1))[:, None], (length - 1, _RUNS)) / 2.0
+    more = (_MEAN_STEP * mean) ** 2
+    diagonal[0] *= math.sqrt(1.0 + 4.0 * more)
+    squares[:1] *= 1.0 + 2.0 * more
+    width = math.sqrt(2.0 * size * (1.0 + more)) + 8.0 * math.sqrt(1.0 + 4.0 * more)
+    largest, negated = (_largest_eigenvalue(entries, squares, width) for entries in (diagonal, -diagonal))
+    return largest, np.maximum(largest, negated)
+
+
+def _largest_eigenvalue(diagonal: FloatArray, squares: FloatArray, width: float) -> FloatArray:
+    """Upper ends, within 5e-4, of intervals that hold the largest eigenvalues of tridiagonal matrices, (runs,).
+
+    They are taken to lie between -width and width.
+    """
+    low, high = np.full(_RUNS, -width), np.full(_RUNS, width)
+    while high[0] - low[0] > 5e-4:
+        middle = 0.5 * (low + high)
+        pivot = middle - diagonal[0]
+        above = pivot > 0.0
+        for entry, square in zip(diagonal[1:], squares, strict=True):
+            pivot = middle - entry - square / np.where(above, pivot, 1.0)
+            above &= pivot > 0.0
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return high
+
+
+def _onto_simplex(values: FloatArray) -> FloatArray:
+    """The nearest nonnegative vector of sum 1 (Held, Wolfe and Crowder 1974)."""
+    descending = np.sort(values)[::-1]
+    # Less the largest: the sums do not cancel.
+    excess = (np.cumsum(descending - descending[0]) - 1.0) / np.arange(1.0, values.size + 1)
+    kept = int(np.flatnonzero(descending - descending[0] > excess)[-1])
+    projected: FloatArray = np.maximum(values - descending[0] - excess[kept], 0.0)
+    return projected
+
+
+def _check_level(level: object) -> None:
+    if not (isinstance(level, (int, float)) and 0.0 < level < 1.0):
+        raise BadParameterError(f"level={level!r} must be in (0, 1): the probability with which intervals hold")

@@ -1,0 +1,301 @@
+"""The Gaussian mechanism on the Gram matrix, with clipping and a linear map that adapt to the rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streampca.linalg.counts import check_components, use_plain_numbers
+from streampca.linalg.eigen import top_eigh
+from streampca.linalg.lattice import GramSum, coarsen, onto_ball
+from streampca.linalg.lazy import cached_property
+from streampca.linalg.svec import pack_entries, svec_size, unpack_entries
+from streampca.linalg.types import FloatArray
+from streampca.mechanisms.base import SCOPE, Mechanism
+from streampca.mechanisms.norm_maps import Choice, Map, Model, Noise, Norms, combined, entry_std, norm_counts
+from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
+from streampca.privacy.outlet import Outlet
+from streampca.release import Release, Terms
+
+#: Shares of mu**2: histogram of norms, lost energy, first and second Gram matrix. They add up to 1.
+NORMS_SHARE, LOST_SHARE, FIRST_SHARE, SECOND_SHARE = 0.02, 0.04, 0.30, 0.64
+#: Hidden energy counts above so many standard deviations of its noise: false in some 1 % of the releases.
+ALARM = 2.33
+_GRID = 2.0**-26
+
+
+class PastRelease(NamedTuple):
+    """The release of an earlier block, from which the map for the next one is chosen. Public.
+
+    Attributes
+    ----------
+    gram : (d, d) array.
+    rows : number of rows of that block.
+    std : root mean square of the sds of its entries' noise, those off the diagonal times sqrt(2).
+    """
+
+    gram: FloatArray
+    rows: int
+    std: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveCovariance(Mechanism):
+    """Gram matrix plus Gaussian noise that adapts to short rows and to decaying spectra.
+
+    The noise of `GaussianCovariance` is made for rows of norm 1. Here a part of the budget
+    measures how long rows are and in which directions they vary. The rest is spent on rows
+    clipped to a smaller norm, or mapped so that directions of little variance count more.
+
+    Parameters
+    ----------
+    n_components : dimension of the released subspace.
+    epsilon, delta : the budget, with delta > 0.
+    adjacency : ``"zero-out"`` or ``"replace"``.
+    n_features : number of features, or None for that of the rows.
+
+    Notes
+    -----
+    *Theorem.* Everything that is released is mu-GDP together, with the exact ``mu(epsilon,
+    delta)`` of Balle and Wang (2018, Theorem 8), hence (epsilon, delta)-DP per row.
+
+    *Proof.* Up to four vectors meet Gaussian noise, one after the other; each may depend on
+    what was released before. Given that, number i is mu_i-GDP, with ``mu_i**2`` the share of
+    mu**2 in brackets, and adaptive composition adds the squares (Dong, Roth and Su 2022,
+    Corollary 2). Under zero-out:
+
+    1. The histogram of row norms [.02]. A row adds 1 to one count, a zero row to none, so a
+       row moves it by at most 1 in Euclidean norm. A radius rho is read off it.
+    2. The lost energy, the sum of ``max(|x|**2 - rho**2, 0)`` [.04]: a row moves it by at
+       most 1.
+    3. The Gram matrix of rows divided by rho and clipped onto the unit ball [.30]. Each row
+       is clipped by itself, so a row moves it by at most 1 in Frobenius norm. rho is a
+       function of 1 and 2.
+    4. The Gram matrix of ``M x`` clipped onto the unit ball [.64]: again at most 1. M is a
+       function of 1 to 3.
+
+    If 1 gives rho = 1 nothing can be lost: 2 is left out and 4 has .68. Whatever 1 gives, the
+    shares of what follows add up to .98. Under replace the bounds are sqrt(2), 1, sqrt(2) and
+    sqrt(2). All else is post-processing of released values: the choice of rho and M, by
+    simulation with fixed pseudorandom numbers, the combination of 3 and 4, and the check.
+
+    *How rho and M are chosen.* rho minimises the energy that clipping loses plus the spectral
+    norm of the noise. Long rows too few for the histogram may hold the subspace: rho is 1 if
+    the lost energy exceeds what the histogram shows by more than the spectral norm of the
+    noise of `GaussianCovariance`, and by more than 2.33 standard deviations of its own noise
+    and of that of the counts. If nothing is hidden, noise does so in some 1 % of the releases.
+    M is the map with the least loss in simulated releases (`norm_maps`): a smaller radius, or
+    larger weights for directions of little variance. At last, if 3 shows a direction that the
+    combination lacks, 3 alone is released (``details["released"]``).
+
+    *Error bars.* ``release.noise_std`` is None: the noise is not alike in all entries.
+    Clipping biases the Gram matrix towards zero, and that bias is in no error bar.
+    ``release.details`` give rho (``clip_radius``), M (``map``), the predicted loss of
+    captured variance, and the lost energy beyond ``lost_energy_radius`` with the standard
+    deviation of its noise (``lost_energy``, ``lost_energy_std``), in units of row_norm and
+    its square.
+
+    *When.* It gains where rows are short or of uneven norm, or the spectrum decays. Where
+    nothing is to be gained, or stage one resolves no direction (few rows, a small epsilon),
+    it is `GaussianCovariance` at .94 to .98 of mu**2; with few features, where that has more
+    noise than `MatrixLaplaceCovariance`, so has this. A release takes .3 s at 100 features
+    and 3 s at 270.
+
+    Weights near the power -1/2 of the eigenvalues are the first-order optimum. AdaptiveCov of
+    Dong, Liang and Yi ("Differentially Private Covariance Revisited", NeurIPS 2022, arXiv
+    2205.14324) adapts a radius only.
+    """
+
+    n_components: int
+    epsilon: float
+    delta: float
+    adjacency: Adjacency = "zero-out"
+    n_features: int | None = None
+
+    def __post_init__(self) -> None:
+        use_plain_numbers(self)
+        check_components(self.n_components, self.n_features)
+        _ = self.mu
+
+    @cached_property
+    def mu(self) -> float:
+        """The exact Gaussian-DP parameter of the budget."""
+        return Budget(self.epsilon, self.delta, self.adjacency).mu
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """(epsilon, delta)-DP, exactly mu-GDP, for one release of one data set."""
+        return gaussian_guarantee(
+            self.mu,
+            self.epsilon,
+            self.delta,
+            adjacency=self.adjacency,
+            scope=SCOPE,
+            theorem="adaptive composition of Gaussian mechanisms: norms, lost energy and two clipped Gram matrices",
+            citation="Dong, Roth and Su 2022, Corollary 2; after Dong, Liang and Yi, NeurIPS 2022",
+        )
+
+    def _gram_std(self, share: float) -> float:
+        """Standard deviation of a diagonal entry of the noise in the Gram matrix of rows in the unit ball."""
+        return Budget(self.epsilon, self.delta, self.adjacency).gram_sensitivity / (self.mu * math.sqrt(share))
+
+    @property
+    def norms_std(self) -> float:
+        """Standard deviation of the noise in each count of the histogram of norms."""
+        return self._gram_std(NORMS_SHARE)  # a row moves as many counts as outer products
+
+    @property
+    def lost_std(self) -> float:
+        """Standard deviation of the noise in the lost energy."""
+        return 1.0 / (self.mu * math.sqrt(LOST_SHARE))
+
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """Standard deviations of the vectors of noise; the last: of the second Gram matrix without a lost energy."""
+        shares = FIRST_SHARE, SECOND_SHARE, LOST_SHARE + SECOND_SHARE
+        return self.norms_std, self.lost_std, *(self._gram_std(share) for share in shares)
+
+    def constants_after(self) -> tuple[float, float]:
+        """The sds of the Gram matrix of `released_after`, with and without a lost energy."""
+        return self._gram_std(1.0 - NORMS_SHARE - LOST_SHARE), self._gram_std(1.0 - NORMS_SHARE)
+
+    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+        return self.released_after(rows, outlet, terms, t, None)[0]
+
+    def released_after(
+        self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int, past: PastRelease | None
+    ) -> tuple[Release, PastRelease]:
+        """Release a block of a longer run, with the map chosen from an earlier block's release if there is one.
+
+        Then stage one is left out, and its share of mu**2 goes to the Gram matrix of the mapped rows (.94, or .98
+        without a lost energy): still mu-GDP given the past, which the map is a function of.
+
+        Parameters
+        ----------
+        rows, outlet, terms, t : see `Mechanism.released`.
+        past : of a block of other rows.
+
+        Returns
+        -------
+        release, past : the release, and what the next block takes from it.
+        """
+        (n_rows, d), k = rows.shape, self.n_components
+        details: dict[str, Any] = {"mechanism": type(self).__name__, "rows": n_rows, "lost_energy": 0.0}
+        with_lost, without = self.constants_after() if past is not None else self._seconds
+        clipped_std = self._gram_std(FIRST_SHARE) if past is None else without
+        norms, radius, hidden = self._gauge(rows, outlet, clipped_std, details)
+        second_std = with_lost if "lost_energy_std" in details else without
+        if past is None:
+            first_std = self._gram_std(FIRST_SHARE)
+            first = self._gram(rows, np.full(d, 1.0 / radius**2), outlet, "first", first_std)
+            per_row, seen = first_std / n_rows, n_rows
+        else:
+            first, seen = past.gram, past.rows
+            per_row = past.std / (radius**2 * past.rows)
+        values, vectors = np.linalg.eigh(first)
+        values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
+        if norms is None or k == d:
+            choice = Choice(Map(f"radius {radius:.4g}", np.full(d, 1.0 / radius**2), radius), float(past is None), None)
+        else:
+            noise = Noise(per_row, second_std / n_rows)
+            model = Model(values / seen, k, radius, norms, noise, hidden / n_rows, combine=past is None)
+            choice = model.choose()
+        weights, factor = choice.map.weights, choice.factor
+        spread, kind = entry_std(weights, second_std), "second" if past is None else "mapped"
+        first_spread = radius**2 * per_row * n_rows
+        if choice.map.radius is not None:
+            second = self._gram(rows, weights, outlet, kind, second_std)
+            gram = combined(second, spread, first, first_spread, factor)
+        else:
+            second = self._gram(rows @ vectors, weights, outlet, kind, second_std)
+            gram = vectors @ combined(second, spread, np.diag(values), first_spread, factor) @ vectors.T
+        checked = past is None and choice.map.radius != radius and k < d
+        biased = checked and _lacks_a_direction(gram, first, k, first_spread * math.sqrt(0.5 * d))
+        if biased:
+            gram = first
+        released = "mapped" if past is not None else "first stage" if biased else "combination"
+        details |= {
+            "clip_radius": radius, "map": choice.map.name, "predicted_loss": choice.loss, "released": released,
+        }  # fmt: skip
+        variance = spread**2
+        if factor > 0.0:
+            variance = 1.0 / (1.0 / variance + 1.0 / (factor * first_spread) ** 2)
+        std = first_spread if biased else float(np.sqrt(variance.mean()))
+        packed = coarsen(pack_entries(0.5 * (gram + gram.T)), first_spread if past is None else float(spread.min()))
+        release = Release(t=t, n_components=k, terms=terms, packed_gram=packed, details=details)
+        return release, PastRelease(unpack_entries(packed, d), n_rows, std)
+
+    @property
+    def _seconds(self) -> tuple[float, float]:
+        """Sds of the second Gram matrix, with and without a lost energy."""
+        return self._gram_std(SECOND_SHARE), self._gram_std(LOST_SHARE + SECOND_SHARE)
+
+    def _gauge(
+        self, rows: FloatArray, outlet: Outlet, std: float, details: dict[str, Any]
+    ) -> tuple[Norms | None, float, float]:
+        """Release the norms and, where rows may be clipped, the lost energy, which goes to ``details``.
+
+        Parameters
+        ----------
+        std : sd of the Gram matrix that is then clipped to the radius.
+
+        Returns
+        -------
+        norms : None where too few are to be seen.
+        radius : to clip to.
+        hidden : energy that may be in long rows which the histogram does not show.
+        """
+        n_rows, d = rows.shape
+        norms = Norms.read(outlet.gaussian("norms", norm_counts(rows), self.norms_std, _GRID), self.norms_std, n_rows)
+        radius = 1.0 if norms is None else _first_radius(norms, std, d)
+        if norms is None or radius == 1.0:
+            return norms, radius, 0.0
+        lost = float(outlet.gaussian("lost", _lost_energy(rows, radius), self.lost_std, _GRID)[0])
+        details |= {"lost_energy": lost, "lost_energy_std": self.lost_std, "lost_energy_radius": radius}
+        hidden = lost - norms.lost_energy(radius)
+        by_chance = ALARM * math.hypot(self.lost_std, norms.lost_energy_std(radius, self.norms_std))
+        if hidden > max(by_chance, self._gram_std(1.0) * math.sqrt(2.0 * d)):
+            radius = 1.0
+        return norms, radius, max(hidden + self.lost_std, 0.0)
+
+    def _gram(self, rows: FloatArray, weights: FloatArray, outlet: Outlet, kind: str, std: float) -> FloatArray:
+        """Release the Gram matrix of the rows times sqrt(weights), clipped to norm 1, and undo the weights."""
+        d, roots = rows.shape[1], np.sqrt(weights)
+        clipped = GramSum.of(rows if (roots == 1.0).all() else onto_ball(rows * roots))
+        noisy = unpack_entries(outlet.gram(kind, clipped, svec_size(d), std), d)
+        unmapped: FloatArray = noisy / (roots[:, None] * roots)
+        return unmapped
+
+
+def _first_radius(norms: Norms, std: float, d: int) -> float:
+    """The radius of stage one: least sum of the energy that clipping loses and the norm of the noise."""
+    edges = norms.upper[norms.upper >= norms.median]
+    costs = [norms.lost_energy(edge) + edge**2 * std * math.sqrt(2.0 * d) for edge in edges]
+    return float(edges[int(np.argmin(costs))])
+
+
+def _lost_energy(rows: FloatArray, radius: float) -> FloatArray:
+    """What clipping to a radius removes from the sum of squared norms, (1,); at most 1 a row. Curator only."""
+    lost = np.minimum(np.maximum(np.vecdot(rows, rows) - radius**2, 0.0), 1.0)
+    return np.array([np.floor(lost / _GRID).sum() * _GRID])
+
+
+def _lacks_a_direction(gram: FloatArray, first: FloatArray, k: int, edge: float) -> bool:
+    """Whether the first estimate shows energy outside the top k directions of another that this one lacks.
+
+    Parameters
+    ----------
+    gram : (d, d) array, whose first k eigenvectors are looked at.
+    first : (d, d) array, the estimate of stage one.
+    edge : half of the spectral norm of the noise in ``first``.
+    """
+    d = gram.shape[0]
+    basis = top_eigh(gram, k)[1]
+    off = np.eye(d) - basis @ basis.T
+    direction = top_eigh(off @ first @ off, 1)[1][:, 0]
+    scale = max(1.0, float(np.vdot(basis, first @ basis)) / max(float(np.vdot(basis, gram @ basis)), 1e-300))
+    seen = scale * max(float(direction @ gram @ direction), 0.0)
+    return float(direction @ first @ direction) - seen > 2.6 * edge

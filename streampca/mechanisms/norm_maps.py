@@ -1,0 +1,388 @@
+"""Linear maps applied to rows before they are clipped: which one loses least, judged from released values alone.
+
+Everything here is a function of released numbers and of fixed pseudorandom numbers (a
+constant seed, the same for every data set), so it is post-processing: it costs no budget.
+
+Rows are modelled as Gaussian directions with an estimated spectrum, whose norms follow a
+released histogram (the longest row gets the longest norm). Clipping, noise and the subspace
+read off the noisy sum are then simulated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from streampca.linalg.eigen import top_eigh
+from streampca.linalg.svec import svec_size, unsvec
+from streampca.linalg.types import FloatArray
+from streampca.privacy.randomness import Randomness
+
+#: Bins of the histogram of norms: 1/8 octave each, downwards from 1. The last one holds all shorter rows.
+BINS = 96
+_PER_OCTAVE = 8
+_SEED = 20221124
+#: Rows of the model, and simulated releases of each kind for a map.
+_ROWS, _RELEASES = 1000, 3
+#: A count is taken for real above so many standard deviations.
+_SIGNIFICANT = 2.5
+#: Loss for each unit of the share of energy that clipping removes in mapped coordinates.
+_PENALTY = 0.01
+#: Weight of the case that the longest rows, also those that the histogram does not show, have directions
+#: of their own.
+_CAUTION = 0.5
+
+
+class Norms(NamedTuple):
+    """A histogram of row norms, as far as it stands out of its noise.
+
+    Attributes
+    ----------
+    upper : (m,) array, the upper edges of the bins, descending.
+    counts : (m,) array of positive counts.
+    octaves : width of a bin.
+    """
+
+    upper: FloatArray
+    counts: FloatArray
+    octaves: float
+
+    @classmethod
+    def read(cls, noisy: FloatArray, std: float, n_rows: int) -> Norms | None:
+        """The bins that hold 3/4 of the rows; None where fewer than 0.4 of them are to be seen.
+
+        Parameters
+        ----------
+        noisy : (BINS,) array of noisy counts.
+        std : standard deviation of their noise.
+        n_rows : number of rows.
+        """
+        for width in (1, 2, 4, 8):
+            counts = noisy.reshape(-1, width).sum(axis=1)
+            real = counts > _SIGNIFICANT * std * math.sqrt(width)
+            if counts[real].sum() >= 0.75 * n_rows:
+                break
+        if counts[real].sum() < 0.4 * n_rows:
+            return None
+        upper: FloatArray = np.exp2(-(width / _PER_OCTAVE) * np.flatnonzero(real))
+        return cls(upper, counts[real], width / _PER_OCTAVE)
+
+    @property
+    def median(self) -> float:
+        """The upper edge of the bin of the median."""
+        below = np.cumsum(self.counts[::-1])[::-1]  # rows in this bin and in those of shorter rows
+        return float(self.upper[np.flatnonzero(below >= 0.5 * below[0])[-1]])
+
+    @property
+    def middle(self) -> FloatArray:
+        """The geometric middle of each bin."""
+        middle: FloatArray = self.upper * 2.0 ** (-0.5 * self.octaves)
+        return middle
+
+    def lost_energy(self, radius: float) -> float:
+        """What clipping to a radius removes of the sum of squared norms."""
+        return float(self.counts @ np.maximum(self.middle**2 - radius**2, 0.0))
+
+    def lost_energy_std(self, radius: float, std: float) -> float:
+        """The noise in it, where each count of 1/8 octave has noise of that standard deviation."""
+        lost = np.maximum(self.middle**2 - radius**2, 0.0)
+        return std * math.sqrt(self.octaves * _PER_OCTAVE) * float(np.linalg.norm(lost))
+
+    def quantiles(self, count: int) -> FloatArray:
+        """Norms of that many rows, descending."""
+        ends = np.concatenate(([0.0], np.cumsum(self.counts)))
+        logs = np.concatenate((np.log2(self.upper), [math.log2(self.upper[-1]) - self.octaves]))
+        places = (np.arange(count) + 0.5) * (ends[-1] / count)
+        bins = np.searchsorted(ends, places, side="right") - 1
+        inside = (places - ends[bins]) / self.counts[bins]
+        norms: FloatArray = 2.0 ** (logs[bins] - inside * self.octaves)
+        return norms
+
+
+def norm_counts(rows: FloatArray) -> FloatArray:
+    """Histogram of the norms of rows, (BINS,). Zero rows are not counted. Curator only.
+
+    Each row adds 1 to one bin or, if it is zero, nothing, whatever the other rows are.
+    """
+    squares = np.vecdot(rows, rows)
+    squares = squares[squares > 0.0]
+    bins = np.clip(np.floor(-0.5 * _PER_OCTAVE * np.log2(squares)), 0, BINS - 1).astype(np.int64)
+    return np.bincount(bins, minlength=BINS).astype(np.float64)
+
+
+class Noise(NamedTuple):
+    """The noise of the two stages, for unit radius and one row. Public.
+
+    Attributes
+    ----------
+    first, second : standard deviation of a diagonal entry over the number of rows.
+    """
+
+    first: float
+    second: float
+
+
+class Map(NamedTuple):
+    """A map diag(sqrt(weights)) in the eigenbasis of stage one, before clipping to norm 1.
+
+    Attributes
+    ----------
+    name : in words.
+    weights : (d,) array.
+    radius : the clipping radius where all weights are equal; None for other maps.
+    """
+
+    name: str
+    weights: FloatArray
+    radius: float | None
+
+
+class Choice(NamedTuple):
+    """What stage two does.
+
+    Attributes
+    ----------
+    map : the map.
+    factor : by which the first stage's estimate is multiplied before the two are combined; 0 leaves it out.
+    loss : predicted share of the best subspace's variance that the release misses, if one was made.
+    """
+
+    map: Map
+    factor: float
+    loss: float | None
+
+
+class Model:
+    """Rows as seen through stage one.
+
+    Parameters
+    ----------
+    values : (d,) array, eigenvalues of the first stage's estimate over the number of rows, descending.
+    n_components : k, below d.
+    radius : clipping radius of stage one.
+    norms : the histogram of norms.
+    noise : of the two stages.
+    hidden : energy per row that may be in long rows which the histogram does not show.
+    combine : whether the estimates of both stages are averaged; otherwise the first only tells the map.
+
+    Attributes
+    ----------
+    spectrum : (d,) array, estimated eigenvalues per row before clipping, positive.
+    resolved : how many of the first k eigenvalues stand out of the noise.
+    """
+
+    def __init__(
+        self,
+        values: FloatArray,
+        n_components: int,
+        radius: float,
+        norms: Norms,
+        noise: Noise,
+        hidden: float,
+        combine: bool = True,
+    ) -> None:
+        d, k = values.size, n_components
+        self._hidden, self._combine = hidden, combine
+        self.values, self.k, self.radius, self.norms, self.noise = values, k, radius, norms, noise
+        self._std = radius**2 * noise.first
+        self._tau = self._std * math.sqrt(d / 2.0)
+        self._tail = max(float(values[k:].mean()), 0.0)
+        self._floor = max(0.25 * self._tail, self._tau / math.sqrt(2.0 * d))
+        self.resolved = int((values[:k] - self._tail > 2.4 * self._tau).sum())
+        clipped = self._shrunk()
+        z = _numbers("rows", _ROWS * d).reshape(_ROWS, d)
+        self._rows = self._with_norms(z * np.sqrt(clipped))
+        self._first_kept = self.kept(np.full(d, 1.0 / radius**2))
+        unclipped = clipped / np.maximum(self._first_kept, 0.1)
+        self.spectrum = np.maximum(np.minimum.accumulate(unclipped), self._floor)
+        self._rows = self._with_norms(z * np.sqrt(self.spectrum))
+        self._first_kept = self.kept(np.full(d, 1.0 / radius**2))
+        self._truths = self._posterior()
+
+    def _shrunk(self) -> FloatArray:
+        """Eigenvalues without the spread that the noise gives them."""
+        k, tau, tail = self.k, self._tau, self._tail
+        above = self.values[:k] - tail
+        root = np.sqrt(np.maximum(above**2 - 4.0 * tau**2, 0.0))
+        head = tail + np.where(above > 2.0 * tau, 0.5 * (above + root), 0.5 * np.maximum(above, tau))
+        rest = self.values[k:]
+        shrinkage = math.sqrt(max(0.0, 1.0 - tau**2 / max(float(rest.var()), 1e-300)))
+        shrunk = np.concatenate((head, tail + shrinkage * (rest - tail)))
+        return np.maximum(np.minimum.accumulate(shrunk), self._floor)
+
+    def _with_norms(self, rows: FloatArray) -> FloatArray:
+        lengths = np.linalg.norm(rows, axis=1)
+        wanted = np.empty(lengths.size)
+        wanted[np.argsort(-lengths, kind="stable")] = self.norms.quantiles(lengths.size)
+        rows *= (wanted / lengths)[:, None]
+        return rows
+
+    def kept(self, weights: FloatArray) -> FloatArray:
+        """Share of each direction's energy that is left after a map and clipping, (d,)."""
+        squares = self._rows**2
+        part = np.minimum(1.0, 1.0 / np.maximum(squares @ weights, 1e-300))
+        kept: FloatArray = (part @ squares) / squares.sum(axis=0)
+        return kept
+
+    def _kept_if_long(self, weights: FloatArray, kept: FloatArray) -> FloatArray:
+        """The least of it, if the first k directions may be those of the longest rows; hidden rows have norm 1."""
+        k, kept = self.k, kept.copy()
+        squares = self.norms.quantiles(_ROWS) ** 2
+        ends = np.searchsorted(np.cumsum(squares), np.cumsum(self.spectrum[:k]) * _ROWS)
+        start = 0
+        for j, end in enumerate(np.clip(ends, 1, _ROWS).tolist()):
+            rows = squares[min(start, end - 1) : end]
+            kept[j] = min(kept[j], np.minimum(rows, 1.0 / weights[j]).sum() / rows.sum())
+            start = end
+        share = self._hidden / (self._hidden + float(self.spectrum[-1]))
+        kept[-1] += share * (min(1.0, 1.0 / float(weights[-1])) - kept[-1])
+        return kept
+
+    def _posterior(self) -> list[FloatArray]:
+        """What the rows' covariance may be, given stage one: (d, d) matrices in its eigenbasis."""
+        d, spectrum = self.values.size, self.spectrum
+        gap = np.maximum(self.values - self._tail, 1e-300)
+        sure = np.clip((spectrum - self._tail) / gap, 0.0, 1.0)
+        spread = np.sqrt(0.5 * (sure[:, None] + sure - sure[:, None] * sure)) * self._std
+        truths = []
+        for goe in _goes("posterior", d):
+            values, vectors = np.linalg.eigh(np.diag(spectrum) + spread * goe)
+            values = np.maximum(values, 0.0)
+            values *= min(1.0, float(spectrum.sum()) / max(float(values.sum()), 1e-300))
+            truths.append((vectors * values) @ vectors.T)
+        return truths
+
+    def maps(self) -> Iterator[Map]:
+        """The maps to choose from: scalars first. Only that of stage one, if no direction stands out of its noise."""
+        d, k, q, median = self.values.size, self.k, self.resolved, self.norms.median
+        radii = (median, math.sqrt(2.0) * median, 2.0 * median, self.radius, 2.0 * self.radius, 1.0)
+        # Without a direction to go by, the predictions rest on noise.
+        for radius in sorted({min(radius, 1.0) for radius in radii} if q else {self.radius}):
+            yield Map(f"radius {radius:.4g}", np.full(d, 1.0 / radius**2), radius)
+        if q == 0:
+            return
+        xi = self.spectrum
+        shapes: list[tuple[str, FloatArray]] = []
+        if q == k:
+            shapes += [("power 1/4", xi**-0.25), ("power 1/2", xi**-0.5)]
+        blocks = (0.5, 0.3, 0.15) if q == k else (0.3, 0.15, 0.08)
+        for share in blocks:
+            shapes.append((f"two blocks {share}", _blocks(np.ones(d), xi, q, share)))
+            if q == k:
+                shapes.append((f"quarter blocks {share}", _blocks(xi**-0.5, xi, q, share)))
+        for name, shape in shapes:
+            for c in (0.7, 1.0, 1.5, 2.5):
+                yield Map(f"{name}, {c}", shape / (c * float(shape @ xi)), None)
+
+    def factor(self, one: Map, kept: FloatArray) -> float:
+        """What the first stage's estimate is multiplied by, so that it is clipped as the second's: 0 leaves it out."""
+        if not self._combine:
+            return 0.0
+        if one.radius is not None:
+            return 1.0 if one.radius == self.radius else 0.0
+        head = self.spectrum[: self.k]
+        return float(head @ kept[: self.k]) / float(head @ self._first_kept[: self.k])
+
+    def losses(self, one: Map) -> tuple[float, float, float]:
+        """Predicted losses of a map, under the estimated spectrum and under the posterior; and the factor.
+
+        Each is a mixture with the loss if the longest rows lie in the first k directions and hidden ones in the last.
+        """
+        kept = self.kept(one.weights)
+        factor = self.factor(one, kept)
+        truth = np.diag(self.spectrum)
+        plug_in = self._fresh_loss(one, truth, kept, self._first_kept, factor)
+        posterior = self._posterior_loss(one, kept, factor)
+        with_hidden = self.spectrum.copy()
+        with_hidden[-1] += self._hidden
+        first_kept = self._kept_if_long(np.full(kept.size, 1.0 / self.radius**2), self._first_kept)
+        worst = self._fresh_loss(one, np.diag(with_hidden), self._kept_if_long(one.weights, kept), first_kept, factor)
+        plug_in += _CAUTION * (worst - plug_in)
+        posterior += _CAUTION * (worst - posterior)
+        energy = one.weights * self.spectrum
+        penalty = _PENALTY * (1.0 - float(energy @ kept) / float(energy.sum()))
+        return plug_in + penalty, posterior + penalty, factor
+
+    def _fresh_loss(
+        self, one: Map, truth: FloatArray, kept: FloatArray, first_kept: FloatArray, factor: float
+    ) -> float:
+        """The loss with new noise in both stages."""
+        d, roots, first_roots = truth.shape[0], np.sqrt(kept), np.sqrt(first_kept)
+        std, loss = entry_std(one.weights, self.noise.second), 0.0
+        for goe, other in zip(_goes("second", d), _goes("first", d), strict=True):
+            first = first_roots[:, None] * truth * first_roots + self._std * other
+            seen = combined(roots[:, None] * truth * roots + std * goe, std, first, self._std, factor)
+            loss += self._loss(seen, truth) / _RELEASES
+        return loss
+
+    def _posterior_loss(self, one: Map, kept: FloatArray, factor: float) -> float:
+        """The loss with stage one as it came out, and new noise in stage two."""
+        roots, estimate = np.sqrt(kept), np.diag(self.values)
+        std, loss = entry_std(one.weights, self.noise.second), 0.0
+        for goe, truth in zip(_goes("second", kept.size), self._truths, strict=True):
+            seen = combined(roots[:, None] * truth * roots + std * goe, std, estimate, self._std, factor)
+            loss += self._loss(seen, truth) / _RELEASES
+        return loss
+
+    def _loss(self, seen: FloatArray, truth: FloatArray) -> float:
+        basis = top_eigh(seen, self.k)[1]
+        best = float(np.linalg.eigvalsh(truth)[-self.k :].sum())
+        return 1.0 - float(np.vdot(basis, truth @ basis)) / best
+
+    def choose(self) -> Choice:
+        """The map that loses least; a scalar unless another is better by a tenth in both predictions."""
+        tried = [(one, *self.losses(one)) for one in self.maps()]
+        scalars = [entry for entry in tried if entry[0].radius is not None]
+        safe = min(scalars, key=lambda entry: entry[1] + entry[2])
+        best, best_ratio = safe, 0.9
+        for entry in tried[len(scalars) :]:
+            ratio = max(entry[1] / safe[1], entry[2] / safe[2])
+            if ratio < best_ratio:
+                best, best_ratio = entry, ratio
+        return Choice(best[0], best[3], 0.5 * (best[1] + best[2]))
+
+
+def entry_std(weights: FloatArray, std: float) -> FloatArray:
+    """Standard deviations of the entries of a mapped estimate's noise, times sqrt(2) off the diagonal: (d, d)."""
+    roots = 1.0 / np.sqrt(weights)
+    spread: FloatArray = std * roots[:, None] * roots
+    return spread
+
+
+def combined(
+    second: FloatArray, second_std: FloatArray, first: FloatArray, first_std: float, factor: float
+) -> FloatArray:
+    """Average of two estimates by inverse variance, entry by entry; the first is multiplied by ``factor``."""
+    if factor == 0.0:
+        return second
+    weight = second_std**2 / (second_std**2 + (factor * first_std) ** 2)
+    average: FloatArray = (1.0 - weight) * second + weight * (factor * first)
+    return average
+
+
+def _blocks(shape: FloatArray, spectrum: FloatArray, q: int, share: float) -> FloatArray:
+    """A shape whose first q directions hold that share of the mapped energy."""
+    energy = shape * spectrum
+    made = shape.copy()
+    made[:q] *= share / energy[:q].sum()
+    made[q:] *= (1.0 - share) / energy[q:].sum()
+    return made
+
+
+@lru_cache(maxsize=16)
+def _numbers(name: str, size: int) -> FloatArray:
+    """Fixed standard normal numbers."""
+    numbers = Randomness.from_seed(_SEED).stream("norm maps", name).normal(0, size)
+    numbers.flags.writeable = False
+    return numbers
+
+
+@lru_cache(maxsize=16)
+def _goes(name: str, d: int) -> tuple[FloatArray, ...]:
+    """Fixed matrices of standard GOE noise: variance 1 on the diagonal and 1/2 off it."""
+    drawn = _numbers(name, _RELEASES * svec_size(d)).reshape(_RELEASES, -1)
+    return tuple(unsvec(one, d) for one in drawn)

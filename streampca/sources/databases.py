@@ -1,0 +1,224 @@
+"""Rows from a query with a keyset cursor: SQLite, DuckDB (extra ``duckdb``), PostgreSQL (``postgres``), any DB-API.
+
+Rows are read in pages, ``SELECT * FROM (query) WHERE id > ? ORDER BY id LIMIT n``, so nothing stays open between
+them, and a run that stands at a value of the cursor goes on behind it. The cursor must differ from row to row, and
+rows must become visible in its order: one that appears at or below a value that was read is never read. Numbers
+from a sequence are given out before their transactions commit; where several write at once, let the query leave
+out the newest rows, e.g. ``WHERE made < now() - interval '1 minute'``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+
+from streampca.errors import BadParameterError, SourceError
+from streampca.linalg.counts import check_count
+from streampca.linalg.types import FloatArray
+from streampca.rows import PositionedBlock
+from streampca.sources.base import BLOCK_ROWS, BoundsLike, OnBadRow, check_on_bad_row, choose, source_bounds
+from streampca.sources.positions import PositionedRows, numbers
+
+# Addresses whose parts can be told apart: drivers quote parts of others, which may be those of a password.
+_CODE = "%[0-9a-fA-F]{2}"
+_PLAIN = re.compile(rf"postgres(ql)?://([^\s/?#@%]|{_CODE})*@?([^\s?#@%]|{_CODE})*(\?([^\s?#@%]|{_CODE})*)?")
+_POLL = 1.0  # seconds between two looks at the end of what is followed
+
+
+class QueryRows(PositionedRows):
+    """The rows of a query, in the order of its cursor; made by `from_query`."""
+
+    def __init__(
+        self, connect: str | Callable[[], Any], query: str, cursor: str, *, columns: Sequence[str] | None,
+        bounds: BoundsLike, on_bad_row: OnBadRow, follow: bool, chunk_rows: int,
+    ) -> None:  # fmt: skip
+        check_count("chunk_rows", chunk_rows)
+        self._connect = connector(connect) if isinstance(connect, str) else connect
+        self._zero, self._follow, self._size = check_on_bad_row(on_bad_row), follow, chunk_rows
+        self._query, self._cursor = query.strip().rstrip(";"), cursor
+        self.name = f"query {' '.join(self._query.split())} by {cursor}"
+        with closing(self._connect()) as connection:
+            header, _ = self._page(connection, None, 0)
+            if cursor not in header:
+                raise SourceError(f"the query has no column {cursor!r}; it has {', '.join(header)}")
+            self._at = header.index(cursor)
+            wanted = columns if columns is not None else [name for name in header if name != cursor]
+            self._places = choose(header, wanted, "the query")
+            if self._page(connection, None, 1, where=f"{self._quoted()} IS NULL")[1]:
+                raise SourceError(f"the cursor {cursor!r} is null in some rows; leave them out in the query")
+        self.features = tuple(header[place] for place in self._places)
+        self.bounds = source_bounds(bounds, self.features, header)
+
+    def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
+        """The rows behind a value of the cursor, or all."""
+        with closing(self._connect()) as connection:
+            while True:
+                _, found = self._page(connection, at, self._size + 1)  # one more, to see that it differs
+                keys = self._keys([row[self._at] for row in found], at)
+                if (
+                    keys
+                    and isinstance(keys[-1], str)
+                    and self._page(connection, at, len(keys), distinct=True)[1] != [(0,)]
+                ):
+                    raise SourceError(
+                        f"the cursor {self._cursor!r} is not unique: two texts are equal by its collation; "
+                        "give it another one in the query"
+                    )
+                found, keys = found[: self._size], keys[: self._size]
+                if found:
+                    yield from self._blocks([tuple(row[place] for place in self._places) for row in found], keys)
+                    at = keys[-1]
+                elif not self._follow:
+                    return
+                else:
+                    time.sleep(_POLL)
+
+    def _quoted(self) -> str:
+        return '"' + self._cursor.replace('"', '""') + '"'
+
+    def _page(
+        self, connection: Any, at: Any, count: int, where: str = "", *, distinct: bool = False
+    ) -> tuple[list[str], list[Any]]:
+        """Names of the columns, and the next rows; ``distinct``: in how many of them the cursor comes again."""
+        style = getattr(sys.modules[type(connection).__module__.partition(".")[0]], "paramstyle", "qmark")
+        mark = {"format": "%s", "pyformat": "%s"}.get(style, "?")
+        query, values = self._query, [] if at is None else [(at,)]
+        if at is not None:
+            where = f"{self._quoted()} > {mark}"
+            query = query.replace("%", "%%") if mark == "%s" else query
+        text = f"SELECT * FROM ({query}\n) AS source {f'WHERE {where}' if where else ''} ORDER BY {self._quoted()}"  # noqa: S608
+        text = f"{text} LIMIT {count:d}"
+        if distinct:
+            text = f"SELECT count(*) - count(DISTINCT {self._quoted()}) FROM ({text}) AS page"  # noqa: S608
+        try:
+            with closing(connection.cursor()) as cursor:
+                cursor.execute(text, *values)
+                return [column[0] for column in cursor.description], cursor.fetchall()
+        except Exception as error:  # DB-API modules have no common base of their errors
+            raise SourceError(f"the query failed: {type(error).__name__}: {error}") from error
+
+    def _keys(self, keys: list[Any], before: Any) -> list[Any]:
+        for key in keys:
+            if not isinstance(key, (int, float, str)) or (isinstance(key, int) and not -(2**63) <= key < 2**63):
+                kind = f"{type(key).__name__}{' of more than 64 bits' if isinstance(key, int) else ''}"
+                raise SourceError(
+                    f"the cursor {self._cursor!r} holds a {kind}; cast it to a whole number or text in the query"
+                )
+            if key == before:
+                raise SourceError(f"the cursor {self._cursor!r} is not unique: {key!r} comes twice")
+            before = key
+        return keys
+
+    def _blocks(self, found: list[tuple[Any, ...]], keys: list[Any]) -> Iterator[PositionedBlock]:
+        """The rows of a page; those before a bad one, and then an error."""
+        rows = as_rows(found)
+        bad = len(rows) if self._zero else int(np.append(np.isfinite(rows).all(axis=1), False).argmin())
+        if bad:
+            yield PositionedBlock(rows[:bad], lambda m: keys[m - 1])
+        if bad < len(rows):
+            raise SourceError(
+                f"the row with {self._cursor} {keys[bad]!r} has a missing, infinite or other value that is no number; "
+                "pass on_bad_row='zero', here and to Stream, to absorb such rows as zero rows"
+            )
+
+
+def as_rows(found: Sequence[Sequence[Any]]) -> FloatArray:
+    """Rows of numbers; nan where a value is null, and everywhere where one is no number."""
+    made = np.array(found)
+    if made.dtype.kind in "fiub":
+        return made.astype(np.float64)
+    rows = np.full((len(found), len(found[0])), np.nan)
+    for row, values in zip(rows, found, strict=True):
+        try:
+            row[:] = numbers(values, range(len(values)))
+        except (TypeError, ValueError, OverflowError):
+            continue
+    return rows
+
+
+def connector(url: str) -> Callable[[], Any]:
+    """What opens the database of an address: ``sqlite:///FILE``, ``duckdb:///FILE`` or ``postgresql://…``."""
+    scheme = url.partition(":")[0]
+    if scheme not in ("sqlite", "duckdb", "postgres", "postgresql"):
+        raise BadParameterError(
+            f"{scheme}: is not known; use sqlite:///FILE, duckdb:///FILE, postgresql://..., or a function that connects"
+        )
+    if scheme.startswith("postgres") and not _PLAIN.fullmatch(url):
+        raise BadParameterError(
+            f"{scheme}: the address cannot be read; write @ / ? # % and blanks in user, password and options as "
+            "%40 %2F %3F %23 %25 %20"
+        )
+    path = Path()
+    if not scheme.startswith("postgres"):
+        parts = urlsplit(url)
+        path = Path(unquote(parts.path.removeprefix("/") if parts.netloc == "" else parts.path))
+
+    def connect() -> Any:
+        try:
+            if scheme == "sqlite":
+                import sqlite3
+
+                return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+            if scheme == "duckdb":
+                import duckdb
+
+                return duckdb.connect(str(path), read_only=True)
+            import psycopg
+
+            return psycopg.connect(url, autocommit=True)
+        except ImportError as error:
+            extra = "duckdb" if scheme == "duckdb" else "postgres"
+            raise SourceError(f"{scheme} needs another package: pip install 'streampca[{extra}]'") from error
+        except Exception as error:
+            told = str(error).replace(url, f"{scheme}://...")  # the driver may quote it, password and all
+            raise SourceError(f"{scheme}: cannot be opened: {told}") from None
+
+    return connect
+
+
+def from_query(
+    connect: str | Callable[[], Any],
+    query: str,
+    cursor: str,
+    *,
+    columns: Sequence[str] | None = None,
+    bounds: BoundsLike = None,
+    on_bad_row: OnBadRow = "raise",
+    follow: bool = False,
+    chunk_rows: int = BLOCK_ROWS,
+) -> QueryRows:
+    """Rows of numbers from a query, in the order of a column; exactly once with a durable stream.
+
+    Parameters
+    ----------
+    connect : ``"sqlite:///rows.db"``, ``"duckdb:///rows.db"``, ``"postgresql://user@host/db"``; or a function that
+        returns a DB-API connection (one that commits by itself, so that no transaction stays open).
+    query : a SELECT without ORDER BY; with the cursor, by which a run knows it again.
+    cursor : a column of whole numbers or text that differs from row to row; rows must become visible in its order.
+    columns : names of the columns to read, in that order; all but the cursor, if left out.
+    bounds : public bounds of the columns, as in `from_csv`.
+    on_bad_row : ``"zero"`` passes nulls and what is no number on, which ``Stream(on_bad_row="zero")`` absorbs as a
+        zero row; ``"raise"`` stops there, after the rows before it.
+    follow : look for more rows at the end, every second.
+    chunk_rows : rows of a page. The database sorts once a page: an index on the cursor keeps that short.
+
+    Raises
+    ------
+    BadParameterError
+        If a parameter is outside its domain.
+    SourceError
+        Here or while reading, if the database or the query fails, or the cursor is null, not unique, or of another
+        type.
+    """
+    return QueryRows(
+        connect, query, cursor, columns=columns, bounds=bounds, on_bad_row=on_bad_row, follow=follow,
+        chunk_rows=chunk_rows,
+    )  # fmt: skip

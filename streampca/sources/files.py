@@ -1,0 +1,151 @@
+"""One way into files and streams of every format."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from streampca.errors import BadParameterError, SourceError, short
+from streampca.linalg.types import FloatArray
+from streampca.sources.base import BLOCK_ROWS, BlockSource, BoundsLike, OnBadRow
+from streampca.sources.csv_rows import from_csv
+from streampca.sources.ndjson_rows import from_ndjson
+from streampca.sources.pacing import PacedRows
+from streampca.sources.parquet import from_arrow, from_parquet
+from streampca.sources.text_files import Readable
+
+Format = Literal["csv", "tsv", "ndjson", "parquet", "arrow"]
+_READERS: dict[str, Any] = {
+    "csv": from_csv, "tsv": from_csv, "ndjson": from_ndjson, "parquet": from_parquet, "arrow": from_arrow,
+}  # fmt: skip
+_ENDINGS: dict[str, Format] = {
+    ".csv": "csv", ".txt": "csv", ".tsv": "tsv", ".tab": "tsv", ".ndjson": "ndjson", ".jsonl": "ndjson",
+    ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow",
+    ".ipc": "arrow",
+}  # fmt: skip
+
+
+class FileRows(BlockSource):
+    """The rows of several files with the same features, one after the other; made by `open_rows`.
+
+    Attributes
+    ----------
+    files : the sources of the files, in the order of their names.
+    features, bounds : those of every one of them.
+    """
+
+    def __init__(self, files: Sequence[BlockSource], names: Sequence[str]) -> None:
+        self.files = tuple(files)
+        self.features, self.bounds = files[0].features, files[0].bounds
+        for source, name in zip(files, names, strict=True):
+            if source.features != self.features:
+                raise SourceError(
+                    f"{name}: its columns differ in name or order from those of {names[0]}; choose with columns="
+                )
+
+    @property
+    def expected_rows(self) -> int | None:
+        """The sum over the files; None if one is not known."""
+        counts = [source.expected_rows for source in self.files]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
+
+    def blocks(self) -> Iterator[FloatArray]:
+        """The rows from the start of the first file."""
+        for source in self.files:
+            yield from source.blocks()
+
+    def __repr__(self) -> str:
+        return f"<FileRows {len(self.files)} files, {self._describe()}>"
+
+
+def open_rows(
+    path: Readable,
+    *,
+    format: Format | None = None,  # noqa: A002
+    columns: Sequence[str | int] | None = None,
+    bounds: BoundsLike = None,
+    on_bad_row: OnBadRow = "raise",
+    missing: str = "raise",
+    na: str | Sequence[str] | None = None,
+    delimiter: str | None = None,
+    header: bool | Sequence[str] | None = None,
+    encoding: str | None = None,
+    chunk_rows: int = BLOCK_ROWS,
+    max_bytes: int | None = None,
+    follow: bool = False,
+    rate: float | None = None,
+    rate_from: str | None = None,
+) -> BlockSource:
+    """Rows of numbers from files or a stream: CSV, TSV, NDJSON, Parquet or Arrow IPC.
+
+    Parameters
+    ----------
+    path : a file, a pattern such as ``"day-*.csv"`` (files in the order of their names), a named pipe,
+        ``"-"`` for standard input, or a binary stream.
+    format : left out, by the end of the name: .csv, .txt, .tsv, .tab, .ndjson, .jsonl, .parquet, .pq, .arrow,
+        .arrows, .feather or .ipc, with or without .gz or .zip behind it; CSV for other names, pipes and streams.
+    columns, bounds, on_bad_row, missing, chunk_rows : as in `from_csv`.
+    na, max_bytes, follow : as in `from_csv`; for text only. One file at most can be followed.
+    rate : rows a second; rows that come too soon wait.
+    rate_from : name of a column of times: rows come at the same distances as there. Numbers are seconds; text and
+        Arrow's types may be dates and times, too. It is a feature only if ``columns`` names it. Times are taken
+        to be public: they say when there is a release.
+    delimiter, header, encoding : as in `from_csv`; for CSV and TSV only.
+
+    Returns
+    -------
+    A source of rows for ``Stream.run``, with ``features`` and ``bounds``.
+
+    Raises
+    ------
+    SourceError
+        If no file matches, or one cannot be read; see `from_csv`, `from_ndjson`, `from_parquet` and `from_arrow`.
+    BadParameterError
+        If an option does not apply to the format.
+    """
+    names: list[Readable] = [path]
+    if isinstance(path, (str, os.PathLike)) and glob.has_magic(os.fspath(path)) and not os.path.exists(path):
+        names = [*map(Path, sorted(glob.glob(os.fspath(path), recursive=True)))]
+        if not names:
+            raise SourceError(f"{path}: no file matches this pattern; check the path")
+    if rate is not None and rate_from is not None:
+        raise BadParameterError("rate= and rate_from= both say when rows come; leave one of them out")
+    if follow and len(names) > 1:
+        raise BadParameterError(f"follow=True with {len(names)} files: the first one has no end; give one path")
+    kept = columns is None or rate_from is None or rate_from in columns
+    read = columns if kept or columns is None else [*columns, rate_from or ""]
+    text = {"na": na, "max_bytes": max_bytes, "follow": follow or None}
+    table = {"delimiter": delimiter, "header": header, "encoding": encoding}
+    sources = []
+    for name in names:
+        kind = format if format is not None else _format_of(name)
+        if kind not in _READERS:
+            raise BadParameterError(f"format={short(format)} must be one of {', '.join(_READERS)}")
+        options = {key: value for key, value in {**text, **table}.items() if value is not None}
+        allowed = [*text, *table] if kind in ("csv", "tsv") else list(text) if kind == "ndjson" else []
+        for key in options:
+            if key not in allowed:
+                raise BadParameterError(f"{key}={short(options[key])} does not apply to files in the format {kind}")
+        if kind == "tsv":
+            options.setdefault("delimiter", "\t")
+        sources.append(
+            _READERS[kind](
+                name, columns=read, bounds=bounds if rate_from is None else None, on_bad_row=on_bad_row,
+                missing=missing, chunk_rows=chunk_rows, times=rate_from, **options,
+            )
+        )  # fmt: skip
+    rows = sources[0] if len(sources) == 1 else FileRows(sources, [str(name) for name in names])
+    if rate is None and rate_from is None:
+        return rows
+    return PacedRows(rows, rate, rate_from, keep=columns is not None and kept, bounds=bounds)
+
+
+def _format_of(path: Readable) -> Format:
+    if not isinstance(path, (str, os.PathLike)):
+        return "csv"
+    name = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zip")
+    return _ENDINGS.get(os.path.splitext(name)[1], "csv")

@@ -1,0 +1,269 @@
+"""Text files and streams: decompressed bytes, as UTF-8 pieces of whole lines, in flat memory."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import gzip
+import io
+import lzma
+import os
+import stat
+import sys
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from streampca.errors import BadParameterError, SourceError, listed, reason, short
+
+#: Longest line, in bytes, where a longer one is an error.
+LONGEST_LINE = 2**24
+#: Longest record, in bytes, where a longer one is a bad row.
+LONGEST_RECORD = 2**20
+#: Bytes of each block but the first whose lines are counted, to tell how many there will be.
+_COUNTED = 2**14
+#: Stands for a record that was too long to be kept. No number, no JSON.
+OVERLONG = b"\0\n"
+#: Seconds between two looks at the end of a file that is followed.
+_POLL = 0.1
+_DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+
+#: The path of a file, ``"-"`` for standard input, or a binary stream.
+Readable = str | os.PathLike[str] | IO[bytes]
+
+
+class ByteFile:
+    """A file, a named pipe, standard input or a binary stream.
+
+    Parameters
+    ----------
+    source : path of a file or named pipe, ``"-"`` for standard input, or a binary stream.
+    follow : at the end of a file or named pipe, wait for more. Standard input and streams end where they end.
+
+    Attributes
+    ----------
+    name : of the file or stream, for messages.
+    once : the bytes can be read once only.
+
+    Raises
+    ------
+    BadParameterError
+        If the source is none of these.
+    """
+
+    def __init__(self, source: Readable, *, follow: bool = False) -> None:
+        self._source: Any = sys.stdin.buffer if source == "-" else source
+        self._follow = follow
+        if isinstance(self._source, (str, os.PathLike)):
+            self.name = str(self._source)
+            self.once = follow or not _is_regular(Path(self._source))
+        elif hasattr(self._source, "readinto"):
+            self.name = str(getattr(self._source, "name", "the stream"))
+            self.once = True
+        else:
+            raise BadParameterError(f"path={short(source)} must be the path of a file or a binary stream")
+
+    def open(self) -> io.BufferedReader:
+        """The bytes from the start, or where the stream is. Closing it does not close a stream that was given."""
+        if isinstance(self._source, (str, os.PathLike)):
+            path = Path(self._source)
+            return io.BufferedReader(_Followed(path)) if self._follow else path.open("rb")
+        return io.BufferedReader(_Unclosed(self._source))
+
+
+class TextFile(ByteFile):
+    """The bytes of a text file, plain, gzip or zip (one member), as UTF-8.
+
+    Parameters
+    ----------
+    source, follow : see `ByteFile`. Compressed text cannot be followed.
+    encoding : of the text; a byte order mark is left out.
+    max_bytes : most bytes that compressed text may expand to; None for no limit.
+    by_name : tell gzip and zip by the end of the name; else, and UTF-16, by the first bytes. The first
+        bytes of a file without a header are a record's, which must not decide.
+    replace : put U+FFFD for what is not text in this encoding, instead of raising. UTF-8 is passed on unchecked.
+
+    Raises
+    ------
+    BadParameterError
+        If the source cannot be read, or the encoding is not known.
+    """
+
+    def __init__(
+        self, source: Readable, *, encoding: str, max_bytes: int | None, by_name: bool, replace: bool,
+        follow: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(source, follow=follow)
+        try:
+            self._is_utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig", "ascii")
+        except (LookupError, TypeError) as error:
+            raise BadParameterError(
+                f"encoding={short(encoding)} is not known; 'utf-8', 'latin-1', 'cp1252' are some"
+            ) from error
+        self._encoding, self._replace, self._max_bytes, self._by_name = encoding, replace, max_bytes, by_name
+        self._lines = self._share = 0.0  # lines read, about, and the share of the bytes of the file that they took
+
+    def expected_lines(self, after: int = 0) -> int | None:
+        """Number of lines after so many, to three digits, by those read and the size of the file; None if not known."""
+        return int(float(f"{max(0.0, self._lines / self._share - after):.3g}")) if self._share else None
+
+    def blocks(self, size: int = 2**20) -> Iterator[bytes]:
+        """The text from the start, at most about ``size`` bytes at a time.
+
+        Raises
+        ------
+        SourceError
+            If the file cannot be opened, is damaged or expands too far.
+        """
+        blocks = self._decompressed(size)
+        if self._is_utf8:
+            first = next(blocks, b"")
+            if not self._by_name and first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                raise SourceError(f"{self.name}: this is UTF-16 text; pass encoding='utf-16'")
+            yield first.removeprefix(codecs.BOM_UTF8)
+            yield from blocks
+            return
+        decoder = codecs.getincrementaldecoder(self._encoding)("replace" if self._replace else "strict")
+        try:
+            for block in blocks:
+                if text := decoder.decode(block):
+                    yield text.encode()
+            if text := decoder.decode(b"", final=True):
+                yield text.encode()
+        except UnicodeError as error:
+            raise SourceError(
+                f"{self.name}: this is not {self._encoding} text ({reason(error)}); pass another encoding="
+            ) from error
+
+    def _decompressed(self, size: int) -> Iterator[bytes]:
+        try:
+            with contextlib.ExitStack() as stack:
+                raw, stream, limit = self._opened(stack)
+                read = getattr(stream, "read1" if self.once else "read")  # of a pipe, what is there
+                total, length = 0, 0 if self.once else os.fstat(raw.fileno()).st_size
+                while block := read(size):
+                    total += len(block)
+                    self._share = raw.tell() / length if length else 0.0
+                    if limit is not None and total > limit:
+                        raise SourceError(
+                            f"{self.name}: expands to more than {limit} bytes; pass max_bytes= if that is meant"
+                        )
+                    yield block
+        except _DAMAGE as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise SourceError(
+                f"{self.name}: cannot be read: {reason}; check the path, or make the file again"
+            ) from error
+
+    def _opened(self, stack: contextlib.ExitStack) -> tuple[Any, Any, int | None]:
+        """The file, the decompressed stream, and the limit if it is compressed."""
+        raw: Any = stack.enter_context(self.open())
+        packed = self._packing(raw)
+        if packed is not None and self._follow:
+            raise SourceError(f"{self.name}: a compressed file cannot be followed; pass it through a pipe, as in zcat")
+        if packed == "gzip":
+            return raw, stack.enter_context(gzip.GzipFile(fileobj=raw, mode="rb")), self._max_bytes
+        if packed is None:
+            return raw, raw, None
+        if not raw.seekable():
+            raise SourceError(f"{self.name}: a zip archive cannot be read from a pipe; use gzip, or give its path")
+        archive = stack.enter_context(zipfile.ZipFile(raw))
+        members = [m for m in archive.namelist() if not m.endswith("/") and not m.startswith("__MACOSX/")]
+        if len(members) != 1:
+            raise SourceError(f"{self.name}: holds {len(members)} files ({listed(members)}); make an archive of one")
+        return raw, stack.enter_context(archive.open(members[0])), self._max_bytes
+
+    def _packing(self, raw: io.BufferedReader) -> str | None:
+        if self._by_name:
+            return {".gz": "gzip", ".zip": "zip"}.get(Path(self.name).suffix.lower())
+        magic = raw.peek(4)[:4]
+        return "gzip" if magic.startswith(b"\x1f\x8b") else "zip" if magic in (b"PK\x03\x04", b"PK\x05\x06") else None
+
+    def pieces(self, size: int = 2**20, *, longest: int | None = None, header: bool = False) -> Iterator[bytes]:
+        """The text as non-empty pieces that end where lines end (LF; the last one may not).
+
+        Parameters
+        ----------
+        size : bytes to read at a time, at most ``longest``.
+        longest : most bytes of a line without its end; `OVERLONG` is put for longer ones. Left out, one of
+            more than 16 MiB is an error.
+        header : the first line may have up to 16 MiB, and all others 4 times its length.
+
+        Raises
+        ------
+        SourceError
+            As `blocks`; whole lines before the problem are yielded first.
+        """
+        limit = LONGEST_LINE if longest is None or header else longest
+        held: list[bytes | memoryview] = []
+        length = 0  # of the line that has begun
+        self._lines = 0.0
+        for block in self.blocks(size):  # a line that lies within one block is never too long
+            counted = min(len(block), _COUNTED) if self._lines else len(block)
+            self._lines += block.count(b"\n", 0, counted) * len(block) / max(1, counted)
+            end = block.find(b"\n") + 1
+            length += end - 1 if end else len(block)
+            if length <= limit:
+                held.append(block[:end] if end else block)
+            elif longest is None:
+                raise SourceError(
+                    f"{self.name}: no line end within {limit} bytes; is this a text file with one row a line?"
+                )
+            else:
+                held = [OVERLONG] if end else []
+            if end:
+                if longest is not None and header:
+                    limit, header = max(longest, 4 * length), False
+                cut = block.rfind(b"\n") + 1
+                held.append(memoryview(block)[end:cut])  # copied once, by join
+                yield b"".join(held)
+                held, length = [block[cut:]], len(block) - cut
+        if length > limit:
+            yield OVERLONG
+        elif length:
+            self._lines += 1
+            yield b"".join(held)
+
+
+class _Followed(io.FileIO):
+    """A file or named pipe that has no end: reading waits for more bytes."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "rb")
+
+    def readinto(self, buffer: Any) -> int | None:
+        while (count := super().readinto(buffer)) == 0:
+            time.sleep(_POLL)
+        return count
+
+
+class _Unclosed(io.RawIOBase):
+    """A binary stream that stays open when its readers are closed."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        # At most what is there: a live stream is not to wait for more.
+        read: int | None = getattr(self._stream, "readinto1", self._stream.readinto)(buffer)
+        return read
+
+    def seekable(self) -> bool:
+        return bool(self._stream.seekable())
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._stream.seek(offset, whence))
+
+
+def _is_regular(path: Path) -> bool:
+    """Whether a path can be read again; opening it says what is wrong with one that cannot be looked at."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode) or path.is_dir()
+    except OSError:
+        return True

@@ -1,0 +1,597 @@
+"""Write-ahead log of a durable stream. Groups entries into transactions, and holds releases back until they are done.
+
+Three places know how far a run has come, and each follows the one before: the
+stream (`Stream.entries`), the database (`Writer._stored`), and what is noted
+outside of it (witness, ledger: `Writer._noted`). An entry stays in memory until all
+of them have it, so a commit that failed is made again from what is kept.
+
+An exception may break off what the stream's thread does at any point: that thread
+changes the log by single assignments, takes no lock that the writing thread waits
+for, and reads off the stream which entries were taken.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, NamedTuple
+
+from streampca.errors import BadParameterError, StoreLockedError
+from streampca.rows import Position
+from streampca.store.config import config_of, dump, label_of
+from streampca.store.database import Database, checksum, told_plainly
+from streampca.store.keys import RunKey, Seal
+from streampca.store.ledger import Account
+from streampca.store.records import (
+    decode,
+    encode,
+    groups_of,
+    record_of,
+    release_records,
+    release_size,
+    size_of,
+    trace_of,
+)
+from streampca.store.row_digest import Sessions, TakenRows
+from streampca.store.witness import Point, Witness
+from streampca.stream import Entry, Stream
+
+logger = logging.getLogger("streampca.store")
+
+#: Ends of commits that are kept, to recognise the one that witness or ledger remember.
+POINTS = 64
+#: A snapshot is kept in chunks of so many bytes, far below the largest value that SQLite takes.
+CHUNK = 2**26
+# Entries of so many bytes are committed whatever the schedule says, so that memory stays flat.
+_MOST_BYTES = 2**24
+_LEAST_SNAPSHOT = 2**16
+# SQLite's write-ahead log is copied into the file whenever so much was written.
+_CHECKPOINT_BYTES = 2**19
+_HEAD_BYTES = 2**14
+#: Stands for the note of an epoch that is under way, of which nothing may be written.
+_UNDER_WAY: dict[str, Any] = {}
+
+_UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|rows?)\s*")
+
+
+class Schedule(NamedTuple):
+    """Rows or seconds between commits, one of them, and seconds between snapshots."""
+
+    rows: int | None
+    seconds: float | None
+    snapshot_seconds: float
+
+    @classmethod
+    def of(cls, commit_every: int | str | timedelta, snapshot_every: str | timedelta) -> Schedule:
+        """Read the parameters of a store.
+
+        Raises
+        ------
+        BadParameterError
+            If one is outside its domain.
+        """
+        snapshot = _seconds("snapshot_every", snapshot_every)
+        if isinstance(commit_every, str) and (found := _TEXT.fullmatch(commit_every)) and found[2].startswith("row"):
+            commit_every = int(found[1]) if found[1].isdigit() else 0
+        if isinstance(commit_every, int) and not isinstance(commit_every, bool):
+            if commit_every < 1:
+                raise BadParameterError(f"commit_every={commit_every!r} must be at least 1 row")
+            return cls(commit_every, None, snapshot)
+        return cls(None, _seconds("commit_every", commit_every), snapshot)
+
+
+def _seconds(name: str, value: object) -> float:
+    seconds = math.nan
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, str) and (found := _TEXT.fullmatch(value)) and found[2] in _UNITS:
+        seconds = float(found[1]) * _UNITS[found[2]]
+    if not 0.0 < seconds < math.inf:
+        rows = "a number of rows, or " if name == "commit_every" else ""
+        raise BadParameterError(f"{name}={value!r} must be {rows}a time such as '200ms', '2s' or '5min'")
+    return seconds
+
+
+class _Job:
+    """A call for the writing thread.
+
+    It is waited for with a plain lock: an interrupt while waiting leaves nothing to mend, which cannot be said of
+    conditions and futures.
+
+    Attributes
+    ----------
+    is_done : whether the call has returned, or failed.
+    problem : why it failed, or None.
+    """
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self.is_done = False
+        self.problem: Exception | None = None
+        self._running = Lock()
+        self._running.acquire()
+
+    def run(self) -> None:
+        """Make the call. In the writing thread."""
+        try:
+            self._work()
+        except Exception as problem:
+            self.problem = problem
+        self.is_done = True
+        self._running.release()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it is done, at most so long."""
+        if not self.is_done and self._running.acquire(timeout=seconds):
+            self._running.release()
+
+
+class WritingThread:
+    """A thread for one writer, which makes one call after the other.
+
+    It ends with `stop`, or when nobody holds this object any more.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._ended = _Job(lambda: None)
+        weakref.finalize(self, self._jobs.put, None).atexit = False
+        Thread(target=_serve, args=(self._jobs, self._ended), name="streampca-store", daemon=True).start()
+
+    def begin(self, work: Callable[[], None]) -> _Job:
+        """Hand a call over."""
+        job = _Job(work)
+        self._jobs.put(job)
+        return job
+
+    def wait(self, job: _Job) -> None:
+        """Return when a call is done.
+
+        Raises
+        ------
+        Exception
+            As the call did.
+        StoreLockedError
+            If the thread has ended, or runs in another process.
+        """
+        while not job.is_done:
+            job.wait(0.5)
+            if not job.is_done and (self._ended.is_done or self._process != os.getpid()):
+                raise StoreLockedError("the store was closed, or belongs to another process")
+        if job.problem is not None:
+            raise job.problem
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Hand a call over, and return when it is done."""
+        self.wait(self.begin(work))
+
+    def stop(self) -> None:
+        """Let the call under way end, and no other begin."""
+        self._jobs.put(None)
+        while not self._ended.is_done and self._process == os.getpid():
+            self._ended.wait(0.5)
+
+
+def _serve(jobs: SimpleQueue[_Job | None], ended: _Job) -> None:
+    while (job := jobs.get()) is not None:
+        job.run()
+        del job  # what it holds may be collected while the thread waits
+    ended.run()
+
+
+class _Noted(NamedTuple):
+    """Up to where all is durable: number of the entry, rows, and bytes and entries without rows since the beginning."""
+
+    number: int
+    rows: int
+    size: int
+    ends: int
+
+
+class _Kept:
+    """An entry that may not be durable yet, its number in the stream, and the one before it.
+
+    ``rows``, ``size`` and ``ends`` are as in `_Noted`, if it were the last; ``position`` is that of the source.
+    """
+
+    __slots__ = ("ends", "entry", "number", "position", "previous", "rows", "size")
+
+    def __init__(
+        self, entry: Entry, number: int, previous: _Kept | None, before: _Kept | _Noted, position: Position | None
+    ) -> None:
+        self.entry, self.number, self.previous = entry, number, previous
+        self.position = entry.position if entry.count else position
+        release = 0 if entry.release is None else release_size(entry.release)
+        self.rows = entry.first + entry.count - 1
+        self.size: int = before.size + size_of(entry) + release
+        self.ends: int = before.ends + (entry.count == 0)
+
+
+_NOTHING = _Noted(0, 0, 0, 0)
+
+
+class _Commit(NamedTuple):
+    """What one transaction writes."""
+
+    kept: list[_Kept]
+    last: int
+    state: dict[str, Any] | None
+    epoch: dict[str, Any] | None
+
+
+class Writer:
+    """Commit log of one stream (`streampca.stream.CommitLog`).
+
+    ``witness`` and ``account`` note outside of the database how far the run has come; ``head`` is what the account
+    holds now.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        key: RunKey,
+        witness: Witness | None,
+        account: Account | None,
+        head: Point | None,
+        stream: Stream,
+        schedule: Schedule,
+    ) -> None:
+        self._database, self._witness, self._stream, self._schedule = database, witness, stream, schedule
+        self._account, self._head = account, head
+        self._key, self._seal = key, Seal(key)
+        self._progress = database.progress
+        self._stored = stream.entries
+        self._point: Point = self._progress.rows, self._progress.digest
+        self._noted = _Noted(stream.entries, self._progress.rows, 0, 0)
+        self._rows = TakenRows(key.row_key(), sessions_of(database), self._progress.rows)
+        self._newest: _Kept | None = None
+        self._unnoted: list[_Kept] = []  # in the database, but not noted outside of it
+        self._position = position_of(database, self._seal)  # in the database
+        self._described = self._progress.records > 0
+        self._epoch: dict[str, Any] | None = None
+        self._lost = ""
+        self._problem: Exception | None = None
+        self._job: _Job | None = None
+        self._logged = self._snapshot_bytes = self._since_checkpoint = 0
+        self._last = self._last_snapshot = time.monotonic()
+        self._thread = WritingThread()
+
+    # -- what the stream calls --------------------------------------------------------
+
+    @property
+    def room(self) -> int | None:
+        """How many single rows may wait before the next commit; None if it does not count rows."""
+        rows = self._schedule.rows
+        return None if rows is None else max(1, rows - self._waiting().rows)
+
+    @property
+    def position(self) -> Position | None:
+        """Where the source stands after the rows taken; None if that is not known."""
+        newest = self._newest_taken()
+        return self._position if newest is None else newest.position
+
+    @property
+    def durable_position(self) -> Position | None:
+        """Where the source stands after the rows that are durable."""
+        return self._position
+
+    def check(self) -> bool:
+        """Raise if the log takes no more entries; tell if a commit is overdue. A commit that failed is made again."""
+        if self._lost:
+            raise StoreLockedError(self._lost)
+        if self._problem is not None and self._epoch is not _UNDER_WAY:
+            self.commit()
+        seconds = self._schedule.seconds
+        return seconds is not None and time.monotonic() - self._last >= seconds
+
+    def append(self, entry: Entry) -> None:
+        """Keep an entry. Those that the stream has not taken are replaced."""
+        taken, newest, noted = self._stream.entries, self._newest_taken(), self._noted
+        position = self._position if newest is None else newest.position
+        self._newest = _Kept(entry, taken + 1, newest, newest or noted, position)
+
+    def appended(self) -> None:
+        """Commit if it is time."""
+        if self._epoch is _UNDER_WAY:
+            return
+        waiting = self._waiting()
+        if self._schedule.rows is not None:
+            if waiting.rows >= self._schedule.rows:
+                self.commit()
+        elif waiting.size > _MOST_BYTES or self.check():
+            job = self._job
+            if job is not None and not job.is_done:
+                if waiting.size <= _MOST_BYTES:
+                    return  # entries gather until the disk is ready for them
+                self._thread.wait(job)
+            self._last, self._job = time.monotonic(), self._thread.begin(self._write)
+
+    def hold(self, t: int) -> None:
+        """Return once the first t rows, and the releases made of them, are durable."""
+        while not self._is_durable(t):
+            if self._epoch is _UNDER_WAY:
+                raise BadParameterError(
+                    "releases of an epoch can be read once all of it is durable; read them after it"
+                )
+            self.commit()
+
+    # -- what the store calls ---------------------------------------------------------
+
+    @property
+    def durable(self) -> int:
+        """Rows that are durable."""
+        return self._noted.rows
+
+    def commit(self, *, snapshot: bool = False) -> None:
+        """Commit all that the stream has taken, and wait for it.
+
+        Raises
+        ------
+        StoreUnwritableError
+            If that is not possible. The next call tries again.
+        """
+        if self._lost:
+            raise StoreLockedError(self._lost)
+        self._last = time.monotonic()
+        self._thread.do(partial(self._write, snapshot))
+
+    def flush(self) -> None:
+        """Make the stream absorb the rows that wait, commit all, and wait for it."""
+        self._stream.absorb_waiting()
+        self.commit()
+
+    def note(self) -> None:
+        """Note where the database stands, which may be one commit further than what is noted outside of it."""
+        self._thread.do(self._note_again)
+
+    @contextmanager
+    def one_commit(self, epoch: dict[str, Any]) -> Iterator[None]:
+        """All that is taken within becomes durable together and with this note, or not at all.
+
+        If it breaks off, the stream holds what is not durable and may come again: it takes no more rows.
+        """
+        self.flush()
+        before = self._stream.entries
+        try:
+            self._epoch = _UNDER_WAY
+            yield
+            self._stream.absorb_waiting()
+            self._epoch = dict(epoch)
+        except BaseException:
+            if self._stream.entries > before or self._stream.t > self.durable:
+                self._lost = "an epoch broke off in the middle and is not durable; continue with Stream.resume(store)"
+            else:
+                self._epoch = None
+            raise
+        self.commit()
+
+    def finish(self, *, snapshot: bool = True) -> None:
+        """Commit all, with a snapshot, unless the stream takes no more rows anyway."""
+        if self._lost:
+            return
+        self.flush()
+        if snapshot:
+            self.commit(snapshot=True)
+
+    def detach(self) -> None:
+        """Take no more rows: the store is closed, or the run has passed to another stream. Again, it does nothing."""
+        if not self._lost:
+            self._lost = "this stream's store was closed, or passed on to a resumed stream; use that one"
+        self._thread.stop()
+
+    def after_fork(self) -> None:
+        """Take no more rows in the child of a fork, where there is no thread that writes."""
+        self._lost = "the parent process of this one writes this store; use it there"
+
+    # -- how it works -----------------------------------------------------------------
+
+    def _waiting(self) -> _Noted:
+        """Entries, rows, bytes and entries without rows that the stream took and that are not durable."""
+        newest, noted = self._newest_taken(), self._noted
+        if newest is None:
+            return _NOTHING
+        return _Noted(
+            newest.number - noted.number, newest.rows - noted.rows, newest.size - noted.size, newest.ends - noted.ends
+        )
+
+    def _newest_taken(self) -> _Kept | None:
+        """The latest entry that the stream took, if it is not noted."""
+        newest, noted, taken = self._newest, self._noted, self._stream.entries
+        if newest is not None and newest.number > taken:
+            newest = newest.previous
+        return None if newest is None or newest.number <= noted.number else newest
+
+    def _is_durable(self, t: int) -> bool:
+        rows, waiting = self._noted.rows, self._waiting()
+        return t < rows or waiting.number == 0 or (t == rows and waiting.ends == 0)
+
+    # -- what the writing thread does -------------------------------------------------
+
+    def _write(self, snapshot: bool = False) -> None:
+        """Bring the database, and then what is noted outside of it, to where the stream stands."""
+        began, before = time.monotonic(), self._progress
+        try:
+            with told_plainly(self._database.path):
+                found = self._next(snapshot)
+                if found is not None:
+                    self._store(found)
+                self._note()
+        except Exception as problem:
+            self._problem = problem
+            logger.error(
+                "commit failed: run=%s rows=%d problem=%s", self._key.run, self.durable, type(problem).__name__
+            )
+            raise
+        self._problem = None
+        if self._progress != before:
+            logger.debug(
+                "committed: run=%s rows=%d new=%d releases=%d seconds=%.4f", self._key.run, self.durable,
+                self.durable - before.rows, self._progress.releases, time.monotonic() - began,
+            )  # fmt: skip
+        if self._since_checkpoint >= _CHECKPOINT_BYTES:  # after this commit is told to be done
+            self._since_checkpoint = 0
+            self._thread.begin(self._database.checkpoint)
+
+    def _next(self, snapshot: bool) -> _Commit | None:
+        """What is to be written: all that the stream has taken, as one consistent view; None if there is nothing."""
+        while True:
+            epoch = self._epoch
+            if epoch is _UNDER_WAY:
+                return None
+            due = snapshot or self._is_snapshot_due()
+            state = self._stream.committed_state() if due else None
+            last = self._stream.entries if state is None else state["entries"]
+            if self._epoch is epoch:  # else an epoch began or ended meanwhile, and some of it may be in view
+                break
+        kept, node = [], self._newest
+        while node is not None and node.number > self._stored:
+            if node.number <= last:
+                kept.append(node)
+            node = node.previous
+        if not kept and self._progress.folded == self._progress.records:
+            state = None  # the latest snapshot holds all
+        if not kept and state is None and epoch is None:
+            return None
+        return _Commit(kept[::-1], last, state, epoch)
+
+    def _is_snapshot_due(self) -> bool:
+        """True if a snapshot is no larger than the entries that it saves from being kept, or the last one is old."""
+        kept = self._logged + self._waiting().size
+        old = kept and time.monotonic() - self._last_snapshot >= self._schedule.snapshot_seconds
+        return bool(old) or kept >= max(self._snapshot_bytes, _LEAST_SNAPSHOT)
+
+    def _store(self, found: _Commit) -> None:
+        """One transaction: entries, or a snapshot that holds them; releases, and the progress."""
+        before, entries = self._progress, [kept.entry for kept in found.kept]
+        groups = list(groups_of(entries))
+        number = before.records + len(groups)
+        releases = [entry.release for entry in entries if entry.release is not None]
+        progress = before._replace(releases=before.releases + len(releases), records=number)
+        if releases:
+            progress = progress._replace(released=releases[-1].t)
+        if entries:
+            t = entries[-1].first + entries[-1].count - 1
+            progress = progress._replace(rows=t, digest=self._key.point(t, entries[-1].link))
+        log, chunks = [], []
+        if found.state is None:
+            log = [self._sealed(at, group) for at, group in enumerate(groups, before.records + 1)]
+        else:
+            progress = progress._replace(snapshot=progress.rows, folded=number)
+            chunks = self._chunks(number, encode(found.state))
+        records = list(release_records(releases))
+        fresh = trace_of(entries)
+        trace = [(number, self._seal.close("trace", number, encode(fresh)))] if fresh else []
+        rows = self._rows.after([entry.rows for entry in entries if entry.count])
+        described = self._description() if entries and not self._described else {}
+        position = found.kept[-1].position if entries else self._position
+        if position != self._position:
+            sealed = None if position is None else self._seal.close("position", number, encode(list(position))).hex()
+            described["position"] = [number, sealed]
+
+        def work(db: sqlite3.Connection) -> None:
+            for table in ("log", "trace", "points"):  # of a commit that failed and is made again
+                db.execute(f"DELETE FROM {table} WHERE number > ?", (before.records,))  # noqa: S608
+            db.execute("DELETE FROM releases WHERE t > ?", (before.released,))
+            if chunks:
+                db.execute("DELETE FROM snapshot")
+                db.execute("DELETE FROM log")
+                db.executemany("INSERT INTO snapshot VALUES (?, ?, ?)", chunks)
+            db.executemany("INSERT INTO log VALUES (?, ?, ?, ?)", log)
+            db.executemany(
+                "INSERT INTO releases VALUES (?, ?, ?)",
+                ((t, record, checksum(str(t), record)) for t, record in records),
+            )
+            db.executemany("INSERT INTO trace VALUES (?, ?)", trace)
+            if entries:
+                db.execute("INSERT INTO points VALUES (?, ?, ?)", (number, progress.rows, progress.digest))
+                db.execute(
+                    "DELETE FROM points WHERE number <= "
+                    "(SELECT number FROM points ORDER BY number DESC LIMIT 1 OFFSET ?)",
+                    (POINTS,),
+                )
+            for name, value in described.items():
+                self._database.put(name, value)
+            if found.epoch is not None:
+                self._database.put("epoch", {**found.epoch, "rows": progress.rows})
+            self._database.put("progress", progress)
+            self._database.put("sessions", rows.sessions())
+
+        self._database.transact(work)
+        self._progress, self._stored, self._rows, self._position = progress, found.last, rows, position
+        self._unnoted += found.kept
+        if found.epoch is not None and self._epoch is found.epoch:
+            self._epoch = None
+        self._described = self._described or "config" in described
+        written = sum(len(sealed) for *_, sealed in log) + sum(len(sealed) for *_, sealed in chunks)
+        if chunks:
+            self._snapshot_bytes, self._logged, self._last_snapshot = written, 0, time.monotonic()
+        else:
+            self._logged += written
+        self._since_checkpoint += _HEAD_BYTES + written + sum(len(record) for _, record in records)
+
+    def _sealed(self, number: int, group: list[Entry]) -> tuple[int, int, int, bytes]:
+        sealed = self._seal.close("entry", number, record_of(group))
+        return number, group[0].first, sum(entry.count for entry in group), sealed
+
+    def _chunks(self, number: int, state: bytes) -> list[tuple[int, int, bytes]]:
+        """The snapshot after record ``number``, sealed."""
+        count = -(-len(state) // CHUNK)
+        return [
+            (at + 1, count, self._seal.close(chunk_name(at + 1, count), number, state[at * CHUNK : (at + 1) * CHUNK]))
+            for at in range(count)
+        ]
+
+    def _description(self) -> dict[str, Any]:
+        """Configuration and label: features and bounds are fixed by the first row."""
+        stream = self._stream
+        return {"config": dump(config_of(stream)), "label": label_of(stream.algorithm, stream.row_admission)}
+
+    def _note_again(self) -> None:
+        with told_plainly(self._database.path):
+            self._note(again=True)
+
+    def _note(self, *, again: bool = False) -> None:
+        """Tell witness and ledger how far the database has come; then entries need not be kept any more."""
+        point: Point = self._progress.rows, self._progress.digest
+        if again or point != self._point:
+            if self._witness is not None:
+                self._witness.remember(self._key.run, point)
+            if self._account is not None:
+                self._account.note(self._key.run, self._head, point)
+                self._head = point
+            self._point = point
+        if self._unnoted:
+            last, older = self._unnoted[-1], self._unnoted
+            self._noted, self._unnoted = _Noted(last.number, last.rows, last.size, last.ends), []
+            for kept in older:
+                kept.previous = None
+
+
+def position_of(database: Database, seal: Seal) -> Position | None:
+    """Where the source stood after the rows that are durable; None if that is not known."""
+    number, sealed = database.get("position") or (0, None)
+    return None if sealed is None else Position(*decode(seal.open("position", number, bytes.fromhex(sealed))))
+
+
+def sessions_of(database: Database) -> Sessions:
+    """What is kept of the rows that the run has taken."""
+    found = database.get("sessions")
+    return Sessions() if found is None else Sessions(*found)
+
+
+def chunk_name(chunk: int, chunks: int) -> str:
+    """What a chunk of a snapshot is sealed as."""
+    return f"snapshot {chunk}/{chunks}"

@@ -1,0 +1,142 @@
+import json
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca import read_releases
+from streampca.cli import main
+from streampca.cli.arguments import MECHANISMS
+from streampca.store.ledger import Ledger
+
+BUDGET = ["-k", "2", "--epsilon", "1", "--delta", "1e-5"]
+PURE = ["-k", "2", "--epsilon", "1"]
+
+
+@pytest.fixture
+def table(tmp_path):
+    data = np.random.default_rng(1).integers(-40, 40, size=(300, 2)) @ [[2, 1, 0, -1], [0, 1, 3, 1]]
+    path = tmp_path / "rows.csv"
+    np.savetxt(path, data, delimiter=",", header="a,b,c,d", comments="", fmt="%d")
+    return path
+
+
+def release(table, mechanism, *more):
+    out = str(table.with_name("r.jsonl"))
+    return main(["release", str(table), "--mechanism", mechanism, "--row-norm", "256", "--out", out, *more])
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_mechanism_writes_what_run_writes(mechanism, table, capsys):
+    budget = PURE if mechanism in ("laplace", "matrix-laplace") else [*BUDGET[:3], "5", *BUDGET[4:]]
+    assert release(table, mechanism, *budget, "--seed", "3") == 0
+    (made,) = read_releases(table.with_name("r.jsonl"))
+    assert (made.t, made.row_norm, made.features) == (300, 256.0, ("a", "b", "c", "d"))
+    assert json.loads(table.with_name("r.jsonl").read_text().splitlines()[0])["parameters"]["processor"] == "Tumbling"
+    said = capsys.readouterr().err
+    assert f"({made.guarantee.epsilon:g}, {made.guarantee.delta:g})-DP for one row" in said
+    blocks = str(table.with_name("blocks.jsonl"))
+    asked = ["run", str(table), "--processor", "tumbling", "--mechanism", mechanism, *budget, "--every", "300"]
+    assert main([*asked, "--row-norm", "256", "--seed", "3", "--out", blocks]) == 0
+    assert [one.to_json() for one in read_releases(blocks)] == [made.to_json()]
+    rows = np.loadtxt(table, delimiter=",", skiprows=1)
+    if mechanism == "approximate-subspace":  # too few rows for it
+        assert made.details["null"]
+    elif mechanism == "exact-subspace":  # the rows lie in a plane
+        assert made.subspace.captured(rows.T @ rows) == pytest.approx(np.sum(rows**2), rel=1e-9)
+    else:
+        kind = getattr(sp, MECHANISMS[mechanism])
+        known = {"n_components": 2, "epsilon": made.guarantee.epsilon}
+        known |= {} if budget is PURE else {"delta": 1e-5}
+        stream = sp.Stream(
+            sp.Tumbling(kind(**known), release_every=300), row_norm=256.0, features=tuple("abcd"), seed=3,
+            center=mechanism == "gaussian",
+        )  # fmt: skip
+        expected = stream.push_many(rows).releases[0]
+        np.testing.assert_array_equal(made.subspace.basis, expected.subspace.basis)
+
+
+def test_a_bad_row_costs_nothing_and_may_be_zeroed(table, capsys):
+    book = table.with_name("book.db")
+    with Ledger(book) as ledger:
+        ledger.set_budget("t", sp.Budget(2.0, 1e-3))
+    paid = ["--ledger", str(book), "--data-set", "t"]
+    table.write_text(table.read_text() + "1,,3,4\n")
+    assert release(table, "gaussian", *BUDGET, *paid) == 2
+    assert "line 302" in capsys.readouterr().err
+    assert not table.with_name("r.jsonl").exists()
+    assert release(table, "gaussian", *BUDGET, *paid, "--on-bad-row", "zero") == 0
+    assert "count as zero rows (1 missing value)" in " ".join(capsys.readouterr().err.split())
+    with Ledger.existing(book) as ledger:
+        assert len(ledger.balance("t").entries) == 1
+    assert release(table, "gaussian", *BUDGET, *paid, "--on-bad-row", "zero") == 2  # the file exists: nothing is paid
+    with Ledger.existing(book) as ledger:
+        assert len(ledger.balance("t").entries) == 1
+    more = [*paid, "--on-bad-row", "zero", "--force"]
+    assert release(table, "gaussian", "-k", "2", "--epsilon", "3", "--delta", "1e-5", *more) == 2
+    assert "has spent epsilon=0.6432 of 2" in capsys.readouterr().err
+
+
+def test_blocks_are_released_by_run(table):
+    out = table.with_name("r.jsonl")
+    asked = ["run", str(table), *BUDGET, "--processor", "tumbling", "--mechanism", "adaptive", "--every", "100"]
+    assert main([*asked, "--row-norm", "256", "--out", str(out)]) == 0
+    assert [made.t for made in read_releases(out)] == [100, 200, 300]
+
+
+@pytest.mark.parametrize("command", [["release"], ["run", "--processor", "tumbling", "--every", "300"]])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_what_a_mechanism_does_not_take_is_refused(mechanism, command, table, capsys):
+    common = [command[0], str(table), *command[1:], "--mechanism", mechanism, "--row-norm", "256"]
+    out = ["--out", str(table.with_name("r.jsonl"))]
+    pure = mechanism in ("laplace", "matrix-laplace")
+    assert main([*common, *(BUDGET if pure else PURE), *out]) == 2
+    assert ("takes no such parameter" if pure else "needs --delta") in capsys.readouterr().err
+    budget = PURE if pure else BUDGET
+    assert main([*common, *budget, "--center", *out]) == (0 if mechanism == "gaussian" else 2)
+    assert mechanism == "gaussian" or "does not center" in capsys.readouterr().err
+    assert main([*common, *budget, "--set", "colour=3", *out, "--force"]) == 2
+    assert "colour" in capsys.readouterr().err
+    assert main([*common[:-1], "-1", *budget, *out, "--force"]) == 2
+    assert "--row-norm -1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (["release", "--mechanism", "nope", *BUDGET], "--mechanism nope"),
+        (["release", "--mechanism", "laplace", *BUDGET], "--delta: LaplaceCovariance takes no such parameter"),
+        (["release", "--mechanism", "gaussian", *PURE], "GaussianCovariance needs --delta"),
+        (
+            ["release", "--mechanism", "gaussian", *BUDGET, "--row-norm", "1", "--ledger", "x.db"],
+            "--ledger and --data-set",
+        ),
+        (["release", "--mechanism", "gaussian", *BUDGET], "the scale of the columns is not known"),
+        (["run", "--mechanism", "gaussian", *BUDGET], "--mechanism gaussian: it is for --processor tumbling"),
+        (["run", "--processor", "tumbling", "--mechanism", "gaussian", *BUDGET], "Tumbling needs --release-every"),
+    ],
+)
+def test_bad_options_cost_one_line(asked, message, table, capsys):
+    assert main([asked[0], str(table), *asked[1:], "--out", str(table.with_name("r.jsonl"))]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_table_without_rows(table, capsys):
+    table.write_text("a,b,c\n")
+    assert release(table, "gaussian", *BUDGET) == 2
+    assert "no rows" in capsys.readouterr().err
+
+
+def test_private_bounds_come_from_some_of_the_rows(tmp_path, capsys):
+    rows = np.random.default_rng(0).normal(size=(4000, 2)) * [30, 8]
+    table, out = tmp_path / "rows.csv", tmp_path / "release.jsonl"
+    table.write_text("a,b\n" + "\n".join(f"{a},{b}" for a, b in rows))
+    given = [str(table), "-k", "1", "--epsilon", "3", "--bounds", "private", "--out", str(out)]
+    assert main(["release", *given, "--mechanism", "gaussian", "--delta", "1e-6"]) == 0
+    (release,) = read_releases(out)
+    assert "bounds of the columns from the first" in release.guarantee.scope
+    assert "Values clamped" in capsys.readouterr().err
+    assert main(["release", *given, "--force", "--mechanism", "laplace"]) == 2
+    assert "--bounds private needs a guarantee for single rows with delta > 0" in capsys.readouterr().err

@@ -1,0 +1,133 @@
+"""Many readers, one curator: blocks that come late, twice, out of order or never, and restarts on both sides.
+
+Ten thousand readers: ``pytest -m long tests/integrations/test_readers.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from streampca.errors import BadParameterError, BadRowError, SourceError
+from streampca.integrations.readers import BlockFolder, collect, reader_blocks, write_blocks
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.store.store import Store
+from streampca.stream import Stream
+
+D, M = 4, 3
+NAMES = [f"x{j}" for j in range(D)]
+
+
+class Topic:
+    """Packed blocks in the order in which they arrived."""
+
+    name = "topic"
+
+    def __init__(self, messages: list[bytes]) -> None:
+        self.messages = messages
+
+    def parts_from(self, at: int | None = None) -> Iterator:
+        for start in range(at or 0, len(self.messages), 50):
+            yield self.messages[start : start + 50], lambda m, start=start: start + m
+
+
+def made(readers: int, store: Store | None = None, **options) -> Stream:
+    algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-9, release_every=readers * M)
+    return Stream(algorithm, features=NAMES, row_norm=2.0, seed=4, store=store, **options)
+
+
+def rows_of(readers: int, rounds: int) -> np.ndarray:
+    """By round, reader and place: the stated order."""
+    return np.random.default_rng(readers).normal(size=(rounds, readers, M, D))
+
+
+def sent(rows: np.ndarray, draw: np.random.Generator, cutter) -> list[bytes]:
+    """What arrives: 5 % twice, 1 % rounds late, and what restarted readers send again."""
+    rounds, readers = rows.shape[:2]
+    arrivals = []
+    for reader in range(readers):
+        own = list(reader_blocks(cutter, [rows[:, reader].reshape(-1, D)], reader=reader, rows=M))
+        restart = draw.integers(rounds) if draw.random() < 0.1 else rounds  # sends the block before again, and goes on
+        again = reader_blocks(
+            cutter, rows[max(0, restart - 1) :, reader], reader=reader, rows=M, number=max(0, restart - 1)
+        )
+        for number, packed in [*enumerate(own[:restart]), *enumerate(again, max(0, restart - 1))]:
+            late = 3.0 * draw.random() if draw.random() < 0.01 else 0.0
+            arrivals.append((number + draw.random() + late, packed))
+            if draw.random() < 0.05:
+                arrivals.append((number + 4.0 * draw.random(), packed))
+    return [packed for _, packed in sorted(arrivals, key=lambda one: one[0])]
+
+
+def simulate(path: Path, readers: int, rounds: int, restarts: int) -> None:
+    draw, rows = np.random.default_rng(0), rows_of(readers, rounds)
+    expected = [release.to_json() for release in made(readers).push_many(rows.reshape(-1, D)).releases]
+    topic = Topic(sent(rows, draw, made(readers).leaves()))
+    assert len(topic.messages) > 1.04 * readers * rounds
+    begun, ends = False, sorted(draw.integers(1, rounds, size=restarts))
+    for end in [*ends, rounds + 1]:
+        with Store(path) as store:
+            stream = Stream.resume(store) if begun else made(readers, store)
+            begun = True
+            for step in collect(stream, topic, readers=readers, rows=M):
+                if step.t >= end * readers * M:
+                    break
+    with Store(path) as store:
+        assert Stream.resume(store).t == rows[..., 0].size
+        assert [release.to_json() for release in store.releases()] == expected
+        assert list(collect(Stream.resume(store), topic, readers=readers, rows=M)) == []
+
+
+def test_the_releases_are_those_of_one_process_whatever_arrives_when(tmp_path: Path) -> None:
+    simulate(tmp_path / "run.db", readers=60, rounds=8, restarts=4)
+
+
+@pytest.mark.long
+def test_ten_thousand_readers(tmp_path: Path) -> None:
+    simulate(tmp_path / "run.db", readers=10_000, rounds=20, restarts=10)
+
+
+def test_what_is_missing_counts_as_zero_rows_once_its_round_is_closed(tmp_path: Path) -> None:
+    rows, cutter = rows_of(5, 3), made(5).leaves()
+    packed = {
+        (r, n): next(reader_blocks(cutter, [rows[n, r]], reader=r, rows=M, number=n))
+        for r in range(5)
+        for n in range(3)
+    }
+    arrived = [data for (r, n), data in packed.items() if (r, n) not in ((2, 0), (4, 1))]
+    stream = made(5)
+    assert list(collect(stream, Topic(arrived), readers=5, rows=M)) == []  # round 0 waits, and all after it
+    assert [step.t for step in collect(stream, Topic(arrived), readers=5, rows=M, close=2)] == [15, 30]
+    rows[0, 2] = rows[1, 4] = 0.0
+    assert stream.release.to_json() == made(5).push_many(rows[:2].reshape(-1, D)).releases[-1].to_json()
+
+
+def test_blocks_through_a_folder_and_what_does_not_fit(tmp_path: Path) -> None:
+    rows, cutter = rows_of(2, 2), made(2).leaves()
+    for r in (1, 0):
+        blocks = list(reader_blocks(cutter, np.split(rows[:, r].reshape(-1, D), [1, 2]), reader=r, rows=M))
+        write_blocks(tmp_path, f"reader-{r}", blocks)
+    stream = made(2)
+    assert [step.t for step in collect(stream, BlockFolder(tmp_path), readers=2, rows=M)] == [6, 12]
+    assert stream.release.to_json() == made(2).push_many(rows.reshape(-1, D)).releases[-1].to_json()
+    other = next(reader_blocks(cutter, [rows[1, 0]], reader=0, rows=M))
+    with pytest.raises(SourceError, match="two different blocks 0"):
+        list(collect(made(2), Topic([blocks[0], other]), readers=2, rows=M))
+    for wrong in (b"poison", other.replace(msgspec.msgpack.decode(other)[3].encode(), b"\xff" * 16)):
+        with pytest.raises(BadRowError, match="no block of a reader"):
+            list(collect(made(2), Topic([wrong]), readers=2, rows=M))
+    cut = msgspec.msgpack.decode(other)
+    cut[-1] = cut[-1][:-1]
+    with pytest.raises(BadRowError, match="is damaged"):
+        list(collect(made(2), Topic([msgspec.msgpack.encode(cut)]), readers=2, rows=M))
+    with pytest.raises(BadParameterError, match="2 readers send 3 rows"):
+        list(collect(made(2), Topic(list(reader_blocks(cutter, [rows[1, 0]], reader=2, rows=M))), readers=2, rows=M))
+    elsewhere = Stream(stream.algorithm, features=NAMES, row_norm=3.0).leaves()
+    with pytest.raises(BadParameterError, match="other settings"):
+        list(collect(made(2), Topic(list(reader_blocks(elsewhere, [rows[1, 0]], reader=0, rows=M))), readers=2, rows=M))
+    with pytest.raises(BadParameterError, match="must be a multiple"):
+        list(collect(made(2), Topic([]), readers=4, rows=M))

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import streampca as sp
+from streampca.errors import BadParameterError
+from streampca.integrations.river import PrivateBlockPCA, PrivatePCA
+from streampca.integrations.river_monitors import SubspaceAnomaly, SubspaceDrift
+
+SCALES = np.array([0.5, 0.3, 0.07, 0.07, 0.07, 0.07, 0.07, 0.07])
+
+
+def releases(seed: int, turn: float, n: int) -> list[sp.Release]:
+    """Of three blocks, the last of them turned by an angle."""
+    X = np.random.default_rng(seed).normal(size=(3 * n, 8)) * SCALES
+    last, (c, s) = X[-n:].copy(), (np.cos(turn), np.sin(turn))
+    X[-n:, 0], X[-n:, 7] = c * last[:, 0] - s * last[:, 7], s * last[:, 0] + c * last[:, 7]
+    mechanism = sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6, center=True)
+    stream = sp.Stream(sp.Tumbling(mechanism, release_every=n), regret=None, seed=seed)
+    return stream.push_many(X).releases
+
+
+def alarms(seed: int, turn: float, false_alarm: float, simulations: int, n: int) -> list[bool]:
+    detector, found = SubspaceDrift(false_alarm, simulations=simulations), []
+    for release in releases(seed, turn, n):
+        detector.update(release)
+        found.append(detector.drift_detected)
+        detector.update(release)  # seen before
+        assert not detector.drift_detected
+    return found
+
+
+def test_alarms_are_as_rare_as_stated() -> None:
+    found = np.array([alarms(seed, 0.0, 0.05, 99, 10_000) for seed in range(60)])
+    assert not found[:, 0].any()
+    # 120 tests: more than 15 has probability 4e-4 at a rate of 0.05.
+    assert binom.sf(15, 120, 0.05) < 1e-3
+    assert 1 <= found[:, 1:].sum() <= 15
+
+
+def test_a_turned_subspace_is_told() -> None:
+    found = np.array([alarms(seed, 0.6, 0.01, 99, 1_000) for seed in range(20)])
+    assert found[:, 1].sum() <= 2
+    assert found[:, 2].sum() >= 15  # measured at an angle of 0.5: 40 of 40
+
+
+def test_after_an_alarm_the_new_rows_are_the_reference() -> None:
+    first, second = releases(1, 0.0, 5_000), releases(2, 1.2, 5_000)
+    detector = SubspaceDrift(0.02, simulations=99)
+    for release in (first[0], second[2]):
+        detector.update(release)
+    assert detector.drift_detected
+    assert detector.p_value <= 0.02
+    detector.update(releases(3, 1.2, 5_000)[2].replaced(t=30_000))
+    assert not detector.drift_detected
+    detector.update(first[1].replaced(t=40_000))
+    assert detector.drift_detected
+
+
+def test_what_cannot_be_tested_is_refused() -> None:
+    with pytest.raises(BadParameterError, match="ask for more simulations"):
+        SubspaceDrift(0.01, simulations=50)
+    detector, model = SubspaceDrift(), PrivatePCA(n_components=1)
+    detector.update(model.release)  # nothing yet
+    model.learn_one({"a": 0.5, "b": 0.1})
+    scaled = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, scaling="norm", release_every=100)
+    for release in model.release, sp.Stream(scaled, seed=1).push_many(np.eye(2)[[0, 1] * 100]).releases[-1]:
+        with pytest.raises(BadParameterError, match="disjoint blocks"):
+            detector.update(release)
+
+
+def test_scores_are_distances_from_the_released_subspace() -> None:
+    model = SubspaceAnomaly(PrivateBlockPCA(n_components=1, block=500, bounds={"a": (0, 4), "b": (-1, 1), "c": (0, 1)}))
+    x = {"a": 3.0, "b": 0.2, "c": 0.9}
+    assert model.score_one(x) == 0.0
+    source = np.random.default_rng(0)
+    for a, b, c in source.uniform([0, -0.1, 0.45], [4, 0.1, 0.55], size=(500, 3)).tolist():
+        model.learn_one({"a": a, "b": b, "c": c})
+    release = model.pca.release
+    assert release is not None
+    away = release.transform([[3.0, 0.2, 0.9]])
+    row = (np.array([3.0, 0.2, 0.9]) - [2.0, 0.0, 0.5]) / [2.0, 1.0, 0.5] / np.sqrt(3.0)
+    centered = row - release.mean
+    assert model.score_one(x) == pytest.approx(float(centered @ centered - np.sum(away**2)))
+    assert model.score_one(x) > model.score_one(x | {"c": 0.5})

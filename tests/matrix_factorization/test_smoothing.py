@@ -1,0 +1,201 @@
+"""Smoothing is the best linear predictor of its model, has the noise of its design, and helps on real sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streampca.errors import BadParameterError
+from streampca.linalg.svec import svec_size
+from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
+from streampca.matrix_factorization.smoothing import MOST_LEAVES, InputModel, Smoothing, WindowSmoothing
+from streampca.matrix_factorization.window import StationaryBLT, WindowDifference
+
+MODEL = InputModel(prior=0.7, scatter=0.2, drift=0.05)
+
+
+def dense_predictor(mechanism, model, n, shares):
+    """Weights (n, n) of the best linear predictor of the sums 1..n from the releases so far, and its variances."""
+    gained = np.cumsum(model.drift / np.arange(1.0, n + 1))
+    order = np.arange(n)
+    inputs = model.prior + gained[np.minimum(order[:, None], order)]
+    inputs = shares[:, None] * shares * inputs + np.diag(shares * model.scatter)
+    sums = np.tril(np.ones((n, n)))
+    noise = mechanism.reconstruction(n)
+    exact = sums @ inputs @ sums.T
+    released = exact + noise @ noise.T
+    weights, variances = np.zeros((n, n)), np.zeros(n)
+    for last in range(1, n + 1):
+        weights[last - 1, :last] = np.linalg.solve(released[:last, :last], exact[:last, last - 1])
+        variances[last - 1] = exact[last - 1, last - 1] - exact[:last, last - 1] @ weights[last - 1, :last]
+    return weights, variances
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        GeometricBLT(64, 0.8, 1.3),
+        GeometricBLT(4096, 2.0),
+        AnytimeBLT(0.8, 1.3),
+        AnytimeBLT(1.0, restart_after=17),
+        GeometricBLT(64, 1e-3),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("last_share", [1.0, 0.3])
+def test_the_recursion_is_the_dense_predictor(mechanism, last_share):
+    n = 64
+    shares = np.ones(n)
+    shares[-1] = last_share
+    weights, variances = dense_predictor(mechanism, MODEL, n, shares)
+    released = np.random.default_rng(1).standard_normal((n, 3)).cumsum(axis=0)
+    at = Smoothing(mechanism, MODEL).start(3)
+    for t in range(n):
+        at = at.after(released[t], shares[t])
+        assert np.abs(at.sum - weights[t] @ released).max() <= 1e-10 * np.abs(released).max()
+        assert at.std**2 == pytest.approx(variances[t], rel=1e-8)
+
+
+def test_the_dense_predictor_of_another_drift_is_told_apart():
+    mechanism = GeometricBLT(64, 0.8)
+    weights, _ = dense_predictor(mechanism, InputModel(0.7, 0.2, 0.055), 64, np.ones(64))
+    released = np.random.default_rng(1).standard_normal((64, 3)).cumsum(axis=0)
+    at = Smoothing(mechanism, MODEL).start(3)
+    for row in released:
+        at = at.after(row)
+    assert np.abs(at.sum - weights[-1] @ released).max() > 1e-4
+
+
+def noise_rms(mechanism, n):
+    """RMS over time of the error of smoothing, for inputs that are all alike and of which nothing is known before."""
+    at, squares = Smoothing(mechanism, InputModel(1e6, 0.0, 0.0)).start(1), []
+    for _ in range(n):
+        at = at.after(at.released)
+        squares.append(at.std**2)
+    return np.sqrt(np.mean(squares))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "raw", "smoothed"), [(GeometricBLT(2**14, 1.0), 3.869, 2.524), (AnytimeBLT(1.0), 4.585, 3.360)]
+)
+def test_noise_of_smoothed_sums(mechanism, raw, smoothed):
+    assert np.sqrt(np.mean(mechanism.stds(1, 2**14) ** 2)) == pytest.approx(raw, abs=6e-4)
+    assert noise_rms(mechanism, 2**14) == pytest.approx(smoothed, abs=6e-4)
+
+
+def test_the_stated_error_is_that_of_many_runs():
+    """8000 coordinates: the sd of a variance is 1.6 %, so 8 % is five of them, and other noise by 10 % is seen."""
+    mechanism, n, size = GeometricBLT(50, 1.0), 50, 8000
+    model = InputModel(0.7, 0.01, 0.001)
+    source = np.random.default_rng(2)
+    mean = np.sqrt(model.prior) * source.standard_normal(size)
+    exact, releases = np.zeros(size), []
+    noise = mechanism.reconstruction(n) @ source.standard_normal((n, size))
+    at = Smoothing(mechanism, model).start(size)
+    for t in range(1, n + 1):
+        mean = mean + np.sqrt(model.drift / t) * source.standard_normal(size)
+        exact = exact + mean + np.sqrt(model.scatter) * source.standard_normal(size)
+        at = at.after(exact + noise[t - 1])
+        releases.append((np.mean((at.sum - exact) ** 2) / at.std**2, np.mean(noise[t - 1] ** 2) / at.std**2))
+    errors, raw = np.array(releases).T
+    assert np.abs(errors - 1.0).max() < 0.08
+    assert raw[-1] > 1.15
+
+
+def test_smoothing_goes_on_from_a_snapshot_bit_for_bit():
+    smoothing = Smoothing(AnytimeBLT(1.0, restart_after=5), MODEL)
+    released = np.random.default_rng(3).standard_normal((20, 6))
+    at = smoothing.start(6)
+    for row in released[:9]:
+        at = at.after(row)
+    other = smoothing.restore(6, at.snapshot())
+    before = at.sum.copy()
+    for row in released[9:]:
+        at, other = at.after(row), other.after(row)
+        assert np.array_equal(at.sum, other.sum)
+    assert not np.array_equal(before, at.sum)
+    with pytest.raises(BadParameterError, match="shape"):
+        smoothing.restore(7, at.snapshot())
+
+
+def test_a_value_that_was_gone_on_from_stays_as_it_was():
+    smoothing = Smoothing(GeometricBLT(10, 1.0), MODEL)
+    at = smoothing.start(2).after(np.ones(2))
+    copies = {name: np.copy(value) for name, value in at.snapshot().items()}
+    at.after(np.full(2, 3.0))
+    assert all(np.array_equal(copies[name], value) for name, value in at.snapshot().items())
+
+
+def test_models_of_nonsense_are_refused():
+    with pytest.raises(BadParameterError, match="drift=-1"):
+        InputModel(1.0, 1.0, -1.0)
+    with pytest.raises(BadParameterError, match="prior=nan"):
+        InputModel(float("nan"), 1.0, 1.0)
+
+
+def test_the_model_of_gram_matrices():
+    model = InputModel.of_grams(10, 3, 20, drift=2.0)
+    assert model == InputModel(prior=0.5 * 400 / 55, scatter=0.3 * 20 / 27, drift=2.0 * 400 / 27)
+
+
+# -- windows --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 5, 8, 16])
+def test_window_weights_are_the_dense_solve(n):
+    mechanism, d, k, b = WindowDifference(8, 0.6, 1.4), 7, 2, 30
+    smoothing = WindowSmoothing(mechanism, d, k, b)
+    p = k * d - k * (k - 1) / 2
+    order = np.arange(n)
+    inputs = (0.5 * b**2 + b**3 * 0.04 / (8 * b) * np.minimum(order[:, None], order)) / p + 0.3 * b / p * np.eye(n)
+    steps = np.diff(StationaryBLT(8, 0.6, 1.4).reconstruction(n), axis=0, prepend=0.0)
+    window = (order >= n - 8).astype(float)
+    expected = np.linalg.inv(inputs + steps @ steps.T) @ inputs @ window
+    assert np.abs(smoothing.weights(n) - expected).max() < 1e-10
+    assert smoothing.weights(n) is smoothing.weights(n)
+
+
+def test_the_noise_of_increments_becomes_stationary():
+    mechanism = WindowDifference(8, 0.6)
+    smoothing = WindowSmoothing(mechanism, 7, 2, 30)
+    steps = np.diff(StationaryBLT(8, 0.6).reconstruction(3000), axis=0, prepend=0.0)[-16:]
+    assert np.abs(smoothing.noise_covariance(3000) - steps @ steps.T).max() < 1e-6
+    assert smoothing.weights(17) is smoothing.weights(10**9)
+    assert smoothing.weights(17).shape == (16,)
+
+
+@pytest.mark.parametrize("leaves", [4, 20, 100])
+def test_windows_have_less_error_than_their_differences(leaves):
+    """Mean squared error under the model, against that of the plain difference, which is its noise."""
+    mechanism = WindowDifference(leaves, 0.1)
+    smoothing = WindowSmoothing(mechanism, 20, 3, 50)
+    weights = smoothing.weights(10**6)
+    window = np.zeros(2 * leaves)
+    window[-leaves:] = 1.0
+    inputs, noise = smoothing.input_covariance(2 * leaves), smoothing.noise_covariance(10**6)
+
+    def error(a):
+        return (a - window) @ inputs @ (a - window) + a @ noise @ a
+
+    assert error(window) == pytest.approx(mechanism.lag_std(leaves) ** 2, rel=1e-6)
+    assert error(weights) < 0.8 * error(window)
+    source = np.random.default_rng(4)
+    assert all(error(weights + 0.01 * source.standard_normal(2 * leaves)) > error(weights) for _ in range(5))
+
+
+def test_windows_of_too_many_leaves_are_refused():
+    with pytest.raises(BadParameterError, match=f"at most {MOST_LEAVES}"):
+        WindowSmoothing(WindowDifference(101, 1.0), 5, 2)
+    with pytest.raises(BadParameterError, match="rows=0"):
+        WindowSmoothing(WindowDifference(10, 1.0), 5, 2, 0)
+
+
+def test_packed_entries_and_svec_coordinates_agree():
+    size = svec_size(4)
+    source = np.random.default_rng(5)
+    releases, units = source.standard_normal((6, size)), 0.5 + source.random(size)
+    smoothing = Smoothing(GeometricBLT(6, 1.0), MODEL)
+    plain, scaled = smoothing.start(size), smoothing.start(size)
+    for row in releases:
+        plain, scaled = plain.after(row), scaled.after(row * units)
+    assert np.allclose(plain.sum * units, scaled.sum, rtol=1e-13)

@@ -1,0 +1,212 @@
+"""Releases without floating point, and what floating point gives away."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from scipy.stats import chi2
+
+from streampca.errors import BadParameterError, HorizonReachedError
+from streampca.linalg.lattice import GramSum, onto_ball
+from streampca.linalg.svec import entry_weights, unpack_entries
+from streampca.matrix_factorization.tree import ExactTree
+from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.privacy.discrete_gaussian import UNIT_BITS, LatticeGram, exact_sum, gram_noise, lattice_sigma
+from streampca.privacy.randomness import Randomness
+from streampca.processors.private_fpl import PrivateFPL
+
+UNIT = 2.0**-UNIT_BITS
+
+
+def rows(n, d, seed=0):
+    return onto_ball(np.random.default_rng(seed).normal(size=(n, d)) / np.sqrt(d))
+
+
+def exact_fpl(**options):
+    given = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "horizon": 37, "noise": "tree", "exact": True}
+    return PrivateFPL(**{**given, **options})
+
+
+def absorbed(processor, X, blocks):
+    """The releases of rows that come in blocks."""
+    out = []
+    for left in np.split(X, np.cumsum(blocks)[:-1]):
+        while len(left):
+            due = processor.rows_until_release
+            processor, release = processor.absorb(left[:due])
+            left = left[due:]
+            out += [release] if release is not None else []
+    return out
+
+
+def releases(algorithm, X, blocks, seed=3):
+    return absorbed(algorithm.start(X.shape[1], Randomness.from_seed(seed)), X, blocks)
+
+
+def test_the_sum_is_exact_in_integers():
+    X = rows(300, 4)
+    gram = GramSum.of(X)
+    whole = [[int(v) for v in row] for row in X * 2.0**20]
+    true = [sum(row[i] * row[j] for row in whole) for i in range(4) for j in range(i, 4)]
+    noise = gram_noise(4.22, 4).draw(Randomness.from_seed(0).stream("test").draws(0))
+    released = exact_sum(gram, noise)
+    np.testing.assert_array_equal(LatticeGram(gram).noisy(noise, 4.22), released)
+    assert [Fraction(v) for v in released] == [
+        Fraction(float(t + int(z))) / 2**UNIT_BITS for t, z in zip(true, noise, strict=True)
+    ]
+
+
+def test_one_shot_noise_is_an_exact_sample():
+    # Chi-square of the released integers less the Gram matrix against the discrete Gaussian's quantiles.
+    mechanism = GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6, exact=True)
+    X = rows(20, 40)
+    clear = GramSum.of(X).packed()
+    noise = np.concatenate(
+        [
+            (mechanism.release(X, Randomness.from_seed(i)).gram[np.triu_indices(40)] - clear) / entry_weights(40)
+            for i in range(12)
+        ]
+    )
+    for factor, passes in ((1.0, True), (2 / 3, False), (1.5, False)):
+        cells = np.clip((ndtr(noise / (factor * mechanism.sigma)) * 32).astype(int), 0, 31)
+        counts = np.bincount(cells, minlength=32)
+        found = ((counts - noise.size / 32) ** 2 / (noise.size / 32)).sum()
+        assert bool(found < chi2.isf(1e-5, 31)) is passes
+
+
+def test_releases_do_not_depend_on_blocks():
+    X = rows(37, 3)
+    one = releases(exact_fpl(), X, [1] * 37)
+    for blocks in ([37], [5, 1, 20, 11]):
+        many = releases(exact_fpl(), X, blocks)
+        assert [r.t for r in many] == [r.t for r in one]
+        assert all(np.array_equal(a.gram, b.gram) for a, b in zip(one, many, strict=True))
+
+
+def test_a_snapshot_continues_bit_for_bit():
+    X, algorithm, randomness = rows(37, 3), exact_fpl(), Randomness.from_seed(3)
+    whole = releases(algorithm, X, [37])
+    for stop in (1, 6, 7, 8, 31):
+        first = algorithm.start(3, randomness)
+        for row in X[:stop]:
+            first, _ = first.absorb(row[None])
+        second = algorithm.start(3, randomness, start=first.source.start, snapshot=first.snapshot())
+        rest = absorbed(second, X[stop:], [37 - stop])
+        assert [r.t for r in rest] == list(range(stop + 1, 38))
+        assert all(np.array_equal(a.gram, b.gram) for a, b in zip(rest, whole[stop:], strict=True))
+
+
+def test_the_tree_is_the_tree():
+    # Differences of prefixes are the nodes: noise of prefix 6 less that of prefix 4 is the node of rows 5, 6,
+    # drawn of the vector of leaf 6.
+    running, sums = ExactTree(8, 0.25).begin(2), []
+    noise = Randomness.from_seed(0).stream("test")
+    for leaf in range(1, 9):
+        running = running.advance(noise.draws(leaf))
+        sums.append(running.noise)
+    sampler = gram_noise(2 / 0.25, 2)  # sqrt(L) / mu with L = 4
+    node = {leaf: sampler.draw(noise.draws(leaf)) for leaf in range(1, 9)}
+    assert np.array_equal(sums[5] - sums[3], node[6])
+    assert np.array_equal(sums[3], node[4])
+    assert np.array_equal(sums[7], node[8])
+    assert np.array_equal(sums[6] - sums[5], node[7])
+    assert np.array_equal(sums[2], node[2] + node[3])
+    with pytest.raises(HorizonReachedError):
+        running.advance(noise.draws(9))
+
+
+def test_noise_level_is_that_of_the_float_tree():
+    exact, plain = exact_fpl(), exact_fpl(exact=False)
+    for t in (1, 7, 32, 37):
+        assert exact.noise_std(t) == pytest.approx(plain.noise_std(t), rel=2e-9)
+        assert exact.noise_std(t) >= plain.noise_std(t)
+    sampler = gram_noise(1.0, 30)
+    noise = Randomness.from_seed(0).stream("test")
+    draws = np.array([sampler.draw(noise.draws(i)) * UNIT for i in range(60)])
+    on_diagonal = entry_weights(30) == 1.0
+    # 1800 and 26 100 draws: 4 % and 1 % are over two and a half standard errors... of a fixed seed.
+    assert draws[:, on_diagonal].std() == pytest.approx(1.0, rel=0.05)
+    assert draws[:, ~on_diagonal].std() == pytest.approx(np.sqrt(0.5), rel=0.02)
+
+
+def test_sigma_covers_what_discreteness_costs():
+    for std in (1e-6, 0.5, 4.22, 16_000.0):
+        sigma = lattice_sigma(std)
+        # Room for the randomised rounding of variance 25 (see privacy.discrete_gaussian).
+        assert sigma**2 - 25 > (Fraction(std) * 2**UNIT_BITS) ** 2
+        assert sigma * UNIT < std * (1 + 1.01e-9) + UNIT
+
+
+# -- low bits ------------------------------------------------------------------------------------
+
+SIGMA, TRIES = 4.22, 4000
+
+
+def gives_away(released):
+    """A float in (0, 1/4) with finer bits than 2**-53: cannot be 1 + noise, since that was rounded to this grid."""
+    return (released > 0) & (released < 0.25) & (released % 2.0**-53 != 0)
+
+
+def one_entry(value):
+    return np.array([[float(value)]])
+
+
+def test_low_bits_of_naive_float_noise_tell_0_from_1():
+    noise = SIGMA * Randomness.from_seed(0).stream("naive").normal(0, 2 * TRIES)
+    zero, one = 0.0 + noise[:TRIES], 1.0 + noise[TRIES:]
+    assert gives_away(one).sum() == 0
+    assert gives_away(zero).mean() > 0.01  # a release that is proof of the row's absence, at any epsilon
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_low_bits_of_releases_tell_nothing(exact):
+    mechanism = GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6, exact=exact)
+    assert mechanism.sigma == pytest.approx(SIGMA, abs=0.01)
+    for value in (0, 1):
+        out = np.array([mechanism.release(one_entry(value), Randomness.from_seed(i)).gram[0, 0] for i in range(600)])
+        assert ((out > 0) & (out < 0.25)).sum() > 0
+        assert gives_away(out).sum() == 0
+        assert (out % UNIT == 0).all()  # one grid for all, fixed before any row
+
+
+@pytest.mark.parametrize("options", [{"noise": "blt", "exact": False}, {"exact": True}])
+def test_low_bits_of_streams_tell_nothing(options):
+    for value in (0, 1):
+        out = np.concatenate(
+            [
+                [r.gram[0, 0] for r in releases(exact_fpl(horizon=4, **options), np.full((4, 1), float(value)), [4], i)]
+                for i in range(150)
+            ]
+        )
+        assert gives_away(out).sum() == 0
+        assert (out % UNIT == 0).all()
+
+
+# -- refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"noise": "blt"}, {"regularisation": "doubling"}, {"publish_regret": True}])
+def test_exact_needs_the_tree(options):
+    with pytest.raises(BadParameterError, match="discrete_noise=True needs noise='tree'"):
+        exact_fpl(**options)
+
+
+def test_noise_that_does_not_fit_the_integers():
+    with pytest.raises(BadParameterError, match="integer lattice"):
+        GaussianCovariance(n_components=1, epsilon=1e-5, delta=1e-9, exact=True)
+    with pytest.raises(BadParameterError, match="integer lattice"):
+        exact_fpl(epsilon=1e-5, delta=1e-9)
+
+
+def test_gram_is_symmetric_and_unscaled():
+    release = releases(exact_fpl(), rows(37, 3), [37])[-1]
+    assert np.array_equal(release.gram, release.gram.T)
+    assert np.array_equal(release.gram, unpack_entries(release.packed, 3))
+
+
+def test_the_range_of_noise_includes_its_ends():
+    assert lattice_sigma(2.0**14) > lattice_sigma(1e-6) > 0
+    for std in (np.nextafter(2.0**14, np.inf), np.nextafter(1e-6, 0.0)):
+        with pytest.raises(BadParameterError, match="must be in"):
+            lattice_sigma(float(std))

@@ -1,0 +1,255 @@
+"""Subspaces from smoothed releases: post-processing of the releases alone, and closer to the exact ones."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.errors import BadParameterError, NoReleaseError
+from streampca.linalg.counts import label_of
+from streampca.linalg.svec import pack_entries
+from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
+from streampca.matrix_factorization.smoothing import InputModel, Smoothing, WindowSmoothing
+
+D, K = 6, 2
+BUDGET: dict[str, Any] = {"n_components": K, "epsilon": 1.0, "delta": 1e-6}
+
+
+def some_rows(n: int, d: int = D, seed: int = 0) -> np.ndarray:
+    rows = np.random.default_rng(seed).standard_normal((n, d)) * np.linspace(1.0, 0.2, d)
+    return rows / np.linalg.norm(rows, axis=1).max()
+
+
+@pytest.mark.parametrize("options", [{"horizon": 100}, {}, {"horizon": 95, "release_every": 10}, {"drift": 0.0}])
+@pytest.mark.parametrize("more", [{}, {"publish_regret": True, "adjacency": "replace"}])
+def test_the_estimate_is_a_function_of_the_releases_alone(options: dict[str, Any], more: dict[str, Any]) -> None:
+    algorithm = sp.PrivateFPL(**BUDGET, solver="smoothed", **options, **more)
+    releases = sp.Stream(algorithm, seed=1, row_norm=2.0).push_many(2.0 * some_rows(95)).releases
+    every = algorithm.release_every
+    model = InputModel.of_grams(D, K, every, options.get("drift", 1.0))
+    at = Smoothing(algorithm.mechanism, model).start(D * (D + 1) // 2)
+    for release in releases:
+        at = at.after(pack_entries(release.gram) / 4.0, (release.t % every or every) / every)
+        assert np.allclose(pack_entries(release.smoothed) / 4.0, at.sum, rtol=1e-9, atol=1e-9)
+        values, vectors = np.linalg.eigh(release.smoothed)
+        assert np.allclose(release.eigenvalues, values[::-1][:K])
+        assert np.abs(np.einsum("ij,ij->j", release.subspace.basis, vectors[:, ::-1][:, :K])) == pytest.approx(1.0)
+    assert releases[-1].t == 95
+    assert not np.allclose(releases[-1].smoothed, releases[-1].gram)
+    assert releases[-1].details["solver"] == "smoothed"
+
+
+def test_the_window_estimate_is_a_function_of_the_releases_alone() -> None:
+    algorithm = sp.SlidingWindowPCA(**BUDGET, window=12, method="smoothed", release_every=3)
+    releases = sp.Stream(algorithm, seed=1).push_many(some_rows(90)).releases
+    smoothing = WindowSmoothing(algorithm.followed.noise, D, K, 3)
+    increments: list[np.ndarray] = []
+    before = np.zeros((D, D))
+    for n, release in enumerate(releases, 1):
+        increments.append(release.gram - before + (increments[-4] if n > 4 else 0.0))
+        before = release.gram
+        weights = smoothing.weights(n)
+        assert np.allclose(release.smoothed, np.einsum("n,nij->ij", weights, increments[-len(weights) :]))
+        assert release.details["window"] == [max(1, 3 * n - 11), 3 * n]
+
+
+def test_releases_are_those_of_the_ring_but_for_the_noise() -> None:
+    """The exact part of a release, with next to no noise."""
+    rows, budget = some_rows(60), {**BUDGET, "epsilon": 1e6, "delta": 0.5}
+    for smoothed, plain in (
+        (sp.SlidingWindowPCA(**budget, window=20, method="smoothed"), sp.SlidingWindowPCA(**budget, window=20)),
+        (sp.PrivateFPL(**budget, solver="smoothed"), sp.PrivateFPL(**budget)),
+    ):
+        one, other = (sp.Stream(made, seed=1).push_many(rows).releases for made in (smoothed, plain))
+        exact = rows[-20:].T @ rows[-20:] if isinstance(plain, sp.SlidingWindowPCA) else rows.T @ rows
+        assert np.allclose(one[-1].gram, exact, atol=0.05)
+        assert one[-1].noise_std is not None
+        assert len(one) == len(other)
+
+
+def test_estimates_err_less_than_releases() -> None:
+    """Stationary rows, 20 runs: mean squared errors of the whole matrix, and captured variance."""
+    rows = some_rows(2000, 12, seed=3)
+    exact = rows.T @ rows
+    for algorithm, truth, most in (
+        (sp.PrivateFPL(**{**BUDGET, "epsilon": 0.3}, solver="smoothed", release_every=20, horizon=2000), exact, 0.95),
+        (
+            sp.SlidingWindowPCA(**{**BUDGET, "epsilon": 0.3}, method="smoothed", window=500, release_every=25),
+            rows[-500:].T @ rows[-500:],
+            0.7,
+        ),
+    ):
+        errors, captured = [], []
+        for seed in range(20):
+            release = sp.Stream(algorithm, seed=seed, regret=None).push_many(rows).releases[-1]
+            assert release.smoothed is not None
+            errors.append([np.sum((matrix - truth) ** 2) for matrix in (release.gram, release.smoothed)])
+            raw = np.linalg.eigh(release.gram)[1][:, -K:]
+            captured.append([np.vdot(raw, truth @ raw), release.subspace.captured(truth)])
+        (raw_error, error), (raw_share, share) = np.mean(errors, axis=0), np.mean(captured, axis=0)
+        assert error < most * raw_error
+        assert share > raw_share
+
+
+def test_a_release_goes_through_json_and_pickle() -> None:
+    stream = sp.Stream(sp.PrivateFPL(**BUDGET, solver="smoothed", release_every=5), seed=1, row_norm=3.0)
+    release = stream.push_many(some_rows(50)).releases[-1]
+    read = sp.Release.from_json(release.to_json())
+    for other in (read, pickle.loads(pickle.dumps(release)), release.replaced(t=7)):
+        assert np.array_equal(other.gram, release.gram)
+        assert np.allclose(other.smoothed, release.smoothed, rtol=1e-15)
+        assert np.array_equal(other.subspace.basis, release.subspace.basis)
+    assert read.to_json() == release.to_json()
+    assert sp.Release.from_json(release.to_json(gram=False)).smoothed is None
+    with pytest.raises(ValueError, match="read-only"):
+        release.smoothed[:] = 0.0
+    plain = sp.Stream(sp.PrivateFPL(**BUDGET)).push(some_rows(1)[0]).release
+    assert plain is not None
+    assert plain.smoothed is None
+    assert "smoothed" not in plain.to_dict()
+
+
+def test_queries_keep_to_the_released_matrix() -> None:
+    """Its noise has a known law, so error bars are about its eigenvalues, not those of the estimate."""
+    stream = sp.Stream(sp.PrivateFPL(**BUDGET, solver="smoothed"), seed=1)
+    release = stream.push_many(some_rows(50)).releases[-1]
+    assert np.allclose(sp.queries.pca(release).values, np.linalg.eigvalsh(release.gram)[::-1][:K])
+    assert np.allclose(release.estimates.interval(adaptive=True)[0] + release.estimates.interval(adaptive=True)[1],
+                       2.0 * np.linalg.eigvalsh(release.gram)[::-1][:K])  # fmt: skip
+
+
+def test_labels_of_noise_are_as_they_were_before_there_was_a_drift() -> None:
+    plain = sp.PrivateFPL(**BUDGET, horizon=9)
+    assert "drift" not in repr(plain)
+    assert "drift" not in label_of(plain)
+    moving = sp.PrivateFPL(**BUDGET, solver="smoothed", drift=0.5)
+    assert "drift=0.5" in repr(moving)
+    assert eval(repr(moving), {"PrivateFPL": sp.PrivateFPL}) == moving
+    assert moving != sp.PrivateFPL(**BUDGET, solver="smoothed")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"noise": "tree", "horizon": 9}, "needs noise='blt'"),
+        ({"regularisation": "doubling", "horizon": 9}, "needs noise='blt'"),
+        ({"drift": -1.0}, "drift=-1.0"),
+        ({"drift": float("nan")}, "drift=nan"),
+        ({"drift": True}, "drift=True"),
+        ({"solver": "exact", "drift": 2.0}, "for solver='smoothed' only"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(BadParameterError, match=problem):
+        sp.PrivateFPL(**{**BUDGET, "solver": "smoothed", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "solver"),
+    [
+        ({}, "smoothed"),
+        ({"horizon": 199}, "exact"),
+        ({"horizon": 200}, "smoothed"),
+        ({"horizon": 1981, "release_every": 10}, "exact"),
+        ({"horizon": 1991, "release_every": 10}, "smoothed"),
+        ({"horizon": 400, "noise": "tree"}, "exact"),
+        ({"horizon": 400, "regularisation": "doubling"}, "exact"),
+    ],
+)
+def test_auto_becomes_a_solver_by_public_parameters_and_says_which(options: dict[str, Any], solver: str) -> None:
+    algorithm = sp.PrivateFPL(**{**BUDGET, **options}, solver="auto")
+    assert algorithm == sp.PrivateFPL(**{**BUDGET, **options}, solver=solver)
+    assert f"solver='{solver}'" in repr(algorithm)
+    stream = sp.Stream(algorithm, seed=1)
+    release = stream.push_many(some_rows(options.get("release_every", 1))).releases[0]
+    assert release.details.get("solver", "exact") == solver
+    if solver == "smoothed":
+        assert stream.regret.now().bound is None
+
+
+def test_windows_of_too_many_releases_are_refused() -> None:
+    with pytest.raises(BadParameterError, match="release every 11 rows or more"):
+        sp.SlidingWindowPCA(**BUDGET, window=1001, method="smoothed", release_every=7)
+    with pytest.raises(BadParameterError, match="multiple of release_every"):
+        sp.SlidingWindowPCA(**BUDGET, window=100, method="smoothed", release_every=7)
+
+
+def test_released_shares_never_exceed_one() -> None:
+    """Negative traces and little data included; the law of the noise may be unknown."""
+    for make in (
+        lambda: sp.PrivateFPL(n_components=3, epsilon=0.01, delta=1e-6),
+        lambda: sp.PrivateFPL(n_components=3, epsilon=0.01, delta=1e-6, solver="smoothed"),
+        lambda: sp.SlidingWindowPCA(n_components=3, epsilon=0.01, delta=1e-6, window=10, method="forgetting"),
+        lambda: sp.Tumbling(sp.WishartCovariance(n_components=3, epsilon=0.1, delta=1e-6), release_every=10),
+    ):
+        for release in sp.Stream(make(), seed=2).push_many(some_rows(40)).releases:
+            shares = release.explained_variance_ratio
+            assert shares.shape == (3,)
+            assert (shares >= 0.0).all()
+            assert shares.sum() <= 1.0
+
+
+def test_estimates_of_a_release_are_in_its_units() -> None:
+    stream = sp.Stream(sp.PrivateFPL(**BUDGET), row_norm=5.0)
+    release = stream.push_many(5.0 * some_rows(400)).releases[-1]
+    found = release.estimates
+    assert found.noise_std == release.noise_std
+    assert (found.rows, found.row_norm, found.n_components) == (400, 5.0, K)
+    assert 0.0 < found.variances[0] < found.eigenvalues[0] < release.eigenvalues[0]
+    assert np.array_equal(found.explained_variance_ratio, release.explained_variance_ratio)
+
+
+def test_estimates_need_a_matrix_of_known_noise() -> None:
+    wishart = sp.Tumbling(sp.WishartCovariance(**BUDGET), release_every=10)
+    release = sp.Stream(wishart, seed=1).push_many(some_rows(10)).releases[-1]
+    with pytest.raises(NoReleaseError, match="law of its noise"):
+        _ = release.estimates
+    oja = sp.Stream(sp.PrivateOja(**BUDGET, batch_size=5), seed=1).push_many(some_rows(50)).releases[-1]
+    for name in ("estimates", "explained_variance_ratio"):
+        with pytest.raises(NoReleaseError, match="subspace only"):
+            getattr(oja, name)
+
+
+@pytest.mark.parametrize("mechanism", [GeometricBLT(40, 0.5), AnytimeBLT(0.5, restart_after=15)])
+def test_the_noise_of_estimates_is_stated_exactly(mechanism: GeometricBLT | AnytimeBLT) -> None:
+    """The filter is linear, so its answer to each z of the noise ``B z`` is a coordinate of its answer to B."""
+    noise, at = mechanism.reconstruction(40), Smoothing(mechanism, InputModel(3.0, 0.7, 0.5)).start(40)
+    for n, released in enumerate(noise, 1):
+        at = at.after(released, 0.4 if n == 40 else 1.0)
+        assert at.noise_std == pytest.approx(np.linalg.norm(at.sum), rel=1e-9)
+    assert at.noise_std is not None
+    assert at.noise_std < mechanism.std(40)
+
+
+def test_the_noise_of_smoothed_windows_is_stated_exactly() -> None:
+    algorithm = sp.SlidingWindowPCA(**BUDGET, window=12, method="smoothed", release_every=3)
+    smoothing = WindowSmoothing(algorithm.followed.noise, D, K, 3)
+    for n in (2, 5, 9, 40):
+        noise = algorithm.followed.noise.reconstruction(n)
+        weights = smoothing.weights(n)
+        window = np.array([noise[i] - (noise[i - 1] if i else 0.0) for i in range(n)])
+        for i in range(4, n):  # increments of the running sums
+            window[i] += window[i - 4]
+        assert smoothing.noise_std(n) == pytest.approx(np.linalg.norm(weights @ window[-len(weights) :]), rel=0.01)
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_smoothed_components_have_error_bars(center: bool) -> None:
+    """Of the noise alone. Rows of one distribution have little bias by smoothing: predictions are right."""
+    rows = some_rows(3000, 12, seed=4) + 0.2
+    rows /= np.linalg.norm(rows, axis=1).max()
+    about = rows - rows.mean(axis=0) if center else rows
+    exact = about.T @ about
+    algorithm = sp.PrivateFPL(**{**BUDGET, "epsilon": 0.5}, solver="smoothed", release_every=30, horizon=3000)
+    predicted, captured = [], []
+    for seed in range(10):
+        release = sp.Stream(algorithm, seed=seed, regret=None, center=center).push_many(rows).releases[-1]
+        estimates = release.component_estimates
+        assert estimates.noise_std < release.estimates.noise_std
+        predicted.append(estimates.predicted_captured)
+        captured.append(release.subspace.captured(exact) / np.linalg.eigvalsh(exact)[-K:].sum())
+    assert np.mean(predicted) == pytest.approx(np.mean(captured), abs=0.05)

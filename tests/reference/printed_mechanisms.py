@@ -1,0 +1,243 @@
+"""Mechanisms as printed in three papers, none of them private as claimed: attacked in the tests beside them.
+
+Dwork, Talwar, Thakurta and Zhang (STOC 2014), Algorithm 2; Jiang, Xie and Zhang (AAAI 2016), Algorithm 2;
+Singhal and Steinke (NeurIPS 2021), Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+
+from streampca.linalg.eigen import orthonormal, top_eigh
+from streampca.linalg.lattice import GramSum
+from streampca.linalg.svec import svec, svec_size, unpack_entries
+from streampca.linalg.types import FloatArray
+from streampca.mechanisms.base import Mechanism
+from streampca.mechanisms.covariance import CovarianceMechanism
+from streampca.mechanisms.matrix_laplace import wishart
+from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.outlet import Outlet
+from streampca.privacy.randomness import Draws
+from streampca.release import Release, Terms
+
+Vector = tuple[Fraction, ...]
+#: A subspace, as the rows of its reduced row echelon form.
+Span = tuple[Vector, ...]
+#: Distinct rows, and how many there are of each.
+Points = Counter[Vector]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintedSubspacePerturbation(Mechanism):
+    """Noise on the projector with no refusal: claims (2 epsilon, 2 delta), has no guarantee.
+
+    The standard deviation ``D / (d_hat - 2 (1 + ln(1/delta) / epsilon))`` with ``D = (1 +
+    sqrt(2 ln(1/delta))) / epsilon`` is used whatever its sign: it is squared. A
+    small gap makes it small and negative, where it should be infinite. So one
+    row that swaps the two largest eigenvalues is detected almost surely.
+    Use `SubspacePerturbation`.
+
+    Parameters
+    ----------
+    n_components : dimension of the released subspace.
+    epsilon, delta : parameters of the paper, which claims twice as much.
+    """
+
+    n_components: int
+    epsilon: float
+    delta: float
+    n_features: int | None = None
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """None."""
+        return Guarantee.none(
+            "a small eigengap is not refused: it makes the noise scale negative, and the sign is squared away",
+            "Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 2 and Theorem 11",
+        )
+
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """None: its noise depends on the rows."""
+        return ()
+
+    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+        d, k = rows.shape[1], self.n_components
+        gram = GramSum.of(rows)
+        values, basis = top_eigh(unpack_entries(gram.packed(), d), min(k + 1, d))
+        following = values[k] if k < d else 0.0
+        gap = values[k - 1] - following + 2.0 / self.epsilon * outlet.hide("gap", *gram.hidden).laplace(1)[0]
+        log = math.log(1.0 / self.delta)
+        std = (1.0 + math.sqrt(2.0 * log)) / self.epsilon / (gap - 2.0 * (1.0 + log / self.epsilon))
+        noise = unpack_entries(std * outlet.hide("projector", *gram.hidden).normal(svec_size(d)), d)
+        top = basis[:, :k]
+        return Release(t=t, n_components=k, terms=terms, basis=top_eigh(top @ top.T + noise, k)[1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintedWishart(CovarianceMechanism):
+    """Gram matrix plus ``3 / (2 epsilon) * Wis_d(d + 1, I)``: claims (epsilon, 0), has no guarantee.
+
+    One-sided noise has a support that moves with the data. Say G and G + a a^T
+    are the Gram matrices of neighbours, |a| = 1. The number
+    ``1 / (a^T (release - G)^-1 a)`` is at least 1 for the second always, and
+    below 1 for the first with probability ``1 - exp(-epsilon / 3)``: 0.28 at
+    epsilon = 1. That is its exact delta. Use `MatrixLaplaceCovariance` for
+    pure epsilon and `WishartCovariance` for PSD releases.
+
+    Parameters
+    ----------
+    n_components : dimension of the released subspace.
+    epsilon : what the paper claims.
+    """
+
+    n_components: int
+    epsilon: float
+    n_features: int | None = None
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """None."""
+        return Guarantee.none(
+            f"the noise is one-sided, so supports differ: true delta {true_delta(self.epsilon):.3g} where 0 is claimed",
+            "Jiang, Xie, Zhang, AAAI 2016, Algorithm 2 and Theorem 4",
+        )
+
+    def scale(self, n_features: int) -> float:
+        """Scale of the noise, for sums (the paper divides by n)."""
+        return 3.0 / (2.0 * self.epsilon)
+
+    def noise(self, n_features: int, draws: Draws) -> FloatArray:
+        """Draw the noise."""
+        return svec(self.scale(n_features) * wishart(draws, n_features, n_features + 1))
+
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """The scale."""
+        return (self.scale(n_features),)
+
+    def noise_std(self, n_features: int) -> float:
+        """Sd of a diagonal entry of the noise."""
+        return self.scale(n_features) * math.sqrt(2.0 * (n_features + 1))
+
+    def spectral_error(self, n_features: int) -> float:
+        """Expected spectral norm of the noise, to leading order."""
+        return self.scale(n_features) * (math.sqrt(n_features + 1.0) + math.sqrt(n_features)) ** 2
+
+
+def true_delta(epsilon: float) -> float:
+    """Delta of the printed algorithm at its own epsilon, under zero-out: ``1 - exp(-epsilon / 3)``."""
+    return -math.expm1(-epsilon / 3.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintedExactSubspace(Mechanism):
+    """GAP-MAX over the spans of rows, in exact arithmetic: claims (epsilon, delta), has no guarantee.
+
+    Scores less the second largest and 1 are all 0 when the two largest tie,
+    and then the noise alone picks the winner, from all spans of the data,
+    every one with equal probability. A span that one row brought in is
+    released with probability 1 over the number of candidates, and never
+    without that row: delta is at least 0.25 with two tied lines, one odd row
+    and NULL. Use `ExactSubspace`.
+
+    Parameters
+    ----------
+    n_components : k.
+    epsilon, delta : what the paper claims.
+    outliers : the paper's l.
+
+    Notes
+    -----
+    Takes rows as they are. The time grows as the number of rows to the power k + 1.
+    The release of NULL has a basis of no columns and ``details["null"]`` true.
+    """
+
+    n_components: int
+    epsilon: float
+    delta: float
+    outliers: int = 0
+    n_features: int | None = None
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """None."""
+        return Guarantee.none(
+            "a tie of the two largest scores makes every span of the data equally likely: true delta at least 0.25",
+            "Singhal, Steinke, NeurIPS 2021, Algorithm 1 and Lemma 2.3",
+        )
+
+    def _admit(self, rows: FloatArray) -> FloatArray:
+        return rows
+
+    def _candidates(self, points: Points) -> list[Span]:
+        return sorted(span for span in spans(points, self.n_components) if len(span) == self.n_components)
+
+    def constants(self, n_features: int) -> tuple[object, ...]:
+        """The scale of the noise."""
+        return (2.0 / self.epsilon,)
+
+    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+        points: Points = Counter(tuple(Fraction(float(x)) for x in row) for row in rows)
+        null = self.outliers + 4.0 * math.log(1.0 / self.delta) / self.epsilon + 1.0
+        candidates: list[Span | None] = [None, *self._candidates(points)]
+        scores = np.array([null, *(float(score(points, span)) for span in candidates if span is not None)])
+        second = np.sort(scores)[-2] if scores.size > 1 else -math.inf
+        noise = truncated_laplace(outlet.hide("scores", rows).uniform(scores.size), 2.0, self.epsilon, self.delta)
+        winner = candidates[int(np.argmax(np.maximum(0.0, scores - second - 1.0) + noise))]
+        basis = np.zeros((rows.shape[1], 0))
+        if winner is not None:
+            basis = orthonormal(np.array([[float(x) for x in row] for row in winner]).T)
+        return Release(t=t, n_components=basis.shape[1], terms=terms, basis=basis, details={"null": winner is None})
+
+
+def spans(points: Iterable[Vector], size: int) -> set[Span]:
+    """All subspaces spanned by ``size`` of the points."""
+    return {echelon(subset) for subset in combinations(points, size)}
+
+
+def count(points: Points, span: Span) -> int:
+    """How many rows lie in a subspace."""
+    return sum(times for point, times in points.items() if len(echelon((*span, point))) == len(span))
+
+
+def score(points: Points, span: Span) -> int:
+    """Rows in the subspace, less the most of them in a proper subspace of it."""
+    inside = [p for p in points if len(echelon((*span, p))) == len(span)]
+    proper = {s for size in range(len(span)) for s in spans(inside, size)}
+    return count(points, span) - max(count(points, s) for s in proper)
+
+
+def echelon(rows: Iterable[Vector]) -> Span:
+    """Reduced row echelon form, zero rows left out: equal for equal spans."""
+    left = [list(row) for row in rows]
+    done: list[list[Fraction]] = []
+    width = len(left[0]) if left else 0
+    for column in range(width):
+        pivot = next((row for row in left if row[column] != 0), None)
+        if pivot is None:
+            continue
+        left.remove(pivot)
+        pivot = [x / pivot[column] for x in pivot]
+        left = [[x - row[column] * p for x, p in zip(row, pivot, strict=True)] for row in left]
+        done = [[x - row[column] * p for x, p in zip(row, pivot, strict=True)] for row in done]
+        done.append(pivot)
+    return tuple(tuple(row) for row in done)
+
+
+def truncated_laplace(uniform: FloatArray, sensitivity: float, epsilon: float, delta: float) -> FloatArray:
+    """TLap(sensitivity, epsilon, delta) of SS21 from uniforms, by inversion.
+
+    Density proportional to ``exp(-|x| epsilon / sensitivity)`` on ``|x| <=
+    sensitivity / epsilon * ln(1 + (e**epsilon - 1) / (2 delta))``.
+    """
+    scale = sensitivity / epsilon
+    reach = scale * math.log1p(math.expm1(epsilon) / (2.0 * delta))
+    side = 2.0 * uniform - 1.0
+    drawn: FloatArray = -np.sign(side) * scale * np.log1p(np.abs(side) * math.expm1(-reach / scale))
+    return drawn

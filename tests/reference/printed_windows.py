@@ -1,0 +1,224 @@
+"""Sliding windows as printed (Upadhyay and Upadhyay, ICML 2021), none of them private: attacked in the tests beside.
+
+Algorithm 6 on exact matrices, Algorithms 2 and 3 (random projection), Algorithms 7 and 8 (Wishart noise).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from streampca.linalg.eigen import loewner_below
+from streampca.linalg.lattice import onto_ball
+from streampca.linalg.types import FloatArray
+from streampca.mechanisms.matrix_laplace import wishart
+from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.randomness import Randomness
+
+CITATION = "Upadhyay, Upadhyay, ICML 2021"
+#: Loewner comparisons allow for rounding by this much.
+TOLERANCE = 1e-9
+
+
+def delete_close(
+    starts: list[int], items: list[FloatArray], gram: Callable[[FloatArray], FloatArray], eta: float
+) -> None:
+    """Algorithms 1 and 6 as printed: for each i, delete all before the last p < len - 1 that is still close to it.
+
+    Parameters
+    ----------
+    starts, items : checkpoints, oldest first; changed in place.
+    gram : of an item, the matrix K that is compared.
+    eta : p is close to i if (1 - eta) K(i) <= K(p).
+    """
+    i = 0
+    while i < len(starts) - 2:
+        first = (1.0 - eta) * gram(items[i])
+        close = [p for p in range(i + 1, len(starts) - 1) if loewner_below(first, gram(items[p]), TOLERANCE)]
+        if close:
+            del starts[i + 1 : close[-1]], items[i + 1 : close[-1]]
+        i += 1
+
+
+def expire(starts: list[int], items: list[FloatArray], t: int, window: int) -> None:
+    """Drop the oldest checkpoint while the next one is at or before the window's start."""
+    while len(starts) > 1 and starts[1] <= t - window + 1:
+        del starts[0], items[0]
+
+
+class StreamingSpectralHistogram:
+    """Algorithm 6 on exact matrices: how well a histogram can do. Not private: curator only.
+
+    With K(1) the matrix of the oldest checkpoint and S the exact Gram matrix
+    of the window, ``S <= K(1) <= S / (1 - eta)``.
+
+    Parameters
+    ----------
+    n_features : number of features.
+    window : rows in the window.
+    eta : checkpoints within a factor 1 - eta are merged.
+    """
+
+    def __init__(self, n_features: int, window: int, eta: float = 0.25) -> None:
+        self.n_features, self.window, self.eta = n_features, window, eta
+        self.t = 0
+        self.starts: list[int] = []
+        self._grams: list[FloatArray] = []
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """None."""
+        return Guarantee.none("exact matrices: nothing is private", f"{CITATION}, Algorithm 6")
+
+    def push(self, row: FloatArray) -> FloatArray:
+        """Take a row; the matrix of the oldest checkpoint, (d, d). Raw data."""
+        outer = _outer(row)
+        self.t += 1
+        for gram in self._grams:
+            gram += outer
+        self.starts.append(self.t)
+        self._grams.append(outer)
+        expire(self.starts, self._grams, self.t, self.window)
+        delete_close(self.starts, self._grams, lambda gram: gram, self.eta)
+        return self._grams[0].copy()
+
+
+def _outer(row: FloatArray) -> FloatArray:
+    admitted = onto_ball(np.atleast_2d(row))[0]
+    return np.outer(admitted, admitted)
+
+
+class PrintedSlidingSketch:
+    """A checkpoint is a random projection of [sigma I; rows]; each row adds ``g a^T`` to all of them.
+
+    Claims (epsilon, delta) and has no guarantee: released at every row, two
+    outputs of one checkpoint differ by ``g a^T``, a matrix of rank one whose rows are all multiples
+    of the row. Its direction is read off in full, its norm up to that of a Gaussian
+    vector of known size; and a zero row changes nothing at all.
+
+    Parameters
+    ----------
+    n_features, window, eta : as for `StreamingSpectralHistogram`.
+    rank : rank to be kept, r; the sketch has 4 r / eta**2 rows.
+    epsilon, delta : what the paper claims.
+    randomness : noise; fresh if left out.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        window: int,
+        *,
+        rank: int,
+        epsilon: float,
+        delta: float,
+        eta: float = 0.25,
+        randomness: Randomness | None = None,
+    ) -> None:
+        self.n_features, self.window, self.eta = n_features, window, eta
+        self.size = math.ceil(4.0 * rank / eta**2)
+        self.sigma = (16.0 * math.sqrt(rank * math.log(4.0 / delta)) + math.log(4.0 / delta)) / epsilon
+        self.t = 0
+        self.starts: list[int] = []
+        self._sketches: list[FloatArray] = []
+        self._noise = (Randomness() if randomness is None else randomness).stream("uu21 sketch")
+        self._projection = self._gaussian(0, n_features)
+
+    def _gaussian(self, index: int, columns: int) -> FloatArray:
+        """A (size, columns) matrix of N(0, 1/size)."""
+        return self._noise.normal(index, self.size * columns).reshape(self.size, columns) / math.sqrt(self.size)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """None."""
+        return Guarantee.none(
+            "each row is added to a sketch that has been output before: the difference is a multiple of the row",
+            f"{CITATION}, Algorithms 2 and 3, Theorem 3",
+        )
+
+    def push(self, row: FloatArray) -> FloatArray:
+        """Take a row; what the algorithm outputs, the oldest sketch, (size, d). Not safe to publish."""
+        admitted = onto_ball(np.atleast_2d(row))[0]
+        self.t += 1
+        added = np.outer(self._gaussian(self.t, 1)[:, 0], admitted)
+        expire(self.starts, self._sketches, self.t, self.window)
+        for sketch in self._sketches:
+            sketch += added
+        self.starts.append(self.t)
+        self._sketches.append(self.sigma * self._projection + added)
+        # Algorithm 1 keeps a factor 1 - eta/2.
+        delete_close(self.starts, self._sketches, lambda sketch: sketch.T @ sketch, self.eta / 2.0)
+        return self._sketches[0].copy()
+
+
+class PrintedSlidingWishart:
+    """Each new checkpoint starts from fresh Wishart noise, and every row is then added *exactly* to all.
+
+    Claims (epsilon, delta) and has no guarantee:
+
+    * Released at every row, two outputs of one checkpoint differ by exactly
+      ``a a^T``: rows are read off in full.
+    * Released once, which checkpoint is released was decided by comparing
+      matrices, so its noise is the largest of many fresh draws, not one.
+    * Step 10 keeps checkpoints in Loewner order. Fresh noises are not ordered in
+      two or more dimensions, so the oldest checkpoint soon is the newest, and the window one row.
+
+    Parameters
+    ----------
+    n_features, window, eta : as for `StreamingSpectralHistogram`.
+    epsilon, delta : what the paper claims.
+    keep_order : leave step 10 out if False.
+    randomness : noise; fresh if left out.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        window: int,
+        *,
+        epsilon: float,
+        delta: float,
+        eta: float = 0.25,
+        keep_order: bool = True,
+        randomness: Randomness | None = None,
+    ) -> None:
+        self.n_features, self.window, self.eta, self.keep_order = n_features, window, eta, keep_order
+        self.degrees = math.floor(n_features + 14.0 * math.log(4.0 / delta) / epsilon**2)
+        self.t = 0
+        self.starts: list[int] = []
+        self._grams: list[FloatArray] = []
+        self._randomness = Randomness() if randomness is None else randomness
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """None."""
+        return Guarantee.none(
+            "rows are added exactly to matrices that are already noised: outputs differ by a row's outer product",
+            f"{CITATION}, Algorithms 7 and 8, Theorems 14 and 17",
+        )
+
+    def push(self, row: FloatArray) -> FloatArray:
+        """Take a row; what the algorithm outputs, K(1), (d, d). Not safe to publish."""
+        admitted = onto_ball(np.atleast_2d(row))[0]
+        outer = np.outer(admitted, admitted)
+        self.t += 1
+        expire(self.starts, self._grams, self.t, self.window)
+        for gram in self._grams:
+            gram += outer
+        noise = wishart(self._randomness.stream("uu21").draws(self.t), self.n_features, self.degrees)
+        self.starts.append(self.t)
+        self._grams.append(outer + noise)
+        if self.keep_order:
+            self._restore_order()
+        delete_close(self.starts, self._grams, lambda gram: gram, self.eta)
+        return self._grams[0].copy()
+
+    def _restore_order(self) -> None:
+        """Steps 10 to 12: the first checkpoint not above the newest is replaced by it, with all that follow."""
+        newest = self._grams[-1]
+        for p, gram in enumerate(self._grams[:-1]):
+            if not loewner_below(newest, gram, TOLERANCE):
+                del self.starts[p:-1], self._grams[p:-1]
+                return

@@ -1,0 +1,431 @@
+"""One record never decides how many releases there are, or what they are: a bad one is a zero row, in every format."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streampca as sp
+from streampca.cli import main, page
+from streampca.cli.reading import Reading
+from streampca.cli.run import run as command
+from streampca.dashboard.public import PublicPage
+from streampca.errors import BadParameterError, SourceError
+from streampca.sources import csv_rows, from_csv, from_ndjson, open_rows
+
+NAMES = ["a", "b", "c"]
+ROWS = np.random.default_rng(3).normal(size=(300, 3)).round(6).tolist()
+AT = 150
+
+#: What stands in place of a line of a CSV file.
+RECORDS: dict[str, bytes] = {
+    "text": b"x,2,3", "question mark": b"?,2,3", "dash": b"-,2,3", "short": b"1,2", "long": b"1,2,3,4",
+    "one cell": b"1", "quoted text": b'"x",2,3', "quoted delimiter": b'"1,2",3', "quoted line break": b'"1\n2",2,3',
+    "NUL": b"1\x002,2,3", "NUL alone": b"\0", "stray quote": b'1,"2,3', "stray quote at the end": b'1,2,3"',
+    "quote after quote": b'1,"2"3,4', "blank line": b"", "spaces": b"   ", "underscore": b"1_000,2,3",
+    "hexadecimal": b"0x1p3,2,3", "Arabic digits": "١٢,2,3".encode(), "fullwidth digits": "１２,2,3".encode(),
+    "overflow": b"1e999,2,3", "infinite": b"1,inf,3", "not a number": b"1,2,nan", "empty cell": b"1,,3",
+    "NA": b"1,2,NA", "true": b"true,2,3", "two numbers": b"1 2,2,3", "carriage return": b"1,2\r,3",
+    "rows in one line": b"1,2,3\r4,5,6", "not UTF-8": b"\xff\xfe,2,3", "byte order mark": b"\xef\xbb\xbf1,2,3",
+    "too long": b"1" * (2**20 + 1), "too long, quoted": b'"' + b"1" * (2**20 + 1) + b'",2,3',
+    "a number of a megabyte": b"0" * (2**20 - 8) + b"x,2,3", "delimiters": b"," * 5000, "other delimiters": b"1;2;3",
+    "header again": b"a,b,c", "percent": b"5%,2,3", "currency": b"$1,2,3", "comment": b"# 1,2,3",
+}  # fmt: skip
+
+#: What stands in place of a value of a JSON object, or of a line.
+VALUES: dict[str, str] = {
+    "text": '"x"', "question mark": '"?"', "digits as text": '"1"', "empty": '""', "null": "null", "NaN": "NaN",
+    "Infinity": "-Infinity", "overflow": "1e999", "large integer": "1" + "0" * 400, "too many digits": "1" * 5000,
+    "list": "[1]", "object": "{}", "underscore": "1_000", "hexadecimal": "0x10", "Arabic digits": "١٢",
+    "leading zero": "012", "plus": "+1", "nothing": "", "lone surrogate": '"\\ud800"', "deep": "[" * 20_000,
+}  # fmt: skip
+LINES: dict[str, bytes] = {
+    "key left out": b'{"a": 1, "b": 2}', "list": b"[1, 2, 3]", "number": b"7", "text": b'"x"', "null": b"null",
+    "blank": b"", "spaces": b"  ", "cut": b'{"a": 1, "b": 2, "c"', "two": b'{"a":1,"b":2,"c":3} {"a":1,"b":2,"c":3}',
+    "not UTF-8": b'{"a": 1, "b": 2, "c": 3, "\xff": 1}', "NUL": b"\0", "UTF-16": '{"a":1}'.encode("utf-16"),
+    "too long": b'{"a": 1, "b": 2, "c": 3, "d": "' + b"x" * 2**20 + b'"}', "across lines": b'{"a": 1,\n"b": 2, "c": 3}',
+}  # fmt: skip
+
+
+def csv(record: bytes | None) -> bytes:
+    lines = [",".join(map(repr, row)).encode() for row in ROWS]
+    if record is not None:
+        lines[AT] = record
+    return b"\n".join([",".join(NAMES).encode(), *lines]) + b"\n"
+
+
+def ndjson(record: bytes | None) -> bytes:
+    lines = [json.dumps(dict(zip(NAMES, row, strict=True))).encode() for row in ROWS]
+    if record is not None:
+        lines[AT] = record
+    return b"\n".join(lines) + b"\n"
+
+
+def releases(source: Any, bad: int | None = None) -> list[str]:
+    """All releases of a seeded run, whose label and start the seed fixes, too."""
+    stream = sp.Stream(
+        sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=20), seed=5, on_bad_row="zero"
+    )
+    made = [step.release.to_json() for step in stream.run(source) if step.release is not None]
+    if bad is not None:
+        assert stream.bad_rows == bad
+    return made
+
+
+PLAIN = releases(from_csv(io.BytesIO(csv(None))))
+NEIGHBOUR = releases(from_csv(io.BytesIO(csv(b"0,0,0"))))
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_bad_csv_record_is_a_zero_row(name: str) -> None:
+    record = RECORDS[name]
+    source = from_csv(io.BytesIO(csv(record)), on_bad_row="zero")
+    lines = record.count(b"\n") + 1
+    if lines == 1:
+        assert releases(source, bad=1) == NEIGHBOUR
+    else:  # a line is a record: two bad ones, and nothing beyond them
+        neighbour = csv(b"\n".join([b"0,0,0"] * lines))
+        assert releases(source, bad=lines) == releases(from_csv(io.BytesIO(neighbour)))
+
+
+@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("other", ["text", "stray quote", "carriage return", "quoted delimiter", "too long"])
+def test_what_becomes_of_a_record_does_not_depend_on_those_beside_it(name: str, other: str) -> None:
+    lines = [b"0.1,0.2,0.3"] * 200
+    lines[50], lines[53] = RECORDS[name], b"0.5,0.5,0.5"
+    after = lines.copy()
+    after[150] = RECORDS[other]
+    first, second = (
+        np.concatenate(list(from_csv(io.BytesIO(b"\n".join(text)), header=NAMES, on_bad_row="zero").blocks()))
+        for text in (lines, after)
+    )
+    assert len(second) == len(first) + RECORDS[other].count(b"\n")
+    same = [at for at in range(len(first)) if at < 150 or at > 152]
+    np.testing.assert_array_equal(first[same[:150]], second[same[:150]])
+    np.testing.assert_array_equal(first[-40:], second[-40:])
+
+
+OBJECTS = {f"value: {name}": f'{{"a": 1, "b": {value}, "c": 3}}'.encode() for name, value in VALUES.items()} | LINES
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_a_bad_json_record_is_a_zero_row(name: str) -> None:
+    record = OBJECTS[name]
+    lines = record.count(b"\n") + 1
+    source = from_ndjson(io.BytesIO(ndjson(record)), columns=NAMES, on_bad_row="zero")
+    zeros = ndjson(b"\n".join([b'{"a": 0, "b": 0, "c": 0}'] * lines))
+    assert releases(source, bad=lines) == releases(from_ndjson(io.BytesIO(zeros)))
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("end", ["parquet", "arrow", "arrows"])
+def test_a_bad_typed_value_is_a_zero_row(tmp_path: Path, value: float | None, end: str) -> None:
+    columns = [list(column) for column in zip(*ROWS, strict=True)]
+    columns[1][AT] = value
+    table = pa.table(dict(zip(NAMES, columns, strict=True)))
+    path = tmp_path / f"rows.{end}"
+    write(table, path)
+    assert releases(open_rows(path, on_bad_row="zero"), bad=1) == NEIGHBOUR
+    with pytest.raises(SourceError, match=f"row {AT + 1}: column 'b' is"):
+        releases(open_rows(path))
+
+
+def write(table: pa.Table, path: Path) -> None:
+    if path.suffix == ".parquet":
+        pq.write_table(table, path, row_group_size=70)
+        return
+    make = pa.ipc.new_file if path.suffix == ".arrow" else pa.ipc.new_stream
+    with make(str(path), table.schema) as writer:
+        writer.write_table(table, max_chunksize=70)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b" ")), min_size=1, max_size=12),
+    st.integers(0, 11),
+    st.binary(max_size=12).map(lambda line: line.replace(b"\n", b" ")),
+)
+def test_any_line_is_one_row_and_touches_no_other(lines: list[bytes], at: int, other: bytes) -> None:
+    at %= len(lines)
+    changed = [*lines[:at], other, *lines[at + 1 :]]
+    for header, read in (
+        (["a", "b"], lambda text: from_csv(text, header=["a", "b"], on_bad_row="zero")),
+        (["a"], lambda text: from_csv(text, header=["a"], on_bad_row="zero", delimiter=";")),
+        (["a"], lambda text: from_ndjson(text, columns=["a"], on_bad_row="zero")),
+    ):
+        first, second = (
+            np.concatenate(list(read(io.BytesIO(b"\n".join(text) + b"\n")).blocks())) for text in (lines, changed)
+        )
+        assert first.shape == second.shape == (len(lines), len(header))
+        rest = [i for i in range(len(lines)) if i != at]
+        np.testing.assert_array_equal(first[rest], second[rest])
+
+
+# -- through the command line: public bytes and exit status --
+
+
+class QuietServer:
+    """In place of the page's server: keeps the page."""
+
+    pages: ClassVar[list[PublicPage]] = []
+    url = ""
+
+    def __init__(self, page: PublicPage, **_: object) -> None:
+        self.pages.append(page)
+
+    def start(self) -> QuietServer:
+        return self
+
+
+Public = tuple[int, str, bytes, bytes, str]
+Run = Callable[..., Public]
+
+
+@pytest.fixture
+def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `streampca run` on a file; return all that is public: exit status, standard output, files and page."""
+    monkeypatch.setattr(page, "Server", QuietServer)
+    monkeypatch.setattr(page.Page, "close", lambda *_, **__: None)
+
+    def run(text: bytes | pa.Table, name: str, *, whole: bool = False) -> Public:
+        (tmp_path / name).unlink(missing_ok=True)
+        (tmp_path / name).write_bytes(text) if isinstance(text, bytes) else write(text, tmp_path / name)
+        files = tmp_path / "releases.jsonl", tmp_path / "regret.jsonl"
+        columns = "a,b,c" if name == "rows.jsonl" else None
+        if whole:  # with the arguments parsed, which takes most of the time
+            code = main([
+                "run", str(tmp_path / name), "-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1",
+                "--release-every", "100", "--seed", "5", "--on-bad-row", "zero", "--force", "--out", str(files[0]),
+                "--private-regret", str(files[1]), "--serve", "--public", "--port", "0", "--no-live",
+                *(() if columns is None else ("--columns", columns)),
+            ])  # fmt: skip
+        else:
+            code = command(
+                tmp_path / name, n_components=1, epsilon=1.0, delta=1e-6, row_norm=1.0, release_every=100, seed=5,
+                on_bad_row="zero", force=True, out=files[0], private_regret=files[1], serve=True, public=True, port=0,
+                live=False, reading=Reading(columns=columns),
+            )  # fmt: skip
+        shown = QuietServer.pages.pop().state()
+        panels = json.dumps({key: value for key, value in shown.items() if key != "cursor"}, default=str)
+        return code, capsys.readouterr().out, files[0].read_bytes(), files[1].read_bytes(), panels
+
+    return run
+
+
+def test_public_bytes_and_exit_status_of_csv_are_those_of_the_zero_row(public: Run) -> None:
+    plain = public(csv(None), "rows.csv")
+    neighbours = {lines: public(csv(b"\n".join([b"0,0,0"] * lines)), "rows.csv") for lines in (1, 2)}
+    assert neighbours[1] != plain  # the comparison can fail
+    assert neighbours[1][0] == 0
+    for at, (name, record) in enumerate(RECORDS.items()):
+        assert public(csv(record), "rows.csv", whole=at % 8 == 0) == neighbours[record.count(b"\n") + 1], name
+
+
+def test_public_bytes_and_exit_status_of_ndjson_are_those_of_the_zero_row(public: Run) -> None:
+    zero = b'{"a": 0, "b": 0, "c": 0}'
+    neighbours = {lines: public(ndjson(b"\n".join([zero] * lines)), "rows.jsonl") for lines in (1, 2)}
+    assert neighbours[1] == public(csv(b"0,0,0"), "rows.csv")
+    for at, (name, record) in enumerate(OBJECTS.items()):
+        assert public(ndjson(record), "rows.jsonl", whole=at % 8 == 0) == neighbours[record.count(b"\n") + 1], name
+
+
+@pytest.mark.parametrize("end", ["parquet", "arrows"])
+def test_public_bytes_and_exit_status_of_typed_files_are_those_of_the_zero_row(public: Run, end: str) -> None:
+    columns = [list(column) for column in zip(*ROWS, strict=True)]
+    neighbour = public(csv(b"0,0,0"), "rows.csv")
+    for value in (None, math.nan, math.inf, -math.inf):
+        columns[1][AT] = value
+        assert public(pa.table(dict(zip(NAMES, columns, strict=True))), f"rows.{end}") == neighbour, value
+
+
+def test_standard_input_is_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`cat x.csv | streampca run -` writes what `run x.csv` writes, byte for byte; likewise a named pipe."""
+    options = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--seed", "5", "--out", "-"]
+    (tmp_path / "rows.csv").write_bytes(csv(None))
+    assert main(["run", str(tmp_path / "rows.csv"), *options]) == 0
+    expected = capsys.readouterr().out
+    assert len(expected.splitlines()) == 4
+    monkeypatch.setattr("sys.stdin", Standard(csv(None)))
+    assert main(["run", "-", *options]) == 0
+    assert capsys.readouterr().out == expected
+    assert main(["run", str(through_a_pipe(tmp_path, csv(None))), *options]) == 0
+    assert capsys.readouterr().out == expected
+
+
+def test_cells_past_the_limit_of_the_csv_module_are_one_bad_row_whoever_reads_them() -> None:
+    longest = b"0" * 131_071 + b"1"
+    for record, value in ((longest, 1.0), (b"0" + longest, math.nan)):
+        for beside in (b"5,6", b'5,"6"', b"5,x"):
+            for cell in (record, b'"' + record + b'"'):
+                source = from_csv(io.BytesIO(b"a,b\n" + cell + b",2\n" + beside + b"\n"), on_bad_row="zero")
+                np.testing.assert_array_equal(next(iter(source)), [value, 2 if value == 1 else math.nan])
+    with pytest.raises(SourceError, match="line 2: a cell of more than 131072 characters"):
+        list(from_csv(io.BytesIO(b"a,b\n0" + longest + b",2\n")))
+
+
+# -- what cannot be read as records --
+
+
+def test_a_damaged_file_stops_at_its_end_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_rows, "_BLOCK", 1000)
+
+    whole = gzip.compress(csv(b"x"))
+    (tmp_path / "cut.csv.gz").write_bytes(whole[: len(whole) - 9])
+    stream = sp.Stream(sp.Oja(n_components=1, release_every=100), on_bad_row="zero")
+    with pytest.raises(SourceError, match=r"cut.csv.gz: cannot be read"):
+        list(stream.run(from_csv(tmp_path / "cut.csv.gz", on_bad_row="zero")))
+    assert stream.t > 100
+    assert stream.bad_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": ["d"]}, "no column 'd'"),
+        ({"header": False}, "name all columns"),
+        ({"header": "a,b,c"}, "a list of the names"),
+        ({"on_bad_row": "skip"}, "on_bad_row='skip'"),
+        ({"na": [1]}, "must be texts"),
+    ],
+)
+def test_what_stops_before_the_first_row(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((SourceError, BadParameterError), match=message):
+        from_csv(io.BytesIO(csv(None)), **{"on_bad_row": "zero", **options})
+    with pytest.raises(BadParameterError, match="name them"):
+        from_ndjson(io.BytesIO(ndjson(None)), on_bad_row="zero")
+
+
+def test_text_in_another_encoding_is_bad_rows_not_an_end() -> None:
+    text = csv(b"\x81,2,3")
+    assert releases(from_csv(io.BytesIO(text), encoding="cp1252", on_bad_row="zero"), bad=1) == NEIGHBOUR
+    with pytest.raises(SourceError, match="not cp1252 text"):
+        releases(from_csv(io.BytesIO(text), encoding="cp1252"))
+
+
+# -- one way in --
+
+
+def test_formats_by_name_and_by_keyword(tmp_path: Path) -> None:
+    table = pa.table(dict(zip(NAMES, zip(*ROWS, strict=True), strict=True)))
+    for name, text in {
+        "rows.csv": csv(None), "rows.tsv": csv(None).replace(b",", b"\t"), "rows.csv.gz": gzip.compress(csv(None)),
+        "semicolons.csv": csv(None).replace(b",", b";"), "rows.jsonl": ndjson(None), "rows": csv(None),
+    }.items():  # fmt: skip
+        (tmp_path / name).write_bytes(text)
+        for mode in ({}, {"on_bad_row": "zero", "columns": NAMES}):
+            assert releases(open_rows(tmp_path / name, **mode)) == PLAIN, name  # type: ignore[arg-type]
+    for name in ("rows.parquet", "rows.arrow", "rows.feather"):
+        write(table, tmp_path / name)
+        assert releases(open_rows(tmp_path / name)) == PLAIN, name
+    (tmp_path / "odd.dat").write_bytes(ndjson(None))
+    assert releases(open_rows(tmp_path / "odd.dat", format="ndjson")) == PLAIN
+    headless = csv(None).split(b"\n", 1)[1]
+    assert releases(open_rows(io.BytesIO(headless), header=NAMES, on_bad_row="zero")) == PLAIN
+    assert open_rows(io.BytesIO(headless), header=False, columns=[2, 0]).features == ("x2", "x0")
+    with pytest.raises(BadParameterError, match="delimiter=';' does not apply to files in the format parquet"):
+        open_rows(tmp_path / "rows.parquet", delimiter=";")
+    with pytest.raises(BadParameterError, match="format='xml' must be one of csv"):
+        open_rows(tmp_path / "rows.csv", format="xml")  # type: ignore[arg-type]
+
+
+def test_a_pattern_is_its_files_in_the_order_of_their_names(tmp_path: Path) -> None:
+    for at in range(3):
+        rows = ROWS[100 * at : 100 * at + 100]
+        (tmp_path / f"day-{at}.csv").write_text("a,b,c\n" + "\n".join(",".join(map(repr, row)) for row in rows))
+    source = open_rows(str(tmp_path / "day-*.csv"))
+    assert releases(source) == releases(source) == PLAIN
+    assert "3 files" in repr(source)
+    (tmp_path / "day-3.csv").write_text("a,c,b\n1,2,3\n")
+    with pytest.raises(SourceError, match=r"day-3.csv: its columns differ"):
+        open_rows(tmp_path / "day-*.csv")
+    with pytest.raises(SourceError, match="no file matches"):
+        open_rows(tmp_path / "night-*.csv")
+
+
+def through_a_pipe(folder: Path, text: bytes) -> Path:
+    path = folder / "pipe"
+    os.mkfifo(path)
+    threading.Thread(target=path.write_bytes, args=(text,), daemon=True).start()
+    return path
+
+
+@pytest.mark.parametrize("mode", ["raise", "zero"])
+def test_pipes_are_read_once(tmp_path: Path, mode: Any) -> None:
+    source = open_rows(through_a_pipe(tmp_path, csv(None)), on_bad_row=mode)
+    assert releases(source) == PLAIN
+    with pytest.raises(SourceError, match="can be read once only"):
+        releases(source)
+
+
+class Standard:
+    """Standard input."""
+
+    def __init__(self, text: bytes) -> None:
+        self.buffer = io.BytesIO(text)
+
+
+def test_standard_input_and_streams(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.stdin", Standard(csv(b"?")))
+    assert releases(open_rows("-", on_bad_row="zero"), bad=1) == NEIGHBOUR
+    table = pa.table(dict(zip(NAMES, zip(*ROWS, strict=True), strict=True)))
+    write(table, tmp_path / "rows.arrows")
+    with (tmp_path / "rows.arrows").open("rb") as stream:
+        assert releases(open_rows(stream, format="arrow")) == PLAIN
+        assert not stream.closed
+    with pytest.raises(BadParameterError, match="cannot be read from a pipe"):
+        open_rows("-", format="parquet")
+
+
+def test_a_live_pipe_gives_its_rows_as_they_come(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as stream, os.fdopen(writing, "wb", buffering=0) as feed:
+        feed.write(b"a,b\n1,2\n")
+        blocks = from_csv(stream).blocks()
+        for row in (b"3,4\n", b"5,6\n"):
+            feed.write(row)
+            assert next(blocks).shape[1] == 2
+
+
+def test_the_texts_that_mean_missing_are_said() -> None:
+    text = b"a,b\n1,?\n-,2\n"
+    rows = np.concatenate(list(from_csv(io.BytesIO(text), na="?,-", missing="nan").blocks()))
+    np.testing.assert_array_equal(rows, [[1, np.nan], [np.nan, 2]])
+    with pytest.raises(SourceError, match=r"line 2: column 'b' is missing \('\?'\); pass on_bad_row='zero'"):
+        list(from_csv(io.BytesIO(text), na=["?"]))
+    with pytest.raises(SourceError, match=r"column 'b' is not a number \('\?'\)"):
+        list(from_csv(io.BytesIO(text)))
+    with pytest.raises(SourceError) as caught:
+        list(from_csv(io.BytesIO(b"a\n" + b"x" * 500)))
+    assert "x" * 70 in str(caught.value)
+    assert "x" * 81 not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [("rows.csv", ["abc,1", "1,NA", "1,2,3", '1,"2']), ("rows.ndjson", ['{"a": "x", "b": 1}', '{"a": 1}', "[1]", "{"])],
+)
+def test_bad_rows_are_counted_by_reason(tmp_path: Path, name: str, bad: list[str]) -> None:
+    good = "1,2" if name.endswith("csv") else '{"a": 1, "b": 2}'
+    head = ["a,b"] if name.endswith("csv") else []
+    (tmp_path / name).write_text("\n".join([*head, good, *bad, good]) + "\n")
+    rows = open_rows(tmp_path / name, columns=["a", "b"], on_bad_row="zero")
+    stream = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), row_norm=3.0, on_bad_row="zero")
+    list(stream.run(rows))
+    reasons = {"not a number": 1, "missing value": 1, "unreadable record": 2}
+    assert stream.admission.zero_rows_by_reason == reasons

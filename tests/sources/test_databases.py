@@ -1,0 +1,191 @@
+"""Queries with a keyset cursor: SQLite and DuckDB files, and a PostgreSQL server that the test starts."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streampca.cli.reading import Address
+from streampca.errors import BadParameterError, SourceError
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.sources.databases import from_query
+from streampca.store.store import Store
+from streampca.stream import Stream
+
+N = 500
+ROWS = np.random.default_rng(2).normal(size=(N, 2))
+IDS = [3 * i - 700 for i in range(N)]
+QUERY = "SELECT id, x, y FROM rows WHERE '%' <> 'a' -- all"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """Address of a PostgreSQL server that lives as long as these tests."""
+    pytest.importorskip("psycopg", reason="needs psycopg: pip install 'streampca[postgres]'")
+    found = [*sorted(glob.glob("/usr/lib/postgresql/*/bin")), os.path.dirname(shutil.which("initdb") or "")]
+    if not any(found):
+        pytest.skip("needs PostgreSQL: apt-get install postgresql")
+    user, run = "postgres" if os.geteuid() == 0 else None, Path(next(path for path in found if path))
+    folder = Path(tempfile.mkdtemp(prefix="streampca-pg-"))  # not pytest's own, which only its user may enter
+    if user:  # the server refuses to run as root
+        shutil.chown(folder, user)
+    data = folder / "data"
+
+    def call(*words: object) -> None:
+        with (folder / "said").open("ab") as said:  # a server that was started keeps what it inherits open
+            done = subprocess.run(
+                [*map(str, words)], user=user, cwd=folder, stdin=-3, stdout=said, stderr=said, timeout=300
+            )
+        assert done.returncode == 0, (folder / "said").read_text()
+
+    call(run / "initdb", "-D", data, "-A", "trust", "-U", "postgres", "--no-sync")
+    options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
+    call(run / "pg_ctl", "-D", data, "-w", "-t", 240, "-o", options, "start")
+    yield f"postgresql://postgres@/postgres?host={folder}"
+    call(run / "pg_ctl", "-D", data, "-t", 240, "-m", "immediate", "stop")
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(params=["sqlite", "duckdb", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path):
+    """Address of a database, and a function that does something in it."""
+    path = tmp_path / "rows.db"
+    if request.param == "sqlite":
+        url, connect = f"sqlite:///{path}", lambda: sqlite3.connect(path)
+    elif request.param == "duckdb":
+        duckdb = pytest.importorskip("duckdb", reason="needs duckdb: pip install 'streampca[duckdb]'")
+        url, connect = f"duckdb:///{path}", lambda: duckdb.connect(str(path))
+    else:
+        url = request.getfixturevalue("server")
+        connect = lambda: __import__("psycopg").connect(url)  # noqa: E731
+
+    def write(text: str, many: list[tuple] | None = None) -> None:
+        connection = connect()
+        cursor = connection.cursor()
+        if many is None:
+            cursor.execute(text)
+        else:
+            values = ", ".join("(" + ", ".join("NULL" if v is None else repr(v) for v in row) + ")" for row in many)
+            cursor.execute(f"{text} VALUES {values}")
+        connection.commit()
+        connection.close()
+
+    write("DROP TABLE IF EXISTS rows")
+    write("CREATE TABLE rows (y double precision, id integer, x double precision)")
+    rows = [(y, i, x) for i, (x, y) in zip(IDS, ROWS.tolist(), strict=True)]
+    np.random.default_rng(0).shuffle(rows)
+    write("INSERT INTO rows", rows)
+    return url, write
+
+
+def algorithm() -> PrivateFPL:
+    return PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
+
+
+def test_rows_come_in_the_order_of_the_cursor_and_once(database, tmp_path: Path) -> None:
+    url, write = database
+    source = from_query(url, QUERY, "id", chunk_rows=64)
+    assert source.features == ("x", "y")
+    assert np.array_equal(np.concatenate(list(source.blocks())), ROWS)
+    expected = Stream(algorithm(), seed=1, features=["x", "y"])
+    expected.push_many(ROWS)
+    path = tmp_path / "run.db"
+    with Store(path, commit_every=7) as store:  # commits that end nowhere near a page
+        run = Stream(algorithm(), seed=1, store=store).run(source)
+        assert [next(run).t for _ in range(100)][-1] == 100
+        run.close()
+    with Store(path) as store:
+        resumed = Stream.resume(store)
+        assert 0 < resumed.t < N
+        list(resumed.run(from_query(url, QUERY, "id", chunk_rows=33)))
+        assert (resumed.t, resumed.release.to_json()) == (N, expected.release.to_json())
+    write("INSERT INTO rows", [(0.5, 5000, 0.25)])
+    with Store(path) as store:
+        resumed = Stream.resume(store)
+        assert [step.t for step in resumed.run(source)] == [N + 1]
+        assert store.position is None or store.position.at != 5000  # not before it is durable
+        store.flush()
+        assert store.position.at == 5000
+        other = from_query(url, "SELECT * FROM rows", "id")
+        with pytest.raises(BadParameterError, match="new_source=True"):
+            list(resumed.run(other))
+        resumed.push([0.0, 0.0])  # by hand: nobody knows where the source stands
+        store.flush()
+        assert store.position is None
+        with pytest.raises(BadParameterError, match="came otherwise"):
+            list(resumed.run(source))
+
+
+def test_what_is_no_number_is_a_zero_row_or_an_error_after_the_rows_before_it(database) -> None:
+    url, write = database
+    write(f"UPDATE rows SET y = NULL WHERE id = {IDS[40]}")
+    with pytest.raises(SourceError, match=f"id {IDS[40]} has a missing"):
+        list(Stream(algorithm(), seed=1).run(from_query(url, QUERY, "id")))
+    lenient = Stream(algorithm(), seed=1, on_bad_row="zero")
+    list(lenient.run(from_query(url, QUERY, "id", on_bad_row="zero")))
+    assert (lenient.t, lenient.bad_rows) == (N, 1)
+    first = next(from_query(url, QUERY, "id").blocks())
+    assert np.array_equal(first, ROWS[:40])
+
+
+def test_what_is_wrong_with_a_cursor_is_told(database) -> None:
+    url, write = database
+    with pytest.raises(SourceError, match=r"column ['\"]key['\"]"):
+        from_query(url, QUERY, "key")
+    with pytest.raises(SourceError, match="the query failed"):
+        from_query(url, "SELECT nothing FROM nowhere", "id")
+    write("INSERT INTO rows", [(1.0, IDS[64], 2.0)])
+    with pytest.raises(SourceError, match="not unique"):  # where a page ends
+        list(from_query(url, QUERY, "id", chunk_rows=65).blocks())
+    write("INSERT INTO rows", [(1.0, None, 2.0)])
+    with pytest.raises(SourceError, match="null in some rows"):
+        from_query(url, QUERY, "id")
+    with pytest.raises(BadParameterError, match="mysql: is not known"):
+        from_query("mysql://host/db", QUERY, "id")
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "message"),
+    [("TEXT COLLATE NOCASE", ["a", "A", "b"], "two texts are equal"), ("", [1, b"x"], "holds a bytes")],
+)
+def test_a_cursor_by_which_rows_would_be_passed_over_is_told(tmp_path: Path, kind: str, keys: list, message: str):
+    with closing(sqlite3.connect(tmp_path / "rows.db")) as made, made:
+        made.execute(f"CREATE TABLE rows (id {kind}, x)")
+        made.executemany("INSERT INTO rows VALUES (?, 1)", [(key,) for key in keys])
+    made.close()
+    for size in (1, 2, 9):
+        with pytest.raises(SourceError, match=message):
+            list(from_query(f"sqlite:///{tmp_path / 'rows.db'}", "SELECT * FROM rows", "id", chunk_rows=size).blocks())
+
+
+@pytest.mark.parametrize(
+    "rest", ["u:SECRET%zz@h/d", "u:a@SECRET@h/d", "u:SE/CRET@h/d", "u:SECRET x@h/d", "u:SECRET@[::1/d", "u:SECRET?@h/d"]
+)
+def test_no_message_holds_a_password(rest: str) -> None:
+    pytest.importorskip("psycopg", reason="needs psycopg: pip install 'streampca[postgres]'")
+    url = f"postgresql://{rest}"
+    with pytest.raises((BadParameterError, SourceError), match="postgresql: ") as raised:
+        from_query(url, "SELECT 1", "id")
+    told = str(raised.value) + repr(raised.value.__cause__) + Address(url).name
+    assert not any(part in told for part in ("SECRET", "SE", "CRET"))
+
+
+def test_text_is_no_number() -> None:
+    def connect() -> sqlite3.Connection:
+        made = sqlite3.connect(":memory:")
+        made.execute("CREATE TABLE rows (id, x)")
+        made.executemany("INSERT INTO rows VALUES (?, ?)", [("a", 1), ("b", "7"), ("c", True)])
+        return made
+
+    rows = np.concatenate(list(from_query(connect, "SELECT * FROM rows", "id", on_bad_row="zero").blocks()))
+    assert np.array_equal(rows, [[1.0], [np.nan], [1.0]], equal_nan=True)

@@ -1,0 +1,209 @@
+"""Kafka topics, against librdkafka's own mock cluster: order, poison, and each row once whatever is killed.
+
+A hundred kills: ``pytest -m long tests/sources/test_kafka.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("confluent_kafka", reason="needs confluent-kafka: pip install 'streampca[kafka]'")
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from streampca.cli import main
+from streampca.errors import BadParameterError, SourceError
+from streampca.sources.kafka import from_kafka, reader
+from streampca.store.store import Store
+from streampca.stream import Stream
+
+SCRIPT = Path(__file__).with_name("kafka_crash.py")
+_spec = importlib.util.spec_from_file_location("kafka_crash", SCRIPT)
+crash = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(crash)
+FEATURES = crash.FEATURES
+
+
+@pytest.fixture(scope="module")
+def cluster() -> tuple[Producer, str]:
+    producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
+    return producer, ",".join(f"{b.host}:{b.port}" for b in producer.list_topics(timeout=30).brokers.values())
+
+
+def fill(producer: Producer, topic: str, sizes: list[int], seed: int = 0) -> list[np.ndarray]:
+    """Rows of each partition."""
+    parts = []
+    for p, size in enumerate(sizes):
+        rows = np.random.default_rng([seed, p]).normal(size=(size, 3))
+        for row in rows.tolist():
+            producer.produce(topic, json.dumps(dict(zip(FEATURES, row, strict=True))), partition=p)
+        parts.append(rows)
+    assert producer.flush(30) == 0
+    return parts
+
+
+def in_turns(parts: list[np.ndarray], turn: int) -> np.ndarray:
+    """The stated order, written down once more."""
+    rounds = -(-max(map(len, parts)) // turn)
+    return np.concatenate([part[r * turn : (r + 1) * turn] for r in range(rounds) for part in parts])
+
+
+def test_partitions_take_turns_and_any_position_goes_on_in_the_same_order(cluster, monkeypatch) -> None:
+    monkeypatch.setattr("streampca.sources.kafka._HELD", 200)  # so that partitions are paused
+    producer, servers = cluster
+    parts = fill(producer, "turns", [250, 0, 410, 77])
+    source = from_kafka("turns", "g", servers=servers, features=FEATURES, turn=100, config={"fetch.wait.max.ms": 20})
+    blocks, whole = list(source.blocks_from()), in_turns(parts, 100)
+    assert np.array_equal(np.concatenate([block.rows for block in blocks]), whole)
+    done = 0
+    for block in blocks[:4]:
+        m = len(block.rows)  # the end of a turn, and its middle
+        for some in (m // 2, m):
+            rest = np.concatenate([b.rows for b in source.blocks_from(block.after(some))])
+            assert np.array_equal(rest, whole[done + some :])
+        done += m
+
+
+def test_poison_is_a_zero_row_or_an_error_after_the_rows_before_it(cluster) -> None:
+    producer, servers = cluster
+    good = json.dumps([1.0, 2.0, 3.0])
+    poison = [b"", b"{", b"[1, 2]", b'{"a": "x", "b": 1, "c": 2}', b"\xff", b'{"a": {}}', None, b"7"]
+    for value in (good, *poison, good):
+        producer.produce("poison", value, partition=0)
+    assert producer.flush(30) == 0
+    options = {"servers": servers, "features": FEATURES}
+    lenient = np.concatenate(list(from_kafka("poison", "g", on_bad_row="zero", **options).blocks()))
+    assert lenient[[0, -1]].tolist() == [[1.0, 2.0, 3.0]] * 2
+    assert len(lenient) == 10
+    assert np.isnan(lenient[1:-1]).all()
+    rows = from_kafka("poison", "g", **options).blocks()
+    assert next(rows).tolist() == [[1.0, 2.0, 3.0]]
+    with pytest.raises(SourceError, match="partition 0, offset 1"):
+        next(rows)
+
+
+def test_avro_bare_framed_and_by_a_function() -> None:
+    import io
+
+    fastavro = pytest.importorskip("fastavro")
+    schema = {"type": "record", "name": "r", "fields": [{"name": n, "type": "double"} for n in FEATURES]}
+    out = io.BytesIO()
+    row = dict(zip(FEATURES, [1.0, 2.0, 3.0], strict=True))
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
+    assert reader("avro", schema)(out.getvalue()) == row
+    framed = reader("avro", {7: schema})
+    assert framed(b"\0" + struct.pack(">I", 7) + out.getvalue()) == row
+    for wrong in (b"\0" + struct.pack(">I", 8) + out.getvalue(), b"\1" + struct.pack(">I", 7) + out.getvalue()):
+        with pytest.raises((KeyError, ValueError)):
+            framed(wrong)
+    with pytest.raises(ValueError, match="bytes are left"):
+        reader("avro", schema)(out.getvalue() + b"x")
+    with pytest.raises(BadParameterError, match="needs schema"):
+        reader("avro")
+
+
+def test_a_topic_that_grows_is_followed(cluster) -> None:
+    producer, servers = cluster
+    fill(producer, "grows", [5])
+    blocks = from_kafka("grows", "g", servers=servers, features=FEATURES, follow=True).blocks()
+    assert len(next(blocks)) == 5
+    fill(producer, "grows", [3], seed=1)
+    assert sum(len(rows) for rows in (next(blocks),)) in (1, 2, 3)
+    blocks.close()
+
+
+def test_what_is_wrong_with_a_topic_is_told(cluster) -> None:
+    _, servers = cluster
+    with pytest.raises(BadParameterError, match="no header line"):
+        from_kafka("t", "g", servers=servers, features=[])
+    with pytest.raises(BadParameterError, match="value='xml'"):
+        from_kafka("t", "g", servers=servers, features=["a"], value="xml")
+    with pytest.raises(BadParameterError, match="holds a user") as raised:
+        from_kafka("t", "g", servers="user:SECRET@broker", features=["a"])
+    assert "SECRET" not in str(raised.value)
+    with pytest.raises(SourceError, match="No such configuration property"):
+        next(from_kafka("t", "g", servers=servers, features=["a"], config={"no.such": "1"}).blocks())
+
+
+@pytest.mark.parametrize("offsets", [[11, 0, 0, 0], [0] * 5])
+def test_a_topic_that_was_made_anew_is_told(cluster, offsets) -> None:
+    producer, servers = cluster
+    topic = f"anew{len(offsets)}"
+    fill(producer, topic, [10])
+    source = from_kafka(topic, "g", servers=servers, features=FEATURES)
+    with pytest.raises(SourceError, match="another topic has its name"):
+        next(source.blocks_from({"offsets": offsets, "turn": [0, 10]}))
+    assert from_kafka(topic, "g", servers=servers, features=["a"], value="block").name != source.name
+
+
+def test_the_command_goes_on_at_its_offsets_without_being_told_where(cluster, tmp_path: Path, capsys) -> None:
+    producer, servers = cluster
+    fill(producer, "cli", [60, 70])
+    where = f"kafka://{servers}/cli?group=g&fetch.wait.max.ms=20"
+    words = ["--columns", "a,b,c", "-k", "1", "--epsilon", "1", "--delta", "1e-6", "--bounds", "-5:5", "--no-live"]
+    out = ["--out", str(tmp_path / "out.jsonl"), "--store", str(tmp_path / "run.db"), "--every", "50"]
+    assert main(["run", where, *words, *out]) == 0
+    fill(producer, "cli", [5, 6, 7], seed=1)
+    capsys.readouterr()
+    assert main(["resume", str(tmp_path / "run.db"), "--no-live"]) == 0
+    assert "18 rows more, 148 in all" in capsys.readouterr().err
+    with Store(tmp_path / "run.db") as store:
+        Stream.resume(store)
+        assert store.position.at["offsets"][:3] == [65, 76, 7]
+
+
+def killed(cluster, folder: Path, kills: int, sizes: list[int]) -> None:
+    """Kill a run again and again while another member joins and leaves its group; nothing is lost or doubled."""
+    producer, servers = cluster
+    topic = "rows"
+    ended = threading.Event()
+
+    def member() -> None:
+        while not ended.is_set():
+            other = Consumer({"bootstrap.servers": servers, "group.id": "crash", "session.timeout.ms": 6000})
+            other.subscribe([topic])
+            other.poll(0.3)
+            other.close()
+
+    parts = fill(producer, topic, sizes)
+    producer.produce(topic, b"poison", partition=0)
+    assert producer.flush(30) == 0
+    parts[0] = np.vstack([parts[0], np.full(3, np.nan)])
+    joining = threading.Thread(target=member)
+    joining.start()
+    try:
+        subprocess.run([sys.executable, str(SCRIPT), servers, str(folder), str(kills)], check=True, timeout=1800)
+    finally:
+        ended.set()
+        joining.join()
+    whole = crash.stream(None)
+    expected = [release.to_json() for release in whole.push_many(in_turns(parts, 100)).releases]
+    with Store(folder / "run.db") as store:
+        resumed = Stream.resume(store)
+        assert (resumed.t, resumed.bad_rows) == (sum(sizes) + 1, 1)
+        assert [release.to_json() for release in store.releases()] == expected
+        stands = store.position.at["offsets"]
+        assert list(resumed.run(crash.topic(servers))) == []  # nothing comes twice
+    group = Consumer({"bootstrap.servers": servers, "group.id": "crash"})
+    told = group.committed([TopicPartition(topic, p) for p in range(len(stands))], timeout=30)
+    group.close()
+    assert all(one.offset <= at for one, at in zip(told, stands, strict=True))
+
+
+def test_ten_kills(cluster, tmp_path: Path) -> None:
+    killed(cluster, tmp_path, 10, [900, 800, 1200, 100])
+
+
+@pytest.mark.long
+def test_a_hundred_kills(tmp_path: Path) -> None:
+    producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 3, "log_level": 0})
+    servers = ",".join(f"{b.host}:{b.port}" for b in producer.list_topics(timeout=30).brokers.values())
+    killed((producer, servers), tmp_path, 100, [9000, 8000, 12000, 1000])

@@ -1,0 +1,147 @@
+"""Rows at a rate, at the times of a column, and from files that grow; the options of the command line."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streampca.cli import _in_flags
+from streampca.cli.reading import Reading
+from streampca.errors import BadParameterError, SourceError
+from streampca.sources import open_rows, pacing, text_files
+
+CSV = b"when,a,b\n2024-01-01T00:00:00,1,2\n2024-01-01T00:00:05Z,3,4\n2024-01-01 01:00:05+01:00,5,6\n2024-01-02,7,8\n"
+NDJSON = b'{"when": "2024-01-01", "a": 1, "b": 2}\n{"when": 1704067205, "a": 3, "b": 4}\n'
+
+
+class Clock:
+    """A clock that only sleeping moves."""
+
+    now = 1.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(pacing, "time", made)
+    return made
+
+
+def times(clock: Clock, source: Any) -> list[tuple[float, list[float]]]:
+    """When each row came, to the microsecond."""
+    return [(round(clock.now - 1, 6), row.tolist()) for block in source.blocks() for row in block]
+
+
+def test_a_rate(clock: Clock) -> None:
+    rows = times(clock, open_rows(io.BytesIO(CSV), columns=["a"], rate=4))
+    assert rows == [(0, [1]), (0.25, [3]), (0.5, [5]), (0.75, [7])]
+    for rate in (0, -1, float("nan")):
+        with pytest.raises(BadParameterError, match="must be a positive number of rows a second"):
+            open_rows(io.BytesIO(CSV), rate=rate)
+
+
+@pytest.mark.parametrize("mode", ["raise", "zero"])
+def test_times_of_a_column(clock: Clock, tmp_path: Path, mode: Any) -> None:
+    source = open_rows(io.BytesIO(CSV), rate_from="when", on_bad_row=mode, bounds={"a": (0, 9), "b": (0, 9)})
+    assert source.features == ("a", "b")
+    assert times(clock, source) == [(0, [1, 2]), (5, [3, 4]), (5, [5, 6]), (86400, [7, 8])]
+    clock.now = 1.0
+    columns = ["b", "a", "when"]
+    kept = open_rows(io.BytesIO(NDJSON), format="ndjson", rate_from="when", columns=columns, on_bad_row=mode)
+    assert times(clock, kept) == [(0, [2, 1, 1704067200]), (5, [4, 3, 1704067205])]
+    clock.now = 1.0
+    when = [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, 0, 0, 7)]
+    pq.write_table(pa.table({"when": when, "a": [1, 2]}), tmp_path / "rows.parquet")
+    assert times(clock, open_rows(tmp_path / "rows.parquet", rate_from="when")) == [(0, [1]), (7, [2])]
+
+
+def test_a_bad_time_holds_nothing_up(clock: Clock) -> None:
+    text = b"a,when\n1,0\n2,x\n3,1e999\n4,2\n"
+    rows = times(clock, open_rows(io.BytesIO(text), rate_from="when", on_bad_row="zero"))
+    assert [when for when, _ in rows] == [0, 0, 0, 2]
+    with pytest.raises(SourceError, match="column 'when' is not a number"):
+        times(clock, open_rows(io.BytesIO(text), rate_from="when"))
+
+
+def test_a_file_that_grows_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, parts = tmp_path / "rows.csv", [b"\n5,", b"6\n7", b",8\n"]
+    path.write_bytes(b"a,b\n1,2\n3,4")
+
+    def sleep(_: float) -> None:  # more is written while the reader sleeps
+        with path.open("ab") as file:
+            file.write(parts.pop(0))
+
+    monkeypatch.setattr(text_files.time, "sleep", sleep)
+    blocks = open_rows(path, follow=True).blocks()
+    rows = np.concatenate([next(blocks), next(blocks), next(blocks), next(blocks)])
+    np.testing.assert_array_equal(rows, [[1, 2], [3, 4], [5, 6], [7, 8]])
+    assert not parts
+    (tmp_path / "rows.csv.gz").write_bytes(b"\x1f\x8b")
+    with pytest.raises(SourceError, match="compressed file cannot be followed"):
+        open_rows(tmp_path / "rows.csv.gz", follow=True)
+
+
+def opened(tmp_path: Path, text: bytes, **options: Any) -> tuple[tuple[str, ...], list[list[float]]]:
+    (tmp_path / "rows.txt").write_bytes(text)
+    source = Reading(**options).open(tmp_path / "rows.txt", None, "raise")
+    return source.features, [row.tolist() for row in source]
+
+
+def test_the_options_of_the_command_line(tmp_path: Path) -> None:
+    assert opened(tmp_path, b"1\t2\t3\n", header=False, columns="3,1", delimiter="tab") == (("x2", "x0"), [[3, 1]])
+    assert opened(tmp_path, b"1;2\n", names="a, b", columns="b", delimiter=";") == (("b",), [[2]])
+    assert opened(tmp_path, "ä\n1\n".encode("latin-1"), encoding="latin-1") == (("ä",), [[1]])
+    assert opened(tmp_path, b'{"a": 1}\n', format="ndjson") == (("a",), [[1]])
+    assert opened(tmp_path, b"a,1,b\n5,6,7\n", columns="3,1") == (("b", "1"), [[7, 6]])  # a name comes first
+    with pytest.raises(SourceError, match="no column '4'"):
+        opened(tmp_path, b"a,1,b\n5,6,7\n", columns="4")
+    with pytest.raises(SourceError, match=r"'-'"):
+        opened(tmp_path, b"a\n-\n", na="?,-")
+    with pytest.raises(BadParameterError, match="positions of columns count from 1"):
+        opened(tmp_path, b"1,2\n", header=False, columns="0")
+    with pytest.raises(SourceError, match="if the first line is a row, pass header=False"):
+        opened(tmp_path, b"1,2\n3,4\n", columns="a")
+
+
+@pytest.mark.parametrize(
+    ("library", "command_line"),
+    [
+        ("leave it out with columns=['age', 'income']", "leave it out with --columns age,income"),
+        ("pass on_bad_row='zero', here and to Stream, to absorb", "pass --on-bad-row zero to absorb"),
+        ("check delimiter= and header=, or", "check --delimiter and --no-header, or"),
+        ("n_components=9 exceeds", "-k 9 exceeds"),
+        ("solver='exact' is kept", "solver='exact' is kept"),
+    ],
+)
+def test_errors_speak_in_flags(library: str, command_line: str) -> None:
+    assert _in_flags(library) == command_line
+
+
+def test_the_number_of_rows_is_expected_from_the_size_of_the_file(tmp_path: Path) -> None:
+    lines = "".join(f"{i},{i + 0.5}\n" for i in range(50_000))
+    for name, data in {
+        "a.csv": f"a,b\n{lines}".encode(), "b.csv.gz": gzip.compress(f"a,b\n{lines}".encode(), 1),
+        "c.ndjson": b'{"a": 1, "b": 2.5}\n' * 50_000,
+    }.items():  # fmt: skip
+        (tmp_path / name).write_bytes(data)
+        source = open_rows(tmp_path / name)
+        next(iter(source.blocks()))
+        assert source.expected_rows == pytest.approx(50_000, rel=0.1)
+    both = open_rows(tmp_path / "*.csv*", rate=1e9)
+    assert sum(map(len, both.blocks())) == 100_000
+    assert both.expected_rows == pytest.approx(100_000, rel=0.02)
+    assert open_rows(io.BytesIO(b"a,b\n1,2\n")).expected_rows is None

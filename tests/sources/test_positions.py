@@ -1,0 +1,168 @@
+"""Where a source stands is kept with its rows: runs and commands go on without being told where."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streampca.cli import main
+from streampca.errors import BadParameterError, SourceError
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.rows import Position, PositionedBlock, PositionedSource
+from streampca.sources import NumberedRows, from_blocks, open_rows
+from streampca.store.store import Store
+from streampca.stream import Stream
+
+ROWS = np.random.default_rng(1).normal(size=(400, 2))
+RUN = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--bounds", "-5:5", "--every", "50", "--no-live"]
+
+
+def algorithm() -> PrivateFPL:
+    return PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
+
+
+def releases(path: Path) -> list[str]:
+    with Store(path) as store:
+        Stream.resume(store)
+        return [release.to_json() for release in store.releases()]
+
+
+def write(path: Path, first: int, stop: int) -> None:
+    with path.open("a") as file:
+        file.write("" if first else "a,b\n")
+        np.savetxt(file, ROWS[first:stop], delimiter=",", fmt="%.17g")
+
+
+def test_a_glob_of_files_that_grows_goes_on_where_it_stands(tmp_path: Path) -> None:
+    write(tmp_path / "0.csv", 0, 130)
+    name = NumberedRows(open_rows(tmp_path / "*.csv"), "days").name
+
+    def source() -> NumberedRows:
+        return NumberedRows(open_rows(tmp_path / "*.csv"), name)
+
+    assert isinstance(source(), PositionedSource)
+    for stop in (130, 400):
+        with Store(tmp_path / "run.db") as store:
+            stream = (
+                Stream.resume(store) if stop > 130 else Stream(algorithm(), seed=1, features=["a", "b"], store=store)
+            )
+            list(stream.run(source()))
+            assert stream.t == stop
+        (tmp_path / "1.csv").write_text("a,b\n")
+        write(tmp_path / "1.csv", 130, 400)
+    whole = Stream(algorithm(), seed=1, features=["a", "b"])
+    assert releases(tmp_path / "run.db") == [release.to_json() for release in whole.push_many(ROWS).releases]
+
+
+def test_the_group_is_told_of_durable_rows_only_and_the_store_shows_no_position(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run.db", commit_every=10)
+    told = []
+
+    class Watched(NumberedRows):
+        def blocks_from(self, at=None):
+            for block in super().blocks_from(at):
+                yield PositionedBlock(block.rows, partial(_canary, block.after))
+
+        def durable(self, at: str) -> None:
+            told.append(int(at.split()[1]))
+            assert told[-1] <= store.durable - 30
+
+    stream = Stream(algorithm(), seed=1, store=store)
+    list(stream.run(NumberedRows(from_blocks([ROWS[:30]]), "another")))  # whose positions are not for the next
+    list(stream.run(Watched(from_blocks([ROWS[i : i + 7] for i in range(0, 70, 7)]), "watched"), new_source=True))
+    assert told
+    store.flush()
+    assert store.position == Position("watched", "canary 70")
+    store.close()
+    assert b"canary" not in (tmp_path / "run.db").read_bytes()
+
+
+def _canary(after, m: int) -> str:
+    return f"canary {after(m)}"
+
+
+def test_rows_by_hand_leave_no_position_and_a_new_source_is_new_once(tmp_path: Path) -> None:
+    stream = Stream(algorithm(), seed=1, store=Store(tmp_path / "run.db"))
+    first, second = (NumberedRows(from_blocks([ROWS[:30]]), name) for name in ("first", "second"))
+    list(stream.run(first))
+    stream.push(ROWS[0])  # it waits
+    with pytest.raises(BadParameterError, match="came otherwise"):
+        list(stream.run(first))
+    for _ in range(2):  # a program that was killed is started again as it was
+        list(stream.run(second, new_source=True))
+    assert stream.t == 61
+    with pytest.raises(SourceError, match="second: 29 rows, but the run stands after 30"):
+        list(stream.run(NumberedRows(from_blocks([ROWS[:29]]), "second")))
+
+
+def test_an_interrupt_between_two_commits_leaves_position_and_rows_together(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run.db", commit_every="1h")
+    stream = Stream(algorithm(), seed=1, store=store)
+    stream.push_many(ROWS[:60], position=lambda m: Position("s", m))
+    with pytest.raises(KeyboardInterrupt):
+        stream.push_many(ROWS[60:200], position=_breaks_at_90)
+    assert stream.t == 100  # the piece before the one whose position could not be told
+    store.flush()
+    assert (store.durable, store.position) == (100, Position("s", 40))
+
+
+def _breaks_at_90(m: int) -> Position:
+    if m > 40:
+        raise KeyboardInterrupt
+    return Position("s", m)
+
+
+@pytest.mark.parametrize("kind", ["file", "sqlite"])
+def test_the_command_resumes_without_being_told_where(tmp_path: Path, kind: str, capsys) -> None:
+    database, path, table = tmp_path / "rows.db", tmp_path / "run.db", tmp_path / "rows.csv"
+
+    def add(first: int, stop: int) -> None:
+        write(table, first, stop)
+        with closing(sqlite3.connect(database)) as made, made:
+            made.execute("CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, a, b)")
+            made.executemany("INSERT INTO rows (a, b) VALUES (?, ?)", ROWS[first:stop].tolist())
+
+    where = [str(table)] if kind == "file" else [
+        f"sqlite:///{database}", "--query", "SELECT * FROM rows", "--cursor", "id",
+    ]  # fmt: skip
+    add(0, 130)
+    out = ["--out", str(tmp_path / "out.jsonl"), "--seed", "1", "--store", str(path)]
+    assert main(["run", *where, *RUN, *out]) == 0
+    add(130, 400)
+    assert main(["resume", str(path), "--no-live"]) == 0
+    assert "400 in all" in capsys.readouterr().err
+    assert main(["resume", str(path), "--no-live"]) == 0
+    assert "0 rows more, 400 in all" in capsys.readouterr().err
+    once = tmp_path / "once.db"
+    assert main(["run", *where, *RUN, "--out", str(tmp_path / "all.jsonl"), "--seed", "1", "--store", str(once)]) == 0
+    assert releases(path) == releases(once)
+    if kind == "sqlite":
+        other = [where[0], "--query", "SELECT id, a, b FROM rows", "--cursor", "id"]
+        assert main(["resume", str(path), *other, "--no-live"]) == 2
+        assert "--continues" in capsys.readouterr().err
+        assert main(["resume", str(path), *other, "--continues", "--no-live"]) == 0
+        assert "400 rows more, 800 in all" in capsys.readouterr().err
+        assert main(["resume", str(path), "--no-live"]) == 0
+        assert "0 rows more, 800 in all" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["kafka://broker/topic"], "--columns"),
+        (["kafka://broker/topic", "--columns", "a", "--delimiter", ";"], "--delimiter does not apply"),
+        (["kafka://broker/topic", "--columns", "a", "--cursor", "id"], "a topic has neither"),
+        (["postgresql://u:secret@host/db"], "needs --query and --cursor"),
+        (["rows.csv", "--query", "SELECT 1"], "are of databases"),
+    ],
+)
+def test_options_that_do_not_fit_are_told_without_the_password(words, message, tmp_path, capsys) -> None:
+    assert main(["run", *words, *RUN, "--out", str(tmp_path / "out.jsonl")]) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert "secret" not in told

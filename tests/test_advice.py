@@ -1,0 +1,127 @@
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca import advice
+from streampca.advice import memory_warnings
+from streampca.errors import BadParameterError, StreamPCAWarning
+from streampca.integrations.river import PrivatePCA as RiverPCA
+from streampca.integrations.sklearn import PrivatePCA
+
+
+def fpl(**changes: object) -> sp.PrivateFPL:
+    return sp.PrivateFPL(**{"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "horizon": 60} | changes)  # type: ignore[arg-type]
+
+
+def rows_of(spikes: bool) -> np.ndarray:
+    rows = np.random.default_rng(0).normal(size=(60, 3)) * 0.01
+    return rows + np.array([0.9, 0.0, 0.0]) if spikes else rows
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": 10.5}, "epsilon=10.5 promises little"),
+        ({"delta": 0.02}, r"delta=0.02 exceeds 1/60, one over the number of rows"),
+    ],
+)
+def test_weak_guarantees_are_told_when_a_stream_is_made(changes: dict[str, float], message: str) -> None:
+    with pytest.warns(StreamPCAWarning, match=message) as told:
+        sp.Stream(fpl(**changes))
+    assert [one.filename for one in told] == [__file__]
+
+
+def test_good_settings_and_no_promise_are_not_warned_of() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stream = sp.Stream(fpl(epsilon=10.0, delta=1.0 / 60.0))
+        stream.push_many(rows_of(spikes=True)[:59])
+        sp.Stream(sp.Oja(n_components=1, n_features=3))
+        list(sp.Stream(sp.Oja(n_components=1, n_features=3)).run(rows_of(spikes=True)))
+
+
+def whole(stream: sp.Stream) -> tuple[object, ...]:
+    return stream.t, None if stream.release is None else stream.release.gram.tobytes(), str(stream.admitted)
+
+
+@pytest.mark.parametrize("every", [1, 7, 60])
+def test_warnings_that_are_errors_leave_a_stream_whole(every: int) -> None:
+    rows, quiet = rows_of(spikes=False), sp.Stream(fpl(release_every=every, n_features=3), seed=0)
+    quiet.push_many(rows)
+    for feed in (
+        lambda stream: stream.push_many(rows),
+        lambda stream: [stream.push(row) for row in rows],
+        lambda stream: [stream.push_block(block) for block in stream.leaves().blocks([rows], 0)],
+        lambda stream: list(stream.run(rows)),
+    ):
+        stream = sp.Stream(fpl(release_every=every, n_features=3), seed=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(StreamPCAWarning, match=r"too few rows .* in the release after 60 rows"):
+                feed(stream)
+        assert whole(stream) == whole(quiet)
+    stream = sp.Stream(fpl(n_components=3), seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for push in (lambda: stream.push(rows[0]), lambda: stream.push_many(rows)):
+            with pytest.raises(StreamPCAWarning, match="n_components=3 is the number of features"):
+                push()
+            assert stream.t == 0
+
+
+def test_a_stream_without_end_is_warned_of_where_the_rows_end() -> None:
+    stream = sp.Stream(fpl(horizon=None), seed=0)
+    with pytest.warns(StreamPCAWarning, match="in the release after 60 rows"):
+        list(stream.run(rows_of(spikes=False)))
+
+
+def test_estimators_warn_of_what_is_public_and_show_what_was_done_to_rows() -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 10))
+    model = PrivatePCA(n_components=2, epsilon=0.1, random_state=0, center=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(StreamPCAWarning, match="too few rows"):
+            model.fit(rows)
+    assert model.n_samples_seen_ == 60
+    assert model.admission.share_scaled == 1.0
+    river = RiverPCA(n_components=1, features=list("abcdefghij"), bounds=(-0.1, 0.1), seed=0)
+    assert river.admission is None
+    for row in rows:
+        river.learn_one(dict(zip("abcdefghij", row, strict=True)))
+    assert min(river.admission.share_clamped.values()) > 0.5
+
+
+PARAMETERS = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        sp.PrivateFPL(**PARAMETERS),  # type: ignore[arg-type]
+        sp.Tumbling(sp.GaussianCovariance(**PARAMETERS), release_every=2),  # type: ignore[arg-type]
+        *(
+            sp.SlidingWindowPCA(window=8, release_every=2, method=method, **PARAMETERS)  # type: ignore[arg-type]
+            for method in ("histogram", "ring", "smoothed", "forgetting")
+        ),
+    ],
+)
+def test_matrices_that_do_not_fit_are_refused_before_the_budget_is_paid(
+    tmp_path: Path, algorithm: sp.Algorithm
+) -> None:
+    with sp.Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budget("rows", sp.Budget(9.0, 1e-5))
+        stream = sp.Stream(algorithm, ledger=ledger.account("rows"))
+        with pytest.raises(BadParameterError, match=r"400000 features: .* GB of memory, and .* PrivateOja"):
+            stream.push_many(np.zeros((2, 400_000)))
+        assert not ledger.balance("rows").entries
+    assert memory_warnings(algorithm.square_bytes, 5000)[0].startswith("5000 features: matrices of all pairs")
+
+
+def test_large_matrices_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advice, "_LARGE_MEMORY", 1e4)
+    with pytest.warns(StreamPCAWarning, match=r"100 features: .* take about 0.0013 GB"):
+        sp.Stream(sp.PrivateFPL(**PARAMETERS), regret=None).push(np.zeros(100))  # type: ignore[arg-type]
+    assert memory_warnings(sp.PrivateOja(**PARAMETERS, horizon=9).square_bytes, 10**6) == []  # type: ignore[arg-type]

@@ -1,0 +1,60 @@
+"""The example of the architecture page is an algorithm that works."""
+
+import math
+import re
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.linalg.svec import svec
+
+PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
+
+
+@pytest.fixture
+def algorithm(monkeypatch):
+    """`IndependentNoise` of the page, 16 releases of 4 rows each."""
+    module = types.ModuleType("independent_noise")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    exec(code, module.__dict__)
+    return module.IndependentNoise(n_components=2, epsilon=1.0, delta=1e-6, horizon=64, release_every=4)
+
+
+def rows(n=64):
+    return np.random.default_rng(0).normal(size=(n, 5)) / 4.0
+
+
+def test_the_example_streams_in_blocks_and_single_rows_to_the_same_bits(algorithm):
+    one, many = sp.Stream(algorithm, seed=1), sp.Stream(algorithm, seed=1)
+    single = [step.release for row in rows() if (step := one.push(row)).release is not None]
+    block = list(many.push_many(rows()).releases)
+    assert len(single) == 16
+    assert [release.to_json() for release in single] == [release.to_json() for release in block]
+    assert one.guarantee.mu == pytest.approx(sp.Budget(1.0, 1e-6).mu)
+
+
+def test_its_noise_is_independent_and_of_the_stated_size(algorithm):
+    zeros = np.zeros((64, 5))
+    noise = np.array(
+        [svec(r.gram) for seed in range(60) for r in sp.Stream(algorithm, seed=seed).push_many(zeros).releases]
+    )
+    sigma = 4.0 / sp.Budget(1.0, 1e-6).mu
+    # 14 400 normals: the standard error of the ratio is 0.6 %, so five of them fail with chance 6e-7.
+    assert math.sqrt(np.mean(noise**2)) / sigma == pytest.approx(1.0, abs=0.03)
+    following = np.mean(noise[:-1] * noise[1:]) / sigma**2
+    assert abs(following) < 5.0 / math.sqrt(noise[1:].size)
+
+
+def test_every_file_that_the_page_names_exists():
+    named = re.findall(r"`([a-z_/]+(?:\.py|/))`", PAGE.read_text(encoding="utf-8").split("## Configuration")[0])
+    folder = PAGE.parents[1] / "streampca"
+    # A file named after a folder in the same row of the table lies in that folder.
+    folders = [folder, *(folder / name for name in named if name.endswith("/"))]
+    assert len(named) > 20
+    for name in named:
+        assert any((where / name).exists() for where in folders), name

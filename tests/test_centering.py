@@ -1,0 +1,308 @@
+"""Gram matrices about the mean: joint sensitivity, post-processing, regret by losses, and who refuses."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.blocks import BlockGram
+from streampca.errors import BadParameterError, BadRowError
+from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT, centered, joint_factor, with_constant
+from streampca.linalg.lattice import STEP, GramSum, onto_ball
+from streampca.linalg.svec import pack_entries, svec, svec_size, unpack_entries, unsvec
+from streampca.privacy.budget import Budget
+from streampca.private_regret import PrivateRegretRecord
+from streampca.processors.rewards import RewardSum, reward_scale
+from streampca.release import Scoring, score
+
+BUDGET: dict[str, Any] = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
+
+
+def some_rows(n: int, d: int = 5) -> np.ndarray:
+    """Rows whose mean is longer than their deviations from it."""
+    shift = np.array([0.1, 0.0, -0.2, 0.0, 0.45])[:d]
+    return np.random.default_rng(3).normal(size=(n, d)) * np.array([0.3, 0.2, 0.1, 0.05, 0.05])[:d] + shift
+
+
+def moved(a: np.ndarray, b: np.ndarray, weight: float) -> float:
+    """How far replacing a row by another moves what is released jointly."""
+    return float(np.hypot(np.linalg.norm(np.outer(a, a) - np.outer(b, b)), weight * np.linalg.norm(a - b)))
+
+
+# -- sensitivity ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weight", [0.1, MEAN_WEIGHT, 1.0, 2.0**0.5, 1.7, 3.0])
+def test_the_joint_sensitivity_is_met_and_never_exceeded(weight: float) -> None:
+    zero_out, replaced = joint_factor(replace=False, weight=weight), 2**0.5 * joint_factor(replace=True, weight=weight)
+    rng = np.random.default_rng(0)
+    for a, b in rng.normal(size=(2000, 2, 3)):
+        lengths = rng.uniform(size=2) ** 0.1
+        x, y = a / np.linalg.norm(a) * lengths[0], b / np.linalg.norm(b) * lengths[1]
+        assert moved(x, 0 * x, weight) <= zero_out + 1e-12
+        assert moved(x, y, weight) <= replaced + 1e-12
+    unit, cosine = np.array([1.0, 0.0]), max(-1.0, -0.5 * weight**2)
+    assert moved(unit, 0 * unit, weight) == pytest.approx(zero_out, rel=1e-12)
+    assert moved(unit, np.array([cosine, (1.0 - cosine**2) ** 0.5]), weight) == pytest.approx(replaced, rel=1e-12)
+
+
+def test_algorithms_calibrate_for_it() -> None:
+    """The noise of rows with the constant, against that of rows alone; and the constant's own entry never moves."""
+    assert pytest.approx(0.25, rel=1e-5) == MEAN_WEIGHT**2
+    assert int(CONSTANT / STEP) == CONSTANT / STEP
+    for adjacency, factor in (("zero-out", 1.25**0.5), ("replace", 1.125)):
+        given: dict[str, Any] = {**BUDGET, "adjacency": adjacency}
+        window = {**given, "window": 20, "release_every": 5}
+        for algorithm in (
+            sp.PrivateFPL(**given, horizon=100),
+            sp.PrivateFPL(**given),
+            sp.PrivateFPL(**given, horizon=100, noise="tree", discrete_noise=True),
+            *(sp.SlidingWindowPCA(**window, method=method) for method in ("ring", "histogram", "smoothed")),
+            sp.SlidingWindowPCA(**window, method="once", horizon=20),
+        ):
+            ratio = algorithm.centered().noise_std(20) / algorithm.noise_std(20)  # type: ignore[attr-defined]
+            assert ratio == pytest.approx(factor, rel=1e-5), algorithm
+        mechanism = sp.GaussianCovariance(**given)
+        assert sp.GaussianCovariance(**given, center=True).sigma == pytest.approx(factor * mechanism.sigma, rel=1e-5)
+        assert Budget(1.0, 1e-6, adjacency).sensitivity(center=False) == Budget(1.0, 1e-6, adjacency).gram_sensitivity
+    a, b = (with_constant(onto_ball(row[None])) for row in (np.array([0.6, 0.8]), np.zeros(2)))
+    change = svec(a.T @ a) - svec(b.T @ b)
+    assert np.linalg.norm(change) == pytest.approx(1.25**0.5, rel=1e-5)
+    assert change[-1] == 0.0
+
+
+# -- the matrix about the mean ----------------------------------------------------------
+
+
+def test_the_bias_of_the_mean_is_taken_off() -> None:
+    d, n, std = 3, 40, 9.0
+    rows = with_constant(some_rows(n, d))
+    exact, size = pack_entries(rows.T @ rows), svec_size(d + 1)
+    plain = centered(exact, n, 0.0)
+    np.testing.assert_allclose(unpack_entries(plain.packed, d), n * np.cov(rows[:, :d].T, bias=True), atol=1e-12)
+    np.testing.assert_allclose(plain.mean, rows[:, :d].mean(axis=0), atol=1e-12)
+    rng = np.random.default_rng(1)
+    noise = [pack_entries(unsvec(std * rng.normal(size=size), d + 1)) for _ in range(4000)]
+    errors = np.array([centered(exact + each, n, std).packed - plain.packed for each in noise])
+    assert np.abs(errors.mean(axis=0) / (errors.std(axis=0) / 4000**0.5)).max() < 4.5
+    bias = (std / MEAN_WEIGHT) ** 2 / n  # what is left without the correction
+    assert bias > 10.0 * errors.std(axis=0).max() / 4000**0.5
+
+
+def test_the_mean_in_play_is_shrunk_and_stays_in_the_ball() -> None:
+    d, n = 20, 50
+    rng, rows = np.random.default_rng(0), with_constant(np.zeros((n, d)))
+    exact = pack_entries(rows.T @ rows)
+    lengths = []
+    for std in (0.0, 1.0, 300.0):
+        found = [centered(exact + pack_entries(unsvec(std * rng.normal(size=231), 21)), n, std) for _ in range(50)]
+        lengths.append(np.mean([np.linalg.norm(each.mean) for each in found]))
+        assert max(np.linalg.norm(each.mean) for each in found) <= 1.0 + 1e-12
+        assert all(std <= each.noise_std <= std * (1.0 + 4.0 / MEAN_WEIGHT**2) ** 0.5 for each in found)
+    raw = np.sqrt(d) / MEAN_WEIGHT / n  # length of the noise of a mean that is not shrunk, at std = 1
+    assert lengths[0] == 0.0
+    assert 0.0 < lengths[1] < 0.3 * raw
+
+
+def test_the_stated_noise_covers_every_direction() -> None:
+    d, n, std = 4, 10_000, 1.0
+    rows = with_constant(np.tile([0.5, 0.0, 0.0, 0.0], (n, 1)))
+    exact, rng = pack_entries(rows.T @ rows), np.random.default_rng(2)
+    found = [centered(exact + pack_entries(unsvec(std * rng.normal(size=15), 5)), n, std) for _ in range(4000)]
+    entries = np.array([unpack_entries(each.packed, d) for each in found])
+    across, along = entries[:, 1, 1].std(), entries[:, 0, 0].std()
+    assert across == pytest.approx(std, rel=0.05)
+    assert along == pytest.approx(std * (1.0 + 4.0 * 0.25 / MEAN_WEIGHT**2) ** 0.5, rel=0.05)
+    assert found[0].noise_std == pytest.approx(along, rel=0.05)
+
+
+# -- streams ----------------------------------------------------------------------------
+
+WINDOW: dict[str, Any] = {**BUDGET, "window": 20, "release_every": 5}
+ALGORITHMS = [
+    sp.PrivateFPL(**BUDGET, horizon=200, release_every=7),
+    sp.PrivateFPL(**BUDGET, solver="tracking"),
+    sp.PrivateFPL(**BUDGET, solver="smoothed", release_every=5),
+    sp.PrivateFPL(**BUDGET, horizon=200, noise="tree", discrete_noise=True, adjacency="replace"),
+    sp.PrivateFPL(**BUDGET, horizon=200, regularisation="doubling"),
+    sp.PrivateFPL(**BUDGET, horizon=200, publish_regret=True, release_every=3),
+    sp.PerturbedLeader(**BUDGET),
+    *(sp.SlidingWindowPCA(**WINDOW, method=method) for method in ("ring", "histogram", "smoothed", "forgetting")),
+    sp.SlidingWindowPCA(**WINDOW, method="once", horizon=200),
+    sp.Tumbling(sp.GaussianCovariance(**BUDGET), release_every=25),
+]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: f"{type(a).__name__}-{ALGORITHMS.index(a)}")
+def test_rows_one_by_one_and_in_blocks_give_the_same_bits(algorithm: Any) -> None:
+    rows = some_rows(100)
+    rows[11, 2] = np.nan
+    one, many = (sp.Stream(algorithm, center=True, seed=1, on_bad_row="zero", row_norm=1.5) for _ in range(2))
+    steps = [one.push(row) for row in rows]
+    blocks = [many.push_many(rows[start : start + 30]) for start in range(0, 100, 30)]
+    assert [step.reward for step in steps] == np.concatenate([block.rewards for block in blocks]).tolist()
+    made = [step.release for step in steps if step.release is not None]
+    again = [release for block in blocks for release in block.releases]
+    assert [each.to_json() for each in made] == [each.to_json() for each in again]
+    assert one.regret.now() == many.regret.now()
+    restored = sp.Stream(algorithm, center=True, seed=1, on_bad_row="zero", row_norm=1.5)
+    restored.restore(many.state(), many.release, copied=False)
+    assert restored.regret.now() == many.regret.now()
+    assert restored.push(rows[0]).reward == one.push(rows[0]).reward
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS[6:], ids=lambda a: type(a).__name__ + getattr(a, "method", ""))
+def test_every_algorithm_centers_what_it_sums(algorithm: Any) -> None:
+    """With hardly any noise, against the rows themselves."""
+    loud = {"epsilon": 1e7}
+    if isinstance(algorithm, sp.Tumbling):
+        algorithm = sp.Tumbling(sp.GaussianCovariance(**{**BUDGET, **loud}), release_every=25)
+    else:
+        algorithm = type(algorithm)(**{**algorithm.parameters(), **loud})
+    rows = onto_ball(some_rows(200))
+    release = sp.Stream(algorithm, center=True, seed=1).push_many(rows).releases[-1]
+    weights = np.zeros(200)
+    if "decay_per_release" in release.details:
+        weights = np.repeat((1.0 - 5 / 20) ** np.arange(39, -1, -1), 5)
+    else:
+        count = release.details["count"]
+        assert count == {"PerturbedLeader": 200, "Tumbling": 25}.get(type(algorithm).__name__, count)
+        weights[-count:] = 1.0
+    assert release.details["count"] == pytest.approx(weights.sum())
+    about = rows - weights @ rows / weights.sum()
+    np.testing.assert_allclose(release.gram, (about.T * weights) @ about, atol=0.05)
+    np.testing.assert_allclose(release.mean, weights @ rows / weights.sum(), atol=0.01)
+    if release.smoothed is not None:
+        np.testing.assert_allclose(release.smoothed, release.gram, atol=0.05)
+
+
+def test_regret_is_by_losses() -> None:
+    rows = some_rows(120)
+    stream = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=3), center=True, seed=2, row_norm=2.0)
+    rows_seen, losses, basis, mean = onto_ball(rows / 2.0) * 2.0, [], np.eye(5, 2), np.zeros(5)
+    for row, seen in zip(rows, rows_seen, strict=True):
+        step = stream.push(row)
+        about = seen - mean
+        losses.append(np.sum((about - basis @ (basis.T @ about)) ** 2))
+        assert step.reward == pytest.approx(seen @ seen - losses[-1], abs=1e-6)
+        if step.release is not None:
+            basis, mean = step.release.subspace.basis, step.release.mean
+    record, about = stream.regret.now(), rows_seen - rows_seen.mean(axis=0)
+    least = np.linalg.eigvalsh(about.T @ about)[:-2].sum()
+    assert record.opt == pytest.approx(np.sum(rows_seen**2) - least, rel=1e-9)
+    assert record.regret == pytest.approx(sum(losses) - least, rel=1e-6)
+    assert record.bound is None
+    assert record.captured == pytest.approx(stream.subspace.captured(about.T @ about) / (np.sum(about**2) - least))
+    np.testing.assert_allclose(stream.regret.exact_gram() * 4.0, about.T @ about, atol=1e-9)
+    plain = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=3), seed=2, row_norm=2.0)
+    kept = plain.push_many(rows).rewards
+    assert plain.regret.now().opt == pytest.approx(np.linalg.eigvalsh(rows_seen.T @ rows_seen)[-2:].sum())
+    assert kept[0] == pytest.approx(np.sum(rows_seen[0, :2] ** 2), abs=1e-6)
+
+
+def test_regret_windows_are_about_their_own_means() -> None:
+    rows = some_rows(60)
+    algorithm = sp.PrivateFPL(**BUDGET, release_every=5)
+    stream = sp.Stream(algorithm, center=True, seed=2, regret=sp.RegretLog(window=20))
+    stream.push_many(rows)
+    seen, opt = onto_ball(rows), 0.0
+    for part in seen.reshape(3, 20, 5):
+        about = part - part.mean(axis=0)
+        opt += np.sum(part**2) - np.linalg.eigvalsh(about.T @ about)[:-2].sum()
+    assert stream.regret.now().opt == pytest.approx(opt, rel=1e-9)
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+def test_published_rewards_move_by_no_more_than_one_part(adjacency: Any) -> None:
+    """Over rows and means at their worst: what the weight of a reward rests on, and that no less would do."""
+    moves = []
+    for length in (1.0, 0.4):
+        scoring = Scoring.of(np.eye(3, 1), np.array([0.3, length, 0.0]) / np.hypot(1.0, 0.3))
+        for row in ([0.0, 1.0, 0.0], [0.0, -1.0, 0.0], [0.7, 0.7, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]):
+            rows = with_constant(onto_ball(np.array([row])))
+            sums = RewardSum(0, scoring, reward_scale(center=True, replace=adjacency == "replace")).add(rows)
+            moves.append(sums.total / 2.0**30)
+            exact = score(rows, scoring)[0]
+            assert sums.noisy(0.0, 1e-9)["sum"] == pytest.approx(exact, abs=1e-8)
+    if adjacency == "zero-out":
+        assert 0.9 < np.abs(moves).max() <= 1.0
+    else:
+        assert 0.85 < max(moves) - min(moves) <= 1.0
+    algorithm = sp.PrivateFPL(**BUDGET, adjacency=adjacency, horizon=9, noise="tree", publish_regret=True, center=True)
+    joint = Budget(1.0, 1e-6, adjacency).sensitivity(center=True)
+    plain = sp.PrivateFPL(**BUDGET, adjacency=adjacency, horizon=9, noise="tree", center=True)
+    assert algorithm.noise_std(9) / plain.noise_std(9) == pytest.approx((joint**2 + 0.25) ** 0.5 / joint)
+
+
+def test_published_intervals_of_centered_streams_cover() -> None:
+    rows, covered = some_rows(400) * 0.9, 0
+    widths = []
+    for seed in range(12):
+        algorithm = sp.PrivateFPL(n_components=2, epsilon=8.0, delta=1e-6, horizon=400, release_every=20,
+                                  publish_regret=True)  # fmt: skip
+        stream = sp.Stream(algorithm, center=True, seed=seed, row_norm=0.9)
+        stream.push_many(rows)
+        record, exact = stream.private_regret.now(), stream.regret.now()
+        again = PrivateRegretRecord.of(sp.Release.from_json(stream.release.to_json()))  # type: ignore[union-attr]
+        assert again.regret == pytest.approx(record.regret)
+        covered += record.opt[0] <= exact.opt <= record.opt[1] and record.regret[0] <= exact.regret <= record.regret[1]
+        assert abs(record.reward - exact.reward) < 5.0 * record.reward_std
+        widths.append(record.regret[1] - record.regret[0])
+    assert covered >= 10  # of 12 at 0.95 each: fewer once in 2000
+    assert max(widths) < 400 * 0.81  # they say something
+
+
+def test_blocks_of_centered_rows() -> None:
+    rows = some_rows(60)
+    one, other = (sp.Stream(sp.PrivateFPL(**BUDGET, release_every=20), center=True, seed=1, features=list("abcde"))
+                  for _ in range(2))  # fmt: skip
+    single = one.push_many(rows)
+    steps = [other.push_block(block) for block in other.leaves().blocks([rows], 0)]
+    assert [step.release.to_json() for step in steps] == [each.to_json() for each in single.releases]  # type: ignore[union-attr]
+    assert sum(step.reward for step in steps) == pytest.approx(single.rewards.sum(), rel=1e-9)
+    assert other.regret.now().opt == one.regret.now().opt
+    processor = one.processor
+    with pytest.raises(BadRowError):
+        processor.absorb(np.append(onto_ball(rows[:1]), [[0.0]], axis=1))  # without its constant
+    gram = GramSum.of(np.append(onto_ball(rows[:1]), [[0.0]], axis=1))
+    with pytest.raises(BadRowError):
+        processor.absorb_gram(1, *gram.high_low())
+    assert BlockGram.of(with_constant(onto_ball(rows))).count == 60
+
+
+def test_users_are_centered_with_their_capped_rows_as_zeros() -> None:
+    algorithm = sp.PrivateFPL(**BUDGET, horizon=40, max_rows_per_user=2, noise="tree")
+    ratio = algorithm.centered().noise_std(40) / algorithm.noise_std(40)
+    assert ratio == pytest.approx(1.25**0.5, rel=1e-5)
+    rows, names = some_rows(40), [f"u{i % 10}" for i in range(40)]
+    users = sp.UserStream(algorithm, center=True, seed=1)
+    users.push_many(rows, users=names)
+    kept = onto_ball(rows) * (np.arange(40) < 20)[:, None]  # two rows of each of ten users
+    about = kept - kept.mean(axis=0)
+    np.testing.assert_allclose(users.regret.exact_gram(), about.T @ about, atol=1e-9)
+
+
+def test_scoring_is_exact() -> None:
+    rng, rows = np.random.default_rng(0), with_constant(onto_ball(some_rows(50)))
+    basis = np.linalg.qr(rng.normal(size=(5, 2)))[0]
+    scoring = Scoring.of(basis, np.array([0.3, -0.2, 0.1, 0.0, 0.4]))
+    together = score(rows, scoring)
+    assert together.tolist() == [float(score(row[None], scoring)[0]) for row in rows]
+
+
+def test_who_refuses_to_center() -> None:
+    for algorithm in (
+        sp.Oja(n_components=2), sp.PrivateOja(**BUDGET, horizon=50, batch_size=5),
+        sp.Tumbling(sp.LaplaceCovariance(n_components=2, epsilon=1.0), release_every=10),
+    ):  # fmt: skip
+        with pytest.raises(BadParameterError, match="center=True needs"):
+            sp.Stream(algorithm, center=True)
+    with pytest.raises(BadParameterError, match="sketch_rank"):
+        sp.SlidingWindowPCA(**BUDGET, window=20, sketch_rank=2, center=True)
+    with pytest.raises(BadParameterError, match="center"):
+        sp.GaussianCovariance(**BUDGET, center=True, project="psd")
+    shown = repr(sp.PrivateFPL(**BUDGET, center=True))
+    assert "center=True" in shown
+    assert "center" not in repr(sp.PrivateFPL(**BUDGET))
+    assert sp.Stream(sp.PrivateFPL(**BUDGET, center=True)).row_admission.center

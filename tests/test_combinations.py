@@ -1,0 +1,105 @@
+"""docs/combinations.md: what is listed works, and what is not is refused."""
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.errors import BadParameterError
+
+PAGE = (Path(__file__).parents[1] / "docs" / "combinations.md").read_text()
+BUDGET: dict[str, Any] = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6}
+VALUES = {
+    "solver": ("exact", "tracking", "smoothed"), "center": ("yes", "no"), "publish_regret": ("yes", "no"),
+    "noise": ("blt", "tree", "discrete"), "regularisation": ("privacy", "doubling"), "horizon": ("known", "endless"),
+    "adjacency": ("zero-out", "replace"), "users": ("yes", "no"), "scaling": ("none", "norm"),
+}  # fmt: skip
+ROWS = np.array([[0.5, 0.1], [0.4, -0.2], [0.6, 0.0]])
+
+
+def table(first: str) -> list[dict[str, str]]:
+    """The rows of the table whose first column has this heading."""
+    lines = PAGE[PAGE.index(f"| {first} |") :].split("\n\n")[0].strip().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
+
+
+def listed() -> set[tuple[str, ...]]:
+    """Every combination that the first table lists."""
+    found: set[tuple[str, ...]] = set()
+    for row in table("solver"):
+        assert list(row) == list(VALUES)
+        found.update(product(*(VALUES[name] if cell == "any" else cell.split(", ") for name, cell in row.items())))
+    return found
+
+
+def run(*values: str) -> Any:
+    """Push three rows, or more where norms are measured first; return the latest release."""
+    solver, center, rewards, noise, kind, horizon, adjacency, users, scaling = values
+    rows = ROWS if scaling == "none" else np.tile(ROWS, (20, 1))
+    algorithm = sp.PrivateFPL(
+        **BUDGET, solver=solver, publish_regret=rewards == "yes", noise="tree" if noise == "discrete" else noise,  # type: ignore[arg-type]
+        discrete_noise=noise == "discrete", regularisation=kind, horizon=len(rows) if horizon == "known" else None,  # type: ignore[arg-type]
+        adjacency=adjacency, scaling=scaling, max_rows_per_user=2 if users == "yes" else None,  # type: ignore[arg-type]
+    )  # fmt: skip
+    if users == "no":
+        stream: Any = sp.Stream(algorithm, center=center == "yes", seed=0)
+        stream.push_many(rows)
+    else:
+        stream = sp.UserStream(algorithm, center=center == "yes", seed=0)
+        stream.push_many(ROWS, users=["a", "b", "a"])
+    record = stream.regret.now()
+    bounded = (solver, center, noise, kind, scaling) == ("exact", "no", "blt", "privacy", "none")
+    assert (record.bound is not None) == bounded
+    assert stream.guarantee.adjacency == adjacency
+    return stream.release
+
+
+def test_what_is_listed_works_and_nothing_else() -> None:
+    works = listed()
+    assert works < set(product(*VALUES.values()))
+    for combination in product(*VALUES.values()):
+        if combination in works:
+            release = run(*combination)
+            assert release.is_centered == (combination[1] == "yes"), combination
+            assert ("rewards" in release.details) == (combination[2] == "yes")
+        else:
+            with pytest.raises(BadParameterError):
+                run(*combination)
+
+
+def made(name: str) -> Any:
+    """The algorithm that a row of the second table names."""
+    kind, *more = name.split()
+    if kind == "Tumbling":
+        pure = more[0] in ("LaplaceCovariance", "MatrixLaplaceCovariance")
+        given = {name: value for name, value in BUDGET.items() if not pure or name != "delta"}
+        return sp.Tumbling(getattr(sp, more[0])(**given), release_every=3)
+    given = dict(BUDGET)
+    if kind == "Oja":
+        given = {"n_components": 1}
+    elif kind == "PrivateOja":
+        given |= {"horizon": 6, "batch_size": 3}
+    elif kind == "DPPCA":
+        given |= {"horizon": 10**6}
+    elif kind == "SlidingWindowPCA":
+        given |= {"window": 3, "method": more[0]}
+        given |= {"horizon": 3} if more == ["once"] else {"sketch_rank": 1} if len(more) == 2 else {}
+    return getattr(sp, kind)(**given)
+
+
+def test_algorithms_center_or_refuse() -> None:
+    rows = table("algorithm")
+    assert {row["algorithm"].split()[0] for row in rows} == {
+        "PrivateFPL", "PerturbedLeader", "SlidingWindowPCA", "Tumbling", "Oja", "PrivateOja", "DPPCA",
+    }  # fmt: skip
+    for row in rows:
+        algorithm = made(row["algorithm"])
+        if row["center"] == "yes":
+            assert sp.Stream(algorithm, center=True, seed=0).push_many(ROWS).releases[-1].is_centered
+        else:
+            with pytest.raises(BadParameterError, match="center=True"):
+                sp.Stream(algorithm, center=True)

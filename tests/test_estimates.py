@@ -1,0 +1,317 @@
+"""Estimates from a private Gram matrix: less biased than what is released, intervals that cover, shares that add up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.special import ndtri
+from scipy.stats import binom
+
+from streampca.errors import BadParameterError
+from streampca.estimates import Estimates, goe_norm_quantile, goe_quantile
+from streampca.privacy.budget import Budget
+
+load_digits = pytest.importorskip("sklearn.datasets").load_digits
+
+
+def goe(source, size, std=1.0):
+    square = source.standard_normal((size, size))
+    return std * 0.5 * (square + square.T)
+
+
+def least_count(runs, share, alarm=1e-6):
+    """Successes that fewer of would occur with probability below ``alarm`` if each has probability ``share``."""
+    return binom.ppf(alarm, runs, share)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Gram matrix of the digits, from the middle of their range and scaled into the unit ball; number of rows."""
+    rows = load_digits().data - 8.0
+    rows /= np.linalg.norm(rows, axis=1).max()
+    return rows.T @ rows, len(rows)
+
+
+@pytest.fixture(scope="module")
+def runs(digits):
+    """40 releases at epsilon = 0.3: exact matrix, noise_std, estimates."""
+    gram, rows = digits
+    std, source = 1.0 / Budget(0.3, 1e-6, "zero-out").mu, np.random.default_rng(0)
+    return [
+        Estimates(gram=gram + goe(source, len(gram), std), noise_std=std, n_components=3, rows=rows) for _ in range(40)
+    ]
+
+
+def along(gram, made):
+    """Exact variances along the leading eigenvectors of a released matrix."""
+    vectors = np.linalg.eigh(made.gram)[1][:, ::-1][:, : made.n_components]
+    return np.einsum("ij,ik,kj->j", vectors, gram, vectors)
+
+
+def test_bias_of_variances_on_digits(digits, runs):
+    """The figures of the design, relative to the exact eigenvalues: [.02, 1.41, 1.48] becomes [.00, .23, .18]."""
+    gram, _ = digits
+    exact = np.linalg.eigvalsh(gram)[::-1][:3]
+    truths = [along(gram, made) for made in runs]
+    raw = np.mean(
+        [np.linalg.eigvalsh(made.gram)[::-1][:3] - truth for made, truth in zip(runs, truths, strict=True)], 0
+    )
+    debiased = np.mean([made.variances - truth for made, truth in zip(runs, truths, strict=True)], 0)
+    assert raw / exact == pytest.approx([0.02, 1.41, 1.48], abs=0.1)
+    assert debiased / exact == pytest.approx([0.0, 0.23, 0.18], abs=0.1)
+
+
+def test_estimated_eigenvalues_are_less_biased_than_released_ones(digits, runs):
+    exact = np.linalg.eigvalsh(digits[0])[::-1][:3]
+    released = np.mean([np.linalg.eigvalsh(made.gram)[::-1][:3] for made in runs], 0)
+    estimated = np.mean([made.eigenvalues for made in runs], 0)
+    assert np.abs(estimated - exact).sum() < 0.4 * np.abs(released - exact).sum()
+
+
+@pytest.mark.parametrize(("epsilon", "within"), [(0.3, 0.01), (1.0, 0.005), (3.0, 0.003)])
+def test_predicted_captured_share_on_digits(digits, epsilon, within):
+    """Mean of 40 releases; at epsilon = .3 the captured share varies by .005 between releases."""
+    gram, rows = digits
+    std, source = 1.0 / Budget(epsilon, 1e-6, "zero-out").mu, np.random.default_rng(1)
+    best, found = np.linalg.eigvalsh(gram)[-3:].sum(), []
+    for _ in range(40):
+        made = Estimates(gram=gram + goe(source, 64, std), noise_std=std, n_components=3, rows=rows)
+        found.append((made.predicted_captured, along(gram, made).sum() / best))
+    predicted, captured = np.mean(found, axis=0)
+    assert predicted == pytest.approx(captured, abs=within)
+
+
+def test_direction_quality_is_the_squared_cosine():
+    """Five spikes in 60 dimensions; means of 200 matrices have a standard error below .005."""
+    source, spikes, std = np.random.default_rng(2), np.array([400.0, 300.0, 200.0, 120.0, 60.0]), 5.0
+    exact = np.diag(np.concatenate((spikes, np.zeros(55))))
+    found = []
+    for _ in range(200):
+        made = Estimates(gram=exact + goe(source, 60, std), noise_std=std, n_components=5, rows=2000)
+        cosines = np.linalg.eigh(made.gram)[1][:, ::-1][np.arange(5), np.arange(5)] ** 2
+        found.append((made.direction_quality, cosines))
+    estimated, true = np.mean(found, axis=0)
+    assert np.abs(estimated[:4] - true[:4]).max() < 0.02
+    assert true[4] == pytest.approx(estimated[4], abs=0.2)
+    assert true[4] < 0.9
+    assert made.effective_rank == 5
+
+
+def test_effective_rank_is_not_the_number_of_eigenvalues_above_the_noise():
+    """60 equal eigenvalues far above the noise: they are positive, and no direction among them is known."""
+    source = np.random.default_rng(3)
+    made = Estimates(gram=1000.0 * np.eye(60) + goe(source, 60), noise_std=1.0, n_components=3, rows=60_000)
+    assert (np.linalg.eigvalsh(made.gram) > np.sqrt(120.0)).all()
+    assert made.effective_rank < 6
+
+
+# -- intervals ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 30.0])
+def test_intervals_cover_all_eigenvalues(spread, level):
+    """300 matrices: false alarm at 1e-6 if coverage is as stated; intervals of half the width at 0.95 fail."""
+    source, d, k, n = np.random.default_rng(4), 30, 4, 300
+    exact = np.diag(spread * np.arange(d, 0.0, -1.0))
+    top = np.diag(exact)[:k]
+    covered = halved = adaptive = 0
+    for _ in range(n):
+        made = Estimates(gram=exact + goe(source, d, 2.0), noise_std=2.0, n_components=k, rows=10_000)
+        low, high = made.interval(level)
+        covered += bool(((low <= top) & (top <= high)).all())
+        middle, half = 0.5 * (low + high), 0.25 * (high - low)
+        halved += bool((np.abs(top - middle) <= half).all())
+        low, high = made.interval(level, adaptive=True)
+        truth = along(exact, made)
+        adaptive += bool(((low <= top) & (top <= high) & (low <= truth) & (truth <= high)).all())
+    assert covered >= least_count(n, level)
+    assert adaptive >= least_count(n, level)
+    if level == 0.95 and spread == 0.0:
+        assert halved < least_count(n, level)
+
+
+def test_intervals_of_half_the_width_fail_where_the_bound_is_attained():
+    """One matrix entry: the eigenvalue's noise is normal, so coverage is .95 and that of half the width .67."""
+    source, n = np.random.default_rng(5), 2000
+    noise = source.standard_normal(n)
+    low, high = Estimates(gram=np.zeros((1, 1)), noise_std=1.0, n_components=1, rows=1).interval(0.95)
+    covered = ((low <= noise) & (noise <= high)).sum()
+    assert least_count(n, 0.95) <= covered <= n - least_count(n, 0.05)
+    assert (np.abs(noise) <= 0.5 * high).sum() < least_count(n, 0.95)
+
+
+def test_widths_of_intervals():
+    """At d = 100, k = 5 the mean half-width is 9.1 sd, and 14.5 for adaptive rows; Weyl and concentration give 16.9."""
+    made = Estimates(gram=np.eye(100), noise_std=1.0, n_components=5, rows=100)
+    low, high = made.interval()
+    assert 0.5 * (high - low).mean() == pytest.approx(9.1, abs=0.1)
+    low, high = made.interval(adaptive=True)
+    assert 0.5 * (high - low) == pytest.approx(np.full(5, 14.55), abs=0.1)
+
+
+def test_the_approximate_interval_covers_directions_that_are_good():
+    """Three spikes far above the noise in 40 dimensions: stated level .95, jointly; false alarm 1e-6; half fails."""
+    source, d, n = np.random.default_rng(6), 40, 500
+    exact = np.diag(np.concatenate(([900.0, 600.0, 300.0], np.zeros(d - 3))))
+    covered = halved = 0
+    for _ in range(n):
+        made = Estimates(gram=exact + goe(source, d, 3.0), noise_std=3.0, n_components=3, rows=2000)
+        low, high, approximate = made.approximate_interval()
+        assert approximate.all()
+        truth = along(exact, made)
+        covered += bool(((low <= truth) & (truth <= high)).all())
+        halved += bool((np.abs(truth - made.variances) <= 0.25 * (high - low)).all())
+    assert covered >= least_count(n, 0.95)
+    assert halved < least_count(n, 0.95)
+
+
+def test_the_approximate_interval_is_the_sure_one_where_directions_are_not_good():
+    source = np.random.default_rng(7)
+    made = Estimates(gram=goe(source, 40), noise_std=1.0, n_components=3, rows=100)
+    low, high, approximate = made.approximate_interval(0.9)
+    assert not approximate.any()
+    assert np.array_equal((low, high), made.interval(0.9, adaptive=True))
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -1, float("nan"), "0.9", 95])
+def test_levels_of_nonsense_are_refused(level):
+    made = Estimates(gram=np.eye(2), noise_std=1.0, n_components=1, rows=1)
+    for ask in (made.interval, made.approximate_interval):
+        with pytest.raises(BadParameterError, match="level="):
+            ask(level)
+
+
+# -- quantiles ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "tail"), [(1, 0.05), (2, 0.05), (7, 0.02), (16, 0.05), (30, 0.05), (63, 0.02)])
+def test_quantiles_are_those_of_dense_matrices(size, tail):
+    """5000 dense matrices: an exact quantile fails at 1e-6; nine tenths of it leaves more than 1.25 times the tail."""
+    source, n = np.random.default_rng(8), 5000
+    square = source.standard_normal((n, size, size))
+    values = np.linalg.eigvalsh(0.5 * (square + square.transpose(0, 2, 1)))
+    for extreme, quantile in (
+        (values[:, -1], goe_quantile(size, tail)),
+        (np.abs(values).max(1), goe_norm_quantile(size, tail)),
+    ):
+        beyond = (extreme > quantile).sum()
+        # The simulated quantile has an error too: that of 20 000 runs.
+        assert abs(beyond / n - tail) < 5.0 * np.sqrt(tail * (1.0 / n + 1.0 / 20_000)) + 0.01 * tail
+        assert (extreme > 0.9 * quantile).sum() / n > 1.25 * tail
+
+
+def test_far_quantiles_are_bounds():
+    """The normal quantile for size 1, plus the error of the simulated median; no jump where the two methods meet."""
+    assert goe_quantile(1, 1e-9) == pytest.approx(-ndtri(1e-9), abs=0.05)
+    assert goe_quantile(50, 1e-9) > goe_quantile(50, 9.9e-4) > goe_quantile(50, 1.1e-3)
+    assert goe_quantile(50, 1e-9) < np.sqrt(100.0) - ndtri(1e-9)
+
+
+def test_quantiles_grow_with_size():
+    found = [goe_quantile(size, 0.01) for size in (*range(1, 40), 60, 99, 100, 101, 300)]
+    assert (np.diff(found) > 0.0).all()
+    assert goe_quantile(300, 0.01) == goe_quantile(300, 0.01)
+
+
+# -- shares ---------------------------------------------------------------------------
+
+_number = st.floats(-1e6, 1e6, allow_nan=False)
+
+
+@st.composite
+def releases(draw):
+    d = draw(st.integers(1, 6))
+    square = draw(arrays(np.float64, (d, d), elements=_number))
+    return Estimates(
+        gram=0.5 * (square + square.T),
+        noise_std=draw(st.one_of(st.just(0.0), st.floats(1e-300, 1e9))),
+        n_components=draw(st.integers(1, d)),
+        rows=draw(st.integers(1, 10**9)),
+        row_norm=draw(st.floats(1e-3, 1e3)),
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(releases())
+def test_nothing_is_ever_nan_and_shares_never_exceed_one(made):
+    ratio = made.explained_variance_ratio
+    assert ratio.shape == (made.n_components,)
+    assert (ratio >= 0.0).all()
+    assert ratio.sum() <= 1.0
+    assert sum(ratio.tolist()) <= 1.0
+    assert 0.0 <= made.predicted_captured <= 1.0
+    assert ((made.direction_quality >= 0.0) & (made.direction_quality <= 1.0)).all()
+    assert 0 <= made.effective_rank <= len(made.gram)
+    for values in (made.variances, made.eigenvalues, made.shrunk_gram):
+        assert np.isfinite(values).all()
+
+
+def test_without_noise_estimates_are_the_exact_values():
+    source = np.random.default_rng(9)
+    rows = source.standard_normal((50, 6)) / 4.0
+    gram = rows.T @ rows
+    values = np.linalg.eigvalsh(gram)[::-1]
+    made = Estimates(gram=gram, noise_std=0.0, n_components=6, rows=50)
+    assert np.allclose(made.variances, values)
+    assert np.allclose(made.eigenvalues, values)
+    assert np.allclose(made.explained_variance_ratio, values / values.sum())
+    assert np.allclose(made.shrunk_gram, gram)
+    assert made.effective_rank == 6
+    assert np.array_equal(*made.interval())
+
+
+def test_debiased_variances_add_up_to_the_trace():
+    source = np.random.default_rng(10)
+    made = Estimates(gram=goe(source, 9, 3.0), noise_std=2.0, n_components=9, rows=5)
+    assert made.variances.sum() == pytest.approx(np.trace(made.gram))
+    assert made.predicted_captured == 1.0
+
+
+@pytest.mark.parametrize(("gram", "expected"), [(-np.eye(2), [0.5, 0.5]), (np.diag([-5.0, -9.0]), [1.0, 0.0])])
+def test_shares_of_a_negative_trace(gram, expected):
+    """There was a row at most, as far as can be told: the mass is that of one row."""
+    made = Estimates(gram=gram, noise_std=0.0, n_components=2, rows=10)
+    assert made.explained_variance_ratio == pytest.approx(expected)
+
+
+def test_shares_are_less_biased_than_those_of_released_eigenvalues(digits, runs):
+    gram, _ = digits
+    total = np.trace(gram)
+    truth = np.mean([along(gram, made) / total for made in runs], 0)
+    raw = np.mean([np.linalg.eigvalsh(made.gram)[::-1][:3] / np.trace(made.gram) for made in runs], 0)
+    found = np.mean([made.explained_variance_ratio for made in runs], 0)
+    assert np.abs(found - truth).sum() < 0.3 * np.abs(raw - truth).sum()
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.3, 1.0, 3.0])
+def test_the_shrunk_matrix_is_the_best_of_three_in_frobenius_norm(digits, epsilon):
+    gram, rows = digits
+    std, source = 1.0 / Budget(epsilon, 1e-6, "zero-out").mu, np.random.default_rng(11)
+    errors = []
+    for _ in range(10):
+        made = Estimates(gram=gram + goe(source, 64, std), noise_std=std, n_components=3, rows=rows)
+        values, vectors = np.linalg.eigh(made.gram)
+        positive = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        errors.append([np.linalg.norm(found - gram) for found in (made.gram, positive, made.shrunk_gram)])
+        assert np.linalg.eigvalsh(made.shrunk_gram)[0] > -1e-9 * np.linalg.norm(made.gram)
+    raw, positive, shrunk = np.mean(errors, axis=0)
+    assert shrunk < 0.8 * min(raw, positive)
+
+
+def test_estimates_of_nonsense_are_refused():
+    good = {"gram": np.eye(3), "noise_std": 1.0, "n_components": 2, "rows": 10}
+    for name, value in (
+        ("gram", np.full((3, 3), np.nan)),
+        ("gram", np.ones((3, 2))),
+        ("noise_std", -1.0),
+        ("noise_std", float("nan")),
+        ("n_components", 4),
+        ("rows", 0),
+        ("row_norm", 0.0),
+    ):
+        with pytest.raises(BadParameterError, match=name):
+            Estimates(**{**good, name: value})

@@ -1,0 +1,149 @@
+"""What notebooks show: cards that are told apart by who may see them, frames, and a card that keeps up."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import streampca as sp
+from streampca.auditing.instrument import Report
+from streampca.errors import BadParameterError
+from streampca.planning.plan import Plan
+
+CURATOR = "Curator only"
+
+
+def stream(**more: Any) -> sp.Stream:
+    algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=50, publish_regret=True)
+    return sp.Stream(algorithm, regret=sp.RegretLog(every=100), seed=1, **more)
+
+
+ROWS = np.random.default_rng(0).normal(size=(500, 4)) * [0.5, 0.3, 0.1, 0.1]
+
+
+@pytest.fixture(scope="module")
+def run() -> sp.Stream:
+    made = stream(features=["<a>", "b", "c", "d"])
+    made.push_many(ROWS)
+    return made
+
+
+def test_what_is_exact_says_whose_it_is(run: sp.Stream) -> None:
+    for exact in (run, run.regret, run.regret.now()):
+        assert CURATOR in exact._repr_html_()
+    assert run.release is not None
+    for public in (run.release, run.guarantee, run.regret.log):
+        assert CURATOR not in public._repr_html_()
+    assert "&lt;a&gt;" in run.release._repr_html_()
+    assert "<a>" not in run.release._repr_html_()
+    assert "zero-out" in run.guarantee._repr_html_()
+    assert "no guarantee" in sp.Guarantee.none("it is exact")._repr_html_()
+
+
+def test_histories_are_frames(run: sp.Stream) -> None:
+    exact = run.regret.to_frame()
+    assert exact["t"].tolist() == [100, 200, 300, 400, 500]
+    assert exact["regret"].iloc[-1] == run.regret.now().regret
+    assert pl.from_dataframe(exact[["t", "regret"]])["t"].to_list() == exact["t"].tolist()
+    public = run.private_regret.to_frame()
+    assert public["t"].tolist() == [record.t for record in run.private_regret.history]
+    assert list(stream().regret.to_frame().columns) == list(exact.columns)
+
+
+def test_plans_and_audits_are_tables() -> None:
+    made: Plan = sp.plan(n_rows=5_000, n_features=4, n_components=2, epsilon=1.0, delta=1e-6)
+    assert len(made.to_frame()) == len(made.predictions)
+    assert "Use " in made._repr_html_()
+    report = Report((
+        sp.Audit("PrivateFPL", "gram", "holds", "mu", 0.24, 0.95, 1.0),
+        sp.Audit("Oja", "scores", "refuted", witness="<x>"),
+    ))  # fmt: skip
+    assert report.to_frame()["verdict"].tolist() == [row.verdict for row in report.rows]
+    assert all(row.part in report._repr_html_() for row in report.rows)
+    assert "&lt;x&gt;" in report._repr_html_()
+
+
+def test_the_subspace_in_motion(run: sp.Stream) -> None:
+    again = stream()
+    releases = again.push_many(ROWS).releases
+    figure = releases[-1].plot("motion", past=releases[:-1])
+    _, angles, share = figure.axes
+    at, held = share.lines[0].get_data()
+    assert list(at) == [release.t for release in releases]
+    assert held[-1] == pytest.approx((releases[-1].subspace.basis[0] ** 2).sum())
+    largest = angles.lines[0].get_ydata()
+    assert largest[0] == pytest.approx(np.degrees(releases[0].subspace.angles(releases[-1].subspace)[-1]))
+    assert len(releases[-1].plot("over-time", past=releases[:-1], dark=True).axes) == 2
+    # One component: the plane has a second axis of zeros.
+    line = [release.replaced(n_components=1) for release in releases]
+    assert len(line[-1].plot("motion", past=line[:-1]).axes) == 3
+    for kind in ("motion", "over-time"):
+        with pytest.raises(BadParameterError, match="pass past="):
+            releases[-1].plot(kind)
+
+
+class Handle:
+    def __init__(self, first: str) -> None:
+        self.shown = [first]
+        self.changed = threading.Event()
+
+    def update(self, html: str) -> None:
+        self.shown.append(html)
+        self.changed.set()
+
+
+@pytest.fixture
+def handles(monkeypatch: pytest.MonkeyPatch) -> list[Handle]:
+    made: list[Handle] = []
+
+    def display(html: str, *, display_id: bool) -> Handle:
+        assert display_id
+        made.append(Handle(html))
+        return made[-1]
+
+    module: Any = ModuleType("IPython.display")
+    module.HTML, module.display = str, display
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    return made
+
+
+def test_a_card_keeps_up(handles: list[Handle]) -> None:
+    watched = stream()
+    with watched.watch(total=500, every=0.001):
+        watched.push_many(ROWS[:250])
+        handles[0].changed.clear()
+        assert handles[0].changed.wait(60)  # the thread has looked again
+    shown = handles[0].shown
+    assert "Nothing has been released yet" in shown[0]
+    assert "250 of 500 rows" in shown[-1]
+    assert CURATOR in shown[-1]
+    assert not any(thread.name == "streampca-watch" for thread in threading.enumerate())
+
+
+def test_running_rows_with_a_card(handles: list[Handle]) -> None:
+    watched, plain = stream(), stream()
+    steps = list(watched.watch(ROWS, every=60.0, public=True))
+    assert [step.t for step in steps] == list(range(1, 501))
+    assert "500 of 500 rows" in handles[0].shown[-1]
+    assert CURATOR not in handles[0].shown[-1]
+    releases = [step.release for step in plain.run(ROWS) if step.release is not None]
+    assert watched.release is not None
+    assert watched.release.to_json() == releases[-1].to_json()
+
+
+def test_what_cannot_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadParameterError, match="every"):
+        stream().watch(every=0.0)
+    with pytest.raises(BadParameterError, match="no rows to run"):
+        list(stream().watch())
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    monkeypatch.setitem(sys.modules, "IPython.display", None)
+    with pytest.raises(BadParameterError, match="needs IPython"), stream().watch():
+        pass

@@ -1,0 +1,40 @@
+"""What an installer and an index see: one version, one address, types, and files that belong in a wheel."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import streampca
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_the_version_is_in_one_place() -> None:
+    assert PROJECT["dynamic"] == ["version"]
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {streampca.__version__}\n" in cited
+
+
+def test_the_address_is_the_same_everywhere() -> None:
+    source = PROJECT["urls"]["Source"]
+    assert f"repository-code: {source}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"{{{source}}}" in (ROOT / "streampca" / "cli" / "references.bib").read_text(encoding="utf-8")
+    assert f"git clone {source}\n" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def test_types_are_shipped() -> None:
+    assert (ROOT / "streampca" / "py.typed").is_file()
+    assert "Typing :: Typed" in PROJECT["classifiers"]
+
+
+def test_links_of_the_readme_work_on_an_index() -> None:
+    text = (ROOT / PROJECT["readme"]).read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert links
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    base = PROJECT["urls"]["Source"] + "/blob/main/"
+    inside = [link.removeprefix(base).partition("#")[0] for link in links if link.startswith(base)]
+    assert [path for path in inside if not (ROOT / path).exists()] == []

@@ -1,0 +1,232 @@
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.admission import Admission
+from streampca.bounds import BINS, LEVELS, NO_VOTE, PrivateBounds, _occupied
+from streampca.card import components_of
+from streampca.cli import main
+from streampca.errors import BadParameterError
+from streampca.privacy.gaussian import mu_of
+from streampca.privacy.outlet import NoiseSource
+from streampca.privacy.randomness import Randomness
+from streampca.store import Store
+from streampca.store.verify import Verification
+
+D, WARMUP = 3, 40
+
+
+def fpl(**changes: object) -> sp.PrivateFPL:
+    return sp.PrivateFPL(**{"n_components": 1, "epsilon": 8.0, "delta": 1e-2, "release_every": 7} | changes)  # type: ignore[arg-type]
+
+
+def stream(**options: object) -> sp.Stream:
+    given = {"seed": 0, "on_bad_row": "zero", "bounds": "private", "warmup": WARMUP} | options
+    return sp.Stream(fpl(), **given)  # type: ignore[arg-type]
+
+
+def some_rows(count: int = 70) -> np.ndarray:
+    rng = np.random.default_rng(5)
+    rows = np.column_stack([rng.uniform(33.0, 60.0, count), rng.normal(0.0, 0.1, count), -rng.uniform(3.0, 3.9, count)])
+    rows[4], rows[50, 1] = np.nan, np.inf
+    return rows
+
+
+def outlet() -> object:
+    source = NoiseSource(Randomness.from_seed(0), "test")
+    return source.outlet(source.first)
+
+
+def test_votes_are_the_sign_and_the_binary_exponent() -> None:
+    bounds = PrivateBounds(mu=1.0, adjacency="zero-out")
+    rows = np.array(
+        [[1.0, -1.0, 0.0], [1.99, -2.0, 1e-300], [0.0, 0.0, -0.0], [5e-324, 1e308, -1e308], [0.5, 2.0, 4.0]]
+    )
+    one = LEVELS + 51
+    expected = [
+        [one, 2 * LEVELS - one, LEVELS], [one, 2 * LEVELS - one - 1, LEVELS], [NO_VOTE] * 3, [LEVELS, BINS - 1, 0],
+        [one - 1, one + 1, one + 2],
+    ]  # fmt: skip
+    np.testing.assert_array_equal(bounds.votes(rows), expected)
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+def test_no_neighbor_moves_the_counts_further_than_the_noise_is_for(adjacency: str) -> None:
+    bounds = PrivateBounds(mu=0.5, adjacency=adjacency)
+    gate = Admission(bounds=bounds, n_features=D, on_bad_row="zero")
+    rows = [np.array([1.0, 2.0, 3.0]), -np.ones(D), np.zeros(D), np.full(D, np.nan), np.array([0.0, 1e-300, 1e300])]
+
+    def counts(row: np.ndarray) -> np.ndarray:
+        admitted, marks = gate.block(row[None], 1)
+        assert not admitted.any()
+        bins = marks.votes[0].astype(int)  # type: ignore[index]
+        return np.stack([np.bincount([b], minlength=256)[:BINS] for b in bins]).reshape(-1)
+
+    others = rows if adjacency == "replace" else rows[2:4]
+    moves = [np.linalg.norm(counts(row) - counts(other)) for row in rows for other in others]
+    assert max(moves) == pytest.approx(bounds.std(D) * bounds.mu)
+
+
+def test_ranges_are_found_column_by_column() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.column_stack(
+        [rng.uniform(33.0, 60.0, 4000), rng.normal(0.0, 0.1, 4000), np.zeros(4000), np.full(4000, -5.0)]
+    )
+    bounds = PrivateBounds(mu=mu_of(1.0, 1e-6), adjacency="zero-out")
+    lower, upper = bounds.found(bounds.votes(rows), outlet())  # type: ignore[arg-type]
+    assert (lower[0], upper[0]) == (32.0, 64.0)
+    assert lower[1] in (-0.5, -0.25)
+    assert upper[1] in (0.25, 0.5)
+    assert (lower[2], upper[2]) == (-8.0, 64.0)  # zeros only: what all columns have together
+    assert (lower[3], upper[3]) == (-8.0, -4.0)
+    few = bounds.votes(rows[:10])
+    assert [side.tolist() for side in bounds.found(few, outlet())] == [[-1.0] * 4, [1.0] * 4]  # type: ignore[arg-type]
+
+
+def test_the_warm_up_is_chosen_from_public_numbers() -> None:
+    bounds = PrivateBounds(mu=0.25, adjacency="zero-out")
+    assert bounds.rows(16) == 960
+    assert PrivateBounds(mu=0.25, adjacency="replace").rows(8) == 960
+    assert PrivateBounds(mu=0.25, adjacency="zero-out", horizon=1000).rows(16) == 250
+    assert PrivateBounds(mu=0.25, adjacency="zero-out", warmup=7).rows(16) == 7
+
+
+def seen(one: sp.Stream) -> tuple[object, ...]:
+    release = one.release
+    assert release is not None
+    found = str(one.row_admission.found)
+    assert one.admission == one.admitted
+    return one.t, release.gram.tobytes(), str(release.terms), one.admission, found, one.regret.now()
+
+
+def test_one_run_however_rows_come_and_wherever_it_is_resumed(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    rows, single, many = some_rows(), stream(), stream()
+    steps = [single.push(row) for row in rows]
+    assert [step.t for step in steps if step.release is not None] == [42, 49, 56, 63, 70]  # none before the bounds
+    assert {step.reward for step in steps[:WARMUP]} == {0.0}
+    many.push_many(rows)
+    expected = seen(single)
+    assert seen(many) == expected
+    for cut in (10, WARMUP, 55):
+        other = stream()
+        other.push_many(rows[:cut])
+        other = pickle.loads(pickle.dumps(other))
+        other.push_many(rows[cut:])
+        assert other.row_admission.found is not None
+        path = tmp_path / f"{cut}.db"
+        with Store(path, commit_every=3) as store:
+            durable = stream(store=store)
+            durable.push_many(rows[: cut - 2])
+            for row in rows[cut - 2 : cut]:
+                durable.push(row)
+        with Store(path) as store:
+            durable = sp.Stream.resume(store)
+            durable.push_many(rows[cut:])
+            assert seen(durable) == expected, cut
+    report = single.admitted
+    assert report.zero_rows_by_reason == {"missing value": 1, "infinite value": 1}
+    assert report.rows == 70
+    later = rows[WARMUP:][np.isfinite(rows[WARMUP:]).all(axis=1)]
+    lower, upper = single.row_admission.found  # type: ignore[misc]
+    outside = ((later < lower) | (later > upper)).mean(axis=0)
+    np.testing.assert_allclose(list(report.share_clamped.values()), outside)
+
+
+def test_rows_of_the_warm_up_are_zero_rows_of_the_subspace() -> None:
+    rows = some_rows()
+    one = stream()
+    one.push_many(rows)
+    plain = Admission(bounds=one.row_admission.found, n_features=D, on_bad_row="zero").block(rows[WARMUP:], 1)[0]
+    np.testing.assert_array_equal(one.regret.exact_gram(), plain.T @ plain)
+
+
+@pytest.mark.parametrize("solver", ["exact", "smoothed", "one block"])
+def test_rows_of_the_warm_up_do_not_draw_the_mean(solver: str) -> None:
+    rows = some_rows(400)[51:]
+    algorithm: Any
+    if solver == "one block":
+        mechanism = sp.GaussianCovariance(n_components=1, epsilon=1e4, delta=1e-6, center=True)
+        algorithm = sp.Tumbling(mechanism, release_every=300)
+    else:
+        algorithm = fpl(epsilon=1e4, center=True, solver=solver, release_every=50)
+    one = sp.Stream(algorithm, seed=0, bounds="private", warmup=100)
+    one.push_many(rows)
+    release = one.release
+    assert release is not None
+    seen = Admission(bounds=one.row_admission.found, n_features=D).block(rows[100:], 1)[0]
+    used = seen[: release.t - 100]
+    np.testing.assert_allclose(release.details["mean"], used.mean(axis=0), atol=0.02)
+    np.testing.assert_allclose(release.gram, np.cov(used.T, ddof=0) * len(used), atol=0.5)
+    best = np.linalg.eigvalsh(np.cov(seen.T, ddof=0) * len(seen))
+    mean = seen.mean(axis=0)
+    assert one.regret.now().opt == pytest.approx(best[-1] + len(seen) * mean @ mean, rel=1e-6)
+
+
+def test_the_guarantee_says_what_was_spent_on_bounds() -> None:
+    one = stream()
+    assert "bounds of the columns from the first rows" in one.guarantee.scope
+    one.push_many(some_rows())
+    assert "bounds of the columns from the first 40 rows, which enter nothing else" in one.guarantee.scope
+    assert one.release.guarantee == one.guarantee  # type: ignore[union-attr]
+    assert (one.guarantee.epsilon, one.guarantee.mu) == (8.0, fpl().guarantee.mu)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: sp.UserStream(fpl(max_rows_per_user=2), bounds="private"), "not available for users"),
+        (lambda: sp.Stream(fpl(), bounds="guess"), "bounds='guess' must be"),
+        (lambda: sp.Stream(fpl(), bounds=(0, 1), warmup=3), "goes with bounds='private'"),
+        (lambda: sp.Stream(fpl(horizon=40), bounds="private", warmup=40), "leaves no row of a horizon of 40"),
+        (lambda: sp.Stream(fpl(), bounds="private", warmup=0), "warmup=0"),
+        (lambda: sp.Stream(sp.Oja(n_components=1), bounds="private"), "needs a guarantee"),
+        (lambda: sp.Stream(fpl(n_features=2), bounds="private").leaves(), "push those rows first"),
+    ],
+)
+def test_where_private_bounds_are_refused(make, message) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(BadParameterError, match=message):
+        make()
+
+
+def test_the_command_line_finds_bounds_and_verifies_the_run(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+    table, store = tmp_path / "rows.csv", tmp_path / "run.db"
+    np.savetxt(table, some_rows(300)[60:], delimiter=",", header="a,b,c", comments="", fmt="%.6f")
+    common = ["-k", "1", "--epsilon", "8", "--delta", "0.001", "--release-every", "10", "--no-live"]
+    more = ["--bounds", "private", "--warmup", "60", "--out", str(tmp_path / "out.jsonl"), "--store", str(store)]
+    assert main(["run", str(table), *common, *more]) == 0
+    releases = list(sp.read_releases(tmp_path / "out.jsonl"))
+    assert [release.t for release in releases] == list(range(70, 250, 10))
+    assert releases[0].terms.middle.shape == (3,)
+    check = Verification(store)
+    from streampca.sources import from_csv
+
+    assert check.replay_all(from_csv(table)) == len(releases)
+    check.close()
+
+
+def test_a_tail_over_many_bins_is_taken_in() -> None:
+    noisy = np.zeros(BINS)
+    noisy[100], noisy[101:105], noisy[97:100] = 300.0, 18.0, 15.0
+    found = np.flatnonzero(_occupied(noisy, 10.0, 1))
+    assert (found[0], found[-1]) == (100, 103)  # 3 * 18 is over 3 * 10 * sqrt(3), 2 * 18 is not over 3 * 10 * sqrt(2)
+    assert np.flatnonzero(_occupied(noisy[::-1].copy(), 10.0, 1))[0] == BINS - 1 - 103
+    assert not _occupied(np.full(BINS, 19.0), 10.0, 1).any()
+
+
+def test_too_few_rows_are_told_beforehand() -> None:
+    wanted = PrivateBounds(mu=0.25, adjacency="zero-out")
+    assert wanted.warnings(4, 4 * wanted.rows(4)) == wanted.warnings(4, None) == []
+    (told,) = wanted.warnings(4, 4 * wanted.rows(4) - 1)
+    assert "public bounds will do much better" in told
+
+
+def test_variances_on_the_card_are_per_row_after_the_warm_up() -> None:
+    one = stream()
+    one.push_many(some_rows())
+    release = one.release
+    assert release is not None
+    shown = components_of(release, release.estimates)[0].variance
+    assert shown == pytest.approx(release.estimates.variances[0] / (release.t - WARMUP))

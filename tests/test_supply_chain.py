@@ -1,0 +1,77 @@
+"""What is shipped: vendored files are the published ones, nothing that is read is run, builds are reproducible."""
+
+import ast
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+STATIC = ROOT / "streampca" / "dashboard" / "static"
+
+#: SHA-256 of dist/uPlot.iife.min.js and dist/uPlot.min.css in https://registry.npmjs.org/uplot/-/uplot-1.6.32.tgz,
+#: and of its LICENSE under a line that names the package.
+VENDORED = {
+    "uplot.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uplot.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "uplot-LICENSE.txt": "069a9980d8ce1b5eb90123d96aa986d3e67b5edbca759e2448d7935c031ea005",
+}
+#: Functions that run what they read.
+RUNNING = {"eval", "exec", "compile", "__import__", "execfile"}
+LOADING = {("pickle", "load"), ("pickle", "loads"), ("marshal", "loads"), ("yaml", "load"), ("joblib", "load"),
+           ("shelve", "open"), ("numpy", "load"), ("np", "load"), ("os", "system"), ("subprocess", "Popen"),
+           ("subprocess", "run")}  # fmt: skip
+#: The auditor pickles a stream of its own, in memory, to see what a copy does; the bench starts Python with its code;
+#: kernels that were never compiled here are compiled by Python with the package's own code.
+ALLOWED = {
+    ("auditing/lifecycles.py", "pickle.loads"), ("bench/scale.py", "subprocess.run"),
+    ("bench/cases.py", "subprocess.run"),
+}  # fmt: skip
+
+
+def test_vendored_files_are_the_published_ones():
+    assert {name: hashlib.sha256((STATIC / name).read_bytes()).hexdigest() for name in VENDORED} == VENDORED
+
+
+def dangerous(tree):
+    """Calls that could run what is read, as ``module.function``."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func
+        if isinstance(called, ast.Name) and called.id in RUNNING:
+            yield called.id
+        if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+            name = (called.value.id, called.attr)
+            yield from [".".join(name)] if name in LOADING else []
+
+
+def test_nothing_that_is_read_is_run():
+    found = set()
+    for path in (ROOT / "streampca").rglob("*.py"):
+        name = path.relative_to(ROOT / "streampca").as_posix()
+        found |= {(name, call) for call in dangerous(ast.parse(path.read_text(encoding="utf-8")))}
+    assert found <= ALLOWED
+    assert set(dangerous(ast.parse("eval(x); pickle.loads(y); f.load(z)"))) == {"eval", "pickle.loads"}
+
+
+def test_the_same_source_builds_the_same_wheel(tmp_path):
+    """Two builds, from folders with other names and other times of files."""
+    pytest.importorskip("hatchling")
+    sums = set()
+    for name in ("first", "second"):
+        source, out = tmp_path / name, tmp_path / f"{name}-wheel"
+        source.mkdir()
+        shutil.copytree(ROOT / "streampca", source / "streampca", copy_function=shutil.copyfile,
+                        ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
+        shutil.copytree(ROOT / "scenarios", source / "scenarios", copy_function=shutil.copyfile)
+        for file in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copyfile(ROOT / file, source / file)
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
+        subprocess.run(command, cwd=source, check=True, capture_output=True)
+        (wheel,) = out.glob("*.whl")
+        sums.add((wheel.name, hashlib.sha256(wheel.read_bytes()).hexdigest()))
+    assert len(sums) == 1
