@@ -322,25 +322,29 @@ class Stream:
         if not hasattr(rows, "__len__"):
             rows = list(rows)
         with self.lock:
-            now = self._ready_for_many()
-            admission = now.admission
-            if now.processor is None:
-                admission = admission.fixed_by_block(rows)
-            if not len(rows):
-                return Steps(now.t + 1, no_rewards(0), [], self._log)
-            values = admission.all_values(rows, now.t + 1)
-            if now.processor is None:
-                now = self._begun(admission, None, len(values))
-            else:
-                now.processor.check_horizon(len(values))
-            first, rewards, releases = now.t + 1, [], []
-            for _, release, scored in self._absorb_all(values, position):
-                rewards.append(scored)
-                if release is not None:
-                    releases.append(release)
-            if self._now.t == self._last:
-                self._warn_of_release()
-            return Steps(first, np.concatenate(rewards) * now.unit, releases, self._log)
+            return self._push_many(rows, position)
+
+    def _push_many(self, rows: Any, position: Callable[[int], Position] | None) -> Steps:
+        """`push_many`, under the lock. A function of its own: see `test_no_loop_runs_directly_under_a_lock`."""
+        now = self._ready_for_many()
+        admission = now.admission
+        if now.processor is None:
+            admission = admission.fixed_by_block(rows)
+        if not len(rows):
+            return Steps(now.t + 1, no_rewards(0), [], self._log)
+        values = admission.all_values(rows, now.t + 1)
+        if now.processor is None:
+            now = self._begun(admission, None, len(values))
+        else:
+            now.processor.check_horizon(len(values))
+        first, rewards, releases = now.t + 1, [], []
+        for _, release, scored in self._absorb_all(values, position):
+            rewards.append(scored)
+            if release is not None:
+                releases.append(release)
+        if self._now.t == self._last:
+            self._warn_of_release()
+        return Steps(first, np.concatenate(rewards) * now.unit, releases, self._log)
 
     def push_block(self, block: BlockGram, *, position: Position | None = None) -> BlockStep:
         """Feed rows that were admitted and summed elsewhere: the same release as from the rows, bit for bit.

@@ -113,18 +113,22 @@ class UserStream:
         users : whose row each is, if rows do not say.
         """
         with self.stream.lock:
-            if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
-                rows, users = self._table(rows, users)
-            elif users is None:
-                pairs = [self._owned(row, None) for row in rows]
-                rows, users = [row for row, _ in pairs], [user for _, user in pairs]
-            whose = list(users)
-            if len(whose) != len(rows):
-                raise BadParameterError(f"{len(whose)} users given for {len(rows)} rows; name one for each row")
-            for user in whose:
-                self._check_user(user)
-            numbers = self._numbers(whose)
-            return self.stream.push_many(self._capped(rows, [i for i, n in enumerate(numbers) if n > self._cap]))
+            return self._push_many(rows, users)
+
+    def _push_many(self, rows: Any, users: Iterable[Hashable] | None) -> Steps:
+        """`push_many`, under the lock."""
+        if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
+            rows, users = self._table(rows, users)
+        elif users is None:
+            pairs = [self._owned(row, None) for row in rows]
+            rows, users = [row for row, _ in pairs], [user for _, user in pairs]
+        whose = list(users)
+        if len(whose) != len(rows):
+            raise BadParameterError(f"{len(whose)} users given for {len(rows)} rows; name one for each row")
+        for user in whose:
+            self._check_user(user)
+        numbers = self._numbers(whose)
+        return self.stream.push_many(self._capped(rows, [i for i, n in enumerate(numbers) if n > self._cap]))
 
     def run(self, rows: Iterable[Any]) -> Iterator[Step]:
         """Feed mappings that hold the user's column, lazily; yield a `Step` a row."""
