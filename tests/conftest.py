@@ -5,10 +5,14 @@ import traceback
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 
 from streampca.linalg import fast
 
 fast.use(False)
+# A busy machine is no failure. In CI (CI=true) hypothesis repeats its examples; elsewhere it looks for new ones.
+settings.register_profile("suite", settings(), deadline=None)
+settings.load_profile("suite")
 
 
 def pytest_configure(config: pytest.Config) -> None:
