@@ -21,6 +21,9 @@ ELSEWHERE = {
     "changelog.md": "CHANGELOG.md",
 }
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PICTURE = re.compile(r"!\[([^]]*)\]\(([^)#]+)\.svg\)")
+#: What a drawing says of its own colors on a dark page.
+OWN_DARK = re.compile(r"@media \(prefers-color-scheme: ?dark\) ?\{((?:[^{}]*\{[^{}]*\})*)\}")
 
 
 def run_blocks(markdown: str, name: str) -> Iterator[bytes | None]:
@@ -42,6 +45,25 @@ def run_blocks(markdown: str, name: str) -> Iterator[bytes | None]:
                 yield out.getvalue() or None
         finally:
             os.chdir(before)
+
+
+def dark(svg: str) -> str:
+    """The picture for a dark page: by its own style if it has one, else with the colors of `plots.DARK`."""
+    from streampca.plots import DARK, LIGHT
+
+    if OWN_DARK.search(svg):
+        return OWN_DARK.sub(r"\1", svg)
+    # What matplotlib draws in black it mostly gives no color at all: it is inherited from the whole.
+    colors = {"#000000": DARK.text}
+    for light, other in zip(LIGHT, DARK, strict=True):
+        colors |= {light: other} if isinstance(light, str) else dict(zip(light, other, strict=True))
+    svg = re.sub("#[0-9a-f]{6}", lambda found: str(colors.get(found[0], found[0])), svg)
+    return svg.replace("<svg ", f'<svg fill="{DARK.text}" ', 1)
+
+
+def light(svg: str) -> str:
+    """The picture for a light page."""
+    return OWN_DARK.sub("", svg)
 
 
 def on_config(config: Any) -> Any:
@@ -70,23 +92,35 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Run the code of pages that ask for it, and put each picture under its block."""
+    """Run the code of pages that ask for it, put each picture under its block, and show pictures light or dark."""
     from mkdocs.structure.files import File
 
-    if not page.meta.get("run"):
-        return markdown
-    pictures = iter(list(run_blocks(markdown, page.file.src_path)))
-    stem, count = Path(page.file.src_path).stem, 0
+    made: dict[str, str] = {}
+    if page.meta.get("run"):
+        markdown = with_pictures(markdown, page.file.src_path, made)
+
+    def both(picture: re.Match[str]) -> str:
+        alt, stem = picture.groups()
+        place = (Path(page.file.src_path).parent / stem).as_posix()
+        svg = made.get(stem) or (ROOT / "docs" / f"{place}.svg").read_text(encoding="utf-8")
+        for kind, change in (("light", light), ("dark", dark)):
+            files.append(File.generated(config, f"{place}-{kind}.svg", content=change(svg)))
+        return "\n".join(f"![{alt}]({stem}-{kind}.svg#only-{kind})" for kind in ("light", "dark"))
+
+    return PICTURE.sub(both, markdown)
+
+
+def with_pictures(markdown: str, path: str, made: dict[str, str]) -> str:
+    """Run the blocks of a page and put the picture of each under it; the drawings go to ``made``, by name."""
+    pictures = iter(list(run_blocks(markdown, path)))
 
     def shown(block: re.Match[str]) -> str:
-        nonlocal count
         picture = next(pictures)
         if picture is None:
             return block[0]
-        count += 1
-        name = f"pictures/{stem}-{count}.svg"
-        files.append(File.generated(config, name, content=picture))
+        stem = f"pictures/{Path(path).stem}-{len(made) + 1}"
+        made[stem] = picture.decode()
         above = markdown[: block.start()].rpartition("\n## ")[2].partition("\n")[0]
-        return f"{block[0]}\n\n![{above}]({name})"
+        return f"{block[0]}\n\n![{above}]({stem}.svg)"
 
     return BLOCK.sub(shown, markdown)

@@ -37,10 +37,11 @@ class _Style(NamedTuple):
     dashes: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (4, 2, 1, 2, 1, 2)), (0, (8, 3)))
 
 
-_LIGHT = _Style("#ffffff", "#1a2230", "#566073", "#e1e5ec",
-                ("#1f5fa8", "#b8610b", "#18794e", "#8a3ea8", "#b3243b", "#0b7285"))  # fmt: skip
-_DARK = _Style("#1a202b", "#e7ebf2", "#a3adbd", "#323b4a",
-               ("#6cb2ff", "#ffb056", "#5fd39a", "#d9a0f2", "#ff8a98", "#5ccfe0"))  # fmt: skip
+#: On a light page and on a dark one.
+LIGHT = _Style("#ffffff", "#1a2230", "#566073", "#e1e5ec",
+               ("#1f5fa8", "#b8610b", "#18794e", "#8a3ea8", "#b3243b", "#0b7285"))  # fmt: skip
+DARK = _Style("#1a202b", "#e7ebf2", "#a3adbd", "#323b4a",
+              ("#6cb2ff", "#ffb056", "#5fd39a", "#d9a0f2", "#ff8a98", "#5ccfe0"))  # fmt: skip
 
 
 # -- values shared with the dashboard -----------------------------------------------
@@ -110,7 +111,7 @@ def heat_map(basis: FloatArray, names: Sequence[str] | None = None, *, dark: boo
     names : of the d features.
     dark : for a dark page.
     """
-    style = _DARK if dark else _LIGHT
+    style = DARK if dark else LIGHT
     names, basis = feature_names(names, len(basis)), basis[:, :_COMPONENTS]
     chosen = heaviest(basis, _FEATURES)
     shown = basis[chosen]
@@ -139,7 +140,7 @@ def biplot(basis: FloatArray, names: Sequence[str] | None = None, *, dark: bool 
     names : of the d features.
     dark : for a dark page.
     """
-    style, names = _DARK if dark else _LIGHT, feature_names(names, len(basis))
+    style, names = DARK if dark else LIGHT, feature_names(names, len(basis))
     two = basis[:, :2] if basis.shape[1] > 1 else np.column_stack([basis[:, 0], np.zeros(len(basis))])
     reach = 1.18 * float(np.abs(two).max(initial=0.1))
     figure, (axes,) = _figure(style, 5.2, 5.0)
@@ -198,7 +199,7 @@ def scree(
     """
     if values is None or not len(values):
         raise NoReleaseError("this release holds a subspace only, no eigenvalues; use kind='loadings'")
-    style, rows = _DARK if dark else _LIGHT, rows_summed(t, details, warmup)
+    style, rows = DARK if dark else LIGHT, rows_summed(t, details, warmup)
     figure, (axes,) = _figure(style)
     at, shown = np.arange(1, len(values) + 1), values / rows
     colors = [style.lines[0] if i < n_components else style.soft for i in range(len(values))]
@@ -233,7 +234,7 @@ def loadings_over_time(
     names : of the d features.
     dark : for a dark page.
     """
-    style, names = _DARK if dark else _LIGHT, feature_names(names, bases.shape[1])
+    style, names = DARK if dark else LIGHT, feature_names(names, bases.shape[1])
     count = min(3, bases.shape[2])
     figure, all_axes = _figure(style, 7.2, 0.7 + 2.0 * count, count)
     for j, axes in enumerate(all_axes):
@@ -263,7 +264,7 @@ def motion(
     """
     from matplotlib.collections import LineCollection
 
-    style, names = _DARK if dark else _LIGHT, feature_names(names, bases.shape[1])
+    style, names = DARK if dark else LIGHT, feature_names(names, bases.shape[1])
     last, plane, chosen = bases[-1], trails(bases), moving(bases)
     held = (bases**2).sum(axis=2)  # squared length of each axis in the subspace
     figure, (axes, angles, share) = _mosaic(style, [["plane", "angles"], ["plane", "share"]], 9.6, 5.0)
@@ -321,7 +322,7 @@ def curves(
     mark : line below the chart, within the picture.
     dark : for a dark page.
     """
-    style = _DARK if dark else _LIGHT
+    style = DARK if dark else LIGHT
     figure, (axes,) = _figure(style)
     t = data["t"]
     marker = "o" if len(t) < 3 else ""
