@@ -185,8 +185,8 @@ class Terms:
             Guarantee.from_dict(data["guarantee"]),
             row_norm,
             None if features is None else tuple(str(name) for name in features),
-            None if middle is None else np.asarray(middle, dtype=np.float64),
-            None if scale is None else np.asarray(scale, dtype=np.float64),
+            _numbers(middle, 1.0, *np.shape(middle or 0)),
+            _numbers(scale, 1.0, *np.shape(scale or 0)),
             int(data.get("warmup", 0)),
         )
 
@@ -655,7 +655,8 @@ class Release:
                 )
             square = terms.row_norm**2
             d, k = (len(data["basis"]), len(data["basis"][0]))
-            std = data["noise_std"]
+            std, details = data["noise_std"], dict(data["details"])
+            _JSON.encode(details)  # raises where a number is not finite
             return cls(
                 t=int(data["t"]),
                 n_components=int(data["n_components"]),
@@ -664,7 +665,7 @@ class Release:
                 basis=_numbers(data["basis"], 1.0, d, k),
                 eigenvalues=_numbers(data["eigenvalues"], square, k),
                 noise_std=None if std is None else float(_numbers(std, square)),
-                details=dict(data["details"]),
+                details=details,
                 packed_smoothed=_numbers(data.get("smoothed"), square, d * (d + 1) // 2),
             )
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as problem:

@@ -56,7 +56,7 @@ class Header:
             if data["format"] > FORMAT:
                 raise ValueError(f"format {data['format']} was written by a later version of streampca")
             return cls(Terms.from_dict(data) if "terms" in data else None, dict(data["parameters"]))
-        except (KeyError, TypeError, ValueError) as problem:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
             raise BadParameterError(f"not the header of a file of releases ({reason(problem)})") from problem
 
 

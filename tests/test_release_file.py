@@ -1,7 +1,8 @@
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -129,6 +130,35 @@ def test_what_is_no_such_file_is_told_with_its_line(tmp_path: Path, line: str, w
         list(sp.read_releases(path))
     with pytest.raises(FileNotFoundError):
         list(sp.read_releases(tmp_path / "none.jsonl"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda line: line.update(guarantee="x"),
+        lambda line: line["guarantee"].update(theorem=float("nan")),
+        lambda line: line["guarantee"].update(unit=["one row"]),
+        lambda line: line.update(middle=[0.0, float("inf"), 0.0, 0.0]),
+        lambda line: line.update(warmup=float("inf")),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_terms_that_could_not_be_written_again_are_no_terms(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], first: bool
+) -> None:
+    releases = made(bounds=BOUNDS)
+    line = json.loads(Header(releases[0].terms, {}).to_json() if first else releases[0].to_json())
+    change(line)
+    (tmp_path / "a.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(BadParameterError, match=r"a\.jsonl, line 1: not "):
+        list(sp.read_releases(tmp_path / "a.jsonl"))
+
+
+def test_details_that_are_not_finite_are_no_release() -> None:
+    line = json.loads(made()[0].to_json())
+    line["details"]["count"] = float("nan")
+    with pytest.raises(BadParameterError, match="not a release"):
+        sp.Release.from_json(json.dumps(line))
 
 
 def test_a_header_tells_the_public_parameters() -> None:

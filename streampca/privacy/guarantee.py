@@ -129,6 +129,9 @@ class Guarantee:
         """Inverse of `to_dict`."""
         known = {f.name for f in fields(cls)}
         data = {k: v for k, v in values.items() if k in known}
+        for name in {"adjacency", "scope", "theorem", "citation", "unit", "caveat"} & data.keys():
+            if not isinstance(data[name], str):
+                raise BadParameterError(f"{name}={short(data[name])} must be text")
         if data.get("epsilon") is None:
             data["epsilon"] = math.inf
         return cls(**data)

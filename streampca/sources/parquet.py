@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,10 @@ class ColumnarRows(BlockSource):
         self._nan = check_missing(missing) | check_on_bad_row(on_bad_row)
         self._chunk_rows = chunk_rows
         self.path = path
-        names = list(schema.names)
+        with told(path, "cannot be read"):  # a name that is not UTF-8
+            names = list(schema.names)
+        if not names:
+            raise SourceError(f"{path}: no columns; check the path")
         places = choose(names, columns, str(path))
         self.features = feature_names(names, places)
         timed = () if times is None else choose(names, [times], str(path))
@@ -135,7 +138,7 @@ class ParquetRows(ColumnarRows):
         with self.open() as file, told(path, "cannot be read as Parquet"):
             schema = file.schema_arrow
             self.n_rows: int = file.metadata.num_rows
-        if not schema.names or self.n_rows == 0:
+        if self.n_rows == 0:
             raise SourceError(f"{path}: no rows; check the path")
         super().__init__(path, schema, columns, bounds, missing, on_bad_row, chunk_rows, times)
 
@@ -177,12 +180,14 @@ class ArrowRows(ColumnarRows):
     ) -> None:  # fmt: skip
         pyarrow("Arrow")
         self._file = ByteFile(path)
-        self._begun: tuple[Any, Any] | None = self._opened()
-        schema = self._begun[1].schema
-        super().__init__(self._file.name, schema, columns, bounds, missing, on_bad_row, chunk_rows, times)
-        if not self._file.once:
-            self._begun[0].close()
-            self._begun = None
+        self._begun: tuple[Any, Any] | None = None
+        stream, reader = self._opened()
+        with ExitStack() as stack:
+            stack.callback(stream.close)
+            super().__init__(self._file.name, reader.schema, columns, bounds, missing, on_bad_row, chunk_rows, times)
+            if self._file.once:
+                self._begun = stream, reader
+                stack.pop_all()
 
     def __repr__(self) -> str:
         return f"<ArrowRows {self._file.name.rsplit('/', 1)[-1]!r} {self._describe()}>"
@@ -191,14 +196,16 @@ class ArrowRows(ColumnarRows):
         """The stream, and pyarrow's reader of it: of the file format or of the streaming format."""
         from pyarrow import ipc
 
-        with told(self._file.name, "cannot be read as Arrow IPC"):
-            stream = self._file.open()
+        with told(self._file.name, "cannot be read as Arrow IPC"), ExitStack() as stack:
+            stream = stack.enter_context(self._file.open())
             is_file = stream.peek(6)[:6] == b"ARROW1"
             if is_file and self._file.once:
                 raise SourceError(
                     f"{self._file.name}: an Arrow file cannot be read from a pipe; write Arrow's streaming format"
                 )
-            return stream, ipc.open_file(stream) if is_file else ipc.open_stream(stream)
+            reader = ipc.open_file(stream) if is_file else ipc.open_stream(stream)
+            stack.pop_all()
+        return stream, reader
 
     def _batches(self) -> Iterator[Any]:
         begun, self._begun = self._begun, None

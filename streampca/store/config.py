@@ -52,9 +52,9 @@ def load(text: str) -> dict[str, Any]:
         config = _rebuilt(json.loads(text))
         if not isinstance(config, dict):
             raise TypeError("not a mapping")
-    except (ValueError, TypeError, KeyError, RecursionError) as problem:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
         raise StoreCorruptError(
-            f"the configuration of the run cannot be read ({reason(problem)}); open it with the version that wrote it"
+            f"the configuration of the run cannot be read ({str(problem)[:80]}); open it with the version that wrote it"
         ) from problem
     return config
 

@@ -372,7 +372,9 @@ def _put_sum(db: sqlite3.Connection, data_set: str) -> None:
 
 
 def _put_sums(db: sqlite3.Connection) -> None:
-    for (data_set,) in db.execute("SELECT data_set FROM budgets").fetchall():
+    """Add checksums to a ledger of an older schema. Where it has some, they stay: the schema number is damaged."""
+    query = "SELECT data_set FROM budgets WHERE NOT EXISTS (SELECT 1 FROM sums)"
+    for (data_set,) in db.execute(query).fetchall():
         _put_sum(db, data_set)
 
 

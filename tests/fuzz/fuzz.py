@@ -19,21 +19,24 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-FORMATS = ("arrays", "csv", "ledger", "mappings", "ndjson", "parquet", "records", "releases", "store", "toml")
+FORMATS = ("arrays", "arrow", "csv", "ledger", "mappings", "ndjson", "parquet", "records", "releases", "store", "toml")
 
 
 def blind(name: str, count: int, seed: int = 0, seconds: float = float("inf")) -> int:
-    """Mutate the seeds at random, so many times or so long; return how many inputs were tried."""
-    from targets import SEEDS, TARGETS, prepare
+    """Try so many inputs, or for so long, and return how many.
 
-    prepare()
+    Half of them are seeds with random changes, half are drawn from the structure of the format.
+    """
+    from targets import SEEDS, SHAPES, TARGETS, prepare
+
+    prepare(name)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     draw, target, pool = random.Random(seed), TARGETS[name], list(SEEDS[name])
     for data in pool:
         target(data)
     end, before = time.monotonic() + seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for done in range(count):
-        data = mutated(draw, pool)
+        data = SHAPES[name](draw) if draw.random() < 0.5 else mutated(draw, pool)
         signal.alarm(10)
         try:
             target(data)
@@ -81,7 +84,7 @@ def guided(name: str, options: list[str]) -> None:
 
     with atheris.instrument_imports(include=["streampca", "targets"]):
         from targets import SEEDS, TARGETS, prepare
-    prepare()
+    prepare(name)
     corpus = tempfile.mkdtemp()
     for i, data in enumerate(SEEDS[name]):
         Path(corpus, str(i)).write_bytes(data)

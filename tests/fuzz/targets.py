@@ -9,20 +9,24 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import itertools
 import json
 import math
 import os
+import sqlite3
 import struct
 import tempfile
 import warnings
 import zipfile
 import zlib
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from shapes import SHAPES, records_of, toml_of
+from shapes import releases_of as releases_of_shape
 
 from streampca import scenarios
 from streampca.errors import BadRowError, StreamPCAError, StreamPCAWarning
@@ -35,9 +39,9 @@ from streampca.release_file import Header, read_releases
 from streampca.rows import RowSource
 from streampca.sources.csv_rows import from_csv
 from streampca.sources.ndjson_rows import from_ndjson
-from streampca.sources.parquet import from_parquet
+from streampca.sources.parquet import from_arrow, from_parquet
 from streampca.store.config import load
-from streampca.store.database import Database
+from streampca.store.database import _PAGE, Database
 from streampca.store.keys import read_key
 from streampca.store.ledger import Balance, Ledger
 from streampca.store.reading import check_witness
@@ -93,7 +97,7 @@ def feed(source: RowSource, data: bytes = b"") -> None:
         assert not problem
     except StreamPCAError as error:
         again = told(error)
-        assert again == problem
+        assert again == problem, f"{problem!r} the first time, {again!r} the second"
     assert fed.t == rows, f"{rows} rows were read, {fed.t} arrived"
 
 
@@ -176,40 +180,65 @@ def releases(data: bytes) -> None:
 
 
 def parquet(data: bytes) -> None:
-    """A valid Parquet file with bytes changed, or any bytes."""
-    if not data:
+    """A valid Parquet file with bytes or blocks of it changed, or any bytes."""
+    _columns("parquet", from_parquet, data)
+
+
+def arrow(data: bytes) -> None:
+    """A valid Arrow IPC file or stream with bytes or blocks of it changed, or any bytes."""
+    _columns("arrow", from_arrow, data)
+
+
+def _columns(kind: str, read: Any, data: bytes) -> None:
+    if len(data) < 2:
         return
-    body = bytearray(_PARQUET[data[0] % len(_PARQUET)])
-    for at in range(1, len(data) - 4, 5):
-        place, value = struct.unpack_from("<IB", data, at)
-        body[place % len(body)] = value
-    FILE.write_bytes(body if data[0] < 250 else data[1:])
+    whole = _FILES[kind]
+    FILE.write_bytes(_damaged(whole[data[0] % len(whole)], data) if data[0] < 250 else data[1:])
     try:
-        source = from_parquet(FILE, missing="nan" if data[0] & 1 else "raise", chunk_rows=1 + data[0] % 5)
+        source = read(FILE, missing="nan" if data[1] & 1 else "raise", chunk_rows=1 + data[1] % 5)
     except StreamPCAError as error:
         told(error, data)
         return
-    if source.n_rows < 2**20:
+    if getattr(source, "n_rows", 0) < 2**20:
         feed(source, data)
 
 
-def _parquet_files() -> list[bytes]:
+def _column_files() -> None:
+    """Tables of many types, written in many ways."""
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from pyarrow import ipc
 
-    made = []
-    for table, options in (
-        ({"a": [1.0, 2.5, -3.0], "b": [4, 5, 6]}, {"compression": "none"}),
-        ({"a": [1.0, None, math.nan], "b": [True, False, None]}, {"compression": "snappy"}),
-        ({"a": list(range(40)), "b": ["x"] * 40}, {"compression": "gzip", "row_group_size": 7}),
+    plain = pa.table({"a": [1.0, 2.5, -3.0], "b": [4, 5, 6]})
+    nulls = pa.table({"a": [1.0, None, math.nan], "b": [True, False, None]})
+    text = pa.table({"a": list(range(40)), "b": ["x"] * 40})
+    types = [pa.int8(), pa.uint64(), pa.float32(), pa.float16(), pa.decimal128(21, 2), pa.timestamp("us"), pa.bool_()]
+    mixed = pa.table({f"c{at}": pa.array([0, 1, None, 1] * 5).cast(kind) for at, kind in enumerate(types)})
+    nested = pa.table({"a": [[1.0], [], None], "b": [{"x": 1}, {"x": 2}, None], "c": [1.0, 2.0, 3.0]})
+    coded = pa.table({"a": pa.array([1.0, 2.0] * 30).dictionary_encode(), "b": [0.1 * at for at in range(60)]})
+    wide = pa.table({f"c{at}": [float(at)] * 2 for at in range(60)})
+    tables = (plain, nulls, text, mixed, nested, coded, wide)
+    for table, options in itertools.product(
+        tables,
+        (
+            {"compression": "none"},
+            {"compression": "snappy", "data_page_version": "2.0", "use_dictionary": False},
+            {"compression": "gzip", "row_group_size": 2, "write_page_index": True},
+            {"compression": "zstd", "data_page_size": 16, "store_schema": False, "write_page_checksum": True},
+        ),
     ):
         out = io.BytesIO()
-        pq.write_table(pa.table(table), out, **options)
-        made.append(out.getvalue())
-    return made
+        with contextlib.suppress(pa.ArrowException):  # no half floats there
+            pq.write_table(table, out, **options)
+            _FILES["parquet"].append(out.getvalue())
+    for table, new, packed in itertools.product(tables, (ipc.new_file, ipc.new_stream), (None, "lz4", "zstd")):
+        out = io.BytesIO()
+        with new(out, table.schema, options=ipc.IpcWriteOptions(compression=packed)) as writer:
+            writer.write_table(table, max_chunksize=7)
+        _FILES["arrow"].append(out.getvalue())
 
 
-_PARQUET: list[bytes] = []
+_FILES: dict[str, list[bytes]] = {"parquet": [], "arrow": []}
 
 
 class Choices:
@@ -240,6 +269,9 @@ class Choices:
         return odd[kind] if kind < len(odd) else self.number()
 
 
+_Row = namedtuple("_Row", ["x", "y"])
+
+
 class _Names(dict):  # type: ignore[type-arg]
     """A mapping whose values cannot be had."""
 
@@ -260,7 +292,7 @@ def mappings(data: bytes) -> None:
         if kind == 1:
             row = values
         elif kind == 2:
-            row = namedtuple("Row", ["x", "y"])(choices.value(), choices.value())
+            row = _Row(choices.value(), choices.value())
         elif kind == 3:
             row = choices.value()
         elif kind == 4:
@@ -315,9 +347,10 @@ def _one(fed: Stream, row: Any, taken: int) -> int:
 
 _DEBIT = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6)
 
-#: Files of a store that was closed, and of one as a crash leaves it; those of a ledger. By their names.
-_STORES: list[dict[str, bytes]] = []
-_LEDGER: dict[str, bytes] = {}
+#: Stores as they were closed, as a crash leaves them, and with statements of SQL run on them: folder, and the files by
+#: their names. Ledgers in the same way.
+_STORES: list[tuple[Path, dict[str, bytes]]] = []
+_LEDGERS: list[bytes] = []
 _BALANCE: list[Balance] = []
 _RELEASES: list[tuple[int, bytes]] = []
 _RECORDS: list[tuple[Callable[[bytes], object], bytes]] = []
@@ -333,7 +366,7 @@ def _made_stores() -> None:
             fed.push_many(rows[start : start + 10])
         if not crashed:
             store.close()
-        _STORES.append({file.name: file.read_bytes() for file in folder.iterdir() if file.name[-3:] != "shm"})
+        files = {file.name: file.read_bytes() for file in folder.iterdir() if file.name[-3:] != "shm"}
         database = Database(str(folder / "run.db"), write=False)
         _RELEASES[:] = _bits(database)
         store.close()
@@ -342,6 +375,51 @@ def _made_stores() -> None:
             (text,) = database.db.execute("SELECT value FROM meta WHERE name = 'config'").fetchone()
             _RECORDS.extend([(releases_of, records[0]), (_config_of, text)])
         database.close()
+        _STORES.append((_own_folder(files), files))
+
+
+def _own_folder(files: dict[str, bytes]) -> Path:
+    folder = Path(tempfile.mkdtemp(dir=FOLDER))
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+        (folder / name).chmod(0o600)
+    return folder
+
+
+def _edited(whole: bytes) -> Iterator[bytes]:
+    """A database with statements run on it: rows gone, doubled or swapped, values of others and of other types."""
+    path = Path(tempfile.mkdtemp(dir=FOLDER)) / "edited.db"
+
+    def after(*statements: str) -> bytes:
+        path.write_bytes(whole)
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+            for statement in statements:
+                with contextlib.suppress(sqlite3.IntegrityError):
+                    db.execute(statement)
+        return path.read_bytes()
+
+    path.write_bytes(whole)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        columns = {table: [row[1] for row in db.execute(f"PRAGMA table_info({table})")] for table in tables}
+    yield after("PRAGMA user_version = 99")
+    yield after("PRAGMA user_version = 1")
+    for table in tables:
+        first = columns[table][0]
+        yield after(f"DELETE FROM {table}")
+        for order in ("ASC", "DESC"):
+            one = f"(SELECT {first} FROM {table} ORDER BY {first} {order} LIMIT 1)"
+            yield after(f"DELETE FROM {table} WHERE {first} = {one}")
+            for column in columns[table]:
+                where = f"WHERE {first} = {one}"
+                other = f"(SELECT {column} FROM {table} ORDER BY {first} LIMIT 1 OFFSET 1)"
+                values = (other, "NULL", "0", "-1", "x'00'", "'x'", "1e999", f"{column} + 1", f"{column} || x'00'")
+                for value in values:
+                    yield after(f"UPDATE {table} SET {column} = {value} {where}")
+        if not table.startswith("sqlite"):
+            yield after(f"ALTER TABLE {table} RENAME TO other")
+            yield after(f"ALTER TABLE {table} RENAME TO other", f"CREATE VIEW {table} AS SELECT * FROM other LIMIT 2")
+            yield after(f"ALTER TABLE {table} RENAME COLUMN {columns[table][-1]} TO other")
 
 
 def _bits(database: Database) -> list[tuple[int, bytes]]:
@@ -350,19 +428,14 @@ def _bits(database: Database) -> list[tuple[int, bytes]]:
 
 def store_files(data: bytes) -> None:
     """A store with bytes changed or cut: one error, or exactly the releases that were stored."""
-    if not data:
+    if len(data) < 2:
         return
-    whole = _STORES[data[0] & 1]
+    folder, whole = _STORES[data[0] % len(_STORES)]
     names = sorted(whole)
-    name = names[(data[0] >> 1) % len(names)]
-    damaged = {**whole, name: _damaged(whole[name], data)}
-    for file, content in damaged.items():
-        (FOLDER / file).write_bytes(content)
-    path = FOLDER / "run.db"
-    for ending in ("-wal", "-shm"):
-        if "run.db" + ending not in damaged:
-            path.with_name("run.db" + ending).unlink(missing_ok=True)
-    path.with_name("run.db.key").chmod(0o600)
+    name = names[data[1] % len(names)]
+    path = folder / "run.db"
+    path.with_name("run.db-shm").unlink(missing_ok=True)
+    (folder / name).write_bytes(_damaged(whole[name], data))
     try:
         database = Database(str(path), write=False)
         try:
@@ -381,16 +454,38 @@ def store_files(data: bytes) -> None:
                 check.close()
     except StreamPCAError as error:
         told(error)
+    finally:
+        (folder / name).write_bytes(whole[name])
 
 
 def _damaged(whole: bytes, data: bytes) -> bytes:
-    """A file with bytes changed among those that are not zero, or cut."""
+    """A file with bytes among those that are not zero changed, or blocks of it: copied, swapped, gone, or cut there."""
     body, places = bytearray(whole), _places(whole)
-    for at in range(1, len(data) - 2, 3):
-        place, value = struct.unpack_from("<HB", data, at)
-        if places:
-            body[places[place * 7919 % len(places)]] = value
-    return bytes(body[: data[-1] * len(body) // 256] if data[0] & 240 == 240 else body)
+    head, unit = (32, 24 + _PAGE) if whole[:3] == b"\x37\x7f\x06" else (0, _PAGE if whole[:6] == b"SQLite" else 64)
+    for at in range(2, len(data) - 5, 6):
+        act, place, value = struct.unpack_from("<BIB", data, at)
+        blocks = max(1, (len(body) - head) // unit)
+        one, two = (head + unit * (number % blocks) for number in (place, place >> 8))
+        if act >= 64:
+            if places:
+                spot = places[place % len(places)]
+                if spot < len(body):
+                    body[spot] = value
+        elif act < 12:
+            body[one : one + unit] = body[two : two + unit]
+        elif act < 24:
+            body[one : one + unit], body[two : two + unit] = body[two : two + unit], body[one : one + unit]
+        elif act < 32:
+            body[one : one + unit] = bytes(len(body[one : one + unit]))
+        elif act < 40:
+            del body[one : one + unit]
+        elif act < 48:
+            del body[one:]
+        elif act < 56:
+            del body[value * len(body) // 256 :]
+        else:
+            body[one:one] = body[two : two + unit]
+    return bytes(body)
 
 
 _WRITTEN: dict[int, list[int]] = {}
@@ -399,22 +494,21 @@ _WRITTEN: dict[int, list[int]] = {}
 def _places(whole: bytes) -> list[int]:
     """Where a file is not zero, most of which is free space."""
     if id(whole) not in _WRITTEN:
-        _WRITTEN[id(whole)] = [at for at, value in enumerate(whole) if value]
+        _WRITTEN[id(whole)] = np.flatnonzero(np.frombuffer(whole, np.uint8)).tolist()
     return _WRITTEN[id(whole)]
 
 
 def ledger(data: bytes) -> None:
-    """A ledger with bytes changed or cut: one error, or a balance: the one that was booked, if one byte changed."""
-    if not data:
+    """A ledger with bytes changed or cut: one error, or the balance that was booked."""
+    if len(data) < 2:
         return
     path = FOLDER / "ledger.db"
     for ending in ("-wal", "-shm"):
         path.with_name("ledger.db" + ending).unlink(missing_ok=True)
-    path.write_bytes(_damaged(_LEDGER["ledger.db"], data))
+    path.write_bytes(_damaged(_LEDGERS[data[0] % len(_LEDGERS)], data))
     try:
         with Ledger(path) as opened:
-            found = opened.balance("rows")
-            assert found == _BALANCE[0] or len(data) > 6, "one byte changed, and another balance than was booked"
+            assert opened.balance("rows") == _BALANCE[0], "another balance than was booked"
             assert all(balance.spent >= 0.0 for balance in opened.balances())
             opened.head("rows", "run")
             opened.debit("rows", _DEBIT, run="again")
@@ -447,13 +541,25 @@ def _key_of(data: bytes) -> None:
     read_key(path, None)
 
 
-def prepare() -> None:
-    """Make what targets need."""
+def prepare(name: str = "") -> None:
+    """Make what the targets need: all of it for that of a name, else what is quick to make."""
     warnings.simplefilter("error")
     warnings.simplefilter("ignore", StreamPCAWarning)
-    if _PARQUET:
-        return
-    _PARQUET.extend(_parquet_files())
+    if not _RECORDS:
+        _made_once()
+    if name in ("parquet", "arrow") and not _FILES["arrow"]:
+        _column_files()
+    if name == "store" and len(_STORES) == 2:
+        for edited in list(_edited(_STORES[0][1]["run.db"])):
+            files = {**_STORES[0][1], "run.db": edited}
+            _STORES.append((_own_folder(files), files))
+        _STORES.extend(_STORES[:2] * (len(_STORES) // 2))  # as often whole as edited
+    if name == "ledger" and len(_LEDGERS) == 1:
+        _LEDGERS.extend(list(_edited(_LEDGERS[0])))
+        _LEDGERS.extend(_LEDGERS[:1] * len(_LEDGERS))
+
+
+def _made_once() -> None:
     _made_stores()
     path = Path(tempfile.mkdtemp(dir=FOLDER)) / "ledger.db"
     with Ledger(path) as made:
@@ -462,11 +568,11 @@ def prepare() -> None:
             made.debit("rows", _DEBIT, run=run)
         made.note("rows", "run", None, (7, "0" * 32))
         _BALANCE.append(made.balance("rows"))
-    _LEDGER["ledger.db"] = path.read_bytes()
+    _LEDGERS.append(path.read_bytes())
     entry = encode({"kind": "rows", "counts": [3, 0, 0, {}], "fresh": [b"0" * 16], "link": b"1", "rows": np.eye(3, 2)})
     _RECORDS.extend(
         [
-            (_key_of, _STORES[0]["run.db.key"]),
+            (_key_of, _STORES[0][1]["run.db.key"]),
             (decode, entry),
             (lambda data: entry_of(1, 3, data), entry),
             (read_trace, encode([(3, "rows", [b"0" * 16])])),
@@ -479,11 +585,14 @@ def prepare() -> None:
     short = [release.to_json(terms=False) for release in steps.releases]
     SEEDS["releases"] = ["\n".join([head, *lines, *short]).encode() + b"\n", lines[0].encode()]
     SEEDS["toml"] = [path.read_bytes() for path in sorted(scenarios._directory().glob("*.toml"))[:8]]
+    SHAPES["releases"] = releases_of_shape(SEEDS["releases"])
+    SHAPES["toml"] = toml_of([text.decode() for text in SEEDS["toml"]])
+    SHAPES["records"] = records_of([whole for _, whole in _RECORDS])
 
 
 TARGETS = {
-    "csv": csv, "ndjson": ndjson, "parquet": parquet, "mappings": mappings, "arrays": arrays, "toml": toml,
-    "releases": releases, "store": store_files, "records": records, "ledger": ledger,
+    "csv": csv, "ndjson": ndjson, "parquet": parquet, "arrow": arrow, "mappings": mappings, "arrays": arrays,
+    "toml": toml, "releases": releases, "store": store_files, "records": records, "ledger": ledger,
 }  # fmt: skip
 
 #: Inputs to start from.
@@ -494,7 +603,8 @@ SEEDS: dict[str, list[bytes]] = {
         b"\x00a,b\n1,2\x00\n", b"\xe0" + "a,b\n1,2\n".encode("utf-16"), b"\x00" + b"a" + b"," * 200 + b"\n",
         b"\x01" + b"a,b\n" + b"1,2\n" * 150, b"\x00a,b\n-0,+1\n0x1,1_0\n", b'\x00a,b\n"1\n",2\n3,4\n',
     ],
-    "parquet": [b"\x00", b"\x01", b"\x02", b"\xfaPAR1", b"\x00\x04\x00\x00\x00\xff", b"\x01\x20\x00\x00\x00\x00"],
+    "parquet": [*(bytes([kind, 0]) for kind in range(28)), b"\xfaPAR1", bytes([0, 0, 99, *range(11)])],
+    "arrow": [*(bytes([kind, 0]) for kind in range(42)), b"\xfaARROW1", bytes([0, 0, 99, *range(11)])],
     "mappings": [bytes([1, 4, 2, *range(20)] * 4), bytes([0, 0, 2, 0, 1, 21, *range(8), 22, *range(8)] * 3)],
     "ndjson": [
         b'\x00{"a": 1, "b": 2.5}\n{"a": "3", "b": null}\n', b'\x0c{"b": 1, "a": true}\n\n[1]\n{"a": 1e999}\n',
@@ -503,8 +613,8 @@ SEEDS: dict[str, list[bytes]] = {
     ],
     "toml": [],
     "releases": [],
-    "store": [bytes([kind, *range(7)]) for kind in range(16)] + [b"\xf0\x80", b"\xf1\x10"],
-    "records": [bytes([kind, *range(7)]) for kind in range(16)] + [b"\xff\x80", b"\xfa{}"],
-    "ledger": [bytes([0, *range(7)]), b"\xf0\x80", bytes([1, 0, 3, 255])],
+    "store": [bytes([kind, at, 99, *range(11)]) for kind in range(2) for at in range(5)],
+    "records": [bytes([kind, 0, 99, *range(11)]) for kind in range(16)] + [b"\xff\x80", b"\xfa{}"],
+    "ledger": [bytes([0, 0, 99, *range(11)]), b"\x00\x00", bytes([0, 0, 50, 0, 0, 0, 0, 128])],
     "arrays": [bytes([1, 0, 3, 2, *range(64)] * 3), bytes([0, 128, 1, 3, *range(24)] * 3)],
 }  # fmt: skip

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import decimal
+import gc
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from streampca.errors import SourceError
 from streampca.rows import RowSource
 from streampca.sources import from_parquet
+from streampca.sources.parquet import from_arrow
 
 
 @pytest.fixture
@@ -104,3 +106,31 @@ def test_without_pyarrow_the_extra_is_named(path: Path, monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(SourceError, match=r"pip install 'streampca\[parquet\]'"):
         from_parquet(path)
+
+
+def test_an_arrow_stream_without_columns_or_with_a_name_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "rows.arrows"
+    with pa.ipc.new_stream(path, pa.schema([])):
+        pass
+    with pytest.raises(SourceError, match="no columns"):
+        from_arrow(path)
+    table = pa.table({"name": [1.0]})
+    with pa.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table)
+    path.write_bytes(path.read_bytes().replace(b"name", b"na\xffe"))
+    with pytest.raises(SourceError, match="cannot be read"):
+        from_arrow(path)
+
+
+def test_an_arrow_file_that_is_refused_is_closed(tmp_path: Path) -> None:
+    """Not closed here, it warns when it is collected, which is an error in these tests."""
+    for content in (b"ARROW1 and nothing", b"x" * 100):
+        (tmp_path / "rows.arrow").write_bytes(content)
+        with pytest.raises(SourceError, match="Arrow IPC"):
+            from_arrow(tmp_path / "rows.arrow")
+    table = pa.table({"x": ["text"]})
+    with pa.ipc.new_file(tmp_path / "rows.arrow", table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(SourceError, match="does not hold numbers"):
+        from_arrow(tmp_path / "rows.arrow")
+    gc.collect()

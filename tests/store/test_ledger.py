@@ -306,6 +306,15 @@ def test_a_changed_figure_is_told(tmp_path, ledger, change):
             act()
 
 
+def test_damage_to_the_number_of_the_schema_hides_no_other_damage(tmp_path, ledger):
+    with sqlite3.connect(tmp_path / "ledger.db") as db:
+        db.execute("UPDATE budgets SET epsilon = epsilon + 1")
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+    with Ledger(tmp_path / "ledger.db") as again, pytest.raises(StoreCorruptError, match="fails its checksum"):
+        again.balance("patients")
+
+
 def test_command_line(tmp_path, capsys):
     file = str(tmp_path / "l.db")
     assert main(["ledger", "show", file]) == 2
