@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from inspect import getattr_static
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 
@@ -49,29 +50,8 @@ from streampca.processors.window_methods import RowRingProcessor, View
 from streampca.stream import Stream
 from streampca.users import UserStream
 
-
-class Patch(NamedTuple):
-    """A class, module or dict, the name of its attribute or key, and what is made of that to take its place."""
-
-    owner: Any
-    name: str
-    made: Callable[[Any], Any]
-
-    @contextmanager
-    def planted(self) -> Iterator[None]:
-        """Replace it for a while."""
-        if isinstance(self.owner, dict):
-            assign: Any = self.owner.__setitem__
-            before = self.owner[self.name]
-        else:  # as it is kept: of a class, also by one that it inherits from
-            owners = getattr(self.owner, "__mro__", (self.owner,))
-            before = next(vars(one)[self.name] for one in owners if self.name in vars(one))
-            assign = partial(setattr, self.owner)
-        assign(self.name, self.made(before))
-        try:
-            yield
-        finally:
-            assign(self.name, before)
+#: A class, module or dict, the name of its attribute or key, and what is made of that to take its place.
+Patch = tuple[Any, str, Callable[[Any], Any]]
 
 
 class Bug(NamedTuple):
@@ -85,11 +65,14 @@ class Bug(NamedTuple):
     @contextmanager
     def planted(self) -> Iterator[None]:
         """Plant it for a while."""
+        # Bugs are planted in the parts of a release, which the compiled form has in one kernel.
+        parts = put(BufferedNoise, "released", vars(RunningNoise)["released"])
         with ExitStack() as stack:
-            # Bugs are planted in the parts of a release, which the compiled form has in one kernel.
-            parts = put(BufferedNoise, "released", vars(RunningNoise)["released"])
-            for patch in (parts, *self.patches):
-                stack.enter_context(patch.planted())
+            for owner, name, made in (parts, *self.patches):
+                if isinstance(owner, dict):
+                    stack.enter_context(mock.patch.dict(owner, {name: made(owner[name])}))
+                else:
+                    stack.enter_context(mock.patch.object(owner, name, made(getattr_static(owner, name))))
             yield
 
 
@@ -103,7 +86,7 @@ def bug(name: str, cases: str, *patches: Patch, numbers: int = 800) -> None:
 
 def put(owner: Any, name: str, value: Any) -> Patch:
     """Replace a function or a number."""
-    return Patch(owner, name, lambda before: value)
+    return owner, name, lambda before: value
 
 
 def const(owner: Any, name: str, value: Callable[[Any], Any]) -> Patch:
@@ -119,7 +102,7 @@ def after(owner: Any, name: str, change: Callable[..., Any]) -> Patch:
             return property(lambda self: change(before.__get__(self), self))
         return lambda *given, **named: change(before(*given, **named), *given, **named)
 
-    return Patch(owner, name, made)
+    return owner, name, made
 
 
 def times(owner: Any, name: str, factor: float) -> Patch:
@@ -146,7 +129,7 @@ def no_noise(kinds: str) -> Patch:
 
         return bare
 
-    return Patch(Outlet, "release", made)
+    return Outlet, "release", made
 
 
 def in_gram(change: Callable[[GramSum, Any, Any], Any]) -> Patch:
@@ -155,7 +138,7 @@ def in_gram(change: Callable[[GramSum, Any, Any], Any]) -> Patch:
     def made(noisy: Any) -> Any:
         return lambda self, noise, std: noisy(self, change(self, noise, entry_weights(self.n_features) == 1.0), std)
 
-    return Patch(GramSum, "noisy", made)
+    return GramSum, "noisy", made
 
 
 def off_diagonal(factor: float) -> Patch:
@@ -178,7 +161,7 @@ def with_start(*label: Any) -> Patch:
     def made(init: Any) -> Any:
         return lambda self, randomness, *own, start=None: init(self, randomness, *(label or own), start=_ZEROS)
 
-    return Patch(NoiseSource, "__init__", made)
+    return NoiseSource, "__init__", made
 
 
 _ZEROS, _KNOWN = bytes(NAME_BYTES), DrawKeys(bytes(32))
@@ -277,7 +260,7 @@ def unclipped(blocks: Callable[[Any], bool]) -> Patch:
     def made(ball: Any) -> Any:
         return lambda rows: _taken_as(_truncated(rows)) if blocks(rows) else ball(rows)
 
-    return Patch(admission, "admitted_rows", made)
+    return admission, "admitted_rows", made
 
 
 unclipped_row = put(
@@ -375,7 +358,7 @@ bug("the same noise at every step", "PrivateFPL PrivateFPL-tree PrivateFPL-discr
 bug("one key for all streams", "PrivateFPL GaussianCovariance", known_key)
 bug("published rewards", "PrivateFPL", after(FPLProcessor, "step", _told_reward))
 bug("rewards with no noise of their own", "PrivateFPL-rewards",
-    Patch(RewardSum, "noisy", lambda noisy: lambda self, noise, std: noisy(self, 0.0, std)))
+    (RewardSum, "noisy", lambda noisy: lambda self, noise, std: noisy(self, 0.0, std)))
 bug("column norms forgotten", "PrivateFPL", put(GeometricBLT, "_norms", lambda self, n: np.ones(len(n))))
 bug("sum of rows forgotten in the sensitivity", "PrivateFPL-centered PrivateFPL-centered-replace",
     put(budget, "joint_factor", lambda **given: 1.0))
@@ -394,7 +377,7 @@ bug("checkpoints deleted by exact matrices", "SlidingWindowPCA-one-feature",
     put(HistogramMethod, "processor", _ExactDeletion))
 bug("sensitivity halved", "PrivateOja PrivateOja-replace PrivateOja-two",
     times(private_oja, "gradient_sensitivity", 0.5))
-bug("gradients not clipped", "PrivateOja-clipped", Patch(
+bug("gradients not clipped", "PrivateOja-clipped", (
     private_oja, "clipped_gradients", lambda honest: lambda rows, basis, bound: honest(rows, basis, 1.0)))
 bug("rows not shuffled", "PrivateOja-shuffled", put(Draws, "permutation", lambda self, count: np.arange(count)))
 bug("clipped products with a quarter of the noise", "DPPCA", times(ClippedMean, "std", 0.25))
@@ -413,7 +396,7 @@ bug("d degrees for d + 1", "MatrixLaplaceCovariance", put(MatrixLaplaceCovarianc
     numbers=1400)
 bug("as printed", "WishartCovariance", put(WishartCovariance, "degrees", lambda self, d: d + 1),
     put(WishartCovariance, "scale", lambda self, d: 1.5 / self.epsilon))
-bug("profile of zero-out under replace", "WishartCovariance-replace", Patch(
+bug("profile of zero-out under replace", "WishartCovariance-replace", (
     wishart, "design", lambda honest: lambda epsilon, delta, adjacency, d: honest(epsilon, delta, "zero-out", d)))
 bug("sensitivity of a single entry for all of them", "LaplaceCovariance",
     put(LaplaceCovariance, "sensitivity", lambda self, d: 0.5))
@@ -448,7 +431,7 @@ bug("rows not clipped", "GaussianCovariance LaplaceCovariance", put(mechanisms_b
 bug("fresh bytes and rows not hashed", _CONTINUED, stale)
 bug("fresh bytes and rows not hashed, one start", "life-one-key", stale, with_start())
 bug("configuration missing from the label", "life-two-configurations", stale, with_start("label"))
-bug("noise drawn a leaf ahead", "life-fork-blt", Patch(Outlet, "running", _hasty))
+bug("noise drawn a leaf ahead", "life-fork-blt", (Outlet, "running", _hasty))
 bug("an interrupted block stays half absorbed", "life-interrupted", put(FPLProcessor, "step", _in_place))
 bug("an open tree node shared by two continuations", "life-fork-tree",
     put(BinaryTree, "start", lambda self, size, source=None: _OpenNodes(self, 0, (), np.zeros(size))))
@@ -468,7 +451,7 @@ bug("noise of one byte of randomness", "PrivateFPL GaussianCovariance", put(Nois
     numbers=16_000)
 bug("clipped to norm 1.05", "PrivateFPL", put(admission, "admitted_rows", lambda rows: _taken_as(_beyond_ball(rows))),
     put(admission.Admission, "row", lambda self, row, number: (_beyond_ball(np.asarray(row)[None]), _NONE)))
-bug("noise of the past forgotten by a resume", "life-state life-pickle", Patch(BufferedNoise, "restored", _forgetful))
+bug("noise of the past forgotten by a resume", "life-state life-pickle", (BufferedNoise, "restored", _forgetful))
 bug("the last release of a horizon without noise", "PrivateFPL", advance(lambda n, noise, before: (n < 12) * noise))
 bug("the subspace follows the exact matrix", "PrivateFPL-tracking",
     with_release(lambda release, gram: {"span": power_step(gram.packed() + 1e-9, release.own_span, 1.0)}))

@@ -8,57 +8,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
-from inspect import signature
 from typing import Any
 
 import numpy as np
 
+import streampca as sp
 from streampca.auditing.instrument import Case, Row
 from streampca.auditing.laws import shuffled
 from streampca.errors import StreamPCAError
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
-from streampca.mechanisms.approximate_subspace import ApproximateSubspace
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.eigenvalue import PrivateEigenvalue
-from streampca.mechanisms.exact_subspace import ExactSubspace
-from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.mechanisms.laplace import LaplaceCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.wishart import WishartCovariance
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
 from streampca.privacy.outlet import NoiseSource
-from streampca.privacy.randomness import Randomness
 from streampca.privacy.shuffling import shuffled_mu
-from streampca.processors.base import Algorithm
-from streampca.processors.dp_pca import DPPCA
-from streampca.processors.private_fpl import PrivateFPL
-from streampca.processors.private_oja import PrivateOja
-from streampca.processors.sliding_window import SlidingWindowPCA
-from streampca.processors.tumbling import Tumbling
 from streampca.release import Release
-from streampca.stream import Stream
-from streampca.users import UserStream
 
 Pairs = dict[str, tuple[Row, Row]]
 EPSILON, DELTA = 8.0, 1e-2
 #: The budget of most cases.
 BUDGET: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
-#: A small one, for what has a law of its own.
+#: A small one, for what has a law of its own; and one for what needs large counts.
 SMALL: dict[str, Any] = {"epsilon": 1.0, "delta": 0.05}
+LARGE: dict[str, Any] = {"epsilon": 20.0, "delta": 1e-6}
 #: Why a case shows less than its claim.
 ENDLESS = "noise for any number of rows, of which a short run spends a part"
 CASES: dict[str, Case] = {}
 _OF_CASE = {field.name for field in fields(Case)}
 
 
-def add(name: str, make: Callable[[], Any], **more: Any) -> None:
-    """Register a case: a name, what makes the subject, and attributes of `Case` that are not the usual ones."""
-    CASES[name] = Case(**{"name": name, "make": make, "feed": feed_stream, "changes": changes, **more})
+def add(name: str, kind: Callable[..., Any], **given: Any) -> None:
+    """Register a case: its name, what makes its subject, parameters of that, and attributes of `Case`."""
+    of_case = {key: given.pop(key) for key in _OF_CASE & given.keys()}
+    CASES[name] = Case(name=name, make=partial(kind, **given), **{"feed": feed_stream, "changes": changes, **of_case})
 
 
 # -- ways to feed rows ---------------------------------------------------------------------------
@@ -74,7 +59,7 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
 
     A row that is chosen when it is due is pushed.
     """
-    stream, out, at = Stream(subject, features=names_of(rows), regret=None, **options), list[Any](), 0
+    stream, out, at = sp.Stream(subject, features=names_of(rows), regret=None, **options), list[Any](), 0
     size = {"push": 1, "chunks": 5}.get(how, len(rows))
     while at < len(rows):
         late = (i for i in range(at, len(rows)) if callable(rows[i]))
@@ -109,7 +94,7 @@ def feed_mechanism(subject: Mechanism, rows: list[Row], how: str) -> list[Any]:
 
 def feed_users(subject: Any, rows: list[Row], how: str) -> list[Any]:
     """Feed a stream of users; the first three rows are of one user, who has more than may count."""
-    stream, out = UserStream(subject, features=names_of(rows), regret=None), list[Any]()
+    stream, out = sp.UserStream(subject, features=names_of(rows), regret=None), list[Any]()
     for i, given in enumerate(rows):
         row, user = given(stream.stream) if callable(given) else given, "she" if i < 3 else f"user {i}"
         out += released(
@@ -152,7 +137,7 @@ def changes(subject: Any, d: int, adjacency: str | None = None) -> Pairs:
     axes, some, nothing = np.eye(d), np.random.default_rng(d).normal(size=d), np.zeros(d)
     one, two = axes[0], axes[min(1, d - 1)]
     both, some = (one + two) / np.linalg.norm(one + two), some / np.linalg.norm(some)
-    streaming = isinstance(subject, Algorithm)
+    streaming = isinstance(subject, sp.Algorithm)
     if (adjacency or subject.guarantee.adjacency) == "replace":
         found: Pairs = {
             "e1 against e2": (two if d > 1 else nothing, one),
@@ -177,40 +162,39 @@ def changes(subject: Any, d: int, adjacency: str | None = None) -> Pairs:
 
 # -- PrivateFPL -----------------------------------------------------------------------------------
 
-
-def fpl(**options: Any) -> Callable[[], PrivateFPL]:
-    """Makes a `PrivateFPL`."""
-    return partial(PrivateFPL, **{"n_components": 2, "horizon": 12, **BUDGET, **options})
-
-
+FPL = partial(sp.PrivateFPL, n_components=2, horizon=12, **BUDGET)
 _FEEDS = ("many", "push", "chunks", "past")
-add("PrivateFPL", fpl(), feeds=_FEEDS)
-add("PrivateFPL-one-feature", fpl(n_components=1), d=1)
-add("PrivateFPL-forty-features", fpl(), d=40, quick=False)
-add("PrivateFPL-long", fpl(horizon=64), d=6, rows=64, quick=False)
-add("PrivateFPL-every-5", fpl(horizon=58, release_every=5), rows=58)
-add("PrivateFPL-tree", fpl(noise="tree"), feeds=_FEEDS)
-add("PrivateFPL-discrete", fpl(noise="tree", discrete_noise=True))
-add("PrivateFPL-endless", fpl(horizon=None), slack=ENDLESS)
-add("PrivateFPL-replace", fpl(adjacency="replace"))
-add("PrivateFPL-rewards", fpl(publish_regret=True))
-add("PrivateFPL-rewards-replace", fpl(publish_regret=True, adjacency="replace"), quick=False)
-add("PrivateFPL-tracking", fpl(solver="tracking"))
-add("PrivateFPL-smoothed", fpl(solver="smoothed"))
+add("PrivateFPL", FPL, feeds=_FEEDS)
+add("PrivateFPL-one-feature", FPL, n_components=1, d=1)
+add("PrivateFPL-forty-features", FPL, d=40, quick=False)
+add("PrivateFPL-long", FPL, horizon=64, d=6, rows=64, quick=False)
+add("PrivateFPL-every-5", FPL, horizon=58, release_every=5, rows=58)
+add("PrivateFPL-tree", FPL, noise="tree", feeds=_FEEDS)
+add("PrivateFPL-discrete", FPL, noise="tree", discrete_noise=True)
+add("PrivateFPL-endless", FPL, horizon=None, slack=ENDLESS)
+add("PrivateFPL-replace", FPL, adjacency="replace")
+add("PrivateFPL-rewards", FPL, publish_regret=True)
+add("PrivateFPL-rewards-replace", FPL, publish_regret=True, adjacency="replace", quick=False)
+add("PrivateFPL-tracking", FPL, solver="tracking")
+add("PrivateFPL-smoothed", FPL, solver="smoothed")
 _more = "its noise is for regret, and more than the claim asks for"
-add("PrivateFPL-doubling", fpl(regularisation="doubling"), slack=_more)
+add("PrivateFPL-doubling", FPL, regularisation="doubling", slack=_more)
+
+
+def _another_norm(subject: Any, d: int) -> Pairs:
+    """Rows of another norm as well: the histogram of norms sees only these under replace."""
+    before = 0.1 * np.eye(d)[1] if subject.adjacency == "replace" else np.zeros(d)
+    return {**changes(subject, d), "another norm": (before, 0.9 * np.eye(d)[0])}
 
 
 # Short busy rows are clipped; among long ones across them the shadow takes over. Zero rows are not clipped.
 _clipped = 0.1 * np.tile(np.eye(3)[0], (40, 1))
 _hidden = np.where(np.arange(40)[:, None] % 3 == 2, np.eye(3)[1], _clipped)
-for _adjacency in ("zero-out", "replace"):
+_scaled = partial(FPL, n_components=1, horizon=40, scaling="norm", **LARGE)
+for _adjacency, _suffix in (("zero-out", ""), ("replace", "-replace")):
     for _name, _busy in (("", _clipped), ("-hidden", _hidden)):
-        add(
-            f"PrivateFPL-scaled{_name}{'-replace' * (_adjacency == 'replace')}",
-            fpl(n_components=1, horizon=40, scaling="norm", adjacency=_adjacency, epsilon=20.0, delta=1e-6),
-            d=3, rows=40, busy=_busy, changes=lambda subject, d: _another_norm(subject, d), quick=False,
-        )  # fmt: skip
+        add(f"PrivateFPL-scaled{_name}{_suffix}", _scaled, adjacency=_adjacency, d=3, rows=40, busy=_busy,
+            changes=_another_norm, quick=False)  # fmt: skip
 
 
 def _centered_changes(subject: Any, d: int) -> Pairs:
@@ -228,10 +212,12 @@ def _centered_pairs(subject: Any, d: int) -> Pairs:
 
 
 _zeroed = partial(feed_stream, on_bad_row="zero")
-add("PrivateFPL-centered", fpl(center=True), feed=_zeroed, changes=_centered_changes)
-add("PrivateFPL-centered-rewards", fpl(center=True, publish_regret=True), feed=_zeroed, changes=_centered_changes,
-    slack="centered rewards are bounded for a mean of length 1, which no row alone makes")  # fmt: skip
-add("PrivateFPL-centered-replace", fpl(center=True, adjacency="replace"), feed=_zeroed, changes=_centered_pairs)
+_no_row = "centered rewards are bounded for a mean of length 1, which no row alone makes"
+_centered = partial(FPL, center=True)
+add("PrivateFPL-centered", _centered, feed=_zeroed, changes=_centered_changes)
+add("PrivateFPL-centered-rewards", _centered, publish_regret=True, feed=_zeroed, changes=_centered_changes,
+    slack=_no_row)  # fmt: skip
+add("PrivateFPL-centered-replace", _centered, adjacency="replace", feed=_zeroed, changes=_centered_pairs)
 
 
 def _bounded_changes(subject: Any, d: int) -> Pairs:
@@ -246,37 +232,27 @@ def _bounded_changes(subject: Any, d: int) -> Pairs:
 
 
 _bounded: dict[str, Any] = {"feed": partial(_zeroed, bounds="private", warmup=4), "changes": _bounded_changes}
-add("PrivateFPL-private-bounds", fpl(), **_bounded)
-add("PrivateFPL-private-bounds-replace", fpl(adjacency="replace"), **_bounded)
-_users = fpl(noise="tree", max_rows_per_user=2)
-add("PrivateFPL-users", _users, feed=feed_users, positions=(0,), span=3, feeds=("push", "blocks"), cost=0.6)
+add("PrivateFPL-private-bounds", FPL, **_bounded)
+add("PrivateFPL-private-bounds-replace", FPL, adjacency="replace", **_bounded)
+add("PrivateFPL-users", FPL, noise="tree", max_rows_per_user=2, feed=feed_users, positions=(0,), span=3,
+    feeds=("push", "blocks"), cost=0.6)  # fmt: skip
 
 # -- windows, Oja, DP-PCA -------------------------------------------------------------------------
 
-
-def window(**options: Any) -> Callable[[], SlidingWindowPCA]:
-    """Makes a `SlidingWindowPCA`."""
-    return partial(SlidingWindowPCA, **{"n_components": 1, "window": 4, **BUDGET, **options})
-
-
+WINDOW = partial(sp.SlidingWindowPCA, n_components=1, window=4, **BUDGET)
 for _method in ("histogram", "ring", "forgetting"):
-    add(f"SlidingWindowPCA-{_method}", window(method=_method))
-add("SlidingWindowPCA-replace", window(method="ring", adjacency="replace"))
-add("SlidingWindowPCA-sums", window(window=10, method="ring", release_every=5), d=1, rows=40)
-add("SlidingWindowPCA-sketch", window(sketch_rank=2, checkpoint_every=1), d=6, quick=False)
-add("SlidingWindowPCA-one-feature", window(), d=1)
-add("SlidingWindowPCA-once", window(method="once", horizon=8), rows=8, positions=(0, 5, 7))
+    add(f"SlidingWindowPCA-{_method}", WINDOW, method=_method)
+add("SlidingWindowPCA-replace", WINDOW, method="ring", adjacency="replace")
+add("SlidingWindowPCA-sums", WINDOW, window=10, method="ring", release_every=5, d=1, rows=40)
+add("SlidingWindowPCA-sketch", WINDOW, sketch_rank=2, checkpoint_every=1, d=6, quick=False)
+add("SlidingWindowPCA-one-feature", WINDOW, d=1)
+add("SlidingWindowPCA-once", WINDOW, method="once", horizon=8, rows=8, positions=(0, 5, 7))
 
-
-def oja(**options: Any) -> Callable[[], PrivateOja]:
-    """Makes a `PrivateOja`."""
-    return partial(PrivateOja, **{"n_components": 1, "batch_size": 2, **BUDGET, **options})
-
-
-add("PrivateOja", oja(), d=6)
-add("PrivateOja-two", oja(n_components=2, adjacency="replace", batch_size=1), d=6)
-add("PrivateOja-replace", oja(adjacency="replace"), d=6)
-add("PrivateOja-clipped", oja(clip=0.3, release_every=5), d=6, positions=(0, 4, 9, 11))
+OJA = partial(sp.PrivateOja, n_components=1, batch_size=2, **BUDGET)
+add("PrivateOja", OJA, d=6)
+add("PrivateOja-two", OJA, n_components=2, adjacency="replace", batch_size=1, d=6)
+add("PrivateOja-replace", OJA, adjacency="replace", d=6)
+add("PrivateOja-clipped", OJA, clip=0.3, release_every=5, d=6, positions=(0, 4, 9, 11))
 
 
 def _step_of_shuffled(subject: Any) -> Guarantee:
@@ -285,29 +261,21 @@ def _step_of_shuffled(subject: Any) -> Guarantee:
     return gaussian_guarantee(mu, *given, adjacency="replace", scope="one step", theorem="", citation="")
 
 
-add(
-    "PrivateOja-shuffled",  # of as few rows as shuffling is proved to help for
-    oja(epsilon=0.5, delta=1e-3, shuffle=800, horizon=800, adjacency="replace", batch_size="auto"),
-    d=2,
-    rows=800,
-    guarantee=_step_of_shuffled,
-    positions=(799,),
-    feeds=("many",),
-    quick=False,
-    law=lambda subject, kind: shuffled(CASES["PrivateOja-shuffled"].both_rows(subject)[1]),
-)
+_shuffled = partial(OJA, epsilon=0.5, delta=1e-3, shuffle=800, horizon=800, adjacency="replace", batch_size="auto")
+add("PrivateOja-shuffled", _shuffled,  # of as few rows as shuffling is proved to help for
+    d=2, rows=800, guarantee=_step_of_shuffled, positions=(799,), feeds=("many",), quick=False,
+    law=lambda subject, kind: shuffled(CASES["PrivateOja-shuffled"].both_rows(subject)[1]))  # fmt: skip
 
 
-def dp_pca(name: str, rows: int, d: int = 2, **options: Any) -> None:
+def dp_pca(name: str, rows: int, d: int = 2, **given: Any) -> None:
     """Register a `DPPCA`: rows that differ are in the segments of its last minibatch."""
-    more = {key: options.pop(key) for key in _OF_CASE & options.keys()}
     one, long = 0.1 * np.eye(d)[0] + 0.03, 0.9 * np.ones(d) / math.sqrt(d)
 
-    def ends(subject: DPPCA) -> tuple[int, ...]:
+    def ends(subject: sp.DPPCA) -> tuple[int, ...]:
         segments = subject.plan(d).segments
         return tuple(segment.stop - 1 for segment in segments[-1 - len({segment.purpose for segment in segments}) :])
 
-    def busy(subject: DPPCA) -> FloatArray:
+    def busy(subject: sp.DPPCA) -> FloatArray:
         """Rows that vote for two bins: in every second subsample, from the end of a segment, the last row is long.
 
         Without that row the subsample votes for the bin of the others.
@@ -323,38 +291,34 @@ def dp_pca(name: str, rows: int, d: int = 2, **options: Any) -> None:
             start = segment.stop
         return made
 
-    make = partial(DPPCA, **{"n_components": 1, "epsilon": 20.0, "delta": 1e-6, "horizon": rows, **options})
+    def neighbors(subject: sp.DPPCA, d: int) -> Pairs:
+        return {**changes(subject, d), "a long row like others": (np.zeros(d), long)}
+
     plain = 0.5 * np.eye(d)[0] + 0.02 * np.random.default_rng(1).normal(size=(rows, d))
-    neighbors = lambda subject, d: {**changes(subject, d), "a long row like others": (np.zeros(d), long)}  # noqa: E731
-    given = {"d": d, "rows": rows, "busy": busy, "plain": plain, "positions": ends, "changes": neighbors}
-    add(name, make, feeds=("many",), **given, **more)
+    add(name, partial(sp.DPPCA, n_components=1, horizon=rows, **LARGE), d=d, rows=rows, busy=busy, plain=plain,
+        positions=ends, changes=neighbors, feeds=("many",), **given)  # fmt: skip
 
 
 dp_pca("DPPCA", 700, batch_size=100)
 dp_pca("DPPCA-replace", 700, batch_size=100, adjacency="replace", quick=False)
 dp_pca("DPPCA-two", 1000, d=3, batch_size=126, n_components=2, quick=False, cost=0.7)
 dp_pca("DPPCA-deflation", 1500, batch_size=294, method="deflation", cost=0.8)
-_search: dict[str, Any] = {"method": "deflation", "learning_rate": "search"}
-dp_pca("DPPCA-search", 8000, quick=False, cost=3.0, **_search)
+dp_pca("DPPCA-search", 8000, quick=False, cost=3.0, method="deflation", learning_rate="search")
 
 # -- mechanisms -----------------------------------------------------------------------------------
 
 
-def mechanism(kind: Callable[..., Mechanism], name: str = "", **options: Any) -> None:
-    """Register a mechanism under both adjacencies: attributes of `Case`, and parameters."""
-    more = {"d": 6, "rows": 4, "feed": feed_mechanism, "feeds": ("once",)}
-    more |= {key: options.pop(key) for key in _OF_CASE & options.keys()}
-    given = {"n_components": 1, **BUDGET, **options}
-    if "delta" not in signature(kind).parameters:
-        del given["delta"]
-    full = "-".join(filter(None, (kind.__name__, name)))
-    add(full, partial(kind, **given), **more)
-    add(f"{full}-replace", partial(kind, **given, adjacency="replace"), **more)
+def mechanism(name: str, kind: Callable[..., Mechanism], *, quick_replace: bool = True, **given: Any) -> None:
+    """Register a mechanism under both adjacencies."""
+    given = {"n_components": 1, "d": 6, "rows": 4, "feed": feed_mechanism, "feeds": ("once",), **given}
+    add(name, kind, **given)
+    add(f"{name}-replace", kind, **{**given, "adjacency": "replace", "quick": given.get("quick", quick_replace)})
 
 
-mechanism(GaussianCovariance, d=20)
-mechanism(GaussianCovariance, "discrete", d=20, discrete_noise=True)
-mechanism(GaussianCovariance, "projected", project="psd")
+GAUSSIAN = partial(sp.GaussianCovariance, n_components=1, **BUDGET)
+mechanism("GaussianCovariance", GAUSSIAN, d=20)
+mechanism("GaussianCovariance-discrete", GAUSSIAN, d=20, discrete_noise=True)
+mechanism("GaussianCovariance-projected", GAUSSIAN, project="psd")
 
 
 def _entries(subject: Any, d: int) -> Pairs:
@@ -365,29 +329,21 @@ def _entries(subject: Any, d: int) -> Pairs:
     return {**changes(subject, d), "equal entries": worst}
 
 
-mechanism(LaplaceCovariance, epsilon=1.0, changes=_entries)
-mechanism(LaplaceCovariance, "one-feature", d=1, epsilon=1.0)
-mechanism(MatrixLaplaceCovariance, d=3, epsilon=1.0, cost=0.4)
-mechanism(MatrixLaplaceCovariance, "one-feature", d=1, epsilon=1.0)
-for _name in ("MatrixLaplaceCovariance-replace", "MatrixLaplaceCovariance-one-feature-replace"):
-    CASES[_name] = replace(CASES[_name], quick=False)  # near twins of others
-mechanism(WishartCovariance, d=2, **SMALL)
+mechanism("LaplaceCovariance", sp.LaplaceCovariance, epsilon=1.0, changes=_entries)
+mechanism("LaplaceCovariance-one-feature", sp.LaplaceCovariance, d=1, epsilon=1.0)
+_matrix_laplace = partial(sp.MatrixLaplaceCovariance, epsilon=1.0)
+mechanism("MatrixLaplaceCovariance", _matrix_laplace, d=3, cost=0.4, quick_replace=False)
+mechanism("MatrixLaplaceCovariance-one-feature", _matrix_laplace, d=1, quick_replace=False)
+mechanism("WishartCovariance", sp.WishartCovariance, d=2, **SMALL)
 # Busy rows have a gap that shows; zero rows have none.
 _gap = np.tile(np.eye(6)[0], (30, 1))
 _least = "the bound on how far the projector moves holds for the least gap that the measured one allows"
-mechanism(SubspacePerturbation, rows=30, busy=_gap, epsilon=20.0, delta=1e-6, slack=_least)
-
-
-def _another_norm(subject: Any, d: int) -> Pairs:
-    """Rows of another norm as well: the histogram of norms sees only these under replace."""
-    before = 0.1 * np.eye(d)[1] if subject.adjacency == "replace" else np.zeros(d)
-    return {**changes(subject, d), "another norm": (before, 0.9 * np.eye(d)[0])}
-
+mechanism("SubspacePerturbation", sp.SubspacePerturbation, rows=30, busy=_gap, slack=_least, **LARGE)
 
 # Short busy rows are clipped to a small radius, and all its private values are released; zero rows keep radius 1.
 _short = 0.1 * np.tile(np.eye(6)[0], (40, 1))
-_given: dict[str, Any] = {"rows": 40, "busy": _short, "changes": _another_norm, "quick": False, "cost": 4.0}
-mechanism(AdaptiveCovariance, epsilon=20.0, delta=1e-6, **_given)
+_adaptive = partial(sp.AdaptiveCovariance, n_components=1, **LARGE)
+mechanism("AdaptiveCovariance", _adaptive, rows=40, busy=_short, changes=_another_norm, quick=False, cost=4.0)
 
 
 def _lines(subject: Any, d: int) -> Pairs:
@@ -416,11 +372,12 @@ def _kernel(d: int) -> FloatArray:
 
 
 _line = np.where(np.arange(12)[:, None] < 9, np.eye(5)[0], np.eye(5)[1])
-mechanism(ExactSubspace, "all", d=5, rows=12, busy=_line, changes=_lines, **SMALL, method="all")
+_exact = partial(sp.ExactSubspace, n_components=1, method="all", **SMALL)
+mechanism("ExactSubspace-all", _exact, d=5, rows=12, busy=_line, changes=_lines)
 # Three blocks of two vote for a plane, and three for the line that a zero row in place of the first leaves of it.
 _plane = np.where(np.isin(np.arange(12), (0, 2, 4))[:, None], np.eye(5)[0], np.eye(5)[1])
-_ranks = {"n_components": None, "max_components": 2, "block_rows": 2}
-mechanism(ExactSubspace, "blocks", d=5, rows=12, busy=_plane, changes=_lines, **SMALL, **_ranks, method="blocks")
+mechanism("ExactSubspace-blocks", _exact, d=5, rows=12, busy=_plane, changes=_lines, n_components=None,
+    max_components=2, block_rows=2, method="blocks")  # fmt: skip
 
 
 def _deciding(subject: Any, d: int) -> Pairs:
@@ -434,34 +391,35 @@ def _deciding(subject: Any, d: int) -> Pairs:
 
 _agree = np.repeat([[0.0, 1.0], [1.0, 0.0]], [16, 16], axis=0)
 _agree[:4] = 0.0
-_of_cells: dict[str, Any] = {"d": 2, "changes": _deciding, "epsilon": 5.0, "delta": 1e-6, "block_rows": 4}
-mechanism(ApproximateSubspace, rows=32, busy=_agree, positions=(0, 2), widths=(0.5, 0.25), **_of_cells)
-mechanism(ApproximateSubspace, "lone", positions=(0,), widths=(0.5,), **_of_cells)
-_inner = partial(GaussianCovariance, n_components=1, **BUDGET)
+_of_cells = partial(sp.ApproximateSubspace, epsilon=5.0, delta=1e-6, block_rows=4)
+mechanism("ApproximateSubspace", _of_cells, d=2, changes=_deciding, rows=32, busy=_agree, positions=(0, 2),
+    widths=(0.5, 0.25))  # fmt: skip
+mechanism("ApproximateSubspace-lone", _of_cells, d=2, changes=_deciding, positions=(0,), widths=(0.5,))
 
 
-def tumbling(name: str, inner: Callable[[], Mechanism], changed: Any = None, **more: Any) -> None:
-    """Register a `Tumbling`: its mechanism, pairs of rows for that, parameters, and attributes of `Case`."""
-    of_case = {key: more.pop(key) for key in _OF_CASE & more.keys()}
-    pairs = (lambda subject, d: changed(subject.mechanism, d)) if changed else changes
-    add(name, lambda: Tumbling(inner(), **more), changes=pairs, **of_case)
+def of_mechanism(changes: Callable[[Any, int], Pairs]) -> Callable[[Any, int], Pairs]:
+    """Pairs of rows that are far apart for the mechanism of a `Tumbling`."""
+    return lambda subject, d: changes(subject.mechanism, d)
 
 
-tumbling("Tumbling", _inner, release_every=2, rows=8)
-_short_block: dict[str, Any] = {"release_every": 3, "horizon": 8, "keep_short": True}
-tumbling("Tumbling-replace", partial(_inner, adjacency="replace"), rows=8, **_short_block)
+def tumbling(inner: Callable[..., Mechanism], adjacency: str = "zero-out", **given: Any) -> sp.Tumbling:
+    """A `Tumbling` of a mechanism."""
+    return sp.Tumbling(inner(adjacency=adjacency), **given)
+
+
+_tumbling = partial(tumbling, GAUSSIAN)
+add("Tumbling", _tumbling, release_every=2, rows=8)
+add("Tumbling-replace", _tumbling, adjacency="replace", release_every=3, horizon=8, keep_short=True, rows=8)
 # The second block is released with a map from the first one's release.
-_mapped: dict[str, Any] = {"release_every": 40, "map_from": "previous", "d": 6, "rows": 80, "positions": (0, 79)}
-_mapped |= {"busy": np.tile(_short, (2, 1)), "feeds": ("many",), "cost": 10.0, "quick": False}
-_adaptive = partial(AdaptiveCovariance, n_components=1, epsilon=20.0, delta=1e-6)
-tumbling("Tumbling-adaptive", _adaptive, _another_norm, **_mapped)
-tumbling("Tumbling-adaptive-replace", partial(_adaptive, adjacency="replace"), _another_norm, **_mapped)
-_exact = partial(ExactSubspace, n_components=1, **SMALL, method="all")
-tumbling("Tumbling-ExactSubspace", _exact, _lines, release_every=6, d=5)
+_mapped = partial(tumbling, _adaptive, release_every=40, map_from="previous")
+for _adjacency, _suffix in (("zero-out", ""), ("replace", "-replace")):
+    add(f"Tumbling-adaptive{_suffix}", _mapped, adjacency=_adjacency, changes=of_mechanism(_another_norm), d=6, rows=80,
+        busy=np.tile(_short, (2, 1)), positions=(0, 79), feeds=("many",), cost=10.0, quick=False)  # fmt: skip
+add("Tumbling-ExactSubspace", partial(tumbling, _exact), changes=of_mechanism(_lines), release_every=6, d=5)
 
 
 def _votes(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    source = NoiseSource(Randomness(), "audit", repr(subject))
+    source = NoiseSource(sp.Randomness(), "audit", repr(subject))
     return [subject.release([f"bin {int(row[0])}" for row in rows], source.outlet(source.first), "votes")]
 
 
@@ -471,5 +429,6 @@ def _bins(subject: Any, d: int) -> Pairs:
     return {"a vote between popular bins": (first, second), **lone}
 
 
-_given = {"d": 1, "rows": 9, "busy": np.arange(9.0)[:, None] % 2, "feeds": ("once",), "positions": (0,)}
-add("StabilityHistogram-moves", partial(StabilityHistogram, 1.0, 1e-6, "moves"), feed=_votes, changes=_bins, **_given)
+_moves = partial(StabilityHistogram, 1.0, 1e-6, "moves")
+add("StabilityHistogram-moves", _moves, feed=_votes, changes=_bins, d=1, rows=9, busy=np.arange(9.0)[:, None] % 2,
+    feeds=("once",), positions=(0,))  # fmt: skip

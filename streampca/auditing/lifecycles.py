@@ -19,18 +19,14 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from streampca.auditing.cases import BUDGET, DELTA, ENDLESS, EPSILON, Pairs, add, fpl, names_of, released
+import streampca as sp
+from streampca.auditing.cases import DELTA, ENDLESS, EPSILON, FPL, GAUSSIAN, Pairs, add, names_of, released
 from streampca.auditing.instrument import Row
 from streampca.auditing.laws import Law, correlated
 from streampca.errors import StreamPCAError
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
-from streampca.privacy.randomness import Randomness
-from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources import open_rows
-from streampca.store import Store
-from streampca.stream import Stream
 
 Life = Callable[[Any, FloatArray], list[Any]]
 
@@ -53,7 +49,7 @@ def plain_changes(subject: Any, d: int) -> Pairs:
     return {"e1": (np.zeros(d), one), "(e1 + e2)/sqrt(2)": (np.zeros(d), (one + two) * math.sqrt(0.5))}
 
 
-def fed(stream: Stream, rows: FloatArray) -> list[Any]:
+def fed(stream: sp.Stream, rows: FloatArray) -> list[Any]:
     """Feed rows; an interrupted row is fed again."""
     out = list[Any]()
     for row in rows:
@@ -66,9 +62,9 @@ def fed(stream: Stream, rows: FloatArray) -> list[Any]:
     return out
 
 
-def begin(subject: Any, rows: FloatArray, **options: Any) -> tuple[Stream, list[Any]]:
+def begin(subject: Any, rows: FloatArray, **options: Any) -> tuple[sp.Stream, list[Any]]:
     """A stream that has seen two rows."""
-    stream = Stream(subject, features=names_of(list(rows)), regret=None, **options)
+    stream = sp.Stream(subject, features=names_of(list(rows)), regret=None, **options)
     return stream, fed(stream, rows[:2])
 
 
@@ -83,7 +79,7 @@ def _interrupted(subject: Any, rows: FloatArray) -> list[Any]:
     log: Any = SimpleNamespace(
         room=None, check=lambda: False, append=append, appended=lambda: None, hold=lambda t: None
     )  # fmt: skip
-    stream = Stream(subject, regret=None)
+    stream = sp.Stream(subject, regret=None)
     stream.attach(log, None, copied=False)
     return fed(stream, rows)
 
@@ -96,7 +92,7 @@ def _threads(subject: Any, rows: FloatArray) -> list[Any]:
     return out + fed(stream, rows[3:])
 
 
-def fork(stream: Stream) -> Stream:
+def fork(stream: sp.Stream) -> sp.Stream:
     """What the child of a fork has: the same memory, once the fork hook has run."""
     child = object.__new__(type(stream))
     vars(child).update(vars(stream))
@@ -104,8 +100,8 @@ def fork(stream: Stream) -> Stream:
     return child
 
 
-def _restored(stream: Stream) -> Stream:
-    other = Stream(stream.algorithm, features=stream.features, regret=None, key=stream.randomness.key)
+def _restored(stream: sp.Stream) -> sp.Stream:
+    other = sp.Stream(stream.algorithm, features=stream.features, regret=None, key=stream.randomness.key)
     other.restore(stream.state(), stream.release)
     return other
 
@@ -120,15 +116,15 @@ def _copied(make: Callable[[Any], Any]) -> Life:
 
 
 def _one_key(subject: Any, rows: FloatArray) -> list[Any]:
-    key = Randomness().key
-    return [text for _ in range(2) for text in fed(Stream(subject, regret=None, key=key), rows)]
+    key = sp.Randomness().key
+    return [text for _ in range(2) for text in fed(sp.Stream(subject, regret=None, key=key), rows)]
 
 
 def _stored(way: str) -> Life:
     """Resume the image of a crash; or that, and the run that went on; or that in place of the run that went on."""
 
     def life(subject: Any, rows: FloatArray) -> list[Any]:
-        store = partial(Store, commit_every=1)
+        store = partial(sp.Store, commit_every=1)
         with TemporaryDirectory() as folder:
             here, there = Path(folder, "a"), Path(folder, "b")
             here.mkdir()
@@ -146,11 +142,11 @@ def _stored(way: str) -> Life:
                 there = here
                 try:
                     with store(there / "run.db") as again:
-                        Stream.resume(again)
+                        sp.Stream.resume(again)
                 except StreamPCAError as problem:
                     out.append(type(problem).__name__)
             with store(there / "run.db") as again:
-                return out + fed(Stream.resume(again, moved=way == "rolled back"), rows[2:])
+                return out + fed(sp.Stream.resume(again, moved=way == "rolled back"), rows[2:])
 
     return life
 
@@ -169,14 +165,14 @@ def life(
     name: str, feed: Life, branches: Sequence[tuple[int, int]] = ONE, shared: int = 4, noise: str = "blt", **more: Any
 ) -> None:
     """Register something that happens to a stream of four rows, two of them before it."""
-    given = {"d": 6, "rows": 4, "feeds": ("one by one",), "positions": (0, 1, 2), "changes": plain_changes}
-    claim = _both_claims if any(branch for _, branch in branches) else None
-    given |= {"feed": lambda subject, rows, how: feed(subject, np.array(rows)), "guarantee": claim}
 
-    def law(subject: PrivateFPL, kind: str) -> Law:
+    def law(subject: sp.PrivateFPL, kind: str) -> Law:
         return correlated(lambda count: continuations(subject.mechanism.reconstruction(4), branches, shared))
 
-    add(f"life-{name}", fpl(horizon=4, noise=noise), **{**given, "law": law, **more})
+    given = {"d": 6, "rows": 4, "feeds": ("one by one",), "positions": (0, 1, 2), "changes": plain_changes, "law": law}
+    claim = _both_claims if any(branch for _, branch in branches) else None
+    feed_rows = lambda subject, rows, how: feed(subject, np.array(rows))  # noqa: E731
+    add(f"life-{name}", FPL, **{"horizon": 4, "noise": noise, "feed": feed_rows, "guarantee": claim, **given, **more})
 
 
 life("interrupted", _interrupted, unseen=(1,))
@@ -193,65 +189,65 @@ life("copied-store", _stored("copied"), TWO, 2, unseen=(4, 5), cost=40.0)
 life("rolled-back-store", _stored("rolled back"), TWO, 2, unseen=(4, 5), cost=40.0)
 
 
-def _configurations(subject: PrivateFPL) -> tuple[PrivateFPL, PrivateFPL]:
+def _two(subject: sp.PrivateFPL) -> tuple[sp.PrivateFPL, sp.PrivateFPL]:
     return subject, replace(subject, epsilon=0.5 * EPSILON)
 
 
 def _two_configurations(subject: Any, rows: FloatArray) -> list[Any]:
-    seed = int.from_bytes(Randomness().key)
-    return [text for one in _configurations(subject) for text in fed(Stream(one, regret=None, seed=seed), rows)]
+    seed = int.from_bytes(sp.Randomness().key)
+    return [text for one in _two(subject) for text in fed(sp.Stream(one, regret=None, seed=seed), rows)]
 
 
-def _both_guarantees(subject: Any) -> Guarantee:
-    one, other = _configurations(subject)
+def _law_of_two(subject: sp.PrivateFPL, kind: str) -> Law:
+    return correlated(lambda count: block_diag(*(one.mechanism.reconstruction(4) for one in _two(subject))))
+
+
+def _claim_of_two(subject: sp.PrivateFPL) -> Guarantee:
+    one, other = _two(subject)
     return one.guarantee.compose(other.guarantee)
 
 
-def _both_laws(subject: Any, kind: str) -> Law:
-    both = [one.mechanism.reconstruction(4) for one in _configurations(subject)]
-    return correlated(lambda count: block_diag(*both))
-
-
-life("two-configurations", _two_configurations, law=_both_laws, guarantee=_both_guarantees)
+life("two-configurations", _two_configurations, law=_law_of_two, guarantee=_claim_of_two)
 
 
 def _one_key_mechanism(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    randomness = Randomness()
+    randomness = sp.Randomness()
     return [subject.release(np.array(some), randomness) for some in (rows, rows[:-1])]
 
 
-_twice: dict[str, Any] = {"feed": _one_key_mechanism, "feeds": ("twice",), "guarantee": _both_claims}
-_covariance = partial(GaussianCovariance, n_components=1, **BUDGET)
-add("life-mechanism-one-key", _covariance, d=6, rows=4, positions=(0, 3), **_twice)
+add("life-mechanism-one-key", GAUSSIAN, d=6, rows=4, positions=(0, 3), feed=_one_key_mechanism, feeds=("twice",),
+    guarantee=_both_claims)  # fmt: skip
 
 
 # -- rows that are no rows, and other ways in ---------------------------------------------------------
 
-#: Cells that count as missing.
-MISSING_CELLS = ("", "1e999", "nan", "-inf", '""', " ", "1e-400", "NA")
-#: Text, and lines of another length.
-TEXT_CELLS = ("abc", "0x1p3", "1_000", '"1,000"', "\u0663", "a\0b", "1;2", "--1", '"', "1,2", "#")
-REFUSED_LINES = (*(f"{cell},0.0,0.0" for cell in TEXT_CELLS), "0.0,0.0", "0.0,0.0,0.0,0.0", "0.5")
+#: Cells that count as missing, text, and lines of another length.
+CELLS = (
+    "", "1e999", "nan", "-inf", '""', " ", "1e-400", "NA",
+    "abc", "0x1p3", "1_000", '"1,000"', "\u0663", "a\0b", "1;2", "--1", '"', "1,2", "#",
+)  # fmt: skip
+LINES = (*(f"{cell},0.0,0.0" for cell in CELLS), ",,", "0.0,0.0", "0.0,0.0,0.0,0.0", "0.5")
 _NO_NUMBERS: tuple[Any, ...] = (math.nan, math.inf, "abc", None, 1j, 10**400)
 BAD_ROWS: tuple[Any, ...] = (
     *([cell, 0.0, 0.0] for cell in _NO_NUMBERS), [0.0] * 2, [0.0] * 4, [[1.0, 0.0, 0.0]], "abc", b"abc", None, 7,
     {"x0": 1.0}, {"x0": 1.0, "x1": 0.0, "x2": 0.0, "x3": 0.0},
 )  # fmt: skip
-_one = fpl(n_components=1)
 
 
 def _bad_rows(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    stream = Stream(subject, features=["x0", "x1", "x2"], regret=None, on_bad_row="zero")
+    stream = sp.Stream(subject, features=["x0", "x1", "x2"], regret=None, on_bad_row="zero")
     values = [row.tolist() if isinstance(row, np.ndarray) else row for row in rows]
     steps = [stream.push(value) if how == "push" else stream.push_many([value])[0] for value in values]
     return [step.release or "" for step in steps]
 
 
-def _bad_row_changes(subject: Any, d: int) -> Pairs:
-    return {repr(row)[:40]: (np.zeros(d), row) for row in BAD_ROWS}
+def against_zero(others: Sequence[Any]) -> Callable[[Any, int], Pairs]:
+    """Each of these in the place of a zero row."""
+    return lambda subject, d: {repr(other)[:40]: (np.zeros(d), other) for other in others}
 
 
-add("bad-rows", _one, feed=_bad_rows, d=3, checks="leak", feeds=("push", "many"), changes=_bad_row_changes)
+add("bad-rows", FPL, n_components=1, feed=_bad_rows, d=3, checks="leak", feeds=("push", "many"),
+    changes=against_zero(BAD_ROWS))  # fmt: skip
 
 
 def csv_text(rows: Sequence[Row]) -> str:
@@ -260,21 +256,17 @@ def csv_text(rows: Sequence[Row]) -> str:
     return "\n".join(["x0,x1,x2", *lines, ""])
 
 
-def csv_lines(subject: Any, d: int) -> Pairs:
-    """Lines of a CSV file that are no rows, or hold no number where one is due."""
-    lines = (*(f"{cell},0.0,0.0" for cell in MISSING_CELLS), ",,", *REFUSED_LINES)
-    return {repr(line): (np.zeros(d), line) for line in lines}
-
-
 def _csv(subject: Any, rows: list[Row], how: str) -> list[Any]:
     with TemporaryDirectory() as folder:
         path = Path(folder, "rows.csv")
         path.write_text(csv_text(rows), encoding="utf-8")
-        stream, source = Stream(subject, regret=None, on_bad_row="zero"), open_rows(path, on_bad_row="zero")
+        stream, source = sp.Stream(subject, regret=None, on_bad_row="zero"), open_rows(path, on_bad_row="zero")
         return released(*stream.run(source))
 
 
-add("csv", _one, feed=_csv, d=3, checks="leak", feeds=("file",), changes=csv_lines)
+#: The case, but for what feeds rows.
+CSV: dict[str, Any] = {"n_components": 1, "d": 3, "checks": "leak", "feeds": ("file",), "changes": against_zero(LINES)}
+add("csv", FPL, feed=_csv, **CSV)
 
 
 def _river(subject: Any, rows: list[Row], how: str) -> list[Any]:
@@ -301,7 +293,8 @@ def _sklearn(subject: Any, rows: list[Row], how: str) -> list[Any]:
     return out
 
 
+_fed: dict[str, Any] = {"d": 6, "feeds": ("model",), "changes": plain_changes}
 if find_spec("river"):
-    add("river", fpl(center=True), feed=_river, d=6, feeds=("learn_one",), changes=plain_changes)
+    add("river", FPL, center=True, feed=_river, **_fed)
 if find_spec("sklearn"):
-    add("sklearn", fpl(horizon=None), feed=_sklearn, d=6, feeds=("partial_fit",), changes=plain_changes, slack=ENDLESS)
+    add("sklearn", FPL, horizon=None, feed=_sklearn, slack=ENDLESS, **_fed)

@@ -303,8 +303,7 @@ def _add_run_command() -> None:
             out = Path("out.jsonl")
             return [f"exit status {status}", out.read_text(encoding="utf-8") if out.exists() else "no file"]
 
-    changes, make = lifecycles.csv_lines, cases.fpl(n_components=1)
-    cases.add("run-command", make, feed=run, d=3, checks="leak", feeds=("file",), changes=changes, quick=False)
+    cases.add("run-command", cases.FPL, feed=run, quick=False, **lifecycles.CSV)
 
 
 def bench(

@@ -306,8 +306,9 @@ def measured(way: str, mode: str, name: str) -> dict[str, list[float]]:
 
 
 @cache
-def measured_in_forks(way: str, mode: str) -> dict[str, dict[str, list[float]]]:
-    found: dict[str, dict[str, list[float]]] = json.loads(in_an_interpreter_of_its_own(way, mode))
+def measured_in_forks(way: str) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """What was measured, by mode and algorithm."""
+    found: dict[str, dict[str, dict[str, list[float]]]] = json.loads(in_an_interpreter_of_its_own(way))
     return found
 
 
@@ -345,7 +346,7 @@ def test_continuations_have_independent_noise(way: str, name: str, mode: str) ->
 @pytest.mark.parametrize("name", SETUPS)
 @pytest.mark.parametrize("way", FORKS)
 def test_processes_have_independent_noise(way: str, name: str, mode: str) -> None:
-    check(mode, measured_in_forks(way, mode)[name])
+    check(mode, measured_in_forks(way)[mode][name])
 
 
 # -- one-shot mechanisms ---------------------------------------------------------------------------------
@@ -495,4 +496,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "threads":
         fork_while_a_thread_pushes()
     else:
-        print(json.dumps({name: measured(*sys.argv[1:3], name) for name in SETUPS}))
+        print(json.dumps({mode: {name: measured(sys.argv[1], mode, name) for name in SETUPS} for mode in MODES}))

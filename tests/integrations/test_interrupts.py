@@ -49,9 +49,13 @@ def broken_off(at: int) -> Iterator[list[int]]:
         sys.settrace(before)
 
 
-def everywhere(attempt: Callable[[int], list[int]], step: int = 1) -> None:
-    """Attempt with an interrupt before each line in turn, or each few, until there is none left."""
-    at = 1
+#: Every line is tried in long runs only.
+STEPS = pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
+
+
+def everywhere(attempt: Callable[[int], list[int]], step: int = 1, first: int = 1) -> None:
+    """Attempt with an interrupt before each line in turn, or one in so many, until there is none left."""
+    at = first
     while attempt(at)[0] >= at:
         at += step
     assert at > 30
@@ -72,7 +76,10 @@ def shown(model: Any) -> str | None:
     ids=["fpl", "window", "oja", "centered"],
 )
 @pytest.mark.parametrize("fed", [0, 1, 4, 5])
-def test_learn_one_is_before_or_after(make: Callable[[], Any], fed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@STEPS
+def test_learn_one_is_before_or_after(
+    make: Callable[[], Any], fed: int, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before the first row, between releases, and at one; then going on gives the releases of a run in one go."""
     paid: list[bytes] = []
     monkeypatch.setattr(_estimators.LedgerFile, "debit", lambda self, guarantee, start: paid.append(start))
@@ -99,10 +106,11 @@ def test_learn_one_is_before_or_after(make: Callable[[], Any], fed: int, monkeyp
         assert len(set(paid)) <= 1
         return lines
 
-    everywhere(attempt, step=1 if fed else 3)
+    everywhere(attempt, step, 1 + fed % step)
 
 
-def test_learn_many_stops_between_releases() -> None:
+@STEPS
+def test_learn_many_stops_between_releases(step: int) -> None:
     whole = PrivatePCA(seed=1, release_every=2)
     table, expected = pd.DataFrame(ROWS), {0: None}
     for t in range(2, 13, 2):
@@ -118,7 +126,7 @@ def test_learn_many_stops_between_releases() -> None:
         assert shown(model) == expected[12]
         return lines
 
-    everywhere(attempt, step=5)
+    everywhere(attempt, 2 * step)
 
 
 def test_scores_keep_still_though_one_is_broken_off() -> None:
@@ -141,7 +149,8 @@ def test_scores_keep_still_though_one_is_broken_off() -> None:
 
 
 @pytest.mark.parametrize("fed", [0, 2])
-def test_partial_fit_counts_a_batch_once_or_not_at_all(fed: int) -> None:
+@STEPS
+def test_partial_fit_counts_a_batch_once_or_not_at_all(fed: int, step: int) -> None:
     rows = np.random.default_rng(0).normal(size=(4, 5, 3))
     whole, expected = SklearnPCA(random_state=1), {}
     for i, batch in enumerate(rows, 1):
@@ -163,4 +172,4 @@ def test_partial_fit_counts_a_batch_once_or_not_at_all(fed: int) -> None:
         assert pca.n_samples_seen_ == 20
         return lines
 
-    everywhere(attempt, step=3 if fed else 11)
+    everywhere(attempt, step if fed else 4 * step)

@@ -38,11 +38,15 @@ _spec.loader.exec_module(driver)
 # Of Spark's own: it warns of pandas 3, and leaves sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore")
 N, D = 3300, 6
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+PLAIN = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.adaptive.enabled=false"
 
 
 @pytest.fixture(scope="module")
 def spark():
-    session = driver.new_session()
+    with pytest.MonkeyPatch.context() as patch:  # much of a short session is the compilation of Java code
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{JAVA}' {PLAIN} pyspark-shell")
+        session = driver.new_session()
     yield session
     session.stop()
 

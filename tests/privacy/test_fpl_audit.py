@@ -4,7 +4,8 @@ The released matrices are Gaussian, so the best test there is weighs them by
 the inverse covariance of the noise over time and what the differing row
 changes: <(B B^T)^-1 A e_j (x) change, released>, for noise B z. Its shift, in
 units of its sd, is measured by the real stream on both neighbours. With 400 runs a side the estimate has a
-standard error of 0.07; the test alarms at 4 of them (rate 3e-5 a test).
+standard error of 0.07; the test alarms at 4 of them (rate 3e-5 a test). The bugs that it must catch run with
+``pytest -m long``; `streampca.auditing` plants bugs of the same kinds in every run of the tests.
 """
 
 from collections.abc import Callable
@@ -96,6 +97,7 @@ def planted(bug: type[sp.PrivateFPL], noise: str, adjacency: str) -> Callable[[]
     return lambda: bug(n_components=1, epsilon=EPSILON, delta=DELTA, horizon=T, noise=noise, adjacency=adjacency)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("bug", "noise", "adjacency"),
     [(HalfTheNoise, "blt", "zero-out"), (WrongSensitivity, "blt", "replace"), (WrongDepth, "tree", "zero-out")],
@@ -117,6 +119,7 @@ def test_reused_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert between() < 1e-5
 
 
+@pytest.mark.long
 def test_unclipped_rows_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     make = claims("blt", "zero-out")
     assert measured(make, "zero-out", stretch=1.5) < MU + SLACK

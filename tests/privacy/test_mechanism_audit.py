@@ -4,13 +4,15 @@ Each audit releases two neighbours many times, and bounds from below, with
 Clopper-Pearson intervals of confidence 1 - 1e-4 a side, the epsilon or the
 delta that the best known event shows. An audit of a sound mechanism raises a
 false alarm with probability at most 2e-4 over seeds; seeds are fixed. Each has
-a planted bug that it must catch.
+planted bugs that it must catch: most of them with ``pytest -m long``, since
+`streampca.auditing` plants bugs of these kinds in every run of the tests.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ from streampca.privacy.randomness import Randomness
 from streampca.processors.tumbling import Tumbling, TumblingProcessor
 
 ALARM = 1e-4
+later = partial(pytest.param, marks=pytest.mark.long)
 
 
 def interval(hits, draws):
@@ -80,7 +83,7 @@ class ThinMatrixLaplace(MatrixLaplaceCovariance):
     [
         (LaplaceCovariance, True),
         (MatrixLaplaceCovariance, True),
-        (ThinLaplace, False),
+        later(ThinLaplace, False),
         (ThinMatrixLaplace, False),
     ],
 )
@@ -101,7 +104,7 @@ class HalfLaplace(LaplaceCovariance):
         return 1.0
 
 
-@pytest.mark.parametrize(("kind", "sound"), [(LaplaceCovariance, True), (HalfLaplace, False)])
+@pytest.mark.parametrize(("kind", "sound"), [(LaplaceCovariance, True), later(HalfLaplace, False)])
 def test_laplace_on_its_worst_row(kind, sound):
     # (1, 1, 1) / sqrt(3), the row of largest l1 norm. The loss is epsilon where all six entries are above the
     # row's own, which is rare; a large epsilon shows more of it.
@@ -155,7 +158,7 @@ class OneSided(MatrixLaplaceCovariance):
 
 
 @pytest.mark.parametrize(
-    ("kind", "sound"), [(MatrixLaplaceCovariance, True), (OneSided, False), (PrintedWishart, False)]
+    ("kind", "sound"), [(MatrixLaplaceCovariance, True), (OneSided, False), later(PrintedWishart, False)]
 )
 def test_one_sided_noise_is_caught_by_its_support(kind, sound):
     epsilon, draws = 1.0, 1500
@@ -194,8 +197,8 @@ class PrintedSensitivity(GaussianCovariance):
     [
         (GaussianCovariance, "zero-out", True),
         (GaussianCovariance, "replace", True),
-        (ThinGaussian, "zero-out", False),
-        (ThinGaussian, "replace", False),
+        later(ThinGaussian, "zero-out", False),
+        later(ThinGaussian, "replace", False),
         (PrintedSensitivity, "replace", False),
     ],
 )
@@ -226,7 +229,7 @@ class ThinWishart(WishartCovariance):
         return super().scale(n_features) * (2.0 / 3.0 if self.adjacency == "zero-out" else 0.4)
 
 
-@pytest.mark.parametrize(("kind", "sound"), [(WishartCovariance, True), (ThinWishart, False)])
+@pytest.mark.parametrize(("kind", "sound"), [(WishartCovariance, True), later(ThinWishart, False)])
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
 def test_wishart(kind, adjacency, sound):
     draws, d = 3000, 2
@@ -289,7 +292,12 @@ def tied(larger):
 
 @pytest.mark.parametrize(
     ("kind", "sound"),
-    [(SubspacePerturbation, True), (NoRefusal, False), (NoMargin, False), (PrintedSubspacePerturbation, False)],
+    [
+        (SubspacePerturbation, True),
+        later(NoRefusal, False),
+        (NoMargin, False),
+        later(PrintedSubspacePerturbation, False),
+    ],
 )
 def test_subspace_perturbation_on_a_tie(kind, sound):
     draws = 1500
@@ -309,7 +317,9 @@ def test_subspace_perturbation_on_a_tie(kind, sound):
         assert worst > 0.5  # by a wide margin
 
 
-@pytest.mark.parametrize(("share", "sound"), [(1.0, True), (0.3, False)], ids=["as calibrated", "a third of the noise"])
+@pytest.mark.parametrize(
+    ("share", "sound"), [(1.0, True), later(0.3, False)], ids=["as calibrated", "a third of the noise"]
+)
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
 def test_subspace_perturbation_on_a_gap(share, sound, adjacency, monkeypatch):
     # A row halfway between the two eigenvectors next to the gap turns them furthest; a replaced one turns them

@@ -108,7 +108,8 @@ def test_beginning(tmp_path: Path, step: int) -> None:
     assert number > 60
 
 
-def test_beginning_again_in_the_same_place(tmp_path: Path) -> None:
+@STEPS
+def test_beginning_again_in_the_same_place(tmp_path: Path, step: int) -> None:
     """Leftovers of one beginning that broke off do not stand in the way of another one that breaks off."""
     path = tmp_path / "run.db"
     store = Store(path)
@@ -116,7 +117,7 @@ def test_beginning_again_in_the_same_place(tmp_path: Path) -> None:
     def work() -> None:
         sp.Stream(algorithm(), seed=5, store=store)
 
-    lines = every_line(work, *STORE, "store/keys.py", "store/witness.py")
+    lines = every_line(work, *STORE, "store/keys.py", "store/witness.py", step=step)
     with suppress(BadParameterError):  # it was begun, and the store is open
         for _ in lines:
             store.close()
