@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from streampca.errors import BadParameterError, listed, reason, short
 from streampca.linalg.counts import check_count
@@ -291,6 +290,8 @@ class PrivateBounds:
 
 def _occupied(noisy: FloatArray, std: float, columns: int) -> npt.NDArray[np.bool_]:
     """Which bins hold rows, as far as the noise shows."""
+    from scipy.special import ndtri  # loads slowly, and what only admits rows needs it not
+
     occupied: npt.NDArray[np.bool_] = noisy > -float(ndtri(_FALSE / (BINS * columns))) * std
     if occupied.any():
         for side in (slice(None), slice(None, None, -1)):  # tails upward and downward; the slices write to `occupied`

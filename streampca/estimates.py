@@ -38,8 +38,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import isotonic_regression
-from scipy.special import ndtri
 
 from streampca.errors import BadParameterError
 from streampca.linalg.centering import MeanNoise
@@ -267,6 +265,8 @@ class Estimates:
         ``1 - (1 - level) / (2 k)``, where the estimated cos**2 exceeds 0.9. Approximate: right to first order in the
         noise. Elsewhere `interval` of adaptive rows.
         """
+        from scipy.special import ndtri
+
         low, high = self.interval(level, adaptive=True)
         factor = -float(ndtri((1.0 - level) / (2 * self.n_components))) * _APPROXIMATE
         half = factor * self.std
@@ -283,6 +283,8 @@ class Estimates:
         them, made descending by isotonic regression and nonnegative. Positive semidefinite.
         """
         vectors = self._eigen[1]
+        from scipy.optimize import isotonic_regression
+
         shrunk = np.maximum(isotonic_regression(self._variances, increasing=False).x, 0.0)
         matrix: FloatArray = (vectors * shrunk) @ vectors.T
         matrix = 0.5 * (matrix + matrix.T)
@@ -327,6 +329,8 @@ def _interpolated(size: int, tail: float, mean: int, *, norm: bool) -> float:
 
 def _quantile(size: int, tail: float, mean: int, norm: bool) -> float:
     largest, norms = _simulated(size, mean)
+    from scipy.special import ndtri
+
     values = norms if norm else largest
     if tail * _RUNS < _BEYOND:  # the standard deviation along the direction of u is the Lipschitz constant
         return float(np.median(values)) - float(ndtri(tail)) * math.hypot(1.0, 2.0 * _MEAN_STEP * mean)

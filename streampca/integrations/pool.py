@@ -17,13 +17,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -34,8 +34,10 @@ from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
 from streampca.rows import arrow_rows
 from streampca.sources.parquet import ParquetRows, from_parquet, read_batches
-from streampca.step import BlockStep
-from streampca.stream import Stream
+
+if TYPE_CHECKING:  # what processes of the pool do not need
+    from streampca.step import BlockStep
+    from streampca.stream import Stream
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 #: Rows of a task: some 0.1 s of work at 64 features.
@@ -61,7 +63,7 @@ def absorb_parquet(
     stream : whose algorithm takes blocks (`Stream.push_block`) and known features.
     paths : one file, or several in the order of rows.
     columns : names of the columns, in the order of features; those of the stream if left out, or all.
-    processes : how many; one a processor core if left out.
+    processes : how many, this one included, which sums rows too while it waits; one a processor core if left out.
     rows_per_task : rows that one process takes at a time, rounded up to whole
         row groups of the file. Carries no meaning: releases do not depend on it.
     before : rows that the stream got from elsewhere, before these files.
@@ -80,42 +82,61 @@ def absorb_parquet(
     count = processes if processes is not None else os.cpu_count() or 1
     check_count("processes", count)
     cutter = stream.leaves()
-    tasks = iter(file_ranges(stream, paths, columns, rows_per_task, before))
-    if count == 1:
+    tasks = deque(file_ranges(stream, paths, columns, rows_per_task, before))
+    if count == 1 or len(tasks) < 2:
         for task in tasks:
             yield from map(stream.push_block, task.blocks(cutter))
         return
     # Not "fork": a durable stream has a thread that may hold a lock at that moment.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, context, _begin, (os.getpid(),)) as pool:
+    with ProcessPoolExecutor(count - 1, context, _begin) as pool:
         window: deque[Future[list[BlockGram]]] = deque()
+        begun = pool.submit(_ready)  # until then, this process does not run ahead of the stream
         try:
-            for task in tasks:
-                window.append(pool.submit(_blocks, cutter, task))
-                if len(window) >= 2 * count:
+            while tasks or window:
+                while tasks and begun.done() and sum(not one.done() for one in window) < 2 * (count - 1):
+                    window.append(pool.submit(_blocks, cutter, tasks.popleft()))
+                if tasks and (not window or not window[0].done()) and len(window) < 3 * count:
+                    window.append(_done(cutter, tasks.popleft()))
+                if not tasks or len(window) >= 3 * count or window[0].done():
                     yield from map(stream.push_block, window.popleft().result())
-            while window:
-                yield from map(stream.push_block, window.popleft().result())
         finally:
             for waiting in window:
                 waiting.cancel()
+
+
+def _ready() -> None:
+    """A process has started."""
 
 
 def _blocks(cutter: BlockCutter, task: FileRange) -> list[BlockGram]:
     return task.blocks(cutter)
 
 
-def _begin(parent: int) -> None:
-    """Set a process up: one BLAS thread, and no life after its parent's, however that ends."""
+def _done(cutter: BlockCutter, task: FileRange) -> Future[list[BlockGram]]:
+    """The blocks of a task, made here; an error comes at its turn."""
+    done: Future[list[BlockGram]] = Future()
+    try:
+        done.set_result(task.blocks(cutter))
+    except Exception as problem:
+        done.set_exception(problem)
+    return done
+
+
+def _begin() -> None:
+    """Set a process up: one BLAS thread, no compiled kernels, and no life after its parent's, however that ends."""
+    from streampca.linalg import fast
     from streampca.linalg.threads import one_blas_thread
 
+    fast.kernels = None  # blocks have the same bits; loading them takes as long as some 10**7 rows gain
     one_blas_thread()
-    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    threading.Thread(target=_outlived, daemon=True).start()
 
 
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
+def _outlived() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
     os._exit(1)
 
 

@@ -34,11 +34,12 @@ driver, by position.
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from typing import Any
 
@@ -244,7 +245,7 @@ def _run(spark: Any, cutter: BlockCutter, tasks: list[FileRange]) -> list[BlockG
 
 
 def _range_blocks(cutter: BlockCutter, task: FileRange) -> list[BlockGram]:
-    _one_thread()
+    _begin()
     return task.blocks(cutter)
 
 
@@ -292,7 +293,7 @@ class _PartitionBlocks:
         import pyarrow as pa
         from pyspark import TaskContext
 
-        _one_thread()
+        _begin()
         partition = TaskContext.get().partitionId()
         rows = chain.from_iterable(arrow_rows(batch, self.names) for batch in batches)
         # A partition that held no row when it was counted makes no block; if it does now, the driver tells.
@@ -317,8 +318,15 @@ def _place(block: BlockGram) -> int:
     return block.first or 0
 
 
-def _one_thread() -> None:
-    """One BLAS thread in this process: Spark runs one process a core."""
+@cache
+def _begin() -> None:
+    """Set an executor's process up, once: one BLAS thread, as Spark runs one process a core."""
+    import pyarrow.parquet  # noqa: F401
+
+    from streampca.linalg import fast
     from streampca.linalg.threads import one_blas_thread
 
     one_blas_thread()
+    fast.use(True)
+    # Spark collects garbage after each task: a tenth of a second where it looks through all these modules.
+    gc.freeze()

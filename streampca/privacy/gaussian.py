@@ -14,8 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy.special import log_ndtr, ndtr
-
 
 def delta_at(mu: float, epsilon: float) -> float:
     """The smallest delta for which a mu-GDP mechanism is (epsilon, delta)-DP."""
@@ -23,6 +21,8 @@ def delta_at(mu: float, epsilon: float) -> float:
         return 0.0
     if math.isinf(mu):
         return 1.0
+    from scipy.special import log_ndtr, ndtr  # loads slowly
+
     first = float(ndtr(-epsilon / mu + mu / 2.0))
     second = math.exp(epsilon + float(log_ndtr(-epsilon / mu - mu / 2.0)))
     return max(first - second, 0.0)
