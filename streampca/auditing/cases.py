@@ -20,6 +20,7 @@ from streampca.auditing.laws import shuffled
 from streampca.errors import StreamPCAError
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
+from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
 from streampca.mechanisms.approximate_subspace import ApproximateSubspace
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.eigenvalue import PrivateEigenvalue
@@ -388,6 +389,7 @@ def _another_norm(subject: Any, d: int) -> Pairs:
 _short = 0.1 * np.tile(np.eye(6)[0], (40, 1))
 _given: dict[str, Any] = {"rows": 40, "busy": _short, "changes": _another_norm, "quick": False, "cost": 4.0}
 mechanism(AdaptiveCovariance, epsilon=20.0, delta=1e-6, **_given)
+mechanism(AdaptiveLaplaceCovariance, epsilon=20.0, **{**_given, "cost": 1.0})  # 40 * 20 is above 500
 
 
 def _lines(subject: Any, d: int) -> Pairs:
