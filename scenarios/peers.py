@@ -56,7 +56,7 @@ def beside_peers(context: Context) -> dict[str, dict[str, float]]:
         if rows.shape[1] > WIDEST:
             continue
         for epsilon in (value for value in context.params["epsilons"] if value >= 0.3):
-            made, shares = real.mechanisms(k, epsilon, "replace"), {}
+            made, shares = real.mechanisms(rows.shape[1], k, epsilon, "replace"), {}
             for kind, release in ({kind: made[kind] for kind in OURS} | peers(k, epsilon)).items():
                 try:
                     shares[kind] = real.shares_of(release, rows, k, range(real.draws_of(context)))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from streampca.auditing.suite import audit
     from streampca.blocks import BlockGram
     from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
+    from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance, adaptive_mechanism
     from streampca.mechanisms.approximate_subspace import ApproximateSubspace
     from streampca.mechanisms.exact_subspace import ExactSubspace
     from streampca.mechanisms.gaussian import GaussianCovariance
@@ -55,6 +56,8 @@ _HOME = {
     "AdmissionReport": "admission",
     "Audit": "auditing",
     "AdaptiveCovariance": "mechanisms.adaptive_covariance",
+    "AdaptiveLaplaceCovariance": "mechanisms.adaptive_laplace",
+    "adaptive_mechanism": "mechanisms.adaptive_laplace",
     "ApproximateSubspace": "mechanisms.approximate_subspace",
     "BlockGram": "blocks",
     "BlockStep": "step",
@@ -96,6 +99,7 @@ _MODULES = ("errors", "queries", "sources")
 __all__ = [
     "DPPCA",
     "AdaptiveCovariance",
+    "AdaptiveLaplaceCovariance",
     "AdmissionReport",
     "Algorithm",
     "ApproximateSubspace",
@@ -133,6 +137,7 @@ __all__ = [
     "Tumbling",
     "UserStream",
     "WishartCovariance",
+    "adaptive_mechanism",
     "audit",
     "errors",
     "plan",

@@ -342,8 +342,11 @@ mechanism("SubspacePerturbation", sp.SubspacePerturbation, rows=30, busy=_gap, s
 
 # Short busy rows are clipped to a small radius, and all its private values are released; zero rows keep radius 1.
 _short = 0.1 * np.tile(np.eye(6)[0], (40, 1))
+_given: dict[str, Any] = {"rows": 40, "busy": _short, "changes": _another_norm, "quick": False, "cost": 4.0}
 _adaptive = partial(sp.AdaptiveCovariance, n_components=1, **LARGE)
-mechanism("AdaptiveCovariance", _adaptive, rows=40, busy=_short, changes=_another_norm, quick=False, cost=4.0)
+mechanism("AdaptiveCovariance", _adaptive, **_given)
+_laplace = partial(sp.AdaptiveLaplaceCovariance, n_components=1, epsilon=20.0)
+mechanism("AdaptiveLaplaceCovariance", _laplace, **{**_given, "cost": 1.0})  # 40 * 20 is above 500
 
 
 def _lines(subject: Any, d: int) -> Pairs:

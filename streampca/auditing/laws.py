@@ -17,6 +17,7 @@ from scipy import special, stats
 from streampca.linalg.lattice import GramInParts
 from streampca.linalg.svec import entry_weights, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
+from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
 from streampca.mechanisms.center import PrivateCenter
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import GRID, GaussianHistograms, StabilityHistogram
@@ -332,6 +333,17 @@ def _matrix_laplace(mechanism: MatrixLaplaceCovariance, d: int) -> Law:
     return Law(standard, loss)
 
 
+def _either_matrix_laplace(mechanism: AdaptiveLaplaceCovariance, d: int) -> Law:
+    """The noise after that many stages, by the standard deviation that the outlet was told."""
+    made = [mechanism.on_gram(stages) for stages in range(3)]
+    laws = {one.noise_std(d): _matrix_laplace(one, d) for one in made}
+
+    def loss(notes: Sequence[Note], others: Sequence[Note], claim: Guarantee) -> Loss:
+        return laws[notes[0].std].loss(notes, others, claim)
+
+    return Law(lambda notes: laws[notes[0].std].standard(notes), loss)
+
+
 @lru_cache(maxsize=16)
 def difference_tails(degrees: int) -> tuple[FloatArray, FloatArray]:
     """P(X - Y > x) for independent chi-squares, on a grid of x from 0."""
@@ -358,6 +370,10 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
             return laplace(subject.scale(d))
         case MatrixLaplaceCovariance():
             return _matrix_laplace(subject, d)
+        case AdaptiveLaplaceCovariance() if kind == "gram":
+            return _either_matrix_laplace(subject, d)
+        case AdaptiveLaplaceCovariance():
+            return laplace(subject.norms_scale if kind == "norms" else subject.lost_scale)
         case WishartCovariance():
             return _wishart(subject, d)
         case ExactSubspace() if kind == "gap":

@@ -40,6 +40,7 @@ NAMES = {
 MECHANISMS = {
     "gaussian": "GaussianCovariance",
     "adaptive": "AdaptiveCovariance",
+    "adaptive-laplace": "AdaptiveLaplaceCovariance",
     "wishart": "WishartCovariance",
     "laplace": "LaplaceCovariance",
     "matrix-laplace": "MatrixLaplaceCovariance",

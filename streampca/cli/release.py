@@ -50,13 +50,13 @@ def release(
     file
         CSV (also .gz, .zip) or Parquet file of numeric columns.
     mechanism
-        gaussian, adaptive, wishart, subspace-perturbation; with delta 0: matrix-laplace, laplace; for rows on or
-        near a subspace: exact-subspace (integers, --row-norm a power of two no row exceeds), approximate-subspace;
-        or a class name.
+        gaussian, adaptive, wishart, subspace-perturbation; with delta 0: adaptive-laplace, matrix-laplace, laplace;
+        auto takes adaptive-laplace for few features, else adaptive; for rows on or near a subspace: exact-subspace
+        (integers, --row-norm a power of two no row exceeds), approximate-subspace; or a class name.
     epsilon
         Privacy parameter.
     delta
-        Privacy parameter, well below one over the number of rows, e.g. 1e-6. Left out for matrix-laplace and laplace.
+        Privacy parameter, well below one over the number of rows, e.g. 1e-6. Left out for those with delta 0.
     n_components
         Dimension of the subspace. Left out, exact-subspace and approximate-subspace find it.
     bounds
@@ -96,12 +96,15 @@ def release(
     from streampca.cli.run import paying
     from streampca.cli.session import Ending, Files, closing, public_parameters, refuse_inputs
     from streampca.errors import BadParameterError, SourceError
+    from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
+    from streampca.mechanisms.adaptive_laplace import adaptive_mechanism
     from streampca.processors.tumbling import Tumbling
     from streampca.stream import Stream
 
     started = time.perf_counter()
     common = {"n_components": n_components, "epsilon": epsilon, "delta": delta, "adjacency": adjacency}
-    made = make_mechanism(mechanism, common, set_ or ())
+    auto = mechanism == "auto" and bounds != "private"  # which are (epsilon, delta)-private themselves
+    made = make_mechanism("adaptive" if mechanism == "auto" else mechanism, common, set_ or ())
     if bounds is None and row_norm is None:
         raise BadParameterError(NONE_GIVEN)
     private = bounds == "private"
@@ -113,6 +116,11 @@ def release(
         if not blocks:
             raise SourceError(f"{file} has no rows; there is nothing to release")
         rows = np.concatenate(blocks)
+        if auto and isinstance(made, AdaptiveCovariance):
+            made = adaptive_mechanism(
+                rows.shape[1], n_components=made.n_components, epsilon=made.epsilon, delta=made.delta,
+                adjacency=made.adjacency,
+            )  # fmt: skip
         algorithm = Tumbling(made, release_every=len(rows))
         told = []
         if private:

@@ -15,7 +15,18 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import pack_entries, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import SCOPE, Mechanism
-from streampca.mechanisms.norm_maps import Choice, Map, Model, Noise, Norms, combined, entry_std, norm_counts
+from streampca.mechanisms.norm_maps import (
+    GRID,
+    Choice,
+    Map,
+    Model,
+    Noise,
+    Norms,
+    combined,
+    entry_std,
+    lost_energy,
+    norm_counts,
+)
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
 from streampca.privacy.outlet import Outlet
@@ -23,9 +34,6 @@ from streampca.release import Release, Terms
 
 #: Shares of mu**2: histogram of norms, lost energy, first and second Gram matrix. They add up to 1.
 NORMS_SHARE, LOST_SHARE, FIRST_SHARE, SECOND_SHARE = 0.02, 0.04, 0.30, 0.64
-#: Hidden energy counts above so many standard deviations of its noise: false in some 1 % of the releases.
-ALARM = 2.33
-_GRID = 2.0**-26
 
 
 class PastRelease(NamedTuple):
@@ -101,9 +109,9 @@ class AdaptiveCovariance(Mechanism):
 
     *When.* It gains where rows are short or of uneven norm, or the spectrum decays. Where
     nothing is to be gained, or stage one resolves no direction (few rows, a small epsilon),
-    it is `GaussianCovariance` at .94 to .98 of mu**2; with few features, where that has more
-    noise than `MatrixLaplaceCovariance`, so has this. A release takes .3 s at 100 features
-    and 3 s at 270.
+    it is `GaussianCovariance` at .94 to .98 of mu**2. With few features
+    `AdaptiveLaplaceCovariance` is better, and `adaptive_mechanism` takes the one or the other.
+    A release takes .3 s at 100 features and 3 s at 270.
 
     Weights near the power -1/2 of the eigenvalues are the first-order optimum. AdaptiveCov of
     Dong, Liang and Yi ("Differentially Private Covariance Revisited", NeurIPS 2022, arXiv
@@ -249,15 +257,14 @@ class AdaptiveCovariance(Mechanism):
         hidden : energy that may be in long rows which the histogram does not show.
         """
         n_rows, d = rows.shape
-        norms = Norms.read(outlet.gaussian("norms", norm_counts(rows), self.norms_std, _GRID), self.norms_std, n_rows)
-        radius = 1.0 if norms is None else _first_radius(norms, std, d)
+        norms = Norms.read(outlet.gaussian("norms", norm_counts(rows), self.norms_std, GRID), self.norms_std, n_rows)
+        radius = 1.0 if norms is None else norms.best_radius(std * math.sqrt(2.0 * d))
         if norms is None or radius == 1.0:
             return norms, radius, 0.0
-        lost = float(outlet.gaussian("lost", _lost_energy(rows, radius), self.lost_std, _GRID)[0])
+        lost = float(outlet.gaussian("lost", lost_energy(rows, radius), self.lost_std, GRID)[0])
         details |= {"lost_energy": lost, "lost_energy_std": self.lost_std, "lost_energy_radius": radius}
         hidden = lost - norms.lost_energy(radius)
-        by_chance = ALARM * math.hypot(self.lost_std, norms.lost_energy_std(radius, self.norms_std))
-        if hidden > max(by_chance, self._gram_std(1.0) * math.sqrt(2.0 * d)):
+        if hidden > norms.alarm(radius, self.norms_std, self.lost_std, self._gram_std(1.0) * math.sqrt(2.0 * d)):
             radius = 1.0
         return norms, radius, max(hidden + self.lost_std, 0.0)
 
@@ -268,19 +275,6 @@ class AdaptiveCovariance(Mechanism):
         noisy = unpack_entries(outlet.gram(kind, clipped, svec_size(d), std), d)
         unmapped: FloatArray = noisy / (roots[:, None] * roots)
         return unmapped
-
-
-def _first_radius(norms: Norms, std: float, d: int) -> float:
-    """The radius of stage one: least sum of the energy that clipping loses and the norm of the noise."""
-    edges = norms.upper[norms.upper >= norms.median]
-    costs = [norms.lost_energy(edge) + edge**2 * std * math.sqrt(2.0 * d) for edge in edges]
-    return float(edges[int(np.argmin(costs))])
-
-
-def _lost_energy(rows: FloatArray, radius: float) -> FloatArray:
-    """What clipping to a radius removes from the sum of squared norms, (1,); at most 1 a row. Curator only."""
-    lost = np.minimum(np.maximum(np.vecdot(rows, rows) - radius**2, 0.0), 1.0)
-    return np.array([np.floor(lost / _GRID).sum() * _GRID])
 
 
 def _lacks_a_direction(gram: FloatArray, first: FloatArray, k: int, edge: float) -> bool:

@@ -30,6 +30,10 @@ _SEED = 20221124
 _ROWS, _RELEASES = 1000, 3
 #: A count is taken for real above so many standard deviations.
 _SIGNIFICANT = 2.5
+#: Hidden energy counts above so many standard deviations of its noise: false in some 1 % of the releases.
+ALARM = 2.33
+#: Step of the lattice of counts and energies.
+GRID = 2.0**-26
 #: Loss for each unit of the share of energy that clipping removes in mapped coordinates.
 _PENALTY = 0.01
 #: Weight of the case that the longest rows, also those that the histogram does not show, have directions
@@ -92,6 +96,28 @@ class Norms(NamedTuple):
         lost = np.maximum(self.middle**2 - radius**2, 0.0)
         return std * math.sqrt(self.octaves * _PER_OCTAVE) * float(np.linalg.norm(lost))
 
+    def best_radius(self, noise_norm: float) -> float:
+        """The radius, not below the median, of the least sum of the lost energy and the norm of the noise.
+
+        Parameters
+        ----------
+        noise_norm : spectral norm of the noise of the Gram matrix of rows in the unit ball.
+        """
+        edges = self.upper[self.upper >= self.median]
+        costs = [self.lost_energy(edge) + edge**2 * noise_norm for edge in edges]
+        return float(edges[int(np.argmin(costs))])
+
+    def alarm(self, radius: float, norms_std: float, lost_std: float, noise_norm: float) -> float:
+        """The lost energy beyond what the histogram shows, above which rows are not clipped.
+
+        Parameters
+        ----------
+        radius : that they would be clipped to.
+        norms_std, lost_std : standard deviations of the noise in the counts and in the lost energy.
+        noise_norm : spectral norm of the noise without clipping.
+        """
+        return max(ALARM * math.hypot(lost_std, self.lost_energy_std(radius, norms_std)), noise_norm)
+
     def quantiles(self, count: int) -> FloatArray:
         """Norms of that many rows, descending."""
         ends = np.concatenate(([0.0], np.cumsum(self.counts)))
@@ -112,6 +138,12 @@ def norm_counts(rows: FloatArray) -> FloatArray:
     squares = squares[squares > 0.0]
     bins = np.clip(np.floor(-0.5 * _PER_OCTAVE * np.log2(squares)), 0, BINS - 1).astype(np.int64)
     return np.bincount(bins, minlength=BINS).astype(np.float64)
+
+
+def lost_energy(rows: FloatArray, radius: float) -> FloatArray:
+    """What clipping to a radius removes from the sum of squared norms, (1,); at most 1 a row. Curator only."""
+    lost = np.minimum(np.maximum(np.vecdot(rows, rows) - radius**2, 0.0), 1.0)
+    return np.array([np.floor(lost / GRID).sum() * GRID])
 
 
 class Noise(NamedTuple):

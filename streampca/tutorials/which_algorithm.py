@@ -38,7 +38,7 @@ In short, for rows that come one after the other:
 | the same, rows of one distribution: the last full window | `Tumbling(mechanism, release_every=W)` | | |
 | one subspace a day, or a block: rows before it do not matter | `Tumbling(mechanism, release_every=n)` | | |
 | one release of one table | a mechanism, e.g. `GaussianCovariance` (streampca release) | | `PrivatePCA`, `fit` |
-| the same, or a block, of rows that are short or of uneven length | `AdaptiveCovariance`, `Tumbling` of it | | |
+| the same, or a block, of rows that are short or of uneven length | `adaptive_mechanism`, `Tumbling` of it | | |
 | very many features, where a d x d matrix does not fit | `PrivateOja` | `PrivateOjaPCA` | |
 | rows that lie close to a few directions, alike, in no particular order, from some 100 000 of them on | `DPPCA` | | |
 | no delta at all | `MatrixLaplaceCovariance` (few features: `LaplaceCovariance`) | | |

@@ -28,7 +28,7 @@ def release(table, mechanism, *more):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_mechanism_writes_what_run_writes(mechanism, table, capsys):
-    budget = PURE if mechanism in ("laplace", "matrix-laplace") else [*BUDGET[:3], "5", *BUDGET[4:]]
+    budget = PURE if mechanism in ("laplace", "matrix-laplace", "adaptive-laplace") else [*BUDGET[:3], "5", *BUDGET[4:]]
     assert release(table, mechanism, *budget, "--seed", "3") == 0
     (made,) = read_releases(table.with_name("r.jsonl"))
     assert (made.t, made.row_norm, made.features) == (300, 256.0, ("a", "b", "c", "d"))
@@ -89,7 +89,7 @@ def test_blocks_are_released_by_run(table):
 def test_what_a_mechanism_does_not_take_is_refused(mechanism, command, table, capsys):
     common = [command[0], str(table), *command[1:], "--mechanism", mechanism, "--row-norm", "256"]
     out = ["--out", str(table.with_name("r.jsonl"))]
-    pure = mechanism in ("laplace", "matrix-laplace")
+    pure = mechanism in ("laplace", "matrix-laplace", "adaptive-laplace")
     assert main([*common, *(BUDGET if pure else PURE), *out]) == 2
     assert ("takes no such parameter" if pure else "needs --delta") in capsys.readouterr().err
     budget = PURE if pure else BUDGET
@@ -99,6 +99,18 @@ def test_what_a_mechanism_does_not_take_is_refused(mechanism, command, table, ca
     assert "colour" in capsys.readouterr().err
     assert main([*common[:-1], "-1", *budget, *out, "--force"]) == 2
     assert "--row-norm -1" in capsys.readouterr().err
+
+
+def test_auto_takes_what_has_less_noise_for_the_number_of_features(table, capsys):
+    assert release(table, "auto", *BUDGET) == 0
+    assert next(read_releases(table.with_name("r.jsonl"))).details["mechanism"] == "AdaptiveLaplaceCovariance"
+    assert (
+        release(table, "auto", "-k", "2", "--epsilon", "0.1", "--delta", "1e-5", "--adjacency", "replace", "--force")
+        == 0
+    )
+    assert next(read_releases(table.with_name("r.jsonl"))).details["mechanism"] == "AdaptiveCovariance"
+    assert release(table, "auto", *PURE, "--force") == 2
+    assert "needs --delta" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

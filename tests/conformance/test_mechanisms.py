@@ -12,6 +12,7 @@ from streampca.errors import BadParameterError, BadRowError
 from streampca.linalg import fast
 from streampca.linalg.lattice import onto_ball
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
+from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
 from streampca.mechanisms.approximate_subspace import ApproximateSubspace
 from streampca.mechanisms.base import SCOPE, Mechanism
 from streampca.mechanisms.exact_subspace import ExactSubspace
@@ -69,6 +70,10 @@ CASES = {
     "adaptive": Case(AdaptiveCovariance(n_components=2, **APPROXIMATE), 0.4 * ball(3000)),
     "adaptive, replace": Case(AdaptiveCovariance(n_components=2, adjacency="replace", **APPROXIMATE), 0.4 * ball(3000)),
     "adaptive, few rows": Case(AdaptiveCovariance(n_components=2, **APPROXIMATE), ball()),
+    "adaptive laplace": Case(AdaptiveLaplaceCovariance(n_components=2, **PURE), 0.4 * ball(3000)),
+    "adaptive laplace, replace": Case(
+        AdaptiveLaplaceCovariance(n_components=2, adjacency="replace", **PURE), 0.4 * ball(3000)
+    ),
     "subspace perturbation, fallen back": Case(SubspacePerturbation(n_components=2, **APPROXIMATE), ball()),
     "subspace perturbation": Case(SubspacePerturbation(n_components=2, **APPROXIMATE), np.eye(6)[np.arange(3000) % 2]),
     "exact subspace": Case(ExactSubspace(n_components=2, **APPROXIMATE), flat(), clips=False, certain=True),
