@@ -24,7 +24,7 @@ from streampca.linalg.memory import History
 from streampca.linalg.svec import unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Processor
-from streampca.release import Scoring, Subspace
+from streampca.release import Scoring, Subspace, rewarded
 from streampca.tables import CURATOR_ONLY, html_table, record_frame
 
 if TYPE_CHECKING:
@@ -225,16 +225,8 @@ class RegretSums(NamedTuple):
         scoring : of the subspace played before them.
         n_components : k.
         """
-        products = rows @ scoring.basis  # `release.score`, without a call
-        rewards: FloatArray = np.vecdot(products, products)
-        if scoring.linear is not None:
-            rewards += 2.0 * (rows @ scoring.linear)
         log, t, reward, past_opt, past_slack, history, following, own, current, center = self
-        # Added one by one, so that block sizes cannot change a bit of the sum.
-        if rewards.size == 1:
-            reward += float(rewards[0])
-        else:
-            reward = float(np.add.accumulate(np.concatenate(([reward], rewards)))[-1])
+        rewards, reward = rewarded(rows, scoring, reward)
         if own is not None:
             own = own.add(rows)
         if current is not None:
