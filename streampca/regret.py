@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError
+from streampca.linalg import fast
 from streampca.linalg.centering import about_mean
 from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_pairs, top_sum
 from streampca.linalg.frequent_directions import FrequentDirections
 from streampca.linalg.lattice import GramSum
-from streampca.linalg.memory import KEPT, History
+from streampca.linalg.memory import History
 from streampca.linalg.svec import unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Processor
-from streampca.release import Scoring, Subspace
+from streampca.release import Scoring, Subspace, rewarded
 from streampca.tables import CURATOR_ONLY, html_table, record_frame
 
 if TYPE_CHECKING:
@@ -31,8 +32,12 @@ if TYPE_CHECKING:
 
 #: Features above which OPT is read off a sketch, unless the processor holds a (d, d) matrix; and its l over k.
 _EXACT_FEATURES, _SKETCH_ROWS = 1000, 10
-#: Rows between records, at most, before any are dropped. Up to there each is at twice the rows of the one before.
+#: Rows between records, at least, before any are dropped. Up to there each is at twice the rows of the one before.
 _SPACING = 512
+#: Most records kept; each took an eigenvalue problem.
+_KEPT = 128
+#: Rows between releases from which on records do not wait for them.
+_LONGEST = 2**14
 #: Records shown in a notebook.
 _SHOWN = 8
 
@@ -110,7 +115,8 @@ class RegretLog:
     Parameters
     ----------
     every : keep a record after every so many rows. Left out, records are kept after 1, 2, 4, ..., 512 rows and then
-        every 512, and every other one is dropped and the step doubles whenever there are more than 512.
+        every 512, or at as few releases as are 512 rows apart; every other one is dropped and the step doubles
+        whenever there are more than 128.
     window : score against the best subspace of each window of so many rows
         (rows 1 to W, W + 1 to 2 W, ...) instead of one for all rows: dynamic
         regret, for streams that move. `opt` is then the sum of the windows' OPT,
@@ -144,18 +150,23 @@ class RegretLog:
         sketched = d > _EXACT_FEATURES and not held and not center
         empty = FrequentDirections.first(d, _SKETCH_ROWS * processor.n_components) if sketched else GramSum(d)
         return RegretSums(
-            self, 0, 0.0, 0.0, 0.0, History(KEPT if self.every is None else None, self.every or _SPACING),
+            self, 0, 0.0, 0.0, 0.0, History(_KEPT if self.every is None else None, self._step(processor)),
             self.every or 1, None if held else empty, None if self.window is None else empty, center,
         )  # fmt: skip
 
     def next_record(self, t: int, step: int) -> int:
         """The row after which the record that follows one after row t is kept."""
-        return t + min(step, max(1, t)) if self.every is None else (t // self.every + 1) * self.every
+        return 2 * t if 3 * t < step and self.every is None else (t // step + 1) * step
+
+    def _step(self, processor: Processor) -> int:
+        """Rows between records, before any are dropped: records then fall on releases, so no block is cut for them."""
+        release = processor.rows_until_release
+        return self.every or (-(-_SPACING // release) * release if release <= _LONGEST else _SPACING)
 
     def resume(self, snapshot: Mapping[str, Any], processor: Processor) -> RegretSums:
         """The regret of a snapshot, of a processor of the same run."""
         records = [RegretRecord.of(values) for values in snapshot["history"]]
-        history = History(KEPT if self.every is None else None, int(snapshot["step"]), records, len(records))
+        history = History(_KEPT if self.every is None else None, int(snapshot["step"]), records, len(records))
         own, current = (_restored(processor.n_features, snapshot[name]) for name in ("own", "current"))
         return RegretSums(
             self, int(snapshot["t"]), float(snapshot["reward"]), float(snapshot["past_opt"]),
@@ -214,16 +225,8 @@ class RegretSums(NamedTuple):
         scoring : of the subspace played before them.
         n_components : k.
         """
-        products = rows @ scoring.basis  # `release.score`, without a call
-        rewards: FloatArray = np.vecdot(products, products)
-        if scoring.linear is not None:
-            rewards += 2.0 * (rows @ scoring.linear)
         log, t, reward, past_opt, past_slack, history, following, own, current, center = self
-        # Added one by one, so that block sizes cannot change a bit of the sum.
-        if rewards.size == 1:
-            reward += float(rewards[0])
-        else:
-            reward = float(np.add.accumulate(np.concatenate(([reward], rewards)))[-1])
+        rewards, reward = rewarded(rows, scoring, reward)
         if own is not None:
             own = own.add(rows)
         if current is not None:
@@ -264,6 +267,7 @@ class RegretSums(NamedTuple):
             matrix, slack, of_mean = _square(gram), 0.0, 0.0
             if self.center:
                 matrix, of_mean = about_mean(matrix)
+            if self.center or fast.kernels is None:
                 most = top_sum(matrix, n_components)
             else:
                 most = float(top_pairs(gram.packed(), n_components)[0].sum())

@@ -14,6 +14,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError, BadRowError, NoReleaseError, reason
 from streampca.estimates import Estimates
+from streampca.linalg import fast
 from streampca.linalg.centering import CONSTANT, MeanNoise, centered
 from streampca.linalg.eigen import principal_angles, ritz_pairs, top_pairs
 from streampca.linalg.lazy import cached_property
@@ -118,12 +119,27 @@ class Scoring(NamedTuple):
 
 
 def score(rows: FloatArray, scoring: Scoring) -> FloatArray:
-    """Rewards of admitted rows, (n,), in units of row_norm = 1. Curator only."""
+    """Rewards of admitted rows, (n,), in units of row_norm = 1: the same bits with and without compiled kernels.
+
+    Curator only.
+    """
     products = rows @ scoring.basis
     scores: FloatArray = np.vecdot(products, products)
     if scoring.linear is not None:
         scores += 2.0 * (rows @ scoring.linear)
     return scores
+
+
+def rewarded(rows: FloatArray, scoring: Scoring, reward: float = 0.0) -> tuple[FloatArray, float]:
+    """`score` up to rounding, and ``reward`` with the rewards added, one by one, so that blocks cannot change a bit."""
+    kernels = fast.kernels
+    if kernels is not None and scoring.linear is None:
+        scores = np.empty(rows.shape[0])
+        return scores, kernels.score(rows, scoring.basis, reward, scores)
+    scores = score(rows, scoring)
+    if scores.size == 1:
+        return scores, reward + float(scores[0])
+    return scores, float(np.add.accumulate(np.concatenate(([reward], scores)))[-1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from streampca.admission import Admission
 from streampca.linalg.types import FloatArray
-from streampca.release import Release, Scoring, score
+from streampca.release import Release, Scoring, rewarded
 
 
 class Holds(Protocol):
@@ -42,7 +42,7 @@ class Waiting:
         if self.scoring is None:
             return float("nan")
         row = self.admission.block(self.rows[place : place + 1], self.after + place + 1)[0]
-        return float(score(row, self.scoring)[0]) * self.unit
+        return rewarded(row, self.scoring)[1] * self.unit
 
 
 class Step:

@@ -40,8 +40,8 @@ from streampca.step import BlockStep, Step, Steps, Waiting, WaitingStep, no_rewa
 
 #: Most single rows that wait to be absorbed together.
 _WAITING_ROWS = 256
-#: Most numbers of a block that are admitted at a time.
-_BLOCK_NUMBERS = 2**17
+#: Most numbers of a block that are admitted at a time, and how many are worth being admitted by themselves.
+_BLOCK_NUMBERS, _WORTH = 2**17, 2**14
 #: Types of rows that are no tables.
 _ROWS = frozenset({np.ndarray, list, dict})
 
@@ -836,8 +836,9 @@ class Stream:
         self, values: FloatArray, position: Callable[[int], Position] | None = None
     ) -> Iterator[tuple[_Now, Release | None, FloatArray]]:
         """Admit and absorb checked rows, up to each release, record and end of what fits the cache."""
-        now, size, start = self._now, max(1, _BLOCK_NUMBERS // values.shape[1]), 0
+        now, most, start = self._now, max(1, _BLOCK_NUMBERS // values.shape[1]), 0
         while start < len(values):
+            size = min(most, now.due) if now.due * values.shape[1] >= _WORTH else most
             batch = values[start : start + (min(size, self.warmup_left) or size)]
             admitted, marks = now.admission.block(batch, now.t + 1)
             start, place = start + len(batch), 0

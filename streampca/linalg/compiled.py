@@ -230,6 +230,32 @@ def snap(rows: FloatArray, out: FloatArray, squares: FloatArray, long: IntArray)
     return count
 
 
+@compile_ahead(void(_IN2, float64[:, ::1], float64[:, ::1]), any_order=True)
+def multiply(rows: FloatArray, basis: FloatArray, out: FloatArray) -> None:
+    """Rows on the lattice times a basis, given by its columns, (k, d), and rounded by `release.scoring_basis`: exact."""
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        for c in range(basis.shape[0]):
+            column, total = basis[c], 0.0
+            for j in range(row.size):
+                total += row[j] * column[j]
+            out[i, c] = total
+
+
+@compile_ahead(float64(_IN2, _IN2, float64, float64[::1]))
+def score(rows: FloatArray, basis: FloatArray, reward: float, rewards: FloatArray) -> float:
+    """`release.rewarded` without a linear part."""
+    products = np.empty((rows.shape[0], basis.shape[1]))
+    multiply(rows, basis.T.copy(), products)
+    for i in range(rows.shape[0]):
+        square = 0.0
+        for c in range(basis.shape[1]):
+            square += products[i, c] * products[i, c]
+        rewards[i] = square
+        reward += square
+    return reward
+
+
 @compile_ahead(void(_IN, _IN2, _IN, _IN, _IN, float64, float64, float64[:, ::1], float64[::1]))
 def buffered_step(
     fresh: FloatArray,
