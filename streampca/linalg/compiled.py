@@ -232,7 +232,7 @@ def snap(rows: FloatArray, out: FloatArray, squares: FloatArray, long: IntArray)
 
 @compile_ahead(void(_IN2, float64[:, ::1], float64[:, ::1]), any_order=True)
 def multiply(rows: FloatArray, basis: FloatArray, out: FloatArray) -> None:
-    """Rows on the lattice times a basis, given by its columns, (k, d), and rounded by `release.scoring_basis`: exact."""
+    """Rows on the lattice times a basis, (k, d), rounded by `release.scoring_basis`: exact."""
     for i in range(rows.shape[0]):
         row = rows[i]
         for c in range(basis.shape[0]):
