@@ -9,8 +9,9 @@ rewards alone.
 
 The shift is that of the mean over pairs of runs with one seed each, which
 share their noise, since the noise is not bound to the rows here (`blind`); its sd is
-estimated from 2 x 1000 runs, within 1.6 %. Six and a half percent above mu is an
-alarm: 4 standard errors, 3e-5.
+estimated from 2 x 400 runs, within 2.5 %. A tenth above mu is an alarm: 4 standard errors, 3e-5.
+The sensitivity of the matrix alone makes mu a tenth larger, which takes 2 x 1000 runs to see
+(1.6 %): that is for ``pytest -m long``. `streampca.auditing` computes this loss in every run.
 """
 
 from collections.abc import Callable
@@ -27,8 +28,9 @@ from streampca.processors import private_fpl
 from streampca.processors.rewards import REWARD_WEIGHT, RewardSum, score
 from streampca.release import Scoring
 
-RUNS, T, D = 1000, 4, 2
-MU, SLACK = 1.5, 1.065
+RUNS, T, D = 400, 4, 2
+MU, SLACK = 1.5, 1.1
+MANY, LITTLE = 1000, 1.065
 KNOWN = onto_ball(np.tile([0.6, 0.4], (T, 1)))
 
 
@@ -85,9 +87,11 @@ def measured(adjacency: str = "zero-out", noise: str = "blt", *, at: int = 2, ru
     return float((shift / np.maximum(sd, 1e-12)).max())
 
 
-@pytest.mark.parametrize(("adjacency", "noise"), [("zero-out", "blt"), ("replace", "tree")])
-def test_no_more_can_be_told_than_is_claimed_and_hardly_less(adjacency: str, noise: str) -> None:
-    told = measured(adjacency, noise)
+@pytest.mark.parametrize(
+    ("adjacency", "noise", "at"), [("zero-out", "blt", 2), ("replace", "tree", 2), ("zero-out", "tree", 0)]
+)
+def test_no_more_can_be_told_than_is_claimed_and_hardly_less(adjacency: str, noise: str, at: int) -> None:
+    told = measured(adjacency, noise, at=at)
     assert told < MU * SLACK
     assert told > 0.75 * MU  # some position meets the claim; this one may be spared a little
 
@@ -110,11 +114,12 @@ def test_rewards_with_too_little_noise_are_caught(monkeypatch: pytest.MonkeyPatc
     assert measured(runs=50) > 2.0 * MU
 
 
+@pytest.mark.long
 def test_the_sensitivity_of_the_matrix_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     # The first row touches all levels of the tree, so nothing is spared.
-    assert MU / SLACK < measured(noise="tree", at=0) < MU * SLACK
+    assert MU / LITTLE < measured(noise="tree", at=0, runs=MANY) < MU * LITTLE
     monkeypatch.setattr(private_fpl, "joint_sensitivity", lambda gram: gram)
-    assert measured(noise="tree", at=0) > MU * SLACK
+    assert measured(noise="tree", at=0, runs=MANY) > MU * LITTLE
 
 
 def test_no_reward_counts_for_more_than_one() -> None:
