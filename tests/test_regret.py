@@ -112,7 +112,9 @@ def test_many_features_have_an_interval(window: int | None) -> None:
     best = [np.linalg.eigvalsh(part @ part.T)[-1] for part in parts]
     assert record.opt <= sum(best) <= record.opt + record.slack
     assert record.slack < 0.2 * record.opt
-    assert record.captured <= many.subspace.captured(parts[-1].T @ parts[-1]) / best[-1] <= 1.0
+    least, most = record.captured, many.subspace.captured(parts[-1].T @ parts[-1]) / best[-1]
+    assert least <= most * (1.0 + 1e-12)  # equal, but for rounding, where the sketch lost nothing
+    assert most <= 1.0
     assert not many.regret.history[0].is_interval
     with pytest.raises(BadParameterError, match="sketch"):
         many.regret.exact_gram()
