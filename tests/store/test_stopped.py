@@ -18,14 +18,16 @@ import pytest
 from streampca.cli import main
 from streampca.errors import StoreLockedError
 from streampca.store.ledger import Ledger
+from streampca.store.reading import status
 from streampca.store.store import Store
 from streampca.stream import Stream
 
 ROWS, EVERY, RATE = 1500, 10, 300
 URL = re.compile(r"http://127\.0\.0\.1:(\d+)/")
 COMMAND = "from streampca.cli import main; raise SystemExit(main())"
-#: Rows after which the run is stopped: the first release, the middle, and the end, where only the page goes on.
-POINTS = (EVERY, ROWS // 2, ROWS)
+#: Releases after which the run is stopped: one, some of the many that come at once after that, and all, where only the
+#: page goes on.
+POINTS = (1, 4, ROWS // EVERY)
 
 
 class Follower(threading.Thread):
@@ -122,18 +124,21 @@ def test_a_run_that_is_stopped_goes_on_with_its_page_and_its_followers(tmp_path:
         until(lambda: URL.search(said.read_text()))
         port = int(URL.findall(said.read_text())[0])
         patient, hasty = Follower(port, 3600.0), Follower(port, min(2.0, pause / 2))
+        held = 0
         for point in POINTS:
-            until(lambda point=point: len(releases(out)) >= point // EVERY)
+            until(lambda point=point: len(releases(out)) >= point)
             os.kill(run.pid, signal.SIGSTOP)
             os.waitid(os.P_PID, run.pid, os.WSTOPPED | os.WNOWAIT)
             stood = len(releases(out))
             time.sleep(pause)
             assert len(releases(out)) == stood
-            if point < ROWS:
+            if status(store)["running"]:
+                held += 1
                 with pytest.raises(StoreLockedError):
                     Stream.resume(Store(store))
             os.kill(run.pid, signal.SIGCONT)
             assert state(port)["publishable"]
+        assert held
         until(lambda: state(port)["ended"])
         shown = {name: table["rows"] for name, table in state(port)["tables"].items()}
         assert any(len(lines) > 1 for lines in shown.values())
@@ -142,6 +147,7 @@ def test_a_run_that_is_stopped_goes_on_with_its_page_and_its_followers(tmp_path:
             follower.end()
         assert (patient.connections, hasty.connections > 1) == (1, True)
     finally:
+        run.send_signal(signal.SIGCONT)
         run.send_signal(signal.SIGINT)
         run.wait(30)
         run.kill()
