@@ -201,8 +201,8 @@ class Terms:
             Guarantee.from_dict(data["guarantee"]),
             row_norm,
             None if features is None else tuple(str(name) for name in features),
-            _numbers(middle, 1.0, *np.shape(middle or 0)),
-            _numbers(scale, 1.0, *np.shape(scale or 0)),
+            None if middle is None else _numbers(middle, 1.0, *np.shape(middle)),
+            None if scale is None else _numbers(scale, 1.0, *np.shape(scale)),
             int(data.get("warmup", 0)),
         )
 

@@ -60,25 +60,22 @@ def check_witness(path: Path, witness: Path | None = None) -> str:
 
 def status(path: Path) -> dict[str, Any]:
     """How a run stands. Curator only: the number of rows may not be public."""
-    database = Database(str(path), write=False)
-    try:
+    with closing(Database(str(path), write=False)) as database:
         run, progress = database.run(), database.progress
         config = load(config_text(database))
-        return {
-            "run": run["run"],
-            "schema": SCHEMA,
-            "algorithm": repr(config["processor"]),
-            "guarantee": run["guarantee"],
-            "rows": progress.rows,
-            "next_row": progress.rows + 1,
-            "releases": progress.releases,
-            "rows_in_snapshot": progress.snapshot,
-            "rows_to_replay": progress.rows - progress.snapshot,
-            "bytes": sum(p.stat().st_size for p in (path, path.with_name(path.name + "-wal")) if p.exists()),
-            "running": is_locked(path.with_name(path.name + ".lock")),
-        }
-    finally:
-        database.close()
+    return {
+        "run": run["run"],
+        "schema": SCHEMA,
+        "algorithm": repr(config["processor"]),
+        "guarantee": run["guarantee"],
+        "rows": progress.rows,
+        "next_row": progress.rows + 1,
+        "releases": progress.releases,
+        "rows_in_snapshot": progress.snapshot,
+        "rows_to_replay": progress.rows - progress.snapshot,
+        "bytes": sum(file.stat().st_size for file in (path, beside(path, "-wal")) if file.exists()),
+        "running": is_locked(beside(path, ".lock")),
+    }
 
 
 def backup(path: Path, to: Path) -> int:
@@ -91,39 +88,27 @@ def backup(path: Path, to: Path) -> int:
     """
     if to.exists():
         raise BadParameterError(f"{to} exists; give another name: a backup never overwrites one")
-    source = Database(str(path), write=False)
-    try:
+    with closing(Database(str(path), write=False)) as source, told_plainly(to):
         source.run()
-        part = to.with_name(to.name + ".part")
-        with told_plainly(to):
-            part.unlink(missing_ok=True)
-            os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            target = sqlite3.connect(part, isolation_level=None)
-            try:
+        part = beside(to, ".part")
+        part.unlink(missing_ok=True)
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        try:
+            with closing(sqlite3.connect(part, isolation_level=None)) as target:
                 source.db.backup(target)
                 (bad,) = target.execute("PRAGMA quick_check").fetchone()
                 target.execute("PRAGMA journal_mode = DELETE")
-            except BaseException:
-                target.close()
-                part.unlink(missing_ok=True)
-                raise
-            target.close()
             if bad != "ok":
-                part.unlink()
                 raise StoreCorruptError(f"{path} is damaged ({bad}); restore the newest copy")
             handle = os.open(part, os.O_RDONLY)
             os.fsync(handle)
             os.close(handle)
             os.link(part, to)
-            part.unlink()
-            sync_folder(to)
-        copied = Database(str(to), write=False)
-        try:
-            return copied.progress.rows
         finally:
-            copied.close()
-    finally:
-        source.close()
+            part.unlink(missing_ok=True)
+        sync_folder(to)
+    with closing(Database(str(to), write=False)) as copied:
+        return copied.progress.rows
 
 
 def published_parameters(database: Database) -> dict[str, Any]:

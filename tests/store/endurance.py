@@ -1,7 +1,7 @@
 """Long runs: memory, time and rounding after very many rows, and a large store after kill -9.
 
     python tests/store/endurance.py rows --rows 100000000     # push_many at d = 20
-    python tests/store/endurance.py store --rows 10000000     # a release every 10 rows, d = 5, killed at the end
+    python tests/store/endurance.py store --rows 10000000     # a release every 10 rows, killed at the end
     python tests/store/endurance.py window --rows 10000000    # the last 131072 rows, against their exact sum
 
 Rows are drawn once, as 16 blocks that come again and again, so that exact sums of all rows are quickly had.
@@ -75,15 +75,15 @@ def many_rows(count: int) -> None:
     )
 
 
-def large_store(count: int) -> None:
+def large_store(count: int, features: int) -> None:
     """Sizes of the files after kill -9, and how long it takes to go on."""
-    given = blocks(5)
+    given = blocks(features)
     with tempfile.TemporaryDirectory(dir=".") as folder:
         path, done = Path(folder, "run.db"), Path(folder, "done")
         pid = os.fork()
         if pid == 0:
             store = Store(path)
-            algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=5, release_every=10)
+            algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=features, release_every=10)
             stream = sp.Stream(algorithm, regret=None, store=store)
             seconds = time.process_time()
             for number in range(10**9):
@@ -139,5 +139,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("rows", "store", "window"))
     parser.add_argument("--rows", type=int, default=10**7)
+    parser.add_argument("--features", type=int, default=20, help="of the store")
     chosen = parser.parse_args()
-    {"rows": many_rows, "store": large_store, "window": window}[chosen.what](chosen.rows)
+    if chosen.what == "store":
+        large_store(chosen.rows, chosen.features)
+    else:
+        {"rows": many_rows, "window": window}[chosen.what](chosen.rows)

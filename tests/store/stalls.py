@@ -48,8 +48,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--commits", type=int, default=70)
     parser.add_argument("--every", type=int, default=7)
+    parser.add_argument("--features", type=int, nargs="+", default=[20, 100, 500])
     given = parser.parse_args()
-    for features in (20, 100, 500):
+    for features in given.features:
         size, plain, snapshots = measure(features, given.commits, given.every)
         print(f"{features} features, snapshots of {size / 2**20:.2f} MiB")
         for what, seconds in (("commit", plain), ("commit with a snapshot", snapshots)):
