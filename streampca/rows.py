@@ -76,6 +76,21 @@ class PositionedBlock(NamedTuple):
     after: Callable[[int], Any]
 
 
+class Part(NamedTuple):
+    """Packed blocks, where their source stands after each of them, and what each is called.
+
+    Attributes
+    ----------
+    blocks : as bytes.
+    after : gives the plain value ``at`` after the first m of them, 1 <= m.
+    place : names the i-th, from 0, for messages.
+    """
+
+    blocks: list[bytes]
+    after: Callable[[int], Any]
+    place: Callable[[int], str]
+
+
 @runtime_checkable
 class PositionedSource(RowSource, Protocol):
     """A `RowSource` that can go on from a position; ``name`` tells it from others.

@@ -91,10 +91,10 @@ def absorb_parquet(
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count - 1, context, _begin) as pool:
         window: deque[Future[list[BlockGram]]] = deque()
-        begun = pool.submit(_ready)  # until then, this process does not run ahead of the stream
+        begun = [pool.submit(_ready) for _ in range(count - 1)]  # until then, nothing runs ahead of the stream
         try:
             while tasks or window:
-                while tasks and begun.done() and sum(not one.done() for one in window) < 2 * (count - 1):
+                while tasks and begun[0].done() and sum(not one.done() for one in window) < 2 * (count - 1):
                     window.append(pool.submit(_blocks, cutter, tasks.popleft()))
                 if tasks and (not window or not window[0].done()) and len(window) < 3 * count:
                     window.append(_done(cutter, tasks.popleft()))

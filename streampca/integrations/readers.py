@@ -31,6 +31,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -46,7 +47,7 @@ from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import LOW, UNIT_BITS
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
-from streampca.rows import Position
+from streampca.rows import Part, Position
 from streampca.step import BlockStep
 from streampca.stream import Stream
 
@@ -59,8 +60,8 @@ class PartSource(Protocol):
 
     name: str
 
-    def parts_from(self, at: Any = None) -> Iterator[tuple[list[bytes], Callable[[int], Any]]]:
-        """Packed blocks after a position, and the position after the first m of each part."""
+    def parts_from(self, at: Any = None) -> Iterator[Part]:
+        """Packed blocks after a position."""
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -131,7 +132,9 @@ def write_blocks(folder: str | os.PathLike[str], name: str, packed: Sequence[byt
 class BlockFolder:
     """Packed blocks in the Parquet files of a folder, by `write_blocks`.
 
-    After a restart all files are read again: remove those whose rounds are durable.
+    A position holds the names, times and sizes of the files that were read and are still there, so a restart reads
+    those only that hold blocks of an open round. A file that is replaced is read again. Remove files whose rounds are
+    durable.
 
     Parameters
     ----------
@@ -142,21 +145,45 @@ class BlockFolder:
     def __init__(self, folder: str | os.PathLike[str], *, follow: bool = False) -> None:
         self._folder, self._follow = Path(folder), follow
         self.name = f"blocks in {self._folder.name}"
+        self._there: dict[str, Path] = {}
 
-    def parts_from(self, at: Any = None) -> Iterator[tuple[list[bytes], Callable[[int], Any]]]:
+    def parts_from(self, at: Any = None) -> Iterator[Part]:
         """The blocks of each file, in the order of their names."""
         import pyarrow.parquet as pq
 
-        seen: set[str] = set()
+        read: list[str] = list(at or [])
+        seen = set(read)
         while True:
-            new = sorted({path.name for path in self._folder.glob("*.parquet")} - seen)
-            for name in new:
-                yield pq.read_table(self._folder / name)["block"].to_pylist(), lambda _: None
-            seen.update(new)
+            self._there = _stamped(self._folder)
+            new = sorted(self._there.keys() - seen)
+            for stamp in new:
+                path = self._there[stamp]
+                blocks = pq.read_table(path)["block"].to_pylist()
+                read.append(stamp)
+                seen.add(stamp)
+                yield Part(blocks, partial(self._after, read, len(read), len(blocks)), partial(_block_of, path.name))
             if not new:
                 if not self._follow:
                     return
                 time.sleep(_POLL)
+
+    def _after(self, read: list[str], files: int, blocks: int, m: int) -> list[str]:
+        """The files that were read and are there; the last one of them once all its blocks were taken."""
+        return [stamp for stamp in read[: files if m == blocks else files - 1] if stamp in self._there]
+
+
+def _stamped(folder: Path) -> dict[str, Path]:
+    """The files by name, time and size, which tell a file from another one that takes its name."""
+    found = {}
+    for path in folder.glob("*.parquet"):
+        with suppress(FileNotFoundError):  # removed meanwhile
+            stat = path.stat()
+            found[f"{path.name} {stat.st_mtime_ns} {stat.st_size}"] = path
+    return found
+
+
+def _block_of(name: str, i: int) -> str:
+    return f"{name}, entry {i}"
 
 
 class _Round:
@@ -217,7 +244,8 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     Raises
     ------
     BadParameterError, BadRowError, SourceError
-        If a parameter or a block does not fit, or two blocks of one id differ. Rounds before are absorbed.
+        If a parameter or a block does not fit, or two blocks of one id differ: the message says where the block is.
+        Rounds before are absorbed.
     """
     check_count("readers", readers)
     check_count("rows", rows)
@@ -243,14 +271,17 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
         at = {"round": due, "at": (place if first is None else first.place)()}
         return stream.push_block(done.block(mark), position=Position(source.name, at))
 
-    for parts, after in source.parts_from(begin):
-        for m, data in enumerate(parts):
-            packed = _unpacked(data, readers, rows, mark, 8 * size)
-            if packed.number >= due:
-                if packed.number not in rounds:
-                    rounds[packed.number] = _Round(readers, rows, size, place)
-                rounds[packed.number].add(packed, _digest(data))
-            place = partial(after, m + 1)
+    for part in source.parts_from(begin):
+        for m, data in enumerate(part.blocks):
+            try:
+                packed = _unpacked(data, readers, rows, mark, 8 * size)
+                if packed.number >= due:
+                    if packed.number not in rounds:
+                        rounds[packed.number] = _Round(readers, rows, size, place)
+                    rounds[packed.number].add(packed, _digest(data))
+            except (BadParameterError, BadRowError, SourceError) as problem:
+                raise type(problem)(f"{source.name}, {part.place(m)}: {problem}") from problem
+            place = partial(part.after, m + 1)
             while due in rounds and not rounds[due].left:
                 yield absorbed()
     while due < close:

@@ -14,6 +14,7 @@ that were deleted before they were read are an error.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -24,7 +25,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_count
-from streampca.rows import PositionedBlock
+from streampca.rows import Part, PositionedBlock
 from streampca.sources.base import BoundsLike, OnBadRow, check_on_bad_row, repeated, source_bounds
 from streampca.sources.positions import PositionedRows, numbers
 
@@ -35,7 +36,9 @@ logger.addHandler(logging.NullHandler())  # silent unless the host wants its mes
 Value = Literal["json", "avro", "block"] | Callable[[bytes], Any]
 _HELD = 4096  # messages of a partition that are read ahead; then it is paused
 _POLL = 0.5  # seconds that a call waits for messages
-_PATIENCE = 30.0  # seconds that an answer of a broker may take
+_PATIENCE = 30.0  # seconds that a broker may take to answer
+_ANSWER = 5.0  # those of a look
+_LOOK = 30.0  # seconds between two looks for new partitions of a topic that is followed
 
 
 class KafkaRows(PositionedRows):
@@ -68,10 +71,10 @@ class KafkaRows(PositionedRows):
         for messages, after in self._turns(at):
             yield from self._blocks(messages, after)
 
-    def parts_from(self, at: Any = None) -> Iterator[tuple[list[bytes], Callable[[int], Any]]]:
-        """What messages hold, as bytes, and the position after the first m of each part."""
+    def parts_from(self, at: Any = None) -> Iterator[Part]:
+        """What messages hold, as bytes."""
         for messages, after in self._turns(at):
-            yield [message.value() or b"" for message in messages], after
+            yield Part([message.value() or b"" for message in messages], after, partial(_place, messages))
 
     def _turns(self, at: Any) -> Iterator[tuple[list[Any], Callable[[int], Any]]]:
         consumer = self._opened()
@@ -115,6 +118,8 @@ class KafkaRows(PositionedRows):
             if not left:
                 turn, left = turn + 1, self._turn
             turn %= len(partitions.offsets)
+            if not turn and self._follow:
+                partitions.look()
             messages = partitions.take(turn, left, None if ends is None else ends[turn])
             if messages:
                 nexts = [message.offset() + 1 for message in messages]
@@ -124,7 +129,7 @@ class KafkaRows(PositionedRows):
             if quiet == len(partitions.offsets):
                 if ends is not None:
                     return
-                partitions.wait()
+                partitions.fetch()
                 quiet = 0
 
     def _blocks(self, messages: Sequence[Any], after: Callable[[int], Any]) -> Iterator[PositionedBlock]:
@@ -138,11 +143,15 @@ class KafkaRows(PositionedRows):
                     if i:
                         yield PositionedBlock(rows[:i], after)
                     raise SourceError(
-                        f"{self.name}, partition {message.partition()}, offset {message.offset()}: no row of numbers "
+                        f"{self.name}, {_place(messages, i)}: no row of numbers "
                         f"({type(problem).__name__}: {problem}); pass on_bad_row='zero', here and to Stream, to absorb "
                         "such messages as zero rows"
                     ) from problem
         yield PositionedBlock(rows, after)
+
+
+def _place(messages: Sequence[Any], i: int) -> str:
+    return f"partition {messages[i].partition()}, offset {messages[i].offset()}"
 
 
 def _after(offsets: Sequence[int], turn: int, left: int, nexts: Sequence[int], m: int) -> dict[str, Any]:
@@ -197,6 +206,10 @@ def _framed_avro(schemas: Mapping[int, Any], data: bytes) -> Any:
     return _avro(schemas[int.from_bytes(data[1:5], "big")], data[5:])
 
 
+class _NoAnswerError(SourceError):
+    """No broker answers."""
+
+
 class _Partitions:
     """The messages of all partitions, each in order, some read ahead.
 
@@ -213,15 +226,28 @@ class _Partitions:
         self._held: list[deque[Any]] = []
         self._at_end: list[bool] = []
         self._paused: set[int] = set()
-        self._assign()
+        self._looked = time.monotonic()
+        self._assign(_PATIENCE)
 
     def take(self, p: int, most: int, end: int | None) -> list[Any]:
-        """At most so many messages of a partition, before offset ``end``; fewer only where there are no more."""
-        held = self._held[p]
+        """At most so many messages of a partition, before offset ``end``; fewer only where there are no more.
+
+        Raises
+        ------
+        SourceError
+            If there is an end, and no broker answers for a while.
+        """
+        held, heard = self._held[p], time.monotonic()
         while len(held) < most and not self._at_end[p] and not (held and end and held[-1].offset() + 1 >= end):
             if end is not None and not held and self.offsets[p] >= end:
                 return []
-            self._fetch()
+            if self.fetch():
+                heard = time.monotonic()
+            elif end is not None and time.monotonic() - heard > _PATIENCE:
+                raise SourceError(
+                    f"Kafka topic {self._topic}, partition {p}: no broker has answered for {_PATIENCE:.0f} s, offset "
+                    f"{self.offsets[p]} is next of {end}; run again to go on there, or follow the topic to wait longer"
+                )
         taken: list[Any] = []
         while held and len(taken) < most and (end is None or held[0].offset() < end):
             taken.append(held.popleft())
@@ -230,46 +256,53 @@ class _Partitions:
             self._paused.discard(p)
         return taken
 
-    def wait(self) -> None:
-        """Wait a moment for messages, and look for new partitions."""
-        if not self._fetch():
-            self._assign()
+    def look(self) -> None:
+        """Read new partitions too, if the last look was some time ago. Brokers that are down are waited for."""
+        if time.monotonic() - self._looked > _LOOK:
+            try:
+                self._assign(_ANSWER)
+            except _NoAnswerError as problem:
+                logger.warning("%s; waiting", problem)
+            self._looked = time.monotonic()
 
-    def _fetch(self) -> bool:
-        first = self._consumer.poll(_POLL)  # `consume` would wait until there are as many as asked for
+    def fetch(self) -> bool:
+        """Wait a moment for messages; return whether a broker was heard."""
+        heard, first = False, self._consumer.poll(_POLL)  # `consume` would wait until there are as many as asked for
         messages = [] if first is None else [first, *self._consumer.consume(1000, 0)]
         for message in messages:
             problem, p = message.error(), message.partition()
             if problem is None:
+                heard = True
                 self._held[p].append(message)
                 self._at_end[p] = False
                 if len(self._held[p]) >= self._most and p not in self._paused:
                     self._consumer.pause([self._partition(p)])
                     self._paused.add(p)
             elif problem.name() == "_PARTITION_EOF":
-                self._at_end[p] = True
+                heard = self._at_end[p] = True
             elif not problem.retriable() and problem.name() not in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):
                 raise SourceError(f"Kafka topic {self._topic}, partition {p}: {problem.str()}")
-        return bool(messages)
+        return heard
 
     def _partition(self, p: int) -> Any:
         from confluent_kafka import TopicPartition
 
         return TopicPartition(self._topic, p)
 
-    def _assign(self) -> None:
+    def _assign(self, patience: float) -> None:
         """Read all partitions, from where they stand; one that is new from its first message."""
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
-            found = self._consumer.list_topics(self._topic, timeout=_PATIENCE).topics[self._topic]
+            found = self._consumer.list_topics(self._topic, timeout=patience).topics[self._topic]
         except KafkaException as error:
-            raise SourceError(f"Kafka topic {self._topic}: {error.args[0].str()}; check the address") from error
+            raise _NoAnswerError(f"Kafka topic {self._topic}: {error.args[0].str()}; check the address") from error
         if found.error is not None or not found.partitions:
             raise SourceError(f"Kafka topic {self._topic}: {found.error or 'no partitions'}; check the name")
         new = range(len(self.ends), max(len(self.offsets), len(found.partitions)))
-        for p in new:  # before they are assigned: a broker answers one request after the other
-            low, high = self._watermarks(p) if p < len(found.partitions) else (0, -1)
+        # Before they are assigned: a broker answers one request after the other.
+        marks = [self._watermarks(p, patience) if p < len(found.partitions) else (0, -1) for p in new]
+        for p, (low, high) in zip(new, marks, strict=True):
             if p < len(self.offsets) and self.offsets[p] > high:
                 raise SourceError(
                     f"Kafka topic {self._topic} ends before offset {self.offsets[p]} of partition {p}, where the run "
@@ -285,13 +318,13 @@ class _Partitions:
         self._paused.clear()
         self._consumer.assign([TopicPartition(self._topic, p, at) for p, at in enumerate(reading)])
 
-    def _watermarks(self, p: int) -> tuple[int, int]:
+    def _watermarks(self, p: int, patience: float) -> tuple[int, int]:
         from confluent_kafka import KafkaException
 
         try:
-            low, high = self._consumer.get_watermark_offsets(self._partition(p), timeout=_PATIENCE)
+            low, high = self._consumer.get_watermark_offsets(self._partition(p), timeout=patience)
         except KafkaException as error:
-            raise SourceError(f"Kafka topic {self._topic}, partition {p}: {error.args[0].str()}") from error
+            raise _NoAnswerError(f"Kafka topic {self._topic}, partition {p}: {error.args[0].str()}") from error
         return low, high
 
 
@@ -325,7 +358,7 @@ def from_kafka(
     bounds : public bounds of the features, as in `from_csv`.
     on_bad_row : ``"zero"`` makes a message that cannot be read, or has none but missing values, a bad row, which
         ``Stream(on_bad_row="zero")`` absorbs as a zero row; ``"raise"`` stops there, after the rows before it.
-    follow : wait for more messages at the end.
+    follow : wait for more messages at the end, for new partitions, and for brokers that are down.
     turn : messages that a partition gives before it is the next one's turn. It decides the order of rows: leave it
         as it is when a run is resumed.
     config : further settings of librdkafka, such as those of TLS.
@@ -335,8 +368,8 @@ def from_kafka(
     BadParameterError
         If a parameter is outside its domain.
     SourceError
-        While reading: if confluent-kafka is missing, no broker answers, there is no such topic, a message is bad,
-        or messages after the position were deleted before they were read.
+        While reading: if confluent-kafka is missing, no broker answers (with ``follow``: when it begins), there is no
+        such topic, a message is bad, or messages after the position were deleted before they were read.
     """
     return KafkaRows(
         topic, group, servers, features, value=value, schema=schema, bounds=bounds, on_bad_row=on_bad_row,

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,24 @@ def test_a_pool_gives_the_releases_of_one_process(files: list[Path], processes: 
     expected = single(files)
     assert len(expected) == 33
     assert releases(absorb_parquet(stream(), files, processes=processes, rows_per_task=rows_per_task)) == expected
+
+
+def test_what_the_other_processes_sum_is_the_same(files: list[Path], monkeypatch) -> None:
+    tasks = []
+
+    class Waited(ProcessPoolExecutor):
+        """The others have started before this process sums rows."""
+
+        def submit(self, function, /, *args):
+            future = super().submit(function, *args)
+            tasks.append(args)
+            if not args:
+                future.result()
+            return future
+
+    monkeypatch.setattr("streampca.integrations.pool.ProcessPoolExecutor", Waited)
+    assert releases(absorb_parquet(stream(), files, processes=3, rows_per_task=200)) == single(files)
+    assert sum(map(bool, tasks)) >= 4
 
 
 def test_it_continues_after_any_block(files: list[Path]) -> None:
@@ -127,7 +146,7 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.stream import Stream
 if __name__ == "__main__":
     stream = Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=5, release_every=100))
-    steps = pool.absorb_parquet(stream, sys.argv[1:], processes=2, rows_per_task=200)
+    steps = pool.absorb_parquet(stream, sys.argv[1:], processes=3, rows_per_task=200)
     next(steps)
     import multiprocessing
     print(*[child.pid for child in multiprocessing.active_children()], flush=True)

@@ -15,6 +15,7 @@ import pytest
 from streampca.errors import BadParameterError, BadRowError, SourceError
 from streampca.integrations.readers import BlockFolder, collect, reader_blocks, write_blocks
 from streampca.processors.private_fpl import PrivateFPL
+from streampca.rows import Part
 from streampca.store.store import Store
 from streampca.stream import Stream
 
@@ -32,7 +33,9 @@ class Topic:
 
     def parts_from(self, at: int | None = None) -> Iterator:
         for start in range(at or 0, len(self.messages), 50):
-            yield self.messages[start : start + 50], lambda m, start=start: start + m
+            yield Part(
+                self.messages[start : start + 50], lambda m, s=start: s + m, lambda i, s=start: f"message {s + i}"
+            )
 
 
 def made(readers: int, store: Store | None = None, **options) -> Stream:
@@ -118,8 +121,11 @@ def test_blocks_through_a_folder_and_what_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="two different blocks 0"):
         list(collect(made(2), Topic([blocks[0], other]), readers=2, rows=M))
     for wrong in (b"poison", other.replace(msgspec.msgpack.decode(other)[3].encode(), b"\xff" * 16)):
-        with pytest.raises(BadRowError, match="no block of a reader"):
-            list(collect(made(2), Topic([wrong]), readers=2, rows=M))
+        with pytest.raises(BadRowError, match="topic, message 1: this is no block of a reader"):
+            list(collect(made(2), Topic([other, wrong]), readers=2, rows=M))
+    write_blocks(tmp_path, "reader-1", [*blocks, b"poison"])
+    with pytest.raises(BadRowError, match=r"reader-1\.parquet, entry 2: this is no block"):
+        list(collect(made(2), BlockFolder(tmp_path), readers=2, rows=M))
     cut = msgspec.msgpack.decode(other)
     cut[-1] = cut[-1][:-1]
     with pytest.raises(BadRowError, match="is damaged"):
@@ -131,3 +137,39 @@ def test_blocks_through_a_folder_and_what_does_not_fit(tmp_path: Path) -> None:
         list(collect(made(2), Topic(list(reader_blocks(elsewhere, [rows[1, 0]], reader=0, rows=M))), readers=2, rows=M))
     with pytest.raises(BadParameterError, match="must be a multiple"):
         list(collect(made(2), Topic([]), readers=4, rows=M))
+
+
+def test_a_restart_reads_no_file_of_a_folder_that_is_settled(tmp_path: Path, monkeypatch) -> None:
+    import pyarrow.parquet as pq
+
+    rows, cutter = rows_of(2, 4), made(2).leaves()
+    packed = [
+        list(reader_blocks(cutter, [rows[:, r].reshape(-1, D)], reader=r, rows=M)) for r in range(2)
+    ]  # of each reader
+    opened, read_table = [], pq.read_table
+    monkeypatch.setattr(pq, "read_table", lambda path: opened.append(path.name) or read_table(path))
+
+    def go_on(begin: bool) -> list[int]:
+        opened.clear()
+        with Store(tmp_path / "run.db") as store:
+            stream = made(2, store) if begin else Stream.resume(store)
+            return [step.t for step in collect(stream, BlockFolder(tmp_path), readers=2, rows=M)]
+
+    for n in (0, 1):
+        for r in range(2):
+            write_blocks(tmp_path, f"{n}-{r}", [packed[r][n]])
+    write_blocks(tmp_path, "2-0", [packed[0][2]])
+    assert go_on(begin=True) == [6, 12]
+    write_blocks(tmp_path, "2-1", [packed[1][2]])
+    write_blocks(tmp_path, "0-1", [packed[1][3]])  # takes the name of another
+    assert go_on(begin=False) == [18]
+    assert opened == ["0-1.parquet", "2-0.parquet", "2-1.parquet"]
+    write_blocks(tmp_path, "3-0", [packed[0][3]])
+    (tmp_path / "1-0.parquet").unlink()
+    assert go_on(begin=False) == [24]
+    assert set(opened) == {"0-1.parquet", "2-0.parquet", "2-1.parquet", "3-0.parquet"}  # round 3 was open since 0-1
+    assert go_on(begin=False) == []
+    assert opened == []
+    with Store(tmp_path / "run.db") as store:
+        expected = made(2).push_many(rows.reshape(-1, D)).releases[-1].to_json()
+        assert Stream.resume(store).release.to_json() == expected

@@ -20,7 +20,7 @@ pytest.importorskip("confluent_kafka", reason="needs confluent-kafka: pip instal
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from streampca.cli import main
-from streampca.errors import BadParameterError, SourceError
+from streampca.errors import BadParameterError, BadRowError, SourceError
 from streampca.sources.kafka import from_kafka, reader
 from streampca.store.store import Store
 from streampca.stream import Stream
@@ -118,6 +118,69 @@ def test_a_topic_that_grows_is_followed(cluster) -> None:
     fill(producer, "grows", [3], seed=1)
     assert sum(len(rows) for rows in (next(blocks),)) in (1, 2, 3)
     blocks.close()
+
+
+def test_new_partitions_of_a_topic_that_never_pauses_are_read(cluster, monkeypatch) -> None:
+    producer, servers = cluster
+    parts = fill(producer, "widens", [4000, 0, 0, 10])
+
+    class Late(Consumer):
+        """Sees the last partition from the second look on."""
+
+        looks = 0
+
+        def list_topics(self, *args, **options):
+            found = super().list_topics(*args, **options)
+            Late.looks += 1
+            if Late.looks == 1:
+                del found.topics["widens"].partitions[3]
+            return found
+
+    monkeypatch.setattr("confluent_kafka.Consumer", Late)
+    monkeypatch.setattr("streampca.sources.kafka._LOOK", 0.0)
+    source = from_kafka("widens", "g", servers=servers, features=FEATURES, turn=100, follow=True)
+    blocks, seen = source.blocks_from(), []
+    while not any(np.array_equal(block.rows, parts[3]) for block in seen):
+        seen.append(next(blocks))
+        assert sum(len(block.rows) for block in seen) < 4000
+    blocks.close()
+    stands = seen[-1].after(10)
+    assert stands["offsets"] == [sum(len(block.rows) for block in seen) - 10, 0, 0, 10]
+    rest = source.blocks_from(stands)
+    assert np.array_equal(next(rest).rows[0], parts[0][stands["offsets"][0]])
+    rest.close()
+
+
+def test_brokers_that_go_down_are_told_unless_they_are_waited_for(monkeypatch) -> None:
+    producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
+    servers = ",".join(f"{b.host}:{b.port}" for b in producer.list_topics(timeout=30).brokers.values())
+    for _ in range(60):
+        fill(producer, "down", [20])
+    little = {"max.partition.fetch.bytes": 1, "queued.max.messages.kbytes": 1}  # so that most stays with the broker
+    source = from_kafka("down", "g", servers=servers, features=FEATURES, turn=5, config=little)
+    monkeypatch.setattr("streampca.sources.kafka._PATIENCE", 3.0)
+    monkeypatch.setattr("streampca.sources.kafka._HELD", 10)
+    blocks = source.blocks()
+    assert len(next(blocks)) == 5
+    del producer  # and with it its broker
+    with pytest.raises(SourceError, match=r"no broker has answered for 3 s, offset \d+ is next of 1200"):
+        list(blocks)
+    with pytest.raises(SourceError, match="check the address"):
+        next(source.blocks())
+
+
+def test_a_poison_block_is_named_by_partition_and_offset(cluster) -> None:
+    from streampca.integrations.readers import collect
+    from streampca.processors.private_fpl import PrivateFPL
+
+    producer, servers = cluster
+    for value in (b"poison", None):
+        producer.produce("poisoned", value, partition=2)
+    assert producer.flush(30) == 0
+    algorithm = PrivateFPL(n_components=1, epsilon=1.0, delta=1e-9, release_every=4)
+    source = from_kafka("poisoned", "g", servers=servers, features=FEATURES, value="block")
+    with pytest.raises(BadRowError, match="topic poisoned of blocks, partition 2, offset 0: this is no block"):
+        list(collect(Stream(algorithm, features=FEATURES), source, readers=2, rows=2))
 
 
 def test_what_is_wrong_with_a_topic_is_told(cluster) -> None:
