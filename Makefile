@@ -62,11 +62,14 @@ docs: $(STAMP)
 	VIRTUAL_ENV=$(VENV)-docs $(BIN)/uv pip install --quiet --editable '.[docs]'
 	$(VENV)-docs/bin/mkdocs build --strict --site-dir out/site
 
-# Builds, checks the files, tests the wheel in an environment without the source; stops before the upload.
+# Builds twice with equal bytes, checks the files, tests the wheel in an environment without the source; stops before
+# the upload.
 release: $(STAMP)
-	rm -rf dist out/release
+	rm -rf dist out/again out/release
 	mkdir -p out/release
 	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python -m hatchling build -d out/again
+	cmp dist/*.whl out/again/*.whl
 	$(BIN)/uvx --quiet twine check --strict dist/*
 	$(BIN)/uvx --quiet check-wheel-contents dist/*.whl
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-release

@@ -8,8 +8,8 @@ on the vectors is needed.
 Guarantee: (epsilon, delta)-DP under zero-out and under replacement of one
 vector. A vector is in one subsample, so one vote changes its bin, or none:
 votes *move*, also when a vector is only zeroed out, and the histogram is
-calibrated for that. (The paper's add/remove constants give a delta of 0.24 at
-epsilon = 1.)
+calibrated for that. (With constants for votes that appear or vanish, delta would
+be 0.24 at epsilon = 1; the paper takes its histogram from elsewhere and prints none.)
 """
 
 from __future__ import annotations
