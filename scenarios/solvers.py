@@ -93,11 +93,13 @@ def solvers(context: Context) -> dict[str, dict[str, float]]:
     ``smoothed_drifts_worst``), windows of smoothed over ring (``window``, ``window_worst``: of 1 - captured), and of
     ``SETS`` what the design asks.
     """
-    n, draws = context.rows, int(context.params["draws"]) if context.rows >= 4000 else 1
+    n, few = context.rows, context.rows < 4000
+    draws, drift_draws = (1 if few else int(context.params[name]) for name in ("draws", "drift_draws"))
     found: dict[str, dict[str, float]] = {}
-    few = context.rows < 4000
 
-    def add(name: str, make: Callable[[int], FloatArray], k: int, kinds: tuple[str, ...], releases: int) -> None:
+    def add(
+        name: str, make: Callable[[int], FloatArray], k: int, kinds: tuple[str, ...], releases: int, draws: int
+    ) -> None:
         for epsilon in EPSILONS[1:2] if few else EPSILONS:
             for kind in kinds:
                 if kind == "norm" and 120.0 / Budget(epsilon, 1e-6).mu > len(make(0)):
@@ -108,15 +110,20 @@ def solvers(context: Context) -> dict[str, dict[str, float]]:
 
     for name in context.params["tables"][: 1 if few else None]:
         rows = table(name, n)
-        add(name, partial(shuffled, rows), min(3, rows.shape[1] - 1), ("exact", "smoothed", "norm"), 100)
+        add(name, partial(shuffled, rows), min(3, rows.shape[1] - 1), ("exact", "smoothed", "norm"), 100, draws)
     for name in context.params["drifts"][: 1 if few else None]:
         for releases in (100, 400):
             kinds = ("exact", "tracking", "smoothed")
-            add(f"{name} ({releases} releases)", lambda i, name=name: drift(name, n, 1 + i), 2, kinds, releases)  # type: ignore[misc]
+            add(
+                f"{name} ({releases} releases)", lambda i, name=name: drift(name, n, 1 + i), 2, kinds, releases,  # type: ignore[misc]
+                drift_draws,
+            )  # fmt: skip
     for name, (make, k) in SETS.items():
-        add(name, partial(make, 20_000 if not few else n), k, ("exact", "norm"), 100)
+        add(name, partial(make, 20_000 if not few else n), k, ("exact", "norm"), 100, draws)
     windows = [
-        _windows(drift(name, n), epsilon, context.seed) for name in context.params["drifts"] for epsilon in (0.3, 1.0)
+        _mean([_windows(drift(name, n, 1 + i), epsilon, context.seed + i) for i in range(drift_draws)])
+        for name in context.params["drifts"]
+        for epsilon in (0.3, 1.0)
     ]
     return found | {"all": _overall(found) | {"window": _mean(windows), "window_worst": max(windows)}}
 
@@ -203,7 +210,8 @@ def page() -> str:
         _cells(found, ("exact", "norm"), lambda name: "releases" not in name),
         "## Streams that drift: regret as a share of OPT / captured",
         "Two Gaussian directions of 20 that turn or jump once or more in 8000 rows. Cells are means of "
-        "three runs; the noise of each solver is its own, so single cells differ by chance, too. "
+        f"{load('solvers').params['drift_draws']} runs (those of tables, of three); the noise of each solver is its "
+        "own, so single cells differ by chance, too. "
         f"Smoothed has {found['all']['smoothed_drifts']:.3f} times the regret of exact here (geometric mean), and "
         f"{found['all']['smoothed_tables']:.3f} times on the tables; the worst cells are "
         f"{found['all']['smoothed_drifts_worst']:.2f} and {found['all']['smoothed_tables_worst']:.2f}. No rule from "

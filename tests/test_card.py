@@ -25,7 +25,7 @@ def test_bars_of_loadings_are_their_standard_deviations():
         ratios.append((vectors - exact[:, :k]) / made.loading_std)
     spread = np.sqrt(np.mean(np.square(ratios), axis=(0, 1)))  # of 1200 values each: standard error about 0.03
     np.testing.assert_allclose(spread, 1.0, atol=0.15)
-    np.testing.assert_allclose((made.loading_std**2).sum(axis=0), 1.0 - made.direction_quality)
+    np.testing.assert_allclose((made.loading_std**2).sum(axis=0), 2.0 * (1.0 - np.sqrt(made.direction_quality)))
     assert not Estimates(gram=gram, noise_std=0.0, n_components=k, rows=100).loading_std.any()
 
 

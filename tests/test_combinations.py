@@ -75,7 +75,7 @@ def made(name: str) -> Any:
     """The algorithm that a row of the second table names."""
     kind, *more = name.split()
     if kind == "Tumbling":
-        pure = more[0] in ("LaplaceCovariance", "MatrixLaplaceCovariance")
+        pure = "LaplaceCovariance" in more[0]
         given = {name: value for name, value in BUDGET.items() if not pure or name != "delta"}
         return sp.Tumbling(getattr(sp, more[0])(**given), release_every=3)
     given = dict(BUDGET)

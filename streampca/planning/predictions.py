@@ -16,7 +16,7 @@ from streampca.linalg.lattice import onto_ball
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.matrix_factorization.smoothing import Smoothing, WindowSmoothing
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
+from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance, adaptive_mechanism
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import CovarianceMechanism
 from streampca.mechanisms.exact_subspace import ExactSubspace
@@ -46,7 +46,7 @@ _TIMES = 60
 _RUNS = 800
 #: Numbers (rows times features) that an algorithm is tried on.
 _TRIED = 3_000_000
-#: Most features that `AdaptiveCovariance` is tried on.
+#: Most features that an adaptive mechanism is tried on.
 _WIDEST = 200
 #: Releases of a smoothed stream, and coordinates of each kind that it is simulated with.
 _SMOOTHED, _COORDINATES = 1024, 200
@@ -193,17 +193,20 @@ def projectors(question: Question, curve: Curve) -> Iterator[Prediction]:
 
 
 def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
-    """`AdaptiveCovariance`, on made-up rows: what it gains depends on how long rows are, which no spectrum says."""
+    """What `adaptive_mechanism` takes, on made-up rows: what it gains depends on how long rows are."""
     if question.delta <= 0.0 or question.n_features > _WIDEST:
         return
-    mechanism = AdaptiveCovariance(**question.settings)
+    mechanism = adaptive_mechanism(question.n_features, **question.settings)
+    is_pure = isinstance(mechanism, AdaptiveLaplaceCovariance)
     tried = _trial(question, mechanism, _rows_of(question, gaussian=True), 2)
+    beside = "MatrixLaplaceCovariance" if is_pure else "GaussianCovariance"
     note = (
         f"captures {tried.captured:.1%} on Gaussian rows; the more uneven the lengths of rows and the shorter they "
-        "are, the more; never much less than GaussianCovariance"
+        f"are, the more; never much less than {beside}"
     )
-    made = _once(question, mechanism, question.settings, tried.captured, None, None, note)
-    seconds = made.seconds + made.releases * (0.015 + 3e-5 * question.n_features**2)
+    settings = {key: value for key, value in question.settings.items() if key != "delta" or not is_pure}
+    made = _once(question, mechanism, settings, tried.captured, None, None, note)
+    seconds = made.seconds + (0.0 if is_pure else made.releases * (0.015 + 3e-5 * question.n_features**2))
     memory = made.memory + 16 * question.rows * question.n_features + 60_000
     yield replace(made, is_certain=False, memory=memory, seconds=seconds)
 
@@ -323,7 +326,7 @@ def _scaled_leader(question: Question, curve: Curve, every: int) -> Iterator[Pre
     played, known = np.append(np.arange(1, before + 1), before + ends), np.append(np.full(before, chance), shares)
     last, unit = float(stds[-1]), question.row_norm**2
     yield Prediction(
-        "PrivateFPL", settings, "stream", float(shares[-1]), last * unit, last * curve.norm * unit,
+        "PrivateFPL", settings, "stream", float(shares[-1]), last * unit, None,
         _regret(question, every, played, known) * unit, leaves - before, stream_bytes(d, every, 40.0),
         2.0 * gram_seconds(n, d) + 1.8 * release_seconds(leaves, d),
         f"the first release comes after {gauge} rows; for rows of about one norm, here some {radius:.2g} row_norm; "

@@ -41,12 +41,12 @@ In short, for rows that come one after the other:
 | the same, or a block, of rows that are short or of uneven length | `adaptive_mechanism`, `Tumbling` of it | | |
 | very many features, where a d x d matrix does not fit | `PrivateOja` | `PrivateOjaPCA` | |
 | rows that lie close to a few directions, alike, in no particular order, from some 100 000 of them on | `DPPCA` | | |
-| no delta at all | `MatrixLaplaceCovariance` (few features: `LaplaceCovariance`) | | |
+| no delta at all | `MatrixLaplaceCovariance` (short rows: `AdaptiveLaplaceCovariance`) | | |
 | nothing private: a baseline | `Oja`, `PerturbedLeader` | | |
 
 What the planner says to some questions, at epsilon = 1 and delta = 1e-6 for a "decaying" spectrum (eigenvalues
 like 1/j) of rows of half the squared norm that is allowed. *Captured* is the share of the best subspace's
-variance that the last release is expected to have; of `AdaptiveCovariance` and `DPPCA` the planner cannot tell it
+variance that the last release is expected to have; of adaptive mechanisms and `DPPCA` the planner cannot tell it
 within a quarter from a spectrum alone. This page is written by
 `python -m streampca.tutorials.which_algorithm`, and a test compares it with the planner.
 """

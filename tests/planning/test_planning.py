@@ -87,13 +87,15 @@ def test_everything_that_applies_is_there() -> None:
     names = {p.name for p in STREAMS.values()} | {p.name for p in ONCE.values()}
     assert names == {
         "PrivateFPL", "PrivateOja", "GaussianCovariance", "WishartCovariance", "MatrixLaplaceCovariance",
-        "LaplaceCovariance", "SubspacePerturbation", "AdaptiveCovariance",
+        "LaplaceCovariance", "SubspacePerturbation", "AdaptiveLaplaceCovariance",
     }  # fmt: skip
     assert len(STREAMS) == 5
     assert set(WINDOWS) == {f"SlidingWindowPCA {method}" for method in ("ring", "histogram", "smoothed", "forgetting")}
-    assert {"Tumbling[GaussianCovariance]", "Tumbling[AdaptiveCovariance]"} <= {p.name for p in WINDOW.predictions}
+    assert {"Tumbling[GaussianCovariance]", "Tumbling[AdaptiveLaplaceCovariance]"} <= {
+        p.name for p in WINDOW.predictions
+    }
     lots = plan(**(ASKED | {"n_rows": 100_000, "n_components": 1}))
-    assert {p.name for p in lots.predictions if not p.is_certain} == {"DPPCA", "AdaptiveCovariance"}
+    assert {p.name for p in lots.predictions if not p.is_certain} == {"DPPCA", "AdaptiveLaplaceCovariance"}
     assert [row["captured"] for row in lots.table()].count("cannot tell") == 2
     lying = plan(**(ASKED | {"spectrum": [0.5, 0.4]}))
     assert any(p.name == "ExactSubspace" and p.captured == 1.0 for p in lying.predictions)
