@@ -42,6 +42,8 @@ if TYPE_CHECKING:  # what processes of the pool do not need
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 #: Rows of a task: some 0.1 s of work at 64 features.
 TASK_ROWS = 2**16
+# Rows of a process from which compiled kernels gain more than they take to load, at 64 features.
+_COMPILED = 2**22
 
 
 def absorb_parquet(
@@ -87,9 +89,10 @@ def absorb_parquet(
         for task in tasks:
             yield from map(stream.push_block, task.blocks(cutter))
         return
+    compiled = sum(task.count for task in tasks) > _COMPILED * count
     # Not "fork": a durable stream has a thread that may hold a lock at that moment.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count - 1, context, _begin) as pool:
+    with ProcessPoolExecutor(count - 1, context, _begin, (compiled,)) as pool:
         window: deque[Future[list[BlockGram]]] = deque()
         begun = [pool.submit(_ready) for _ in range(count - 1)]  # until then, nothing runs ahead of the stream
         try:
@@ -123,12 +126,13 @@ def _done(cutter: BlockCutter, task: FileRange) -> Future[list[BlockGram]]:
     return done
 
 
-def _begin() -> None:
-    """Set a process up: one BLAS thread, no compiled kernels, and no life after its parent's, however that ends."""
+def _begin(compiled: bool) -> None:
+    """Set a process up: one BLAS thread, and no life after its parent's, however that ends."""
     from streampca.linalg import fast
     from streampca.linalg.threads import one_blas_thread
 
-    fast.kernels = None  # blocks have the same bits; loading them takes as long as some 10**7 rows gain
+    if not compiled:  # blocks have the same bits
+        fast.kernels = None
     one_blas_thread()
     threading.Thread(target=_outlived, daemon=True).start()
 

@@ -86,6 +86,8 @@ def test_files_read_by_executors(spark, folder: Path) -> None:
     expected = single(in_order(folder))
     assert len(expected) == 14
     assert releases(absorb_parquet(stream(), spark, sorted(folder.iterdir()), rows_per_task=900)) == expected
+    frame = spark.read.parquet(str(folder))
+    assert releases(absorb_parquet(stream(), spark, sorted(frame.inputFiles()), columns=frame.columns)) == expected
 
 
 def test_any_frame_in_the_order_of_its_partitions(spark, folder: Path) -> None:
