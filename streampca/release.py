@@ -78,6 +78,11 @@ class Subspace:
 
 def scoring_basis(basis: FloatArray) -> FloatArray:
     """Round a basis to multiples of 2**-30: products with lattice rows are then exact, whatever the block size."""
+    kernels = fast.kernels
+    if kernels is not None and basis.ndim == 2 and basis.flags.f_contiguous:
+        out = np.empty(basis.shape)
+        kernels.rounded(basis.T, _SCORE_GRID, out)
+        return out
     return np.rint(np.ascontiguousarray(basis) * _SCORE_GRID) * (1.0 / _SCORE_GRID)
 
 

@@ -242,6 +242,14 @@ def multiply(rows: FloatArray, basis: FloatArray, out: FloatArray) -> None:
             out[i, c] = total
 
 
+@compile_ahead(void(_IN2, float64, float64[:, ::1]))
+def rounded(columns: FloatArray, grid: float, out: FloatArray) -> None:
+    """`release.scoring_basis` of a basis given by its columns, (k, d)."""
+    for c in range(columns.shape[0]):
+        for j in range(columns.shape[1]):
+            out[j, c] = np.rint(columns[c, j] * grid) * (1.0 / grid)
+
+
 @compile_ahead(float64(_IN2, _IN2, float64, float64[::1]))
 def score(rows: FloatArray, basis: FloatArray, reward: float, rewards: FloatArray) -> float:
     """`release.rewarded` without a linear part."""
