@@ -226,7 +226,12 @@ class RegretSums(NamedTuple):
         n_components : k.
         """
         log, t, reward, past_opt, past_slack, history, following, own, current, center = self
-        rewards, reward = rewarded(rows, scoring, reward)
+        kernels = fast.kernels
+        if kernels is not None and scoring.linear is None:  # `release.rewarded`, without a call
+            rewards: FloatArray = np.empty(rows.shape[0])
+            reward = kernels.score(rows, scoring.basis, reward, rewards)
+        else:
+            rewards, reward = rewarded(rows, scoring, reward)
         if own is not None:
             own = own.add(rows)
         if current is not None:

@@ -31,9 +31,7 @@ def use(wanted: bool) -> bool:
 def load() -> SimpleNamespace | None:
     """The compiled kernels of all modules; None if numba is not installed."""
     try:
-        modules = [
-            import_module(f"streampca.linalg.{name}") for name in ("compiled", "compiled_eigen", "compiled_gram")
-        ]
+        modules = [import_module(f"streampca.linalg.{name}") for name in ("compiled", "compiled_eigen")]
     except ImportError:
         return None
     return SimpleNamespace(**{name: value for module in modules for name, value in vars(module).items()})

@@ -217,8 +217,9 @@ class GramSum:
 
     def add(self, rows: FloatArray) -> GramSum:
         """The sum with the outer products of admitted rows, (n, d), added."""
-        count, parts, kernels = rows.shape[0], self.parts, fast.kernels
+        count, parts = rows.shape[0], self.parts
         if count == 1:
+            kernels = fast.kernels
             if kernels is not None and rows.flags.c_contiguous:
                 out = np.empty(parts.shape)
                 kernels.add_outer(parts, rows[0], out)
@@ -228,14 +229,8 @@ class GramSum:
             # Column-major lower in memory order is row-major upper.
             rest = dspr(self.n_features, 1.0, rows[0], parts[1].copy(), lower=1, overwrite_ap=1)
             return GramSum(self.n_features, _carried(parts[0], rest))
-        tiled = kernels is not None and self.n_features in kernels.TILED_FEATURES and rows.flags.c_contiguous
         for start in range(0, count, EXACT_ROWS):
-            some = rows[start : start + EXACT_ROWS]
-            if kernels is not None and tiled:
-                before, parts = parts, np.empty(parts.shape)
-                kernels.add_rows(before, some, parts)
-                continue
-            square = dsyrk(1.0, some.T, lower=1)
+            square = dsyrk(1.0, rows[start : start + EXACT_ROWS].T, lower=1)
             rest = square.reshape(-1, order="F").take(upper(self.n_features))
             rest += parts[1]
             parts = _carried(parts[0], rest)

@@ -96,13 +96,6 @@ def test_power_steps(d, k):
     same(make)
 
 
-@pytest.mark.parametrize(("n", "d"), [(2, 15), (2, 16), (9, 17), (40, 31), (8200, 33), (300, 250), (3, 600)])
-def test_sums_of_many_rows(n, d):
-    """One tile, tiles that overlap, more rows than are gone through at a time, and more features than have tiles."""
-    rows = onto_ball(np.random.default_rng(d).standard_normal((n, d)))
-    same(lambda: GramSum.of(rows[:2]).add(rows).add(np.asfortranarray(rows)).parts)
-
-
 def test_admission_is_judged_alike():
     good = onto_ball(np.random.default_rng(0).standard_normal((5, 4)))
     cases = [good, good[:1], good * 1.5, np.array([[STEP / 2, 0.0]]), np.array([[1.0, STEP]]), -np.eye(2)]
