@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from streampca.bounds import Bins, PrivateBounds, column_bounds
 from streampca.bounds import Bounds as Bounds
-from streampca.errors import BadParameterError, BadRowError, short
+from streampca.errors import BadParameterError, BadRowError, listed, short
 from streampca.linalg import fast
 from streampca.linalg.centering import CONSTANT, with_constant
 from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
@@ -260,7 +260,7 @@ class Admission:
             names = tuple(str(name) for name in names)
             twice = sorted({name for name, following in pairwise(sorted(names)) if name == following})
             if twice:
-                raise BadParameterError(f"features repeats {', '.join(map(repr, twice))}; names must differ")
+                raise BadParameterError(f"features repeats {listed(twice)}; names must differ")
             if count is not None and count != len(names):
                 raise BadParameterError(f"{len(names)} features given, but this stream has {count}")
             count = len(names)
@@ -497,7 +497,8 @@ class Admission:
         if set(names) != set(wanted):
             missing, extra = sorted(set(wanted) - set(names)), sorted(set(names) - set(wanted))
             raise BadRowError(
-                f"the table lacks features {missing} and has unknown features {extra}; select the stream's columns"
+                f"the table lacks features [{listed(missing)}] and has unknown features [{listed(extra)}]; "
+                "select the stream's columns"
             )
         columns = dict(zip(names, table.columns, strict=True))
         arrays = []

@@ -15,7 +15,7 @@ import numpy as np
 from streampca.admission import bad_values
 from streampca.bounds import Bounds as GivenBounds
 from streampca.bounds import close_names, column_bounds
-from streampca.errors import BadParameterError, SourceError, short
+from streampca.errors import BadParameterError, SourceError, listed, short
 from streampca.linalg.types import FloatArray
 from streampca.rows import Bounds
 from streampca.sources.csv_cells import number
@@ -90,7 +90,7 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
         twice = repeated(header)
         if twice:
             raise SourceError(
-                f"{where}: {', '.join(map(repr, sorted(twice)))} names more than one column; "
+                f"{where}: {listed(sorted(twice))} names more than one column; "
                 "choose columns by position, columns=[0, 1, ...]"
             )
         return range(len(header))

@@ -303,3 +303,12 @@ def test_a_first_line_of_numbers_is_not_published_as_names(tmp_path):
     assert from_csv(path, columns=["31"]).features == ("31",)
     path.write_text("0,1\n5,6\n")  # as pandas writes an array
     assert from_csv(path).features == ("0", "1")
+
+
+def test_names_that_repeat_are_told_in_80_characters(tmp_path):
+    name = "x" * 200
+    path = tmp_path / "twice.csv"
+    path.write_text(f"a,{name},a,{name}\n1,2,3,4\n")
+    with pytest.raises(SourceError, match="names more than one column") as told:
+        from_csv(path)
+    assert "x" * 81 not in str(told.value)
