@@ -290,7 +290,7 @@ class PrivateBounds:
 
 def _occupied(noisy: FloatArray, std: float, columns: int) -> npt.NDArray[np.bool_]:
     """Which bins hold rows, as far as the noise shows."""
-    from scipy.special import ndtri  # loads slowly, and what only admits rows needs it not
+    from scipy.special import ndtri  # loads slowly; admission does not need it
 
     occupied: npt.NDArray[np.bool_] = noisy > -float(ndtri(_FALSE / (BINS * columns))) * std
     if occupied.any():
