@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -315,3 +317,12 @@ def test_estimates_of_nonsense_are_refused():
     ):
         with pytest.raises(BadParameterError, match=name):
             Estimates(**{**good, name: value})
+
+
+def test_the_exact_sum_of_shares_does_not_exceed_one(monkeypatch):
+    shares = np.array([0.731530279798778, 0.26196651932273335, 0.0065032008784887685])
+    assert shares.sum() <= 1.0 < math.fsum(shares)
+    monkeypatch.setattr("streampca.estimates._onto_simplex", lambda values: shares.copy())
+    ratio = Estimates(gram=np.eye(3), noise_std=0.0, n_components=3, rows=3).explained_variance_ratio
+    assert math.fsum(ratio) <= 1.0
+    assert ratio.sum() == pytest.approx(1.0)
