@@ -187,10 +187,8 @@ def _block(*, small: bool, **_: Any) -> Iterator[Comparison]:
         "are put on the lattice (four passes over them, or one where compiled), measured, and scored; each release "
         "draws its noise, takes a power step, and its basis is read"
     )
-    contenders, goals = (
-        [Contender(floor, times * n, partial(_repeated, partial(peers.bare_dsyrk, rows, size), times))],
-        [],
-    )
+    contenders = [Contender(floor, times * n, partial(_repeated, partial(peers.bare_dsyrk, rows, size), times))]
+    goals: list[Goal] = []
     for how, compiled, needs, bounds in (("numpy", False, "", (1.4, 1.6)), ("compiled", True, "numba", (1.2, 1.4))):
         whole = partial(push, block=True, compiled=compiled, times=times)
         for name, table, scored, bound in (

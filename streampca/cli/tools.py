@@ -336,7 +336,7 @@ def bench(
     small
         Small sizes: to see that it works, in seconds. The figures mean little.
     full
-        Full sizes for block, csv and scale: 10**6 rows, and 10**7 for memory.
+        Full sizes for csv and scale: 10**6 rows, and 10**7 for memory.
     json
         Write everything measured to this file.
     markdown
