@@ -22,6 +22,7 @@ from streampca.sources.csv_cells import number
 
 #: Rows in a block unless said otherwise: one exact fold of the Gram accumulator.
 BLOCK_ROWS = 8192
+REMEDY = "pass on_bad_row='zero', here and to Stream, to absorb such rows as zero rows"
 
 OnBadRow = Literal["raise", "zero"]
 BoundsLike = GivenBounds | None
@@ -64,6 +65,24 @@ class BlockSource(ABC):
 def bad_row(reason: str, n_features: int) -> list[float]:
     """The numbers of a bad row, all nan, that `Stream` absorbs as a zero row and counts under this reason."""
     return [*bad_values(reason, 1).tolist(), *[float("nan")] * (n_features - 1)]
+
+
+def in_blocks(rows: Iterable[list[float]], size: int) -> Iterator[FloatArray]:
+    """Rows in blocks of at most ``size``; where reading ends with a `SourceError`, the rows before it come first."""
+    block: list[list[float]] = []
+    problem: SourceError | None = None
+    try:
+        for row in rows:
+            block.append(row)
+            if len(block) == size:
+                yield np.array(block)
+                block = []
+    except SourceError as error:
+        problem = error
+    if block:
+        yield np.array(block)
+    if problem is not None:
+        raise problem
 
 
 class NameOrPosition(str):

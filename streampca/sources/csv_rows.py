@@ -12,22 +12,20 @@ from typing import NoReturn
 import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, listed, reason, short
-from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
 from streampca.sources.base import (
     BLOCK_ROWS,
-    BlockSource,
+    REMEDY,
     BoundsLike,
     OnBadRow,
     bad_row,
-    check_missing,
-    check_on_bad_row,
     choose,
     feature_names,
+    in_blocks,
     source_bounds,
 )
-from streampca.sources.csv_cells import LONGEST_CELL, MISSING, CellParser, as_seconds, missing_texts, number, numbers
-from streampca.sources.text_files import LONGEST_RECORD, Readable, TextFile
+from streampca.sources.csv_cells import LONGEST_CELL, CellParser, as_seconds, number, numbers
+from streampca.sources.text_files import LONGEST_RECORD, Readable, TextFile, TextRows
 
 _DELIMITERS = "\t ,;:|!/~^#&@$%*="
 #: Bytes read at a time.
@@ -36,42 +34,98 @@ _BLOCK = 2**20
 _AHEAD = 15
 #: Lines that are looked at one by one at a time: a block may hold a million of them.
 _LINES = 2**14
-REMEDY = "pass on_bad_row='zero', here and to Stream, to absorb such rows as zero rows"
 #: Records that are read one by one rather than divided further.
 _FEW = 64
 _BLANK = (b"\n", b"\r\n", b"\r")
 
 
-class CsvRows(BlockSource):
-    """The rows of a CSV file; made by `from_csv`.
+class CsvRows(TextRows):
+    """Rows of numbers from a CSV file, plain, .gz or .zip, read in chunks; also called `from_csv`.
+
+    The file is never held in memory and may be read any number of times; a
+    pipe or a stream once.
+
+    Parameters
+    ----------
+    path : the file, a named pipe, ``"-"`` for standard input, or a binary stream. A zip archive must hold one file.
+    columns : names or positions of the columns to read, in that order; None for all.
+    bounds : public bounds of the columns: None, a pair (lower, upper) of
+        numbers or arrays, or a mapping from name to (lower, upper). Public
+        means known without looking at the rows.
+    delimiter : one ASCII character. Left out, a comma if the header has one or no other
+        (``;``, tab or ``|``); without a header, and with bad rows absorbed, a comma.
+    header : whether the first line names the columns; if not, they are called x0, x1, ... A list
+        of names of all columns says that the file has no header.
+    encoding : of the text.
+    missing : "raise" makes a missing or infinite value an error; "nan" passes
+        it on, so that ``Stream(on_bad_row=...)`` decides. There is no way to
+        skip such rows: positions in the stream are public, and a skipped row
+        would move all later ones.
+    na : more texts that mean a missing value, besides those of `MISSING`.
+    on_bad_row : "raise", or "zero": every record that is not a row of numbers becomes a row of NaN, which
+        ``Stream(on_bad_row="zero")`` absorbs as a zero row and counts, for the curator.
+    chunk_rows : most rows in a block.
+    max_bytes : most bytes that a compressed file may expand to; None for no limit.
+    follow : at the end of the file, wait for more lines, for ever.
+    times : one of the columns, whose cells may be dates and times (ISO 8601; UTC unless they say
+        otherwise): they are read as seconds since 1970.
 
     Attributes
     ----------
-    path : the file, or the stream.
     features : names of the columns read.
     bounds : their public bounds, or None.
+
+    Raises
+    ------
+    SourceError
+        Here, if the file cannot be opened, has no rows or lacks a column;
+        while reading, at the end of what can be read of a damaged file, and, unless bad rows are
+        absorbed, at the first row that is short, long or not all
+        numbers, after every row before it was yielded. Messages name the
+        line of the file.
+
+    Notes
+    -----
+    Quotes follow RFC 4180 and line ends may be LF, CR LF or CR. Blank lines
+    are left out. What counts as a number or as missing is told in `number`.
+
+    *With* ``on_bad_row="zero"`` one record never decides how many rows there are, or what becomes of
+    another one. A record is a line that ends in LF or CR LF, of at most 1 MiB (or 4 times the header). A
+    blank line is a bad row, and so is one that ends inside quotes. Without a header line, whether the file is
+    compressed is told by the end of its name.
+
+    Blocks are parsed by pyarrow where that is installed (extra ``parquet``), elsewhere by pandas, and
+    where records are unusual by `csv` and `float`, with the same result, more slowly. No cell may have
+    more than 131 072 characters.
     """
 
     def __init__(
         self,
         path: Readable,
         *,
-        columns: Sequence[str | int] | None,
-        bounds: BoundsLike,
-        delimiter: str | None,
-        header: bool | Sequence[str],
-        encoding: str,
-        missing: str,
-        na: str | Sequence[str],
-        on_bad_row: OnBadRow,
-        chunk_rows: int,
-        max_bytes: int | None,
-        follow: bool,
-        times: str | int | None,
+        columns: Sequence[str | int] | None = None,
+        bounds: BoundsLike = None,
+        delimiter: str | None = None,
+        header: bool | Sequence[str] = True,
+        encoding: str = "utf-8",
+        missing: str = "raise",
+        na: str | Sequence[str] = (),
+        on_bad_row: OnBadRow = "raise",
+        chunk_rows: int = BLOCK_ROWS,
+        max_bytes: int | None = 2**36,
+        follow: bool = False,
+        times: str | int | None = None,
     ) -> None:
-        self.path = path
-        self._header, self._encoding, self._chunk_rows = header, encoding, chunk_rows
-        self._nan, self._zero = check_missing(missing), check_on_bad_row(on_bad_row)
+        if delimiter is not None and not (
+            isinstance(delimiter, str) and len(delimiter) == 1 and delimiter in _DELIMITERS
+        ):
+            raise BadParameterError(
+                f"delimiter={short(delimiter)} must be one of the characters , ; : | tab space ! / ~ ^ # & @ $ % * ="
+            )
+        super().__init__(
+            path, missing=missing, na=na, on_bad_row=on_bad_row, chunk_rows=chunk_rows, max_bytes=max_bytes
+        )
+        self._header, self._encoding = header, encoding
         if isinstance(header, str) or (isinstance(header, Sequence) and not header):
             raise BadParameterError(f"header={short(header)} must be True, False or a list of the names of all columns")
         if self._zero and header is False:
@@ -79,7 +133,6 @@ class CsvRows(BlockSource):
                 "on_bad_row='zero' with header=False: the first record would say how many columns there are; "
                 "name all columns, header=['a', 'b', ...]"
             )
-        self._missing = MISSING | missing_texts(na)
         self._file = TextFile(
             path, encoding=encoding, max_bytes=max_bytes, by_name=self._zero and header is not True,
             replace=self._zero, follow=follow,
@@ -101,11 +154,6 @@ class CsvRows(BlockSource):
         self.features = feature_names(names, self._places)
         self.bounds = source_bounds(bounds, self.features, names)
 
-    @property
-    def expected_rows(self) -> int | None:
-        """Number of lines that the file is expected to have after its header; None for pipes and streams."""
-        return self._file.expected_lines(self._header_lines)
-
     def blocks(self) -> Iterator[FloatArray]:
         """The rows from the start of the file, at most ``chunk_rows`` in a block."""
         text = self._rewound()
@@ -121,15 +169,12 @@ class CsvRows(BlockSource):
                 for start in range(0, rows.shape[0], self._chunk_rows):
                     yield rows[start : start + self._chunk_rows]
 
-    def __repr__(self) -> str:
-        return f"<CsvRows {self._where.rsplit('/', 1)[-1]!r} {self._describe()}>"
-
     def _rewound(self) -> _Text:
         """The text after the header."""
         if self._file.once:
             text, self._begun = self._begun, None
             if text is None:
-                raise SourceError(f"{self._where}: was read before, and can be read once only; save it to a file")
+                raise self._read_before()
             return text
         text = self._text()
         text.skip(self._header_lines)
@@ -230,19 +275,12 @@ class CsvRows(BlockSource):
 
     def _exact(self, text: _Text) -> Iterator[FloatArray]:
         """Read what lies in store with `csv`, up to the first bad row."""
-        rows: list[list[float]] = []
-        try:
+
+        def rows() -> Iterator[list[float]]:
             while text.stored and (record := text.next_record(self._delimiter)) is not None:
-                rows.append(self._row(record, text.record_line))
-                if len(rows) == self._chunk_rows:
-                    yield np.array(rows)
-                    rows = []
-        except SourceError:
-            if rows:
-                yield np.array(rows)
-            raise
-        if rows:
-            yield np.array(rows)
+                yield self._row(record, text.record_line)
+
+        yield from in_blocks(rows(), self._chunk_rows)
 
     def _row(self, record: list[str], line: int) -> list[float]:
         if len(record) != self._width:
@@ -431,86 +469,4 @@ class _Text:
             self.put_back(piece)
 
 
-def from_csv(
-    path: Readable,
-    *,
-    columns: Sequence[str | int] | None = None,
-    bounds: BoundsLike = None,
-    delimiter: str | None = None,
-    header: bool | Sequence[str] = True,
-    encoding: str = "utf-8",
-    missing: str = "raise",
-    na: str | Sequence[str] = (),
-    on_bad_row: OnBadRow = "raise",
-    chunk_rows: int = BLOCK_ROWS,
-    max_bytes: int | None = 2**36,
-    follow: bool = False,
-    times: str | int | None = None,
-) -> CsvRows:
-    """Rows of numbers from a CSV file, plain, .gz or .zip, read in chunks.
-
-    The file is never held in memory and may be read any number of times; a
-    pipe or a stream once.
-
-    Parameters
-    ----------
-    path : the file, a named pipe, ``"-"`` for standard input, or a binary stream. A zip archive must hold one file.
-    columns : names or positions of the columns to read, in that order; None for all.
-    bounds : public bounds of the columns: None, a pair (lower, upper) of
-        numbers or arrays, or a mapping from name to (lower, upper). Public
-        means known without looking at the rows.
-    delimiter : one ASCII character. Left out, a comma if the header has one or no other
-        (``;``, tab or ``|``); without a header, and with bad rows absorbed, a comma.
-    header : whether the first line names the columns; if not, they are called x0, x1, ... A list
-        of names of all columns says that the file has no header.
-    encoding : of the text.
-    missing : "raise" makes a missing or infinite value an error; "nan" passes
-        it on, so that ``Stream(on_bad_row=...)`` decides. There is no way to
-        skip such rows: positions in the stream are public, and a skipped row
-        would move all later ones.
-    na : more texts that mean a missing value, besides those of `MISSING`.
-    on_bad_row : "raise", or "zero": every record that is not a row of numbers becomes a row of NaN, which
-        ``Stream(on_bad_row="zero")`` absorbs as a zero row and counts, for the curator.
-    chunk_rows : most rows in a block.
-    max_bytes : most bytes that a compressed file may expand to; None for no limit.
-    follow : at the end of the file, wait for more lines, for ever.
-    times : one of the columns, whose cells may be dates and times (ISO 8601; UTC unless they say
-        otherwise): they are read as seconds since 1970.
-
-    Returns
-    -------
-    A source of rows for ``Stream.run``, with ``features`` and ``bounds``.
-
-    Raises
-    ------
-    SourceError
-        Here, if the file cannot be opened, has no rows or lacks a column;
-        while reading, at the end of what can be read of a damaged file, and, unless bad rows are
-        absorbed, at the first row that is short, long or not all
-        numbers, after every row before it was yielded. Messages name the
-        line of the file.
-
-    Notes
-    -----
-    Quotes follow RFC 4180 and line ends may be LF, CR LF or CR. Blank lines
-    are left out. What counts as a number or as missing is told in `number`.
-
-    *With* ``on_bad_row="zero"`` one record never decides how many rows there are, or what becomes of
-    another one. A record is a line that ends in LF or CR LF, of at most 1 MiB (or 4 times the header). A
-    blank line is a bad row, and so is one that ends inside quotes. Without a header line, whether the file is
-    compressed is told by the end of its name.
-
-    Blocks are parsed by pyarrow where that is installed (extra ``parquet``), elsewhere by pandas, and
-    where records are unusual by `csv` and `float`, with the same result, more slowly. No cell may have
-    more than 131 072 characters.
-    """
-    if delimiter is not None and not (isinstance(delimiter, str) and len(delimiter) == 1 and delimiter in _DELIMITERS):
-        raise BadParameterError(
-            f"delimiter={short(delimiter)} must be one of the characters , ; : | tab space ! / ~ ^ # & @ $ % * ="
-        )
-    check_count("chunk_rows", chunk_rows)
-    check_count("max_bytes", max_bytes, optional=True)
-    return CsvRows(
-        path, columns=columns, bounds=bounds, delimiter=delimiter, header=header, encoding=encoding, missing=missing,
-        na=na, on_bad_row=on_bad_row, chunk_rows=chunk_rows, max_bytes=max_bytes, follow=follow, times=times,
-    )  # fmt: skip
+from_csv = CsvRows

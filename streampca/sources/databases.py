@@ -24,7 +24,7 @@ from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
 from streampca.rows import PositionedBlock
-from streampca.sources.base import BLOCK_ROWS, BoundsLike, OnBadRow, check_on_bad_row, choose, source_bounds
+from streampca.sources.base import BLOCK_ROWS, REMEDY, BoundsLike, OnBadRow, check_on_bad_row, choose, source_bounds
 from streampca.sources.positions import PositionedRows, numbers
 
 # Addresses whose parts can be told apart: drivers quote parts of others, which may be those of a password.
@@ -34,12 +34,44 @@ _POLL = 1.0  # seconds between two looks at the end of what is followed
 
 
 class QueryRows(PositionedRows):
-    """The rows of a query, in the order of its cursor; made by `from_query`."""
+    """Rows of numbers from a query, in the order of a column; exactly once with a durable stream.
+
+    Also called `from_query`.
+
+    Parameters
+    ----------
+    connect : ``"sqlite:///rows.db"``, ``"duckdb:///rows.db"``, ``"postgresql://user@host/db"``; or a function that
+        returns a DB-API connection (one that commits by itself, so that no transaction stays open).
+    query : a SELECT without ORDER BY; with the cursor, by which a run knows it again.
+    cursor : a column of whole numbers or text that differs from row to row; rows must become visible in its order.
+    columns : names of the columns to read, in that order; all but the cursor, if left out.
+    bounds : public bounds of the columns, as in `from_csv`.
+    on_bad_row : ``"zero"`` passes nulls and what is no number on, which ``Stream(on_bad_row="zero")`` absorbs as a
+        zero row; ``"raise"`` stops there, after the rows before it.
+    follow : look for more rows at the end, every second.
+    chunk_rows : rows of a page. The database sorts once a page: an index on the cursor keeps that short.
+
+    Raises
+    ------
+    BadParameterError
+        If a parameter is outside its domain.
+    SourceError
+        Here or while reading, if the database or the query fails, or the cursor is null, not unique, or of another
+        type.
+    """
 
     def __init__(
-        self, connect: str | Callable[[], Any], query: str, cursor: str, *, columns: Sequence[str] | None,
-        bounds: BoundsLike, on_bad_row: OnBadRow, follow: bool, chunk_rows: int,
-    ) -> None:  # fmt: skip
+        self,
+        connect: str | Callable[[], Any],
+        query: str,
+        cursor: str,
+        *,
+        columns: Sequence[str] | None = None,
+        bounds: BoundsLike = None,
+        on_bad_row: OnBadRow = "raise",
+        follow: bool = False,
+        chunk_rows: int = BLOCK_ROWS,
+    ) -> None:
         check_count("chunk_rows", chunk_rows)
         self._connect = connector(connect) if isinstance(connect, str) else connect
         self._zero, self._follow, self._size = check_on_bad_row(on_bad_row), follow, chunk_rows
@@ -126,7 +158,7 @@ class QueryRows(PositionedRows):
         if bad < len(rows):
             raise SourceError(
                 f"the row with {self._cursor} {keys[bad]!r} has a missing, infinite or other value that is no number; "
-                "pass on_bad_row='zero', here and to Stream, to absorb such rows as zero rows"
+                f"{REMEDY}"
             )
 
 
@@ -184,41 +216,4 @@ def connector(url: str) -> Callable[[], Any]:
     return connect
 
 
-def from_query(
-    connect: str | Callable[[], Any],
-    query: str,
-    cursor: str,
-    *,
-    columns: Sequence[str] | None = None,
-    bounds: BoundsLike = None,
-    on_bad_row: OnBadRow = "raise",
-    follow: bool = False,
-    chunk_rows: int = BLOCK_ROWS,
-) -> QueryRows:
-    """Rows of numbers from a query, in the order of a column; exactly once with a durable stream.
-
-    Parameters
-    ----------
-    connect : ``"sqlite:///rows.db"``, ``"duckdb:///rows.db"``, ``"postgresql://user@host/db"``; or a function that
-        returns a DB-API connection (one that commits by itself, so that no transaction stays open).
-    query : a SELECT without ORDER BY; with the cursor, by which a run knows it again.
-    cursor : a column of whole numbers or text that differs from row to row; rows must become visible in its order.
-    columns : names of the columns to read, in that order; all but the cursor, if left out.
-    bounds : public bounds of the columns, as in `from_csv`.
-    on_bad_row : ``"zero"`` passes nulls and what is no number on, which ``Stream(on_bad_row="zero")`` absorbs as a
-        zero row; ``"raise"`` stops there, after the rows before it.
-    follow : look for more rows at the end, every second.
-    chunk_rows : rows of a page. The database sorts once a page: an index on the cursor keeps that short.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
-    SourceError
-        Here or while reading, if the database or the query fails, or the cursor is null, not unique, or of another
-        type.
-    """
-    return QueryRows(
-        connect, query, cursor, columns=columns, bounds=bounds, on_bad_row=on_bad_row, follow=follow,
-        chunk_rows=chunk_rows,
-    )  # fmt: skip
+from_query = QueryRows

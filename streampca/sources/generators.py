@@ -14,13 +14,34 @@ from streampca.sources.base import BlockSource, BoundsLike, source_bounds
 
 
 class Blocks(BlockSource):
-    """Rows of given blocks; made by `from_blocks`."""
+    """Rows from two-dimensional arrays, one after the other; also called `from_blocks`.
+
+    Parameters
+    ----------
+    blocks : arrays of shape (n, n_features). A list, or a function without
+        arguments that returns an iterator, can be read again and again; an
+        iterator only once. The first block is fetched at once.
+    features : names of the columns; x0, x1, ... by default.
+    bounds : public bounds of the columns, as in `from_csv`.
+
+    Raises
+    ------
+    SourceError
+        If there is no block, or a block is not an (n, n_features) array of
+        numbers; all blocks before it were yielded.
+
+    Notes
+    -----
+    Blocks are copied, so a generator may reuse its array. Values that are not finite are passed on:
+    ``Stream(on_bad_row=...)`` decides.
+    """
 
     def __init__(
         self,
         blocks: Iterable[npt.ArrayLike] | Callable[[], Iterable[npt.ArrayLike]],
-        features: Sequence[str] | None,
-        bounds: BoundsLike,
+        features: Sequence[str] | None = None,
+        *,
+        bounds: BoundsLike = None,
     ) -> None:
         self._given = blocks
         rows = self._checked()
@@ -62,32 +83,4 @@ class Blocks(BlockSource):
             yield rows
 
 
-def from_blocks(
-    blocks: Iterable[npt.ArrayLike] | Callable[[], Iterable[npt.ArrayLike]],
-    features: Sequence[str] | None = None,
-    *,
-    bounds: BoundsLike = None,
-) -> Blocks:
-    """Rows from two-dimensional arrays, one after the other.
-
-    Parameters
-    ----------
-    blocks : arrays of shape (n, n_features). A list, or a function without
-        arguments that returns an iterator, can be read again and again; an
-        iterator only once. The first block is fetched at once.
-    features : names of the columns; x0, x1, ... by default.
-    bounds : public bounds of the columns, as in `from_csv`.
-
-    Returns
-    -------
-    A source of rows for ``Stream.run``. Blocks are copied, so a generator may
-    reuse its array. Values that are not finite are passed on:
-    ``Stream(on_bad_row=...)`` decides.
-
-    Raises
-    ------
-    SourceError
-        If there is no block, or a block is not an (n, n_features) array of
-        numbers; all blocks before it were yielded.
-    """
-    return Blocks(blocks, features, bounds)
+from_blocks = Blocks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 from numbers import Real
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca.errors import SourceError, listed, short
 from streampca.linalg.types import FloatArray
-from streampca.sources.base import BlockSource, BoundsLike, check_missing, choose, source_bounds
+from streampca.sources.base import BlockSource, BoundsLike, check_missing, choose, in_blocks, source_bounds
 from streampca.sources.csv_cells import number
 
 #: Rows in a block: few, so that a live stream is not held up for long.
@@ -20,9 +20,39 @@ _Given = Iterable[Any] | Callable[[], Iterable[Any]]
 
 
 class RiverRows(BlockSource):
-    """The rows of a river dataset; made by `from_river`."""
+    """Rows of numbers from a dataset or stream of river, or from any mappings; also called `from_river`.
 
-    def __init__(self, dataset: _Given, *, columns: Sequence[str] | None, bounds: BoundsLike, missing: str) -> None:
+    ``Stream.run`` takes such rows as they are. This adds a choice of numeric
+    features, public bounds, numbers from strings (``river.stream.iter_csv``
+    without converters yields strings), and blocks.
+
+    Parameters
+    ----------
+    dataset : an iterable of mappings or of (mapping, target) pairs, such as
+        ``river.datasets.ImageSegments()``; or a function that makes one, such
+        as ``lambda: river.stream.iter_csv(path)``. A bare iterator can be
+        read once only.
+    columns : names of the features to read, in that order; all of the first row's by default.
+    bounds : public bounds of the features, as in `from_csv`.
+    missing : "raise" makes an absent, missing or infinite value an error;
+        "nan" passes it on, so that ``Stream(on_bad_row=...)`` decides.
+
+    Raises
+    ------
+    SourceError
+        Here, if there is no row, or a feature of the first row is not a
+        number; while reading, at the first row with a value that is not,
+        after every row before it was yielded.
+    """
+
+    def __init__(
+        self,
+        dataset: _Given,
+        *,
+        columns: Sequence[str] | None = None,
+        bounds: BoundsLike = None,
+        missing: str = "raise",
+    ) -> None:
         self._dataset = dataset
         self._nan = check_missing(missing)
         rows = self._mappings()
@@ -50,22 +80,7 @@ class RiverRows(BlockSource):
             raise SourceError("this stream was read before; pass a function that makes it, not the stream itself")
         else:
             rows = self._mappings()
-        done = 0
-        while True:
-            block: list[list[float]] = []
-            problem: SourceError | None = None
-            try:
-                for row in islice(rows, _BLOCK):
-                    block.append(self._row(row, done + len(block) + 1))
-            except SourceError as error:
-                problem = error
-            if block:
-                yield np.array(block)
-            if problem is not None:
-                raise problem
-            if not block:
-                return
-            done += len(block)
+        yield from in_blocks((self._row(row, position) for position, row in enumerate(rows, 1)), _BLOCK)
 
     def _mappings(self) -> Iterator[Mapping[str, Any]]:
         for row in self._dataset() if callable(self._dataset) else self._dataset:
@@ -103,31 +118,4 @@ class RiverRows(BlockSource):
         return float(value) if isinstance(value, (Real, np.bool_)) else None
 
 
-def from_river(
-    dataset: _Given, *, columns: Sequence[str] | None = None, bounds: BoundsLike = None, missing: str = "raise"
-) -> RiverRows:
-    """Rows of numbers from a dataset or stream of river, or from any mappings.
-
-    ``Stream.run`` takes such rows as they are. This adds a choice of numeric
-    features, public bounds, numbers from strings (``river.stream.iter_csv``
-    without converters yields strings), and blocks.
-
-    Parameters
-    ----------
-    dataset : an iterable of mappings or of (mapping, target) pairs, such as
-        ``river.datasets.ImageSegments()``; or a function that makes one, such
-        as ``lambda: river.stream.iter_csv(path)``. A bare iterator can be
-        read once only.
-    columns : names of the features to read, in that order; all of the first row's by default.
-    bounds : public bounds of the features, as in `from_csv`.
-    missing : "raise" makes an absent, missing or infinite value an error;
-        "nan" passes it on, so that ``Stream(on_bad_row=...)`` decides.
-
-    Raises
-    ------
-    SourceError
-        Here, if there is no row, or a feature of the first row is not a
-        number; while reading, at the first row with a value that is not,
-        after every row before it was yielded.
-    """
-    return RiverRows(dataset, columns=columns, bounds=bounds, missing=missing)
+from_river = RiverRows

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class Synthetic(BlockSource):
     seed: int = 0
 
     bounds = None
+    _basis: FloatArray = field(init=False)  # of the true subspace, where it stays
 
     def __post_init__(self) -> None:
         check_count("n_rows", self.n_rows)
@@ -76,9 +77,9 @@ class Synthetic(BlockSource):
         """Orthonormal basis (n_features, n_components) of the true subspace."""
         return self.truth_at(self.n_rows)
 
-    @abstractmethod
     def truth_at(self, t: int) -> FloatArray:
         """Basis of the true subspace when row t (counted from 1) is drawn."""
+        return self._basis.copy()
 
     @abstractmethod
     def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
@@ -127,9 +128,6 @@ class Spiked(Synthetic):
         weights = _DECAY ** np.arange(self.n_components)
         self._stds = self.norm * np.sqrt(self.signal * weights / weights.sum())
         self._noise = self.norm * float(np.sqrt((1.0 - self.signal) / self.n_features))
-
-    def truth_at(self, t: int) -> FloatArray:  # noqa: D102
-        return self._basis.copy()
 
     def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
         scores = random.standard_normal((positions.size, self.n_components)) * self._stds
@@ -243,9 +241,6 @@ class Gradients(Synthetic):
         self._basis = self._directions(self.n_components)
         weights = _DECAY ** np.arange(self.n_components)
         self._stds = np.sqrt((1.0 - self.tail) * weights / weights.sum())
-
-    def truth_at(self, t: int) -> FloatArray:  # noqa: D102
-        return self._basis.copy()
 
     def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
         scores = random.standard_normal((positions.size, self.n_components)) * self._stds

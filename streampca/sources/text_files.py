@@ -13,11 +13,14 @@ import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from streampca.errors import BadParameterError, SourceError, listed, reason, short
+from streampca.linalg.counts import check_count
+from streampca.sources.base import BlockSource, OnBadRow, check_missing, check_on_bad_row
+from streampca.sources.csv_cells import MISSING, missing_texts
 
 #: Longest line, in bytes, where a longer one is an error.
 LONGEST_LINE = 2**24
@@ -106,7 +109,7 @@ class TextFile(ByteFile):
         self._encoding, self._replace, self._max_bytes, self._by_name = encoding, replace, max_bytes, by_name
         self._lines = self._share = 0.0  # lines read, about, and the share of the bytes of the file that they took
 
-    def expected_lines(self, after: int = 0) -> int | None:
+    def expected_lines(self, after: int) -> int | None:
         """Number of lines after so many, to three digits, by those read and the size of the file; None if not known."""
         return int(float(f"{max(0.0, self._lines / self._share - after):.3g}")) if self._share else None
 
@@ -228,11 +231,41 @@ class TextFile(ByteFile):
             yield b"".join(held)
 
 
+class TextRows(BlockSource):
+    """The rows of a text file: what `CsvRows` and `NdjsonRows` share.
+
+    Attributes
+    ----------
+    path : the file, or the stream.
+    """
+
+    _file: TextFile
+    _header_lines = 0
+
+    def __init__(
+        self, path: Readable, *, missing: str, na: str | Sequence[str], on_bad_row: OnBadRow, chunk_rows: int,
+        max_bytes: int | None,
+    ) -> None:  # fmt: skip
+        check_count("chunk_rows", chunk_rows)
+        check_count("max_bytes", max_bytes, optional=True)
+        self.path = path
+        self._nan, self._zero, self._chunk_rows = check_missing(missing), check_on_bad_row(on_bad_row), chunk_rows
+        self._missing = MISSING | missing_texts(na)
+
+    @property
+    def expected_rows(self) -> int | None:
+        """Number of lines that the file is expected to have after its header; None for pipes and streams."""
+        return self._file.expected_lines(self._header_lines)
+
+    def _read_before(self) -> SourceError:
+        return SourceError(f"{self._file.name}: was read before, and can be read once only; save it to a file")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._file.name.rsplit('/', 1)[-1]!r} {self._describe()}>"
+
+
 class _Followed(io.FileIO):
     """A file or named pipe that has no end: reading waits for more bytes."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "rb")
 
     def readinto(self, buffer: Any) -> int | None:
         while (count := super().readinto(buffer)) == 0:
