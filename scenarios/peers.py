@@ -29,10 +29,7 @@ Basis = Callable[[FloatArray, int], FloatArray]
 def versions() -> str:
     """The installed versions.
 
-    Raises
-    ------
-    BadParameterError
-        If one of the two is not installed, with the command that installs it.
+    Raises `BadParameterError` if one of the two is not installed, with the command that installs it.
     """
     try:
         return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PEERS)

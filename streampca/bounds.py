@@ -110,10 +110,7 @@ def close_names(name: str, known: Iterable[str]) -> str:
 def read_bounds(text: str) -> Ranges:
     """Parse bounds as the command line takes them: ``lo:hi``, ``name=lo:hi,...`` or a JSON file.
 
-    Raises
-    ------
-    BadParameterError
-        If it is none of them.
+    Raises `BadParameterError` if it is none of them.
     """
     if text.endswith(".json"):
         return _from_file(Path(text))
@@ -126,10 +123,7 @@ def read_bounds(text: str) -> Ranges:
 def write_template(path: Path, features: Iterable[str]) -> None:
     """Write a JSON file of bounds to be filled in, ``{name: [null, null], ...}``.
 
-    Raises
-    ------
-    BadParameterError
-        If the file exists.
+    Raises `BadParameterError` if the file exists.
     """
     lines = ",\n".join(f"  {json.dumps(name, ensure_ascii=False)}: [null, null]" for name in features)
     try:

@@ -47,10 +47,7 @@ class Header:
     def from_dict(cls, data: Mapping[str, Any]) -> Header:
         """Read the JSON values of a header.
 
-        Raises
-        ------
-        BadParameterError
-            If they are not those of a header, or of a later format.
+        Raises `BadParameterError` if they are not those of a header, or of a later format.
         """
         try:
             if data["format"] > FORMAT:
@@ -79,10 +76,7 @@ class ReleaseLines:
     def read(self, line: str) -> Release | None:
         """The release in the next line; None for a header and an empty line.
 
-        Raises
-        ------
-        BadParameterError
-            If the line is something else.
+        Raises `BadParameterError` if the line is something else.
         """
         self._number += 1
         if not line.strip():

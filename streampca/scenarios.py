@@ -418,10 +418,7 @@ class Meter:
     def push_until(self, stop: int, name: str) -> Iterable[int]:
         """Push rows until so many were pushed in all; yield their number after each block.
 
-        Raises
-        ------
-        BadParameterError
-            If the source, called ``name`` in the message, ends before.
+        Raises `BadParameterError` if the source, called ``name`` in the message, ends before.
         """
         while self._done < stop:
             block = self._left if self._left is not None else next(self._blocks, None)
@@ -479,10 +476,7 @@ class Meter:
 def check(expect: Expect, table: Table) -> Check:
     """Compare one expectation with a table. A value that is not a number never holds.
 
-    Raises
-    ------
-    BadParameterError
-        If the run or the measure is not in the table.
+    Raises `BadParameterError` if the run or the measure is not in the table.
     """
     what = f"{expect.run}: {expect.measure}" + ("" if expect.at == 1.0 else f" at {expect.at:g} of the rows")
     if expect.falling is not None:

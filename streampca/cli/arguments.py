@@ -235,13 +235,7 @@ def open_store(
 
 
 def passphrase_of(file: Path | None) -> str | None:
-    """Read the passphrase in a file, without the end of its line.
-
-    Raises
-    ------
-    BadParameterError
-        If the file is empty.
-    """
+    """Read the passphrase in a file, without the end of its line. Raises `BadParameterError` if the file is empty."""
     if file is None:
         return None
     text = file.read_text(encoding="utf-8").rstrip("\r\n")

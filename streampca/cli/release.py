@@ -94,7 +94,7 @@ def release(
     from streampca.cli.arguments import make_mechanism
     from streampca.cli.live import Progress
     from streampca.cli.run import paying
-    from streampca.cli.session import Ending, Files, closing, public_parameters, refuse_inputs
+    from streampca.cli.session import Ending, Files, closing, parameters_of_run, refuse_inputs
     from streampca.errors import BadParameterError, SourceError
     from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
     from streampca.mechanisms.adaptive_laplace import adaptive_mechanism
@@ -133,7 +133,7 @@ def release(
         )  # fmt: skip
         stream.adopt(source)
         releases = stream.push_many(rows).releases  # checks all rows, then pays
-        files.begin(stream.processor.terms, public_parameters(stream, source))
+        files.begin(stream.processor.terms, parameters_of_run(stream, source))
         files.add_releases(releases)
         files.close()
         seconds, admitted = time.perf_counter() - started, stream.admitted

@@ -125,10 +125,7 @@ def transform(
 def release_at(path: Path, at: int | None) -> tuple[Release, int]:
     """The latest release of a run, or that in play after some rows, and how many were made up to it.
 
-    Raises
-    ------
-    NoReleaseError
-        If there is none.
+    Raises `NoReleaseError` if there is none.
     """
     from streampca.dashboard.run_files import PublicRun
 

@@ -30,6 +30,7 @@ from streampca.release import Release, Terms
 from streampca.release_file import Header
 from streampca.rows import Position, PositionedSource, RowSource
 from streampca.step import Steps
+from streampca.store.config import public_parameters
 from streampca.stream import Stream
 
 if TYPE_CHECKING:  # optional parts
@@ -60,10 +61,8 @@ def _cell(value: float | None) -> str:
 def refuse_inputs(source: Path, *written: Path | None) -> None:
     """Refuse to write a file that is read, whatever is to be overwritten.
 
-    Raises
-    ------
-    BadParameterError
-        If one of the files that are written is one of those that ``source``, a path or a pattern, names.
+    Raises `BadParameterError` if one of the files that are written is one of those that ``source``, a path or a
+    pattern, names.
     """
     read = [Path(name) for name in glob(str(source))] or [source]
     for path in written:
@@ -245,20 +244,11 @@ class Files:
             file.close()
 
 
-def public_parameters(stream: Stream, source: RowSource) -> dict[str, Any]:
-    """Return the parameters of a run that may be published. A seed may not: it determines the noise."""
-    shown = {name: value for name, value in stream.algorithm.parameters().items() if name != "seed"}
-    return {
-        "processor": type(stream.algorithm).__name__,
-        **{k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v) for k, v in shown.items()},
-        "row_norm": stream.row_norm,
-        "center": stream.row_admission.center,
-        "bounds": "private"
-        if stream.row_admission.warmup
-        else None
-        if source.bounds is None
-        else [[float(value) for value in side] for side in source.bounds],
-    }
+def parameters_of_run(stream: Stream, source: RowSource) -> dict[str, Any]:
+    """The parameters of a run that may be published."""
+    admission = stream.row_admission
+    bounds = "private" if admission.warmup else source.bounds
+    return public_parameters(stream.algorithm, row_norm=stream.row_norm, center=admission.center, bounds=bounds)
 
 
 # -- the loop -----------------------------------------------------------------------
@@ -494,7 +484,7 @@ class Session:
 
     def _begin(self) -> None:
         self._begun = True
-        parameters = public_parameters(self._stream, self._source)
+        parameters = parameters_of_run(self._stream, self._source)
         self._files.begin(self._stream.processor.terms, parameters)
         if self._page is not None:
             self._page.describe(parameters)

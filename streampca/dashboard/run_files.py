@@ -75,10 +75,7 @@ class PublicRun:
     def new_releases(self) -> list[Release]:
         """Releases that have come since the last look, at most some thousands.
 
-        Raises
-        ------
-        BadParameterError
-            If the file is not one of releases.
+        Raises `BadParameterError` if the file is not one of releases.
         """
         return self._stored() if self._is_store else list(self._read())
 
@@ -123,10 +120,7 @@ class PublicRun:
 class CuratorRun:
     """The exact regret of a run, from its ``regret.csv``. Curator only.
 
-    Raises
-    ------
-    BadParameterError
-        If the file is something else.
+    Raises `BadParameterError` if the file is something else.
     """
 
     def __init__(self, path: Path) -> None:
@@ -162,13 +156,7 @@ class CuratorRun:
 
 
 def found(path: Path) -> Path:
-    """The file of releases, or the store, that a path stands for.
-
-    Raises
-    ------
-    BadParameterError
-        If there is none.
-    """
+    """The file of releases, or the store, that a path stands for. Raises `BadParameterError` if there is none."""
     for candidate in (path / "releases.jsonl", path / "run.db") if path.is_dir() else (path,):
         if candidate.is_file():
             return candidate

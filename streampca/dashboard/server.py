@@ -158,10 +158,7 @@ class Server:
 def kept_token(path: Path) -> str:
     """The token in a file that only its owner can read. It is made if it is not there.
 
-    Raises
-    ------
-    BadParameterError
-        If the file is not a regular file of mode 0600, or holds no token.
+    Raises `BadParameterError` if the file is not a regular file of mode 0600, or holds no token.
     """
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
@@ -187,11 +184,8 @@ def kept_token(path: Path) -> str:
 def public_app(page: PublicPage, *, hosts: Iterable[str], closing: Callable[[], bool] = lambda: False) -> ASGIApp:
     """The application of the public page.
 
-    Raises
-    ------
-    BadParameterError
-        If the page is any other than a `PublicPage`, which is made of releases
-        alone, or if its releases promise nothing. From now on it refuses such releases.
+    Raises `BadParameterError` if the page is any other than a `PublicPage`, which is made of releases alone, or if its
+    releases promise nothing. From now on it refuses such releases.
     """
     if type(page) is not PublicPage:
         raise BadParameterError(f"{type(page).__name__} may not be published; pass a PublicPage")
@@ -204,10 +198,7 @@ def curator_app(
 ) -> ASGIApp:
     """The application of the curator's page. Curator only: its data wants the token.
 
-    Raises
-    ------
-    BadParameterError
-        If the token is too short.
+    Raises `BadParameterError` if the token is too short.
     """
     if len(token) < 16:
         raise BadParameterError("the token is too short; use secrets.token_urlsafe()")

@@ -332,10 +332,7 @@ def _look_like_a_row(names: Sequence[str]) -> bool:
 def one_record(line: bytes, delimiter: str) -> list[str]:
     """The cells of a line, which may not go on in the next one.
 
-    Raises
-    ------
-    csv.Error
-        If its quotes are not closed, it holds a carriage return, or a cell is too long.
+    Raises `csv.Error` if its quotes are not closed, it holds a carriage return, or a cell is too long.
     """
     # Bytes that are not UTF-8 matter only in a header or a number, and are refused there.
     text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")

@@ -116,10 +116,7 @@ class TextFile(ByteFile):
     def blocks(self, size: int = 2**20) -> Iterator[bytes]:
         """The text from the start, at most about ``size`` bytes at a time.
 
-        Raises
-        ------
-        SourceError
-            If the file cannot be opened, is damaged or expands too far.
+        Raises `SourceError` if the file cannot be opened, is damaged or expands too far.
         """
         blocks = self._decompressed(size)
         if self._is_utf8:

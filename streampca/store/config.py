@@ -23,6 +23,7 @@ from streampca.privacy import outlet, randomness
 from streampca.private_regret import PrivateRegret
 from streampca.processors.base import Algorithm
 from streampca.regret import RegretLog
+from streampca.store.database import Database
 from streampca.store.keys import RunKey
 from streampca.stream import Stream
 
@@ -30,13 +31,7 @@ _CLASS, _TUPLE, _ARRAY = "\x00class", "\x00tuple", "\x00array"
 
 
 def dump(config: Mapping[str, Any]) -> str:
-    """JSON of a configuration.
-
-    Raises
-    ------
-    BadParameterError
-        If it holds something that could not be read back.
-    """
+    """JSON of a configuration. Raises `BadParameterError` if it holds something that could not be read back."""
     return json.dumps(_plain(dict(config)), separators=(",", ":"))
 
 
@@ -57,6 +52,14 @@ def load(text: str) -> dict[str, Any]:
             f"the configuration of the run cannot be read ({str(problem)[:80]}); open it with the version that wrote it"
         ) from problem
     return config
+
+
+def config_in(database: Database) -> dict[str, Any]:
+    """The configuration of the run in a database. Raises `StoreCorruptError` if there is none, or it is refused."""
+    text = database.get("config")
+    if not isinstance(text, str):
+        raise StoreCorruptError(f"{database.path} holds no configuration; restore the newest copy")
+    return load(text)
 
 
 def storable() -> dict[str, type[Any]]:
@@ -98,6 +101,25 @@ def parameters_of(value: Any) -> dict[str, Any]:
         return {k: v for k, v in value.parameters().items() if k != "seed"}
     assert is_dataclass(value)
     return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+
+
+def public_parameters(algorithm: Algorithm, *, row_norm: float, center: bool, bounds: Any) -> dict[str, Any]:
+    """What a file of releases says of its run. Public: no seed, no key, nothing of the rows.
+
+    ``bounds`` are ``(lower, upper)``, ``"private"`` or None.
+    """
+    return {
+        "processor": type(algorithm).__name__,
+        **{
+            name: value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
+            for name, value in parameters_of(algorithm).items()
+        },
+        "row_norm": row_norm,
+        "center": center,
+        "bounds": [np.asarray(side, dtype=np.float64).tolist() for side in bounds]
+        if isinstance(bounds, (tuple, list))
+        else bounds,
+    }
 
 
 def _rebuilt(plain: Any) -> Any:

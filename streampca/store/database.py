@@ -314,13 +314,7 @@ class Database(SQLiteFile):
         return Progress() if found is None else Progress(*found)
 
     def run(self) -> dict[str, Any]:
-        """What is known of the run in public.
-
-        Raises
-        ------
-        BadParameterError
-            If there is none.
-        """
+        """What is known of the run in public. Raises `BadParameterError` if there is none."""
         found = self.get("run")
         if found is None:
             raise BadParameterError(f"{self.path} holds no run yet; begin one with Stream(..., store=store)")
@@ -362,10 +356,7 @@ class Database(SQLiteFile):
     def releases(self, after: int = 0) -> Iterator[Release]:
         """The releases after row ``after``, in order, each checked. Publishable.
 
-        Raises
-        ------
-        StoreCorruptError
-            If one is damaged, or one is missing.
+        Raises `StoreCorruptError` if one is damaged, or one is missing.
         """
         promised, seen = self.progress, 0
         query = "SELECT t, record, sum FROM releases WHERE t > ? AND t <= ? ORDER BY t"

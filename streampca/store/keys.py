@@ -14,6 +14,7 @@ import secrets
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -77,13 +78,7 @@ class Seal:
         return nonce + self._cipher.encrypt(nonce, data, self._label(kind, number))
 
     def open(self, kind: str, number: int, sealed: bytes) -> bytes:
-        """Open a record.
-
-        Raises
-        ------
-        StoreCorruptError
-            If a bit of it changed, or it is another record.
-        """
+        """Open a record. Raises `StoreCorruptError` if a bit of it changed, or it is another record."""
         try:
             return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], self._label(kind, number))
         except (InvalidTag, ValueError):
@@ -119,37 +114,30 @@ def publish_key(path: Path, run: str) -> None:
         sync_folder(path)
 
 
+def _head_of(path: Path) -> dict[str, Any]:
+    text, _, rest = path.read_text(encoding="ascii").partition("\n")
+    if rest.strip() != _sum(text):
+        raise ValueError("the checksum is wrong")
+    head = json.loads(text)
+    return head if isinstance(head, dict) else {}
+
+
 def run_of(path: Path) -> str | None:
     """The run that a key file belongs to; None if there is no file, or it cannot be read."""
     try:
-        text, _, rest = path.read_text(encoding="ascii").partition("\n")
-        return str(json.loads(text)["run"]) if rest.strip() == _sum(text) else None
-    except (OSError, ValueError, KeyError, TypeError):
+        return str(_head_of(path)["run"])
+    except (OSError, ValueError, KeyError):
         return None
 
 
 def read_key(path: Path, passphrase: str | None) -> RunKey:
-    """Read a key file.
-
-    Raises
-    ------
-    WrongKeyError
-        If it is missing, unsafe, damaged, or the passphrase is wrong.
-    """
+    """Read a key file. Raises `WrongKeyError` if it is missing, unsafe, damaged, or the passphrase is wrong."""
     try:
         if os.stat(path).st_mode & 0o077:
             raise WrongKeyError(
                 f"{path} can be read by others than its owner; chmod 600 it, and treat the key as known"
             )
-        text, _, rest = path.read_text(encoding="ascii").partition("\n")
-    except FileNotFoundError:
-        raise WrongKeyError(f"{path} is missing; put the key file of this run back, or pass key_file=") from None
-    except (OSError, UnicodeDecodeError) as problem:
-        raise WrongKeyError(f"{path} cannot be read ({problem})") from None
-    try:
-        if rest.strip() != _sum(text):
-            raise ValueError
-        head = json.loads(text)
+        head = _head_of(path)
         if head["format"] != _FORMAT:
             raise ValueError
         if "key" in head:
@@ -160,6 +148,12 @@ def read_key(path: Path, passphrase: str | None) -> RunKey:
         stretched = _stretched(passphrase, salt, **{k: int(head["scrypt"][k]) for k in ("n", "r", "p")})
         key = AESGCM(stretched).decrypt(sealed[:_NONCE], sealed[_NONCE:], head["run"].encode())
         return RunKey(head["run"], key, bool(head["seeded"]))
+    except WrongKeyError:
+        raise
+    except FileNotFoundError:
+        raise WrongKeyError(f"{path} is missing; put the key file of this run back, or pass key_file=") from None
+    except OSError as problem:
+        raise WrongKeyError(f"{path} cannot be read ({problem})") from None
     except InvalidTag:
         raise WrongKeyError(f"the passphrase does not open {path}") from None
     except (ValueError, KeyError, TypeError):

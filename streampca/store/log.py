@@ -75,13 +75,7 @@ class Schedule(NamedTuple):
 
     @classmethod
     def of(cls, commit_every: int | str | timedelta, snapshot_every: str | timedelta) -> Schedule:
-        """Read the parameters of a store.
-
-        Raises
-        ------
-        BadParameterError
-            If one is outside its domain.
-        """
+        """Read the parameters of a store. Raises `BadParameterError` if one is outside its domain."""
         snapshot = _seconds("snapshot_every", snapshot_every)
         if isinstance(commit_every, str) and (found := _TEXT.fullmatch(commit_every)) and found[2].startswith("row"):
             commit_every = int(found[1]) if found[1].isdigit() else 0
@@ -338,10 +332,7 @@ class Writer:
     def commit(self, *, snapshot: bool = False) -> None:
         """Commit all that the stream has taken, and wait for it.
 
-        Raises
-        ------
-        StoreUnwritableError
-            If that is not possible. The next call tries again.
+        Raises `StoreUnwritableError` if that is not possible. The next call tries again.
         """
         if self._lost:
             raise StoreLockedError(self._lost)

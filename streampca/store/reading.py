@@ -8,10 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from streampca.errors import BadParameterError, StoreCorruptError
-from streampca.store.config import load, parameters_of
+from streampca.store.config import config_in, public_parameters
 from streampca.store.database import SCHEMA, Database, told_plainly
 from streampca.store.recovery import check_lineage
 from streampca.store.witness import beside, is_locked, peek, sync_folder
@@ -19,16 +17,8 @@ from streampca.store.witness import beside, is_locked, peek, sync_folder
 
 def features_of(database: Database) -> tuple[str, ...] | None:
     """Names of the features."""
-    features = load(config_text(database))["features"]
+    features = config_in(database)["features"]
     return None if features is None else tuple(features)
-
-
-def config_text(database: Database) -> str:
-    """The configuration of the run, for `config.load`."""
-    text = database.get("config")
-    if not isinstance(text, str):
-        raise StoreCorruptError(f"{database.path} holds no configuration; restore the newest copy")
-    return text
 
 
 def check_witness(path: Path, witness: Path | None = None) -> str:
@@ -62,7 +52,7 @@ def status(path: Path) -> dict[str, Any]:
     """How a run stands. Curator only: the number of rows may not be public."""
     with closing(Database(str(path), write=False)) as database:
         run, progress = database.run(), database.progress
-        config = load(config_text(database))
+        config = config_in(database)
     return {
         "run": run["run"],
         "schema": SCHEMA,
@@ -113,19 +103,8 @@ def backup(path: Path, to: Path) -> int:
 
 def published_parameters(database: Database) -> dict[str, Any]:
     """The parameters of a run that may be published; never the key or a seed, which are not in the database."""
-    config = load(config_text(database))
-    algorithm, bounds = config["processor"], config["bounds"]
+    config = config_in(database)
+    bounds = config["bounds"]
     if isinstance(bounds, dict):
         bounds = [[float(bounds[name][side]) for name in config["features"] or ()] for side in (0, 1)]
-    elif bounds is not None and bounds != "private":
-        bounds = [np.asarray(side, dtype=np.float64).tolist() for side in bounds]
-    return {
-        "processor": type(algorithm).__name__,
-        **{
-            name: value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
-            for name, value in parameters_of(algorithm).items()
-        },
-        "row_norm": config["row_norm"],
-        "center": config["center"],
-        "bounds": bounds,
-    }
+    return public_parameters(config["processor"], row_norm=config["row_norm"], center=config["center"], bounds=bounds)

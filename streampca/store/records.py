@@ -38,10 +38,7 @@ _PROBLEMS = (msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError, 
 def encode(value: Any) -> bytes:
     """Bytes of nested dictionaries and lists of numbers, strings, bytes and arrays.
 
-    Raises
-    ------
-    BadParameterError
-        If something else is in it.
+    Raises `BadParameterError` if something else is in it.
     """
     try:
         return _ENCODER.encode(value)
@@ -52,10 +49,7 @@ def encode(value: Any) -> bytes:
 def decode(data: bytes) -> Any:
     """Inverse of `encode`. Arrays are fresh, writable and in the memory order they had; tuples come back as lists.
 
-    Raises
-    ------
-    StoreCorruptError
-        If the bytes are not a record.
+    Raises `StoreCorruptError` if the bytes are not a record.
     """
     return _read(_ANYTHING.decode, data, "a record of the store")
 
@@ -142,13 +136,7 @@ def record_of(group: Sequence[Entry]) -> bytes:
 
 
 def entry_of(first: int, count: int, data: bytes) -> Entry:
-    """The entry that a record is replayed as.
-
-    Raises
-    ------
-    StoreCorruptError
-        If it is not a record of entries.
-    """
+    """The entry that a record is replayed as. Raises `StoreCorruptError` if it is not a record of entries."""
 
     def read(data: bytes) -> Entry:
         record = _ENTRY.decode(data)
@@ -247,13 +235,7 @@ def _release_record(group: Sequence[Release]) -> bytes:
 
 
 def releases_of(data: bytes) -> list[Release]:
-    """The releases of a record, in order, bit for bit.
-
-    Raises
-    ------
-    StoreCorruptError
-        If it is not a record of releases.
-    """
+    """The releases of a record, in order, bit for bit. Raises `StoreCorruptError` if it is not a record of releases."""
 
     def read(data: bytes) -> list[Release]:
         record = _RELEASES.decode(data)

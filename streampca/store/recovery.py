@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.errors import HorizonReachedError, StoreCorruptError, StoreForkedError, WrongKeyError, reason
 from streampca.release import Release
-from streampca.store.config import check_label, load, stream_of
+from streampca.store.config import check_label, config_in, stream_of
 from streampca.store.database import Database, told_plainly
 from streampca.store.keys import RunKey, Seal
 from streampca.store.log import chunk_name
@@ -69,11 +69,8 @@ def forked(what: str) -> StoreForkedError:
 def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     """The stream as it stood after the last durable row: the snapshot, then the entries since, replayed.
 
-    Raises
-    ------
-    StoreCorruptError
-        If something is damaged or missing, the run is of another version, or the replay gives other chain values or
-        releases than the stored ones.
+    Raises `StoreCorruptError` if something is damaged or missing, the run is of another version, or the replay gives
+    other chain values or releases than the stored ones.
     """
     stream, progress, seal = fresh_stream(database, key, kind), database.progress, Seal(key)
     try:
@@ -96,11 +93,11 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
 
 def fresh_stream(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     """The stream of a run before its first row, checked to draw the same noise as where the run was written."""
-    text, sealed = database.get("config"), database.get("start")
-    if not isinstance(text, str) or not isinstance(sealed, str):
-        raise StoreCorruptError(f"{database.path} holds no configuration; restore the newest copy")
+    sealed = database.get("start")
+    if not isinstance(sealed, str):
+        raise StoreCorruptError(f"{database.path} holds no start; restore the newest copy")
     start = Seal(key).open("start", 0, bytes.fromhex(sealed))
-    stream = stream_of(load(text), key, start, kind)
+    stream = stream_of(config_in(database), key, start, kind)
     check_label(database.get("label"), stream, database.path)
     return stream
 

@@ -98,21 +98,17 @@ class TakenRows:
     def after(self, entries: Sequence[FloatArray | None]) -> TakenRows:
         """The same after more rows; None stands for a sum of rows."""
         made = copy(self)
-        made.take(entries)
-        return made
-
-    def take(self, entries: Sequence[FloatArray | None]) -> None:
-        """Take more rows; None stands for a sum of rows."""
-        self._digest = self._digest.copy()
+        made._digest = self._digest.copy()
         for rows in entries:
             if rows is None:
-                self._known = False
+                made._known = False
                 continue
             words = words_of(rows)
-            self._digest.take(words)
-            if len(self._head) < HEAD:
-                more = words[: HEAD - len(self._head)]
-                self._head = np.concatenate([self._head, more]) if len(self._head) else more
+            made._digest.take(words)
+            if len(made._head) < HEAD:
+                more = words[: HEAD - len(made._head)]
+                made._head = np.concatenate([made._head, more]) if len(made._head) else more
+        return made
 
     def sessions(self) -> Sessions:
         """What is to be kept."""
@@ -162,10 +158,7 @@ class PassedRows:
     def take(self, admitted: FloatArray) -> None:
         """Take rows that are passed over.
 
-        Raises
-        ------
-        BadParameterError
-            If these were the last of them, and the rows are not those that the run has taken.
+        Raises `BadParameterError` if these were the last of them, and the rows are not those that the run has taken.
         """
         self._digest.take(words_of(admitted))
         if self._kept.known and self._digest.rows == self._rows and self._digest.value() != self._kept.digest:
@@ -177,10 +170,7 @@ class PassedRows:
     def check_next(self, admitted: FloatArray) -> None:
         """Look at the first rows of a file that is said to begin with the next row.
 
-        Raises
-        ------
-        BadParameterError
-            If a session of the run began with the same rows, so that they would count twice.
+        Raises `BadParameterError` if a session of the run began with the same rows, so that they would count twice.
         """
         head = head_of(self._key, words_of(admitted))
         if head and head in self._kept.heads:

@@ -11,10 +11,9 @@ import numpy as np
 from streampca.errors import BadParameterError, HorizonReachedError, StoreCorruptError
 from streampca.linalg.types import FloatArray
 from streampca.rows import RowSource
-from streampca.store.config import load
+from streampca.store.config import config_in
 from streampca.store.database import Database, told_plainly
 from streampca.store.keys import Seal, read_key
-from streampca.store.reading import config_text
 from streampca.store.records import read_trace
 from streampca.store.recovery import TOLERANCE, alike, check_key, fresh_stream, rebuild, replay_checked
 from streampca.store.witness import beside
@@ -42,7 +41,7 @@ class Verification:
                 self._database.db.execute("BEGIN")
             self._key = read_key(beside(path, ".key") if key_file is None else key_file, passphrase)
             check_key(self._database, self._key)
-            config = load(config_text(self._database))
+            config = config_in(self._database)
         except BaseException:
             self._database.close()
             raise

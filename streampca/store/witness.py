@@ -35,16 +35,14 @@ def write_new(path: Path, data: bytes, *, mode: int) -> None:
     """Write a file that must not exist yet, and wait until it is on the disk."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
-        os.fchmod(handle, mode)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(handle, view) :]
-        os.fsync(handle)
+        with open(handle, "wb") as file:
+            os.fchmod(handle, mode)
+            file.write(data)
+            file.flush()
+            os.fsync(handle)
     except BaseException:
-        os.close(handle)
         os.unlink(path)
         raise
-    os.close(handle)
     sync_folder(path)
 
 
@@ -71,13 +69,7 @@ class HeldFile:
         self._path = path
 
     def open(self) -> None:
-        """Take the file.
-
-        Raises
-        ------
-        StoreLockedError
-            If another process has it.
-        """
+        """Take the file. Raises `StoreLockedError` if another process has it."""
         import fcntl
 
         if self._file is None or self._file.closed:
@@ -160,22 +152,16 @@ class Witness:
     def recall(self, run: str) -> Point | None:
         """The latest point; None if the file is empty or damaged.
 
-        Raises
-        ------
-        StoreForkedError
-            If it is the witness of another run.
+        Raises `StoreForkedError` if it is the witness of another run.
         """
         best = _latest(self._path, self._slots(), run)
-        self._turn = best[0]
-        return None if best[0] == 0 else best[1:]
+        self._turn = 0 if best is None else best.number
+        return None if best is None else (best.rows, best.digest)
 
     def clear(self, run: str | None) -> None:
         """Forget everything, for a run that begins in place of one without rows.
 
-        Raises
-        ------
-        StoreForkedError
-            If it is the witness of another run than that.
+        Raises `StoreForkedError` if it is the witness of another run than that.
         """
         if any(slot.run != run for slot in self._slots()):
             raise StoreForkedError(f"{self._path} is the witness of another run; give each run its own")
@@ -189,7 +175,7 @@ class Witness:
         text = json.dumps([run, number, *point]).encode()
         slot = text.ljust(_SLOT - _SUM) + _digest(text)
         if os.pwrite(self._held.handle, slot, (number % 2) * _SLOT) != _SLOT:
-            raise OSError(28, "the disk is full", str(self._path))
+            raise OSError(errno.ENOSPC, "the disk is full", str(self._path))
         _sync(self._held.handle)
         self._turn = number
 
@@ -204,17 +190,14 @@ class Witness:
 def peek(path: Path, run: str) -> Point | None:
     """The latest point that a witness file remembers, while a writer may have it; None if it remembers nothing.
 
-    Raises
-    ------
-    StoreForkedError
-        If it is the witness of another run.
+    Raises `StoreForkedError` if it is the witness of another run.
     """
     try:
         slots = _slots_of(path.read_bytes())
     except OSError:
         return None
     best = _latest(path, slots, run)
-    return None if best[0] == 0 else best[1:]
+    return None if best is None else (best.rows, best.digest)
 
 
 def _slots_of(data: bytes) -> list[_Slot]:
@@ -227,11 +210,10 @@ def _slots_of(data: bytes) -> list[_Slot]:
     return found
 
 
-def _latest(path: Path, slots: list[_Slot], run: str) -> tuple[int, int, str]:
-    """Number, rows and digest of the latest slot; number 0 if there is none."""
+def _latest(path: Path, slots: list[_Slot], run: str) -> _Slot | None:
     if any(slot.run != run for slot in slots):
         raise StoreForkedError(f"{path} is the witness of another run; give each run its own")
-    return max(((slot.number, slot.rows, slot.digest) for slot in slots), default=(0, 0, ""))
+    return max(slots, key=lambda slot: slot.number, default=None)
 
 
 def _digest(text: bytes) -> bytes:
