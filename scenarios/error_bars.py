@@ -15,6 +15,7 @@ import numpy as np
 
 from streampca import queries
 from streampca.linalg.types import FloatArray
+from streampca.plots import WIDE
 from streampca.private_regret import PrivateRegretRecord
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
@@ -26,8 +27,6 @@ from real_tables import fed, markdown, table, write
 
 #: Rows of a table, at most.
 _ROWS = 5000
-#: A normal variable lies within so many standard deviations with probability 0.95.
-_WIDE = 1.959963984540054
 
 
 def coverage(context: Context) -> dict[str, dict[str, float]]:
@@ -76,7 +75,7 @@ def _held(rows: FloatArray, k: int, center: bool, seed: int) -> Iterator[tuple[s
     approximate = estimates.approximate_interval()
     yield "approximate", _inside(along, approximate.low, approximate.high)
     turned = basis[:, 0] * np.sign(basis[:, 0] @ vectors[:, 0]) - vectors[:, 0]
-    yield "loadings", float((np.abs(turned) <= _WIDE * estimates.loading_std[:, 0]).mean())
+    yield "loadings", float((np.abs(turned) <= WIDE * estimates.loading_std[:, 0]).mean())
     yield from _of_queries(release, gram, mean)
     low, high = queries.pca(release).interval()
     yield "pca", min(_inside(top, low, high), _inside(along, low, high))

@@ -8,42 +8,53 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streampca import errors, queries, sources
-    from streampca.admission import AdmissionReport
-    from streampca.auditing.instrument import Audit
-    from streampca.auditing.suite import audit
-    from streampca.blocks import BlockGram
-    from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
-    from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance, adaptive_mechanism
-    from streampca.mechanisms.approximate_subspace import ApproximateSubspace
-    from streampca.mechanisms.exact_subspace import ExactSubspace
-    from streampca.mechanisms.gaussian import GaussianCovariance
-    from streampca.mechanisms.laplace import LaplaceCovariance
-    from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
-    from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-    from streampca.mechanisms.wishart import WishartCovariance
-    from streampca.planning import plan
-    from streampca.privacy.budget import Budget
-    from streampca.privacy.guarantee import Guarantee
-    from streampca.privacy.randomness import Randomness
-    from streampca.private_regret import PrivateRegret, PrivateRegretRecord
-    from streampca.processors.base import Algorithm, Processor
-    from streampca.processors.dp_pca import DPPCA
-    from streampca.processors.oja import Oja
-    from streampca.processors.perturbed_leader import PerturbedLeader
-    from streampca.processors.private_fpl import PrivateFPL
-    from streampca.processors.private_oja import PrivateOja
-    from streampca.processors.sliding_window import SlidingWindowPCA
-    from streampca.processors.tumbling import Tumbling
-    from streampca.regret import Regret, RegretLog, RegretRecord
-    from streampca.release import Release, Subspace, Terms
-    from streampca.release_file import read_releases
-    from streampca.rows import RowSource
-    from streampca.step import BlockStep, Step, Steps
-    from streampca.store import Store
-    from streampca.store.ledger import Ledger
-    from streampca.stream import Stream
-    from streampca.users import UserStream
+    from streampca import errors as errors
+    from streampca import queries as queries
+    from streampca import sources as sources
+    from streampca.admission import AdmissionReport as AdmissionReport
+    from streampca.auditing.instrument import Audit as Audit
+    from streampca.auditing.suite import audit as audit
+    from streampca.blocks import BlockGram as BlockGram
+    from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance as AdaptiveCovariance
+    from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance as AdaptiveLaplaceCovariance
+    from streampca.mechanisms.adaptive_laplace import adaptive_mechanism as adaptive_mechanism
+    from streampca.mechanisms.approximate_subspace import ApproximateSubspace as ApproximateSubspace
+    from streampca.mechanisms.exact_subspace import ExactSubspace as ExactSubspace
+    from streampca.mechanisms.gaussian import GaussianCovariance as GaussianCovariance
+    from streampca.mechanisms.laplace import LaplaceCovariance as LaplaceCovariance
+    from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance as MatrixLaplaceCovariance
+    from streampca.mechanisms.subspace_perturbation import SubspacePerturbation as SubspacePerturbation
+    from streampca.mechanisms.wishart import WishartCovariance as WishartCovariance
+    from streampca.planning import plan as plan
+    from streampca.privacy.budget import Budget as Budget
+    from streampca.privacy.guarantee import Guarantee as Guarantee
+    from streampca.privacy.randomness import Randomness as Randomness
+    from streampca.private_regret import PrivateRegret as PrivateRegret
+    from streampca.private_regret import PrivateRegretRecord as PrivateRegretRecord
+    from streampca.processors.base import Algorithm as Algorithm
+    from streampca.processors.base import Processor as Processor
+    from streampca.processors.dp_pca import DPPCA as DPPCA
+    from streampca.processors.oja import Oja as Oja
+    from streampca.processors.perturbed_leader import PerturbedLeader as PerturbedLeader
+    from streampca.processors.private_fpl import PrivateFPL as PrivateFPL
+    from streampca.processors.private_oja import PrivateOja as PrivateOja
+    from streampca.processors.sliding_window import SlidingWindowPCA as SlidingWindowPCA
+    from streampca.processors.tumbling import Tumbling as Tumbling
+    from streampca.regret import Regret as Regret
+    from streampca.regret import RegretLog as RegretLog
+    from streampca.regret import RegretRecord as RegretRecord
+    from streampca.release import Release as Release
+    from streampca.release import Subspace as Subspace
+    from streampca.release import Terms as Terms
+    from streampca.release_file import read_releases as read_releases
+    from streampca.rows import RowSource as RowSource
+    from streampca.step import BlockStep as BlockStep
+    from streampca.step import Step as Step
+    from streampca.step import Steps as Steps
+    from streampca.store import Store as Store
+    from streampca.store.ledger import Ledger as Ledger
+    from streampca.stream import Stream as Stream
+    from streampca.users import UserStream as UserStream
 
 __version__ = "0.2.0.dev0"
 
@@ -96,55 +107,7 @@ _HOME = {
 }
 _MODULES = ("errors", "queries", "sources")
 
-__all__ = [
-    "DPPCA",
-    "AdaptiveCovariance",
-    "AdaptiveLaplaceCovariance",
-    "AdmissionReport",
-    "Algorithm",
-    "ApproximateSubspace",
-    "Audit",
-    "BlockGram",
-    "BlockStep",
-    "Budget",
-    "ExactSubspace",
-    "GaussianCovariance",
-    "Guarantee",
-    "LaplaceCovariance",
-    "Ledger",
-    "MatrixLaplaceCovariance",
-    "Oja",
-    "PerturbedLeader",
-    "PrivateFPL",
-    "PrivateOja",
-    "PrivateRegret",
-    "PrivateRegretRecord",
-    "Processor",
-    "Randomness",
-    "Regret",
-    "RegretLog",
-    "RegretRecord",
-    "Release",
-    "RowSource",
-    "SlidingWindowPCA",
-    "Step",
-    "Steps",
-    "Store",
-    "Stream",
-    "Subspace",
-    "SubspacePerturbation",
-    "Terms",
-    "Tumbling",
-    "UserStream",
-    "WishartCovariance",
-    "adaptive_mechanism",
-    "audit",
-    "errors",
-    "plan",
-    "queries",
-    "read_releases",
-    "sources",
-]
+__all__ = sorted([*_HOME, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from streampca.bounds import Bins, PrivateBounds, column_bounds
 from streampca.bounds import Bounds as Bounds
 from streampca.errors import BadParameterError, BadRowError, listed, short
+from streampca.facts import Fact
 from streampca.linalg import fast
 from streampca.linalg.centering import CONSTANT, with_constant
 from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
@@ -206,6 +207,19 @@ class AdmissionReport:
                 "row_norm, or tighter public bounds."
             )
         return found
+
+    def facts(self) -> list[Fact]:
+        """The shares and the warnings, as cards and pages show them. Curator only."""
+        clamped = sorted(((share, name) for name, share in self.share_clamped.items() if share > 0.0), reverse=True)
+        named = ", ".join(f"{name} {100.0 * share:.2g} %" for share, name in clamped[:4])
+        others = f" and {len(clamped) - 4} others" if len(clamped) > 4 else ""
+        shown = {}
+        if self.share_clamped:
+            shown["Values clamped to their bounds"] = f"{named}{others}" if clamped else "none"
+        shown["Rows scaled onto the ball"] = f"{100.0 * self.share_scaled:.2g} %"
+        shown["Mean squared norm, as a share of the ball's"] = f"{100.0 * self.ball_used:.2g} %"
+        pairs = [*shown.items(), *(("Warning", text) for text in self.warnings())]
+        return [Fact(label, value, curator=True) for label, value in pairs]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -14,7 +14,6 @@ from typing import Any
 from streampca.estimates import Estimates
 from streampca.facts import (
     COMPONENTS,
-    ExactRegret,
     Fact,
     centered_text,
     clear_components,
@@ -23,11 +22,11 @@ from streampca.facts import (
     loadings,
     percent,
     promise,
-    regret_facts,
     released_facts,
 )
 from streampca.plots import LARGE, rows_summed
 from streampca.release import Release
+from streampca.tables import CURATOR_ONLY, html_table
 
 #: Loadings of at least this size are named in `learned`, so many of a sign.
 _HEAVY, _NAMED = 0.3, 6
@@ -177,14 +176,10 @@ class Card:
             f"<li>{escape(fact.label)}: <b>{escape(fact.value)}</b>{marks[fact.curator]}</li>" for fact in self.facts
         )
         head, *rows = self.table()
-        table = "".join(f"<th>{escape(value)}</th>" for value in head)
-        for name, *values in rows:
-            cells = "".join(f"<td>{escape(value)}</td>" for value in values)
-            table += f"</tr><tr><th style='text-align:left'>{escape(name)}</th>{cells}"
-        whose = "" if self.is_publishable else "<p><b>Curator only: do not publish this output.</b></p>"
+        whose = "" if self.is_publishable else f"<p><b>{CURATOR_ONLY}</b></p>"
         return (
             f"<div>{whose}<p>{escape(self.lead)}</p><p>Promised: {escape(self.promise)}</p><ul>{facts}</ul>"
-            f"<table><tr>{table}</tr></table><p>{escape(self.note)}</p></div>"
+            f"{html_table(head, rows, note=self.note)}</div>"
         )
 
 
@@ -192,7 +187,6 @@ def card(
     release: Release,
     *,
     releases: int | None = None,
-    record: ExactRegret | None = None,
     further: Iterable[Fact] = (),
     most: int = 12,
     components: int = COMPONENTS,
@@ -203,8 +197,7 @@ def card(
     ----------
     release : the latest release.
     releases : how many were made, if known.
-    record : the exact regret. Curator only.
-    further : more figures, such as the budget that is left.
+    further : more figures, such as the exact regret, which is curator only.
     most, components : features and components listed at most.
     """
     estimates = estimates_of(release, LARGE)
@@ -213,7 +206,7 @@ def card(
         "features was released.",
         bool(release.details.get("centered")),
         promise(release.guarantee),
-        [*released_facts(release, releases, estimates), *(() if record is None else regret_facts(record)), *further],
+        [*released_facts(release, releases, estimates), *further],
         components_of(release, estimates),
         loadings(release, release.subspace.basis, estimates, most, components),
     )

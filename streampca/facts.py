@@ -8,15 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 from scipy.special import ndtr, ndtri
 
 from streampca.estimates import Estimates
 from streampca.linalg.types import FloatArray
-from streampca.plots import LARGE, feature_names, heaviest, rows_summed
+from streampca.plots import LARGE, WIDE, feature_names, heaviest, rows_summed
 from streampca.privacy.guarantee import Guarantee
 from streampca.release import Release
 
@@ -26,8 +25,6 @@ Cell = float | int | None
 COMPONENTS, FEATURES = 6, 24
 #: Features up to which estimates are made of every release that is shown while a run goes on.
 ESTIMATED = 200
-_CLAMPED = 4  # features listed
-_WIDE = 1.959963984540054  # a normal variable lies within so many standard deviations with probability 0.95
 EIGENVALUES = tuple(f"value_{i}" for i in range(1, COMPONENTS + 1))
 ANGLES = tuple(f"angle_{i}" for i in range(1, COMPONENTS + 1))
 #: The columns of `release_row`.
@@ -118,7 +115,7 @@ def loadings(
     """
     basis = basis[:, :components]
     names, chosen = feature_names(release.features, len(basis)), heaviest(basis, most)
-    bars = None if estimates is None else np.minimum(1.0, _WIDE * estimates.loading_std[:, :components])
+    bars = None if estimates is None else np.minimum(1.0, WIDE * estimates.loading_std[:, :components])
     return {
         "t": release.t,
         "components": basis.shape[1],
@@ -164,26 +161,6 @@ def _number(value: Any) -> Cell:
 
 
 # -- figures of a run ---------------------------------------------------------------
-
-
-class ExactRegret(Protocol):
-    """What is shown of a `RegretRecord`. Curator only."""
-
-    @property
-    def average(self) -> float:
-        """Regret per row, at least."""
-
-    @property
-    def average_most(self) -> float | None:
-        """Regret per row, at most, where it is known as an interval."""
-
-    @property
-    def average_bound(self) -> float | None:
-        """Bound on it."""
-
-    @property
-    def captured(self) -> float:
-        """Share of the best subspace's variance."""
 
 
 def centered_text(release: Release) -> str:
@@ -237,60 +214,6 @@ def _biases(release: Release) -> list[Fact]:
     return found
 
 
-def regret_text(record: ExactRegret) -> str:
-    """The regret per row, or its interval where a sketch of the Gram matrix is kept. Curator only."""
-    most = record.average_most
-    return f"{record.average:.4g}" if most is None else f"between {record.average:.4g} and {most:.4g}"
-
-
-def regret_facts(record: ExactRegret) -> list[Fact]:
-    """The exact regret, and the exact share that is captured. Curator only."""
-    bound = "none proved" if record.average_bound is None else f"{record.average_bound:.4g}"
-    captured = f"{percent(record.captured)} of the best subspace"
-    exact = record.average_most is None
-    return [
-        Fact("Captured, exactly" if exact else "Captured", captured if exact else f"at least {captured}", curator=True),
-        Fact("Regret per row", regret_text(record), curator=True),
-        Fact("Bound on the regret", bound, curator=True),
-    ]
-
-
-class Admitted(Protocol):
-    """What is shown of an `AdmissionReport`. Curator only."""
-
-    @property
-    def zero_rows_by_reason(self) -> dict[str, int]:
-        """Rows that count as zero rows, by reason."""
-
-    @property
-    def share_scaled(self) -> float:
-        """Share of the rows that were scaled onto the ball."""
-
-    @property
-    def share_clamped(self) -> dict[str, float]:
-        """Share of the values of each feature that were outside its bounds."""
-
-    @property
-    def ball_used(self) -> float:
-        """Mean squared norm, in units of that of the ball."""
-
-    def warnings(self) -> list[str]:
-        """Sentences on what should be changed."""
-
-
-def admission_facts(report: Admitted) -> list[Fact]:
-    """What was done to rows before they were absorbed, and what should be changed. Curator only."""
-    clamped = sorted(((share, name) for name, share in report.share_clamped.items() if share > 0.0), reverse=True)
-    named = ", ".join(f"{name} {100.0 * share:.2g} %" for share, name in clamped[:_CLAMPED])
-    others = f" and {len(clamped) - _CLAMPED} others" if len(clamped) > _CLAMPED else ""
-    shown = []
-    if report.share_clamped:
-        shown.append(Fact("Values clamped to their bounds", f"{named}{others}" if clamped else "none", curator=True))
-    shown.append(Fact("Rows scaled onto the ball", f"{100.0 * report.share_scaled:.2g} %", curator=True))
-    shown.append(Fact("Mean squared norm, as a share of the ball's", f"{100.0 * report.ball_used:.2g} %", curator=True))
-    return [*shown, *(Fact("Warning", text, curator=True) for text in report.warnings())]
-
-
 def budget_fact(balance: str) -> Fact:
     """What is left of the budget in a ledger."""
     return Fact("Budget in the ledger", balance, curator=True)
@@ -322,6 +245,8 @@ def aligned(bases: Sequence[FloatArray]) -> list[FloatArray]:
     absolute inner products. Within a near-degenerate group eigenvectors turn
     freely, and nothing can be followed there.
     """
+    from scipy.optimize import linear_sum_assignment  # loads slowly
+
     out = list(bases)
     for i in range(len(out) - 2, -1, -1):
         after, now = out[i + 1], out[i]

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 #: Features up to which a Gram matrix is worth unpacking for a picture.
 LARGE = 1000
 _COMPONENTS, _FEATURES, _ARROWS, _EIGENVALUES = 6, 40, 24, 30
-_WIDE = 1.959963984540054  # a normal variable lies within so many standard deviations with probability 0.95
+#: A normal variable lies within so many standard deviations with probability 0.95.
+WIDE = 1.959963984540054
 
 
 class _Style(NamedTuple):
@@ -207,9 +208,7 @@ def scree(
     bars = ""
     if noise_std is not None:
         bars = "; bars: 95 % of the noise, to first order"
-        axes.errorbar(
-            at, shown, yerr=_WIDE * noise_std / rows, fmt="none", ecolor=style.text, elinewidth=1.2, capsize=3
-        )
+        axes.errorbar(at, shown, yerr=WIDE * noise_std / rows, fmt="none", ecolor=style.text, elinewidth=1.2, capsize=3)
         level = noise_std * math.sqrt(2.0 * n_features) / rows
         axes.axhspan(-level, level, color=style.lines[1], alpha=0.14, linewidth=0, label="level of the noise alone")
         axes.axhline(level, color=style.lines[1], linewidth=1.2, linestyle="--")

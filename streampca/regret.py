@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError
+from streampca.facts import Fact, percent
 from streampca.linalg import fast
 from streampca.linalg.centering import about_mean
 from streampca.linalg.counts import check_count
@@ -101,6 +102,24 @@ class RegretRecord:
     def average_most(self) -> float | None:
         """The upper end of that interval; None if the regret is exact."""
         return (self.regret + self.slack) / self.t if self.is_interval else None
+
+    @property
+    def average_text(self) -> str:
+        """Regret per row, or its interval. Curator only."""
+        most = self.average_most
+        return f"{self.average:.4g}" if most is None else f"between {self.average:.4g} and {most:.4g}"
+
+    def facts(self) -> list[Fact]:
+        """The regret and the share that is captured, as cards and pages show them. Curator only."""
+        bound = "none proved" if self.average_bound is None else f"{self.average_bound:.4g}"
+        captured = f"{percent(self.captured)} of the best subspace"
+        return [
+            Fact("Captured", f"at least {captured}", curator=True)
+            if self.is_interval
+            else Fact("Captured, exactly", captured, curator=True),
+            Fact("Regret per row", self.average_text, curator=True),
+            Fact("Bound on the regret", bound, curator=True),
+        ]
 
     def _repr_html_(self) -> str:
         """The figures of the record, for notebooks. Curator only."""

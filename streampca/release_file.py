@@ -113,18 +113,14 @@ def read_releases(path: str | os.PathLike[str]) -> Iterator[Release]:
     lines = ReleaseLines(path)
     with Path(path).open(encoding="utf-8", errors="replace") as file:
         for line in file:
-            if line.endswith("\n") or _is_json(line):
-                release = lines.read(line)
-                if release is not None:
-                    yield release
-
-
-def _is_json(line: str) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
+            if not line.endswith("\n"):
+                try:
+                    json.loads(line)
+                except (ValueError, RecursionError):
+                    return
+            release = lines.read(line)
+            if release is not None:
+                yield release
 
 
 def _decoded(line: str) -> Any:

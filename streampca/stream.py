@@ -24,7 +24,7 @@ from streampca.blocks import Entry as Entry  # part of this module's interface
 from streampca.bounds import PrivateBounds
 from streampca.card import card
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreLockedError
-from streampca.facts import admission_facts, budget_fact
+from streampca.facts import budget_fact
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.types import FloatArray
 from streampca.notebook import Watch
@@ -703,11 +703,10 @@ class Stream:
         release = self.release
         if release is None:
             return None
-        record = self.regret.now() if self.keeps_regret else None
-        further = admission_facts(self.admitted)
+        further = [*(self.regret.now().facts() if self.keeps_regret else ()), *self.admission.facts()]
         if (remaining := getattr(self._account, "remaining", None)) is not None:
             further.append(budget_fact(remaining()))
-        return card(release, record=record, further=further).html()
+        return card(release, further=further).html()
 
     def __repr__(self) -> str:
         return f"<Stream of {self._algorithm!r}, {self.t} rows seen: {self.guarantee}>"

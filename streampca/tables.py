@@ -27,10 +27,9 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, warning
     for name, *values in rows:
         shown = "".join(f"<td style='text-align:left'>{escape(_text(value))}</td>" for value in values)
         lines.append(f"<tr><th style='text-align:left'>{escape(_text(name))}</th>{shown}</tr>")
-    above, below = (f"<p>{escape(text)}</p>" if text else "" for text in (warning, note))
-    return (
-        f"<div>{above.replace('<p>', '<p><b>').replace('</p>', '</b></p>')}<table>{''.join(lines)}</table>{below}</div>"
-    )
+    above = f"<p><b>{escape(warning)}</b></p>" if warning else ""
+    below = f"<p>{escape(note)}</p>" if note else ""
+    return f"<div>{above}<table>{''.join(lines)}</table>{below}</div>"
 
 
 def record_frame(kind: type[Any], records: Sequence[Any]) -> pd.DataFrame:

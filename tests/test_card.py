@@ -42,7 +42,8 @@ RECORD = sp.RegretRecord(100, 40.0, 50.0, 10.0, 77.0, 0.98765432)
 
 
 def test_a_card_tells_what_was_released_promised_and_seen():
-    made = card(a_release(k=3), releases=7, record=RECORD, further=[Fact("Budget in the ledger", "half", curator=True)])
+    budget = Fact("Budget in the ledger", "half", curator=True)
+    made = card(a_release(k=3), releases=7, further=[*RECORD.facts(), budget])
     text = made.text(120)
     assert text.startswith("Not centered")
     for words in (

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from streampca.admission import AdmissionReport
 from streampca.card import printable
-from streampca.facts import clear_components, estimates_of, percent, regret_text, signs_like
+from streampca.facts import clear_components, estimates_of, percent, signs_like
 from streampca.linalg.memory import History
 from streampca.linalg.types import FloatArray
 from streampca.plots import feature_names
@@ -220,7 +220,7 @@ class PlainView(_ConsoleView):
         if progress.record is not None:
             r = progress.record
             line += f" | curator only: captured {_least(r)}{floor(r.captured, 5)}, "
-            line += f"regret per row {regret_text(r)}, {_bound(r)}"
+            line += f"regret per row {r.average_text}, {_bound(r)}"
         if progress.private is not None:
             line += f" | publishable: {publishable(progress.private)}"
         if progress.bad_rows:
@@ -278,7 +278,7 @@ def facts(progress: Progress, guarantee: Guarantee, n_components: int) -> list[t
         share = floor(100.0 * record.captured, 3)
         lines += [
             ("captured", f"{_least(record)}{share} % of the best {n_components}-dimensional subspace so far"),
-            ("regret", f"{regret_text(record)} per row ({_bound(record)}); {_least(record)}{record.regret:.5g} in all"),
+            ("regret", f"{record.average_text} per row ({_bound(record)}); {_least(record)}{record.regret:.5g} in all"),
         ]
     estimates = None if progress.release is None else estimates_of(progress.release)
     if estimates is not None:

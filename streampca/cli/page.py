@@ -15,7 +15,7 @@ from streampca.dashboard.curator import CuratorPage
 from streampca.dashboard.public import PublicPage
 from streampca.dashboard.server import Server
 from streampca.errors import BadParameterError
-from streampca.facts import admission_facts, budget_fact
+from streampca.facts import budget_fact
 from streampca.privacy.guarantee import Guarantee
 from streampca.regret import RegretRecord
 from streampca.release import Release
@@ -114,6 +114,6 @@ class ViewAndPage:
     def _count(self, progress: Progress) -> None:
         self._next = time.monotonic() + PERIOD
         rate = progress.t / progress.seconds if progress.seconds > 0.0 else None
-        further = () if progress.admitted is None else admission_facts(progress.admitted)
+        further = () if progress.admitted is None else progress.admitted.facts()
         bad_rows = progress.bad_rows if progress.admitted is None else None  # else among the further
         self._page.count(rows=progress.t, rows_per_second=rate, bad_rows=bad_rows, further=further)

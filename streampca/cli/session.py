@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 from streampca.card import Card, card
 from streampca.cli.live import Progress, View, publishable, spent
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, SourceError, StreamPCAError
-from streampca.facts import Fact, admission_facts, budget_fact
+from streampca.facts import budget_fact
 from streampca.linalg.types import FloatArray
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
@@ -582,12 +582,10 @@ def card_of(ending: Ending, budget: str = "") -> Card | None:
     progress = ending.progress
     if progress.release is None:
         return None
-    further: list[Fact] = []
-    if progress.admitted is not None:
-        further += admission_facts(progress.admitted)
+    further = [fact for told in (progress.record, progress.admitted) if told is not None for fact in told.facts()]
     if budget:
         further.append(budget_fact(budget))
-    return card(progress.release, releases=progress.releases, record=progress.record, further=further)
+    return card(progress.release, releases=progress.releases, further=further)
 
 
 def write_summary(title: str, ending: Ending, files: Files, budget: str = "") -> None:

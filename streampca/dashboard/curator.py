@@ -8,7 +8,7 @@ from typing import Any
 
 from streampca.dashboard.page import PageData, Panel, Table
 from streampca.dashboard.public import PublicPage
-from streampca.facts import Cell, Fact, grouped, regret_facts
+from streampca.facts import Cell, Fact, grouped
 from streampca.regret import RegretRecord
 
 _NOTICE = (
@@ -88,7 +88,7 @@ class CuratorPage(PageData):
 
     def facts(self) -> list[Fact]:
         """The figures at the head of the page."""
-        exact = [] if self._record is None else regret_facts(self._record)
+        exact = [] if self._record is None else self._record.facts()
         return [*self._counts, *self.public.facts(), *exact, *self._further]
 
     def panels(self) -> list[Panel]:

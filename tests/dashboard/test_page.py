@@ -14,7 +14,7 @@ import streampca as sp
 from streampca.card import card
 from streampca.dashboard import PublicPage
 from streampca.dashboard.page import Table
-from streampca.facts import admission_facts, aligned, budget_fact, captured_share, signs_like
+from streampca.facts import aligned, budget_fact, captured_share, signs_like
 from streampca.plots import rows_summed
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -113,7 +113,7 @@ def test_both_pages_show_the_card_and_the_public_one_nothing_of_the_rows():
     run = Run()
     run.push(2000)
     report = run.stream.admitted
-    run.curator.count(rows=2000, further=admission_facts(report))
+    run.curator.count(rows=2000, further=report.facts())
     run.curator.tell(budget_fact("half of it"))
     public, exact = run.public.state(), run.curator.state()
     released = card(run.stream.release, releases=40)
@@ -122,8 +122,8 @@ def test_both_pages_show_the_card_and_the_public_one_nothing_of_the_rows():
     assert public["loadings"]["heads"] == released.table()[1:4]
     assert [row["bars"] for row in public["loadings"]["rows"]] == [row["bars"] for row in released.loadings["rows"]]
     full = card(
-        run.stream.release, releases=40, record=run.stream.regret.now(),
-        further=[*admission_facts(report), budget_fact("half of it")],
+        run.stream.release, releases=40,
+        further=[*run.stream.regret.now().facts(), *report.facts(), budget_fact("half of it")],
     )  # fmt: skip
     assert {(f["label"], f["value"]) for f in exact["facts"]} >= {(f.label, f.value) for f in full.facts}
     curators = [fact.value for fact in full.facts if fact.curator]
