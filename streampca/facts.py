@@ -221,8 +221,13 @@ def budget_fact(balance: str) -> Fact:
 
 def percent(share: float, digits: int = 3) -> str:
     """A share in per cent, rounded down: what falls short of all never reads as all."""
+    return f"{floor(100.0 * share, digits)} %"
+
+
+def floor(number: float, digits: int) -> str:
+    """A number rounded down: a share below one never reads as one."""
     scale = 10.0**digits
-    return f"{math.floor(100.0 * scale * share + 1e-9) / scale:.{digits}f} %"
+    return f"{math.floor(number * scale + 1e-9) / scale:.{digits}f}"
 
 
 # -- signs and order of components over time ----------------------------------------

@@ -61,7 +61,7 @@ def demo(*, out: Path = Path("out/demo"), rows: int | None = None, live: bool | 
     )  # fmt: skip
     title = f"streampca demo · New York's flights of 2013 · private PCA after every row, k = {COMPONENTS}"
     shown = view(live, title, stream.guarantee, COMPONENTS, total)
-    ending = Session(stream, source, files, shown, limit=total, every=REGRET_EVERY, followed=True).run()
+    ending = Session(stream, source, files, [shown], limit=total, every=REGRET_EVERY, followed=True).run()
     print("", *closing(ending, stream, files), sep="\n", file=sys.stderr)
     made = card_of(ending)
     if ending.problem is None and made is not None and files.summary is not None:
@@ -91,7 +91,7 @@ def summary(algorithm: PrivateFPL, made: Card, ending: Ending, records: list[Reg
     from dataclasses import replace
 
     from streampca.card import learned
-    from streampca.cli.live import floor
+    from streampca.facts import floor
 
     progress, mu = ending.progress, algorithm.guarantee.mu or 0.0
     # Where the noise of either mechanism may be largest: all powers of two less one, and a fine grid.
@@ -140,22 +140,18 @@ OPT is that of the best subspace and mean in hindsight.
 
 def draw(path: Path, records: Sequence[RegretRecord], title: str) -> bool:
     """Draw the regret curve as PNG; return False if matplotlib is not installed."""
+    import numpy as np
+
+    from streampca.plots import curves, encoded
+
+    opt, average = [r.opt / r.t for r in records], [r.average for r in records]
+    data = {"t": np.array([r.t for r in records]), "opt": np.array(opt), "average": np.array(average)}
+    lines = (("average", "regret per row"), ("opt", "OPT per row, for scale"))
     try:
-        from matplotlib.figure import Figure
+        figure = curves(data, lines, log=True, title=title, unit="per row, in units of squared row norm", mark=_CURATOR)
     except ImportError:
         return False
-    t = [r.t for r in records]
-    figure = Figure(figsize=(8.0, 4.8), dpi=150, layout="constrained")
-    axes = figure.add_subplot()
-    axes.plot(t, [r.opt / r.t for r in records], color="0.6", linestyle=":", label="OPT per row, for scale")
-    axes.plot(t, [r.average for r in records], color="tab:blue", linewidth=2, label="regret per row")
-    axes.set(xscale="log", yscale="log", xlabel="rows seen", ylabel="per row, in units of squared row norm")
-    axes.set_title(title, loc="left", fontsize=11)
-    axes.grid(alpha=0.25, which="both", linewidth=0.5)
-    axes.legend(frameon=False, loc="lower left")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    figure.supxlabel(_CURATOR, fontsize=8, color="0.45", x=0.99, ha="right")
+    figure.axes[0].set_xscale("log")
     path.touch(mode=0o600)
-    figure.savefig(path)
+    path.write_bytes(encoded(figure, "png"))
     return True

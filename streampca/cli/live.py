@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from rich.text import Text
 
 from streampca.admission import AdmissionReport
 from streampca.card import printable
-from streampca.facts import clear_components, estimates_of, percent, signs_like
+from streampca.facts import clear_components, estimates_of, floor, percent, signs_like
 from streampca.linalg.memory import History
 from streampca.linalg.types import FloatArray
 from streampca.plots import feature_names
@@ -58,8 +58,17 @@ class Progress:
     expected: int | None = None
 
 
-class View(Protocol):
+class View:
     """Shows how a run proceeds."""
+
+    period: ClassVar[float]  #: seconds between two updates
+
+    _next = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to show the state again."""
+        return time.monotonic() >= self._next
 
     def start(self) -> None:
         """Start showing."""
@@ -67,36 +76,24 @@ class View(Protocol):
     def add(self, record: RegretRecord) -> None:
         """Add a point to the regret curve."""
 
-    @property
-    def due(self) -> bool:
-        """Whether it is time to show the state again."""
-
     def show(self, progress: Progress) -> None:
         """Show the state of the run."""
+        self._next = time.monotonic() + self.period
 
     def end(self, progress: Progress) -> None:
         """Show the last state and stop."""
+        if progress.t:
+            self.show(progress)
 
 
-class _ConsoleView:
-    """Base of the views in a terminal or log: what they show, and how often."""
-
-    period: ClassVar[float]
+class _ConsoleView(View):
+    """Base of the views in a terminal or log."""
 
     def __init__(
         self, console: Console, title: str, guarantee: Guarantee, n_components: int, total: int | None
     ) -> None:
         self._console, self._title, self._guarantee = console, title, guarantee
         self._k, self._total = n_components, total
-        self._next = 0.0
-
-    @property
-    def due(self) -> bool:
-        """Whether the period is over."""
-        return time.monotonic() >= self._next
-
-    def _start_period(self) -> None:
-        self._next = time.monotonic() + self.period
 
     def _rows_at_end(self, progress: Progress) -> int | None:
         return min((n for n in (self._total, progress.expected) if n), default=None)
@@ -107,10 +104,8 @@ class LiveView(_ConsoleView):
 
     period = PERIOD
 
-    def __init__(
-        self, console: Console, title: str, guarantee: Guarantee, n_components: int, total: int | None
-    ) -> None:
-        super().__init__(console, title, guarantee, n_components, total)
+    def __init__(self, console: Console, *given: Any) -> None:
+        super().__init__(console, *given)
         self._seen, self._curve = 0, History()
         self._basis: FloatArray | None = None  # signs are kept alike over time
         self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
@@ -127,13 +122,12 @@ class LiveView(_ConsoleView):
 
     def show(self, progress: Progress) -> None:
         """Redraw."""
-        self._start_period()
+        super().show(progress)
         self._live.update(self.render(progress), refresh=True)
 
     def end(self, progress: Progress) -> None:
         """Draw the last state and leave it on the screen."""
-        if progress.t:
-            self.show(progress)
+        super().end(progress)
         self._live.stop()
 
     def render(self, progress: Progress) -> Group:
@@ -205,14 +199,11 @@ class PlainView(_ConsoleView):
     def start(self) -> None:
         """Print the title."""
         self._print(self._title)
-        self._start_period()
-
-    def add(self, record: RegretRecord) -> None:
-        """Do nothing: there is no curve."""
+        self._next = time.monotonic() + self.period
 
     def show(self, progress: Progress) -> None:
         """Print a line."""
-        self._start_period()
+        super().show(progress)
         total = self._rows_at_end(progress) or 0
         share = f" of {total} ({_percent(progress, total)})" if total else ""
         line = f"{progress.t}{share} rows, {progress.releases} releases, {progress.seconds:.1f} s"
@@ -226,11 +217,6 @@ class PlainView(_ConsoleView):
         if progress.bad_rows:
             line += f", {progress.bad_rows} bad rows"
         self._print(line)
-
-    def end(self, progress: Progress) -> None:
-        """Print the last line."""
-        if progress.t:
-            self.show(progress)
 
     def _print(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -275,9 +261,9 @@ def facts(progress: Progress, guarantee: Guarantee, n_components: int) -> list[t
     """Return the lines of the view, as pairs of name and value."""
     record, lines = progress.record, [("privacy", spent(guarantee, progress.releases))]
     if record is not None:
-        share = floor(100.0 * record.captured, 3)
+        share = percent(record.captured)
         lines += [
-            ("captured", f"{_least(record)}{share} % of the best {n_components}-dimensional subspace so far"),
+            ("captured", f"{_least(record)}{share} of the best {n_components}-dimensional subspace so far"),
             ("regret", f"{record.average_text} per row ({_bound(record)}); {_least(record)}{record.regret:.5g} in all"),
         ]
     estimates = None if progress.release is None else estimates_of(progress.release)
@@ -315,12 +301,6 @@ def spent(guarantee: Guarantee, releases: int) -> str:
         f"({guarantee.epsilon:g}, {guarantee.delta:g})-DP for {guarantee.unit}, {guarantee.adjacency}; "
         f"covers all {grouped(releases)} releases{seeded}"
     )
-
-
-def floor(share: float, digits: int) -> str:
-    """Round a share down, so that a share below one is never shown as one."""
-    scale = 10.0**digits
-    return f"{math.floor(share * scale + 1e-9) / scale:.{digits}f}"
 
 
 def grouped(number: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -56,9 +55,9 @@ class Page:
         """Take in releases."""
         self._public.add(releases)
 
-    def beside(self, view: View) -> View:
-        """A terminal's view with the curator's page beside it. The public page is no view: views get exact regret."""
-        return view if self._curator is None else ViewAndPage(view, self._curator)
+    def views(self) -> list[View]:
+        """The curator's page as a view. The public page is none: views get exact regret."""
+        return [] if self._curator is None else [_PageView(self._curator)]
 
     def close(self, *, stay: bool, budget: str = "") -> None:
         """Say that the run is over, and what is left of the budget; stay until Ctrl-C if asked to."""
@@ -78,41 +77,21 @@ def print_url(url: str, *, public: bool) -> None:
     print(f"page ({whose}): {url}", file=sys.stderr, flush=True)
 
 
-class ViewAndPage:
-    """A view that hands what it shows to the curator's page, too. Curator only."""
+class _PageView(View):
+    """The curator's page. Curator only."""
 
-    def __init__(self, view: View, page: CuratorPage) -> None:
-        self._view, self._page = view, page
-        self._next = 0.0
+    period = PERIOD
 
-    def start(self) -> None:
-        """Begin showing."""
-        self._view.start()
+    def __init__(self, page: CuratorPage) -> None:
+        self._page = page
 
     def add(self, record: RegretRecord) -> None:
         """Take in a point of the regret curve."""
-        self._view.add(record)
         self._page.add([record])
 
-    @property
-    def due(self) -> bool:
-        """True if the view or the page is due."""
-        return self._view.due or time.monotonic() >= self._next
-
     def show(self, progress: Progress) -> None:
-        """Show where the run stands, where it is time to."""
-        if self._view.due:
-            self._view.show(progress)
-        if time.monotonic() >= self._next:
-            self._count(progress)
-
-    def end(self, progress: Progress) -> None:
-        """Show the last state and stop."""
-        self._view.end(progress)
-        self._count(progress)
-
-    def _count(self, progress: Progress) -> None:
-        self._next = time.monotonic() + PERIOD
+        """Show how many rows came, how fast, and what was done to them."""
+        super().show(progress)
         rate = progress.t / progress.seconds if progress.seconds > 0.0 else None
         further = () if progress.admitted is None else progress.admitted.facts()
         bad_rows = progress.bad_rows if progress.admitted is None else None  # else among the further

@@ -272,7 +272,7 @@ def run(
             stream,
             rows,
             files,
-            shown if page is None else page.beside(shown),
+            [shown] if page is None else [shown, *page.views()],
             every=regret_every,
             # A record costs an eigenproblem: where nobody follows the curve, only those shown are made.
             followed=regret is not None or page is not None or is_live(live),
@@ -365,7 +365,7 @@ def resume(
             stream,
             rows,
             Files(),
-            view(live, f"streampca resume {store.name}", stream.guarantee, stream.algorithm.n_components, None),
+            [view(live, f"streampca resume {store.name}", stream.guarantee, stream.algorithm.n_components, None)],
             skip=0 if continues or isinstance(rows, PositionedSource) else before,
             new_source=continues,
             followed=is_live(live),

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -51,11 +51,6 @@ _COLUMNS = ("t", "reward", "opt", "regret", "bound", "captured", "slack")
 
 
 # -- files --------------------------------------------------------------------------
-
-
-def _cell(value: float | None) -> str:
-    """A number of a regret file, with every digit; nan where there is none."""
-    return "nan" if value is None else repr(value)
 
 
 def refuse_inputs(source: Path, *written: Path | None) -> None:
@@ -226,7 +221,8 @@ class Files:
         """Write a record of the exact regret."""
         if self.regret is not None:
             write = self.regret.write if self._early is None else self._early.append
-            write(",".join(_cell(getattr(record, name)) for name in _COLUMNS) + "\n")
+            values = (getattr(record, name) for name in _COLUMNS)
+            write(",".join("nan" if value is None else repr(value) for value in values) + "\n")
 
     def add_private_regret(self, record: PrivateRegretRecord) -> None:
         """Write a publishable record of the regret."""
@@ -317,7 +313,7 @@ class Session:
     stream : what the rows go into.
     source : where they come from.
     files : what is written.
-    view : where progress is shown.
+    views : where progress is shown.
     skip : first rows of the source to pass over.
     new_source : see `Stream.run`, for sources that go on from a position.
     limit : stop after so many rows of the source.
@@ -332,7 +328,7 @@ class Session:
         stream: Stream,
         source: RowSource,
         files: Files,
-        view: View,
+        views: Sequence[View],
         *,
         skip: int = 0,
         new_source: bool = False,
@@ -342,7 +338,7 @@ class Session:
         store: Store | None = None,
         page: Page | None = None,
     ) -> None:
-        self._stream, self._source, self._files, self._view = stream, source, files, view
+        self._stream, self._source, self._files, self._views = stream, source, files, views
         self._skip, self._limit, self._every, self._followed = skip, limit, every, followed
         self._store, self._page, self._new_source = store, page, new_source
         self._place: Callable[[int], Position] | None = None  # where the source stands within the latest batch
@@ -358,7 +354,8 @@ class Session:
     def run(self) -> Ending:
         """Run to the end of the rows, or until interrupted."""
         self._stream.adopt(self._source)
-        self._view.start()
+        for view in self._views:
+            view.start()
         problem: StreamPCAError | None = None
         with Interrupts() as interrupts:
             try:
@@ -374,7 +371,8 @@ class Session:
                     except StreamPCAError as raised:
                         problem = problem or raised
                 self._files.close()
-                self._view.end(self._progress(self._record))
+                for view in self._views:
+                    view.end(self._progress(self._record))
         return Ending(self._progress(self._record), interrupts.asked, problem)
 
     def _loop(self, interrupts: Interrupts) -> None:
@@ -388,9 +386,12 @@ class Session:
             self._push(batch)
             if self._followed and self._stream.t % self._every == 0:
                 self._take_record()
-            if self._view.due:
+            due = [view for view in self._views if view.due]
+            if due:
                 self._files.flush()
-                self._view.show(self._progress(self._latest()))
+                progress = self._progress(self._latest())
+                for view in due:
+                    view.show(progress)
 
     def batches(self) -> Iterator[FloatArray]:
         """Cut the rows of the source into (n, n_features) batches whose size follows the time they take."""
@@ -495,7 +496,8 @@ class Session:
         if record is None or record is self._record:
             return
         self._record = record
-        self._view.add(record)
+        for view in self._views:
+            view.add(record)
         self._files.add_regret(record)
 
     def _take_private_record(self) -> None:

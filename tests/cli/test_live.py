@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from streampca import PrivateFPL, RegretRecord, Release
-from streampca.cli.live import LiveView, PlainView, Progress, floor, view
+from streampca.cli.live import LiveView, PlainView, Progress, view
+from streampca.facts import floor
 
 GUARANTEE = PrivateFPL(n_components=3, epsilon=1.0, delta=1e-6).guarantee
 

@@ -49,7 +49,7 @@ ALGORITHM = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every
 
 def made(*blocks, files=None, view=None, limit=None, algorithm=ALGORITHM, **more):
     stream = sp.Stream(algorithm, regret=sp.RegretLog(every=session.NEVER), seed=1)
-    return session.Session(stream, Rows(*blocks), files or session.Files(), view or Seen(), limit=limit, **more)
+    return session.Session(stream, Rows(*blocks), files or session.Files(), [view or Seen()], limit=limit, **more)
 
 
 @pytest.mark.parametrize(("seconds", "largest"), [(0.0, 8192), (0.01, 1024), (1.0, 1024)])

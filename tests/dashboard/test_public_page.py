@@ -49,14 +49,16 @@ def a_page(public: bool) -> tuple[Page, int, str | None]:
     page.open("secret-name.csv")
     run = Run()
     releases = run.push(1000)
-    view = page.beside(PlainView(Console(file=io.StringIO()), "t", run.stream.guarantee, 2, None))
-    view.start()
+    views = [PlainView(Console(file=io.StringIO()), "t", run.stream.guarantee, 2, None), *page.views()]
+    for view in views:
+        view.start()
     page.describe({"processor": "PrivateFPL", "n_components": 2})
     page.publish(releases)
-    for _ in range(3):
+    for view in 3 * views:
         view.add(CANARY)
         view.show(PROGRESS)
-    view.end(PROGRESS)
+    for view in views:
+        view.end(PROGRESS)
     token = page.server.url.partition("#token=")[2] or None
     return page, page.server.port, token
 
