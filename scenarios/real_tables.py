@@ -10,7 +10,7 @@ import importlib.util
 import itertools
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -404,14 +404,21 @@ def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def _solver_table(measured: Mapping[str, Mapping[str, float]]) -> str:
+def regret_table(
+    measured: Mapping[str, Mapping[str, float]], kinds: Sequence[str], cells: Iterable[tuple[str, str]], first: str
+) -> str:
+    """Markdown table of regret and captured variance of kinds of algorithms in cells, by rows and epsilon."""
     lines = []
-    for name, epsilon in _cells(measured):
-        runs = [measured[f"{name}, {epsilon}, {solver}"] for solver in SOLVERS]
+    for name, epsilon in cells:
+        runs = [measured[f"{name}, {epsilon}, {kind}"] for kind in kinds]
         lines.append([name, epsilon, *(f"{run['regret']:.4f} / {run['captured']:.4f}" for run in runs)])
+    return markdown([first, "epsilon", *kinds], lines)
+
+
+def _solver_table(measured: Mapping[str, Mapping[str, float]]) -> str:
     means = [f"{measured['all'][f'{solver}_relative']:.3f}" for solver in SOLVERS]
     told = "Geometric mean of regret relative to exact: " + ", ".join(map(" ".join, zip(SOLVERS, means, strict=True)))
-    return f"{markdown(['table', 'epsilon', *SOLVERS], lines)}\n\n{told}."
+    return f"{regret_table(measured, SOLVERS, _cells(measured), 'table')}\n\n{told}."
 
 
 def _mechanism_table(measured: Mapping[str, Mapping[str, float]]) -> str:

@@ -24,7 +24,7 @@ from streampca.scenarios import Context, load, run_scenario
 from streampca.stream import Stream
 
 sys.path.insert(0, str(Path(__file__).parent))
-from real_tables import EPSILONS, markdown, shuffled, streamed, table, write
+from real_tables import EPSILONS, markdown, regret_table, shuffled, streamed, table, write
 
 #: Parameters of `PrivateFPL` that are compared, by name.
 KINDS: dict[str, dict[str, Any]] = {
@@ -229,12 +229,7 @@ def page() -> str:
 
 def _cells(found: Mapping[str, Mapping[str, float]], kinds: tuple[str, ...], chosen: Callable[[str], bool]) -> str:
     cells = dict.fromkeys(tuple(key.split(", ")[:2]) for key in found if key.endswith(f", {kinds[-1]}"))
-    lines = []
-    for name, epsilon in cells:
-        if chosen(name):
-            runs = [found[f"{name}, {epsilon}, {kind}"] for kind in kinds]
-            lines.append([name, epsilon, *(f"{run['regret']:.4f} / {run['captured']:.4f}" for run in runs)])
-    return markdown(["rows", "epsilon", *kinds], lines)
+    return regret_table(found, kinds, [(name, epsilon) for name, epsilon in cells if chosen(name)], "rows")
 
 
 if __name__ == "__main__":

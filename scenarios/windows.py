@@ -15,6 +15,7 @@ from streampca.processors.base import Algorithm
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.window_methods import WindowProcessor
+from streampca.rows import Reader
 from streampca.scenarios import Context
 from streampca.sources import flights
 from streampca.sources.csv_rows import from_csv
@@ -73,9 +74,10 @@ def _follow(context: Context, blocks: Iterator[FloatArray], admission: Admission
     captured: dict[str, list[float]] = {name: [] for name in streams}
     errors: dict[str, list[float]] = {name: [] for name in streams if name not in ("all_rows", "forgetting")}
     last: FloatArray = np.empty((0, 0))
-    d = 0
-    for t, rows in _batches(blocks, admission, max(every, window // 7 // every * every), context.rows):
-        d = rows.shape[1]
+    t, size, reader = 0, max(every, window // 7 // every * every), Reader(blocks)
+    while t + size <= context.rows and len(batch := reader.take(size)) == size:
+        rows, _ = admission.block(batch, t + 1)
+        t += size
         last = np.concatenate([last, rows])[-window:] if last.size else rows
         for stream in streams.values():
             stream.push_many(rows)
@@ -100,9 +102,8 @@ def _follow(context: Context, blocks: Iterator[FloatArray], admission: Admission
             processor = stream.processor
             assert isinstance(processor, WindowProcessor)
             table[name]["memory"] = processor.memory / 2**20
-    table["uu21"] = {
-        f"theorem_{number}": value / window for number, value in _uu21_additive_terms(window, d, **_BUDGET).items()
-    }
+    terms = _uu21_additive_terms(window, last.shape[1], **_BUDGET)
+    table["uu21"] = {f"theorem_{number}": value / window for number, value in terms.items()}
     return table
 
 
@@ -117,20 +118,3 @@ def _uu21_additive_terms(window: int, n_features: int, epsilon: float, delta: fl
         18: (n_features + 14.0 * logs / epsilon**2) * window**0.75,
     }
     return {number: tau * math.log(tau) for number, tau in taus.items()}
-
-
-def _batches(
-    blocks: Iterator[FloatArray], admission: Admission, size: int, count: int
-) -> Iterator[tuple[int, FloatArray]]:
-    """Admitted rows in batches of one size, with the number of rows so far; at most ``count`` rows."""
-    waiting: FloatArray | None = None
-    t = 0
-    for block in blocks:
-        admitted, _ = admission.block(block, t + 1)
-        waiting = admitted if waiting is None else np.concatenate([waiting, admitted])
-        while waiting.shape[0] >= size and t + size <= count:
-            t += size
-            yield t, waiting[:size]
-            waiting = waiting[size:]
-        if t + size > count:
-            return

@@ -50,6 +50,27 @@ class RowSource(Protocol):
         ...
 
 
+class Reader:
+    """The rows of some blocks, as many at a time as are asked for."""
+
+    def __init__(self, blocks: Iterator[FloatArray]) -> None:
+        self._blocks = blocks
+        self._left: FloatArray | None = None
+
+    def take(self, count: int) -> FloatArray:
+        """The next rows; fewer at the end."""
+        found: list[FloatArray] = []
+        while count > 0:
+            if self._left is None or not len(self._left):
+                self._left = next(self._blocks, None)
+                if self._left is None:
+                    break
+            found.append(self._left[:count])
+            self._left = self._left[count:]
+            count -= len(found[-1])
+        return np.concatenate(found) if found else np.empty((0, 0))
+
+
 class Position(NamedTuple):
     """Where a source stands. Curator only: it may hold values of raw rows, such as a cursor.
 

@@ -103,7 +103,7 @@ from streampca.errors import BadParameterError, listed, reason, short
 from streampca.linalg.eigen import top_sum
 from streampca.linalg.types import FloatArray
 from streampca.release import Subspace
-from streampca.rows import RowSource
+from streampca.rows import Reader, RowSource
 from streampca.sources.synthetic import Synthetic
 
 __all__ = ["Check", "Context", "Result", "Scenario", "load", "names", "run_scenario"]
@@ -407,8 +407,7 @@ class Meter:
         stream.adopt(source)
         self._stream = stream
         self._source = source
-        self._blocks = source.blocks()
-        self._left: FloatArray | None = None
+        self._rows = Reader(source.blocks())
         self._done = 0
         self._releases = 0
         self._seconds = 0.0
@@ -421,13 +420,11 @@ class Meter:
         Raises `BadParameterError` if the source, called ``name`` in the message, ends before.
         """
         while self._done < stop:
-            block = self._left if self._left is not None else next(self._blocks, None)
-            if block is None:
+            block = self._rows.take(min(stop - self._done, BLOCK))
+            if not len(block):
                 raise BadParameterError(
                     f"the source {name!r} ended after {self._done} rows; ask for at most {self._done}"
                 )
-            take = min(stop - self._done, BLOCK)
-            block, self._left = block[:take], (block[take:] if len(block) > take else None)
             started = time.perf_counter()
             self._releases += len(self._stream.push_many(block).releases)
             self._seconds += time.perf_counter() - started

@@ -181,10 +181,6 @@ class PageData(ABC):
             places = (f"{table.generation}-{len(table.items)}" for table in self.tables().values())
             return ".".join((self._run, *places))
 
-    def state(self) -> dict[str, Any]:
-        """Everything, as JSON values."""
-        return self._state(None)
-
     def since(self, cursor: str | None) -> tuple[str, dict[str, Any], str]:
         """What a reader who stands at ``cursor`` lacks.
 
@@ -197,9 +193,10 @@ class PageData(ABC):
         """
         with self.lock:
             seen = self._read(cursor)
-            return "reset" if seen is None else "append", self._state(seen), self.cursor
+            return "reset" if seen is None else "append", self.state(seen), self.cursor
 
-    def _state(self, seen: Sequence[int] | None) -> dict[str, Any]:
+    def state(self, seen: Sequence[int] | None = None) -> dict[str, Any]:
+        """Everything as JSON values, but for the rows of each table that were seen."""
         with self.lock:
             tables = self.tables()
             starts = [0] * len(tables) if seen is None else seen

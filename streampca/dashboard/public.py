@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ class PublicPage(PageData):
                     self._components = max(self._components, min(facts.COMPONENTS, release.subspace.n_components))
                 self._releases.add(partial(facts.release_row, release, before))
                 if release.n_features <= LARGE:
-                    self._places.offer(partial(_basis, release))
+                    self._places.offer(partial(attrgetter("subspace.basis"), release))
                 if not self._has_records and facts.carries_regret(release):
                     self._intervals.add(partial(self._interval_of, release))
             if releases:
@@ -239,10 +240,6 @@ class PublicPage(PageData):
     def _interval_of(self, release: Release) -> Sequence[float]:
         self._regret = PrivateRegretRecord.of(release)
         return _interval(self._regret)
-
-
-def _basis(release: Release) -> FloatArray:
-    return release.subspace.basis
 
 
 def _interval(record: PrivateRegretRecord) -> Sequence[float]:

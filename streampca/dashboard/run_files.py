@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -66,7 +67,8 @@ class PublicRun:
 
     def __post_init__(self) -> None:
         self.path = found(self.path)
-        self._is_store = is_store(self.path)
+        with self.path.open("rb") as file:
+            self._is_store = file.read(len(_STORE)) == _STORE
         self._lines = Lines(self.path)
         self._reader = ReleaseLines(self.path)
         self._records = None if self.private_regret is None else Lines(self.private_regret)
@@ -79,19 +81,15 @@ class PublicRun:
         """
         return self._stored() if self._is_store else list(self._read())
 
-    def new_regret(self) -> list[PrivateRegretRecord]:
-        """Records of publishable regret that have come since the last look."""
-        return [] if self._records is None else [PrivateRegretRecord.from_json(line) for line in self._records.new()]
-
     def update(self, page: PublicPage) -> bool:
         """Put on a page what has come; False if nothing has."""
         releases = self.new_releases()
         if self.parameters:
             page.describe(self.parameters)
         page.add(releases)
-        records = self.new_regret()
-        page.add_regret(records)
-        return bool(releases or records)
+        lines = [] if self._records is None else self._records.new()
+        page.add_regret([PrivateRegretRecord.from_json(line) for line in lines])
+        return bool(releases or lines)
 
     def _read(self) -> Iterator[Release]:
         for line in self._lines.new():
@@ -105,16 +103,12 @@ class PublicRun:
         from streampca.store.database import Database
         from streampca.store.reading import published_parameters
 
-        database = Database(str(self.path), write=False)
-        try:
-            if not self.parameters:
-                self.parameters = published_parameters(database)
+        with closing(Database(str(self.path), write=False)) as database:
+            self.parameters = self.parameters or published_parameters(database)
             out = list(islice(database.releases(self._at), 4096))
-            if out:
-                self._at = out[-1].t
-            return out
-        finally:
-            database.close()
+        if out:
+            self._at = out[-1].t
+        return out
 
 
 class CuratorRun:
@@ -161,9 +155,3 @@ def found(path: Path) -> Path:
         if candidate.is_file():
             return candidate
     raise BadParameterError(f"{path}: no releases.jsonl and no store there; give what streampca run wrote")
-
-
-def is_store(path: Path) -> bool:
-    """True if a file is a database."""
-    with path.open("rb") as file:
-        return file.read(len(_STORE)) == _STORE

@@ -24,7 +24,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
@@ -128,7 +127,9 @@ class Server:
             backlog=_BACKLOG, timeout_keep_alive=5, timeout_graceful_shutdown=2,
             h11_max_incomplete_event_size=16384,
         ))  # fmt: skip
-        self._thread = threading.Thread(target=self._serve, name="streampca page", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), name="streampca page", daemon=True
+        )
         shown = f"[{host}]" if ":" in host else "127.0.0.1" if host in ("0.0.0.0", "localhost") else host  # noqa: S104
         self.url = f"http://{shown}:{self.port}/{fragment}"
 
@@ -148,11 +149,8 @@ class Server:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _serve(self) -> None:
-        self._server.run(sockets=[self._socket])
 
 
 def kept_token(path: Path) -> str:

@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from streampca.errors import BadParameterError, HorizonReachedError, StoreCorruptError
-from streampca.linalg.types import FloatArray
-from streampca.rows import RowSource
+from streampca.rows import Reader, RowSource
 from streampca.store.config import config_in
 from streampca.store.database import Database, told_plainly
 from streampca.store.keys import Seal, read_key
@@ -81,7 +78,7 @@ class Verification:
         """
         stream = fresh_stream(self._database, self._key, Stream)
         stream.adopt(source)
-        rows, due, count = _Rows(source.blocks()), self._database.releases(), 0
+        rows, due, count = Reader(source.blocks()), self._database.releases(), 0
         try:
             for kind, last, fresh in self._taken():
                 used = 0
@@ -131,24 +128,3 @@ class Verification:
 def _drawn(stream: Stream) -> int:
     """Vectors of noise so far."""
     return stream.processor.chain.n
-
-
-class _Rows:
-    """The rows of a source, as many at a time as are asked for."""
-
-    def __init__(self, blocks: Iterator[FloatArray]) -> None:
-        self._blocks = blocks
-        self._block: FloatArray | None = None
-
-    def take(self, count: int) -> FloatArray:
-        """The next rows; fewer at the end of the source."""
-        found: list[FloatArray] = []
-        while count > 0:
-            if self._block is None or not len(self._block):
-                self._block = next(self._blocks, None)
-                if self._block is None:
-                    break
-            found.append(self._block[:count])
-            self._block = self._block[count:]
-            count -= len(found[-1])
-        return np.concatenate(found) if found else np.empty((0, 0))

@@ -171,4 +171,4 @@ def test_a_release_is_in_the_file_before_the_next_rows_come(tmp_path):
 
     path = tmp_path / "releases.jsonl"
     stream = sp.Stream(ALGORITHM, seed=1)
-    assert session.Session(stream, Waiting(), session.Files(path), Quiet()).run().exit_code() == 0
+    assert session.Session(stream, Waiting(), session.Files(path), [Quiet()]).run().exit_code() == 0
