@@ -159,22 +159,15 @@ def _signs(w: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Outcome of the trials against one target.
+    """Outcome of the trials against one target."""
 
-    Attributes
-    ----------
-    rate : false-accusation rate of the accusations.
-    contributors : (trials, m) scores of the contributors, over the standard deviation of an innocent score.
-    innocents : (trials, `DECOYS`) scores of codewords that nobody holds.
-    p_values : (trials, m) exact p-values of the contributors.
-    agreement : mean share of the positions where all contributors agree at which the pirate word agrees too: 1/2 is
-        chance, the paper's "valid" is 19/20.
-    """
-
-    rate: float
+    rate: float  #: false-accusation rate of the accusations
+    #: (trials, m) scores of the contributors, over the standard deviation of an innocent score
     contributors: FloatArray
-    innocents: FloatArray
-    p_values: FloatArray
+    innocents: FloatArray  #: (trials, `DECOYS`) scores of codewords that nobody holds
+    p_values: FloatArray  #: (trials, m) exact p-values of the contributors
+    #: mean share of the positions where all contributors agree at which the pirate word agrees too: 1/2 is chance,
+    #: the paper's "valid" is 19/20
     agreement: float
 
     @property

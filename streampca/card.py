@@ -35,23 +35,15 @@ _CURATOR = " (curator only)"
 
 @dataclass(frozen=True)
 class Component:
-    """A released component: its variance per row with an interval, its share, and whether it stands above the noise.
+    """A released component: its variance per row with an interval, its share, and whether it stands above the noise."""
 
-    Attributes
-    ----------
-    variance : per row, debiased if ``low`` and ``high`` are known; in units of squared row norm.
-    low, high : of a 95 % interval that holds for all components jointly; None without the law of the noise.
-    is_approximate : the interval is right to first order in the noise only.
-    share : of the total variance; None if it is not known.
-    is_clear : it stands above the noise (`facts.clear_components`); None if not known.
-    """
-
-    variance: float
+    variance: float  #: per row, debiased if ``low`` and ``high`` are known; in units of squared row norm
+    #: of a 95 % interval that holds for all components jointly; None without the law of the noise
     low: float | None = None
     high: float | None = None
-    is_approximate: bool = False
-    share: float | None = None
-    is_clear: bool | None = None
+    is_approximate: bool = False  #: the interval is right to first order in the noise only
+    share: float | None = None  #: of the total variance; None if it is not known
+    is_clear: bool | None = None  #: it stands above the noise (`facts.clear_components`); None if not known
 
     @property
     def text(self) -> str:
@@ -92,24 +84,14 @@ def component_rows(components: Sequence[Component]) -> list[list[str]]:
 
 @dataclass(frozen=True, eq=False)
 class Card:
-    """A run at its end, or one release.
+    """A run at its end, or one release."""
 
-    Attributes
-    ----------
-    lead : what was released, centered or not.
-    is_centered : components are about the private mean.
-    promise : the guarantee in a sentence.
-    facts : figures; those of the curator are marked.
-    components : of the latest release.
-    loadings : see `loadings`.
-    """
-
-    lead: str
-    is_centered: bool
-    promise: str
-    facts: Sequence[Fact]
-    components: Sequence[Component]
-    loadings: dict[str, Any]
+    lead: str  #: what was released, centered or not
+    is_centered: bool  #: components are about the private mean
+    promise: str  #: the guarantee in a sentence
+    facts: Sequence[Fact]  #: figures; those of the curator are marked
+    components: Sequence[Component]  #: of the latest release
+    loadings: dict[str, Any]  #: see `loadings`
 
     @property
     def is_publishable(self) -> bool:

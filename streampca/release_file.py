@@ -24,15 +24,10 @@ FORMAT = 2
 
 @dataclass(frozen=True, eq=False)
 class Header:
-    """The first line of a file of releases.
+    """The first line of a file of releases."""
 
-    Attributes
-    ----------
-    terms : what the lines after it refer to; None in files of format 1.
-    parameters : of the run. Public: no seed, no key, nothing of the rows.
-    """
-
-    terms: Terms | None
+    terms: Terms | None  #: what the lines after it refer to; None in files of format 1
+    #: of the run. Public: no seed, no key, nothing of the rows.
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:

@@ -21,18 +21,11 @@ from streampca.stream import Stream
 
 
 class _Coming(NamedTuple):
-    """Rows passed to the stream, and the number of each among its user's rows.
+    """Rows passed to the stream, and the number of each among its user's rows."""
 
-    Attributes
-    ----------
-    after : rows of the stream before them.
-    users : whose row each is.
-    numbers : its number among its user's rows.
-    """
-
-    after: int
-    users: Sequence[Hashable]
-    numbers: Sequence[int]
+    after: int  #: rows of the stream before them
+    users: Sequence[Hashable]  #: whose row each is
+    numbers: Sequence[int]  #: its number among its user's rows
 
 
 class _CappedStream(Stream):

@@ -285,18 +285,11 @@ class Interrupts:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended.
+    """How a run ended."""
 
-    Attributes
-    ----------
-    progress : the last state.
-    signal : number of the signal that stopped it; 0 if none did.
-    problem : the error that stopped it, if any.
-    """
-
-    progress: Progress
-    signal: int = 0
-    problem: StreamPCAError | None = None
+    progress: Progress  #: the last state
+    signal: int = 0  #: number of the signal that stopped it; 0 if none did
+    problem: StreamPCAError | None = None  #: the error that stopped it, if any
 
     def exit_code(self) -> int:
         """Return the exit code of the command; raise the error that stopped the run."""

@@ -90,29 +90,17 @@ class Table(Thinned[list[Cell]]):
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart, with the table of the same data below it.
+    """One chart, with the table of the same data below it."""
 
-    Attributes
-    ----------
-    name : of the panel, unique on the page.
-    title, note : what it shows, and how to read it.
-    table : the table it draws from.
-    series : (column, label) of each curve.
-    band : (low column, high column, label) of a shaded interval.
-    log : draw the y axis in powers of ten at first.
-    unit : of the y axis.
-    curator : True if it shows exact functions of raw rows.
-    """
-
-    name: str
-    title: str
-    note: str
-    table: str
-    series: Sequence[tuple[str, str]]
-    band: tuple[str, str, str] | None = None
-    log: bool = False
-    unit: str = ""
-    curator: bool = False
+    name: str  #: of the panel, unique on the page
+    title: str  #: what it shows
+    note: str  #: how to read it
+    table: str  #: the table it draws from
+    series: Sequence[tuple[str, str]]  #: (column, label) of each curve
+    band: tuple[str, str, str] | None = None  #: (low column, high column, label) of a shaded interval
+    log: bool = False  #: draw the y axis in powers of ten at first
+    unit: str = ""  #: of the y axis
+    curator: bool = False  #: True if it shows exact functions of raw rows
 
 
 class PageData(ABC):

@@ -38,17 +38,11 @@ _MARK = "curator only: exact functions of raw rows"
 
 @dataclass(frozen=True)
 class Run:
-    """A run to report on.
+    """A run to report on."""
 
-    Attributes
-    ----------
-    page : what its page shows: `PublicPage`, or `CuratorPage` if there is exact regret or another figure of the
-        curator.
-    releases : some of the releases, evenly spread, the last among them.
-    """
-
+    #: what its page shows: `PublicPage`, or `CuratorPage` if there is exact regret or another figure of the curator
     page: PublicPage | CuratorPage
-    releases: Sequence[Release]
+    releases: Sequence[Release]  #: some of the releases, evenly spread, the last among them
 
     @classmethod
     def of(
@@ -210,19 +204,12 @@ def _inert(state: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture.
+    """One picture."""
 
-    Attributes
-    ----------
-    name : of the file, without its ending. That of a curator's picture begins with ``curator-``.
-    title, text : what it is, and what it says, for those who do not see it.
-    draw : draws it, for a dark page if its argument is True.
-    """
-
-    name: str
-    title: str
-    text: str
-    draw: Callable[[bool], Figure]
+    name: str  #: of the file, without its ending. That of a curator's picture begins with ``curator-``.
+    title: str  #: what it is
+    text: str  #: what it says, for those who do not see it
+    draw: Callable[[bool], Figure]  #: draws it, for a dark page if its argument is True
 
 
 def subspace_pictures(run: Run) -> Iterator[Picture]:

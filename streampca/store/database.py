@@ -92,22 +92,14 @@ class _Connection(sqlite3.Connection):
 
 
 class Format(NamedTuple):
-    """What an SQLite file is for.
+    """What an SQLite file is for."""
 
-    Attributes
-    ----------
-    what : in one word.
-    application, schema : numbers that the file carries.
-    oldest : oldest schema that is read; its tables are a subset.
-    tables : statements that make them.
-    taken_over : called, in the same transaction, once they are made in a file that is new or of an older schema.
-    """
-
-    what: str
-    application: int
-    schema: int
-    oldest: int
-    tables: str
+    what: str  #: in one word
+    application: int  #: number of the program, in the file
+    schema: int  #: number of the schema, in the file
+    oldest: int  #: oldest schema that is read; its tables are a subset
+    tables: str  #: statements that make them
+    #: called, in the same transaction, once they are made in a file that is new or of an older schema
     taken_over: Callable[[sqlite3.Connection], object] | None = None
 
 
@@ -240,26 +232,15 @@ def _read_only(path: Path) -> str:
 
 
 class Progress(NamedTuple):
-    """How far a run has come. Part of every commit.
+    """How far a run has come. Part of every commit."""
 
-    Attributes
-    ----------
-    rows : rows that are durable.
-    releases : releases that are durable.
-    snapshot : rows in the latest snapshot; 0 before the first.
-    digest : keyed digest of the chain value after the rows.
-    records : records of the log so far, those that were folded included.
-    folded : how many of them the snapshot holds.
-    released : row of the latest release; 0 before the first.
-    """
-
-    rows: int = 0
-    releases: int = 0
-    snapshot: int = 0
-    digest: str = ""
-    records: int = 0
-    folded: int = 0
-    released: int = 0
+    rows: int = 0  #: rows that are durable
+    releases: int = 0  #: releases that are durable
+    snapshot: int = 0  #: rows in the latest snapshot; 0 before the first
+    digest: str = ""  #: keyed digest of the chain value after the rows
+    records: int = 0  #: records of the log so far, those that were folded included
+    folded: int = 0  #: how many of them the snapshot holds
+    released: int = 0  #: row of the latest release; 0 before the first
 
 
 class Database(SQLiteFile):

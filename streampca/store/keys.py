@@ -31,18 +31,11 @@ _SCRYPT = {"n": 2**17, "r": 8, "p": 1}
 
 @dataclass(frozen=True, repr=False)
 class RunKey:
-    """The key of one run. As secret as the rows.
+    """The key of one run. As secret as the rows."""
 
-    Attributes
-    ----------
-    run : lineage id of the run it belongs to.
-    key : 32 bytes.
-    seeded : True if the key comes from a seed.
-    """
-
-    run: str
-    key: bytes
-    seeded: bool
+    run: str  #: lineage id of the run it belongs to
+    key: bytes  #: 32 bytes
+    seeded: bool  #: True if the key comes from a seed
 
     def derive(self, purpose: bytes) -> bytes:
         """An independent key for another purpose."""

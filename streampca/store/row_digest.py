@@ -24,20 +24,13 @@ HEAD = 64
 
 
 class Sessions(NamedTuple):
-    """What a store keeps of the rows of its run.
+    """What a store keeps of the rows of its run."""
 
-    Attributes
-    ----------
-    starts : rows before each session: 0, and wherever the run was resumed.
-    heads : digest of the first `HEAD` rows of each session; empty if it has fewer, or if they are all the same.
-    digest : of all rows.
-    known : False where some rows came as a sum, whose rows are not known.
-    """
-
-    starts: Sequence[int] = ()
+    starts: Sequence[int] = ()  #: rows before each session: 0, and wherever the run was resumed
+    #: digest of the first `HEAD` rows of each session; empty if it has fewer, or if they are all the same
     heads: Sequence[str] = ()
-    digest: str = ""
-    known: bool = True
+    digest: str = ""  #: of all rows
+    known: bool = True  #: False where some rows came as a sum, whose rows are not known
 
 
 class RowDigest:
