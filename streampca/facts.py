@@ -44,12 +44,9 @@ class Fact:
 
 
 def release_row(release: Release, before: Release | None) -> list[Cell]:
-    """The figures of a release that are drawn over time, by `COLUMNS`: per row, angles in degrees, None where absent.
+    """The figures of a release that are drawn over time, by `COLUMNS`: per row, None where absent.
 
-    Parameters
-    ----------
-    release : the release.
-    before : the one before it, to which angles are taken.
+    Angles are in degrees, to the release ``before``.
     """
     subspace, details = release.subspace, release.details
     rows = rows_summed(release.t, details, release.terms.warmup)

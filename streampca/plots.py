@@ -1,7 +1,8 @@
 """Pictures of a released subspace and of curves over time, as matplotlib figures.
 
-Every function takes plain values: `Release.plot` and the dashboard hand in what
-they hold. Needs the extra ``report``; matplotlib is imported when a picture is drawn.
+Every function takes plain values: `Release.plot` and the dashboard hand in what they hold. A basis is (d, k), ``names``
+are those of the d features, ``times`` are n numbers of rows seen, and ``dark`` is for a dark page. Needs the extra
+``report``; matplotlib is imported when a picture is drawn.
 """
 
 from __future__ import annotations
@@ -89,11 +90,9 @@ def moving(bases: FloatArray) -> list[int]:
 
 
 def trails(bases: FloatArray) -> FloatArray:
-    """Projections of the features' axes onto the first two directions of the last basis, (n, d, 2).
+    """Projections of the features' axes onto the first two directions of the last of some bases, (n, d, 2).
 
-    Parameters
-    ----------
-    bases : (n, d, k) array. Each is turned within its subspace as close as can be to the last one.
+    Each basis is turned within its subspace as close as can be to the last one.
     """
     turns = np.linalg.svd(np.swapaxes(bases, 1, 2) @ bases[-1])
     plane: FloatArray = (bases @ (turns.U @ turns.Vh))[:, :, :2]
@@ -104,14 +103,7 @@ def trails(bases: FloatArray) -> FloatArray:
 
 
 def heat_map(basis: FloatArray, names: Sequence[str] | None = None, *, dark: bool = False) -> Figure:
-    """Loadings as a heat map, a row a feature.
-
-    Parameters
-    ----------
-    basis : (d, k) array.
-    names : of the d features.
-    dark : for a dark page.
-    """
+    """Loadings as a heat map, a row a feature."""
     style = DARK if dark else LIGHT
     names, basis = feature_names(names, len(basis)), basis[:, :_COMPONENTS]
     chosen = heaviest(basis, _FEATURES)
@@ -133,14 +125,7 @@ def heat_map(basis: FloatArray, names: Sequence[str] | None = None, *, dark: boo
 
 
 def biplot(basis: FloatArray, names: Sequence[str] | None = None, *, dark: bool = False) -> Figure:
-    """The features as arrows in the plane of the first two components. Rows are never drawn: they are private.
-
-    Parameters
-    ----------
-    basis : (d, k) array, k at least 1.
-    names : of the d features.
-    dark : for a dark page.
-    """
+    """The features as arrows in the plane of the first two components. Rows are never drawn: they are private."""
     style, names = DARK if dark else LIGHT, feature_names(names, len(basis))
     two = basis[:, :2] if basis.shape[1] > 1 else np.column_stack([basis[:, 0], np.zeros(len(basis))])
     reach = 1.18 * float(np.abs(two).max(initial=0.1))
@@ -226,12 +211,7 @@ def loadings_over_time(
 ) -> Figure:
     """The five heaviest loadings of each of the first three components over time.
 
-    Parameters
-    ----------
-    times : (n,) numbers of rows seen.
-    bases : (n, d, k) array, each column followed through changes of order and sign.
-    names : of the d features.
-    dark : for a dark page.
+    Each column of ``bases``, (n, d, k), is one component, followed through changes of order and sign.
     """
     style, names = DARK if dark else LIGHT, feature_names(names, bases.shape[1])
     count = min(3, bases.shape[2])
@@ -254,12 +234,7 @@ def motion(
 ) -> Figure:
     """How a subspace moved: the axes of the features in its plane, its angles to the last one, and what it holds.
 
-    Parameters
-    ----------
-    times : (n,) numbers of rows seen, n at least 2.
-    bases : (n, d, k) array. Each is turned within its subspace as close as can be to the last one.
-    names : of the d features.
-    dark : for a dark page.
+    There are at least two ``bases``; each is turned within its subspace as close as can be to the last one.
     """
     from matplotlib.collections import LineCollection
 

@@ -14,13 +14,10 @@ CURATOR_ONLY = "Curator only: do not publish this output."
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, warning: str = "", note: str = "") -> str:
-    """A table as HTML; all text is escaped.
+    """A table as HTML, between two lines of text; everything is escaped.
 
-    Parameters
-    ----------
-    head : names of the columns; empty for no header.
-    rows : cells of each row, its name first. Floats are shown with 6 digits, None as a dash.
-    warning, note : lines above and below the table.
+    The first cell of a row is its name. Floats are shown with 6 digits, None as a dash; without a ``head`` there is no
+    header.
     """
     cells = "".join(f"<th>{escape(name)}</th>" for name in head)
     lines = [f"<tr>{cells}</tr>"] if cells else []

@@ -57,14 +57,8 @@ _BOOLEANS = {"yes": True, "true": True, "on": True, "1": True, "no": False, "fal
 def still_needed(path: Path | Address, reading: Reading, on_bad_row: str, has_scale: bool) -> str:
     """Every option that the first rows of a CSV file show to be needed, as the end of a message. Curator only.
 
-    Parameters
-    ----------
-    path, reading, on_bad_row : what was given.
-    has_scale : bounds or a norm were given.
-
-    Returns
-    -------
-    Empty where nothing is missing, or the file is not one that can be looked at.
+    Empty where nothing is missing, or the file is not one that can be looked at. ``has_scale``: bounds or a norm were
+    given.
     """
     import pandas as pd
 

@@ -331,13 +331,10 @@ class Curve:
 
 
 def chart(curves: Sequence[Curve], width: int, height: int, *, x_max: float | None = None) -> Text:
-    """Draw curves in braille dots: logarithmic y axis, linear x axis from 0.
+    """Draw curves in braille dots: logarithmic y axis, linear x axis from 0 to ``x_max``, or to the last point.
 
-    Parameters
-    ----------
-    curves : later ones are drawn over earlier ones. Points whose y is not positive and finite are left out.
-    width, height : size in characters, axes and labels included.
-    x_max : right end of the x axis; the last point if left out.
+    Later curves are drawn over earlier ones, without points whose y is not positive and finite. ``width`` and
+    ``height`` are in characters, axes and labels included.
     """
     columns, rows = width - _LABEL - 1, height - 2
     kept = [np.array([(x, y) for x, y in curve.points if 0.0 < y < math.inf]).reshape(-1, 2) for curve in curves]

@@ -23,11 +23,7 @@ from streampca.release import Release
 class Page:
     """A page that shows a run while it runs, and stays when it is over.
 
-    Parameters
-    ----------
-    public : show releases and nothing else; else all, to the curator.
-    port : where; 0 takes any.
-    token_file : keeps the token of the curator's page.
+    ``public``: show releases and nothing else; otherwise all, to the curator, whose token ``token_file`` keeps.
     """
 
     def __init__(self, *, public: bool, port: int, token_file: Path | None = None) -> None:

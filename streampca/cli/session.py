@@ -68,16 +68,8 @@ def refuse_inputs(source: Path, *written: Path | None) -> None:
 class OutputFile:
     """A text file that is opened by its first line: a run that absorbs nothing writes and overwrites nothing.
 
-    Parameters
-    ----------
-    path : the file, or ``-`` for standard output.
-    force : overwrite it if it exists.
-    curator : only its owner may read it.
-
-    Raises
-    ------
-    BadParameterError
-        If it exists and `force` is false.
+    The path ``-`` is standard output. Only its owner may read a file of the ``curator``. Raises `BadParameterError` if
+    the file exists and ``force`` is false.
     """
 
     def __init__(self, path: Path, *, force: bool = False, curator: bool = False) -> None:
@@ -127,14 +119,7 @@ class OutputFile:
 
 
 class ReleaseFile(OutputFile):
-    """``releases.jsonl``: a header line, then one release a line. Publishable.
-
-    Parameters
-    ----------
-    path, force : see `OutputFile`.
-    gram : write Gram matrices too.
-    keep_every : write one in so many releases.
-    """
+    """``releases.jsonl``: a header line, then one in ``keep_every`` releases a line. Publishable."""
 
     def __init__(self, path: Path, *, gram: bool = True, keep_every: int = 1, force: bool = False) -> None:
         if keep_every < 1:
@@ -162,18 +147,9 @@ class ReleaseFile(OutputFile):
 class Files:
     """Files of a run, those that are asked for.
 
-    Parameters
-    ----------
-    releases : ``releases.jsonl``, publishable; see `ReleaseFile` for `gram` and `keep_every`.
-    regret : ``regret.csv``, the exact regret. Curator only, and its first line says so.
-    private_regret : the regret as intervals, one JSON record a line. Publishable.
-    summary : ``summary.md``, the card of the run. Curator only.
-    force : overwrite files that exist.
-
-    Raises
-    ------
-    BadParameterError
-        If two of them are one file, or one exists and `force` is false.
+    Releases and the regret as intervals (``private_regret``) are publishable; the exact regret and the card of the run
+    (``summary``) are curator only, and say so. Raises `BadParameterError` if two of them are one file, or one exists
+    and ``force`` is false.
     """
 
     def __init__(
@@ -536,13 +512,7 @@ def _moved(position: Callable[[int], Position], start: int, m: int) -> Position:
 
 
 def closing(ending: Ending, stream: Stream, files: Files, budget: str = "") -> list[str]:
-    """Return the last lines of a run: what happened, which files may be published and which may not, and its card.
-
-    Parameters
-    ----------
-    ending, stream, files : of the run.
-    budget : what is left of it in the ledger, if one pays.
-    """
+    """Return the last lines of a run: what happened, which files may be published and which may not, and its card."""
     progress = ending.progress
     if ending.problem is not None and not progress.t:
         return []

@@ -18,12 +18,7 @@ _NOTICE = (
 
 
 class CuratorPage(PageData):
-    """What the curator sees: the exact regret, and what the public sees. Curator only.
-
-    Parameters
-    ----------
-    public : the public page. It knows nothing of this one.
-    """
+    """The exact regret, and all that the public page shows, which knows nothing of this one. Curator only."""
 
     is_publishable = False  #: it shows exact functions of raw rows
     notice = _NOTICE  #: who may see the page

@@ -62,13 +62,7 @@ class Thinned(Generic[Item]):
 
 
 class Table(Thinned[list[Cell]]):
-    """Rows of numbers over time, thinned. What is not finite becomes None, as in JSON.
-
-    Parameters
-    ----------
-    columns : their names; the first is the time.
-    most : rows kept at most.
-    """
+    """Rows of numbers over time, thinned; the first column is the time. What is not finite becomes None, as in JSON."""
 
     def __init__(self, columns: Sequence[str], most: int = 512) -> None:
         super().__init__(most)
@@ -104,12 +98,7 @@ class Panel:
 
 
 class PageData(ABC):
-    """What a page shows. Written by the thread of the run, read by that of the server.
-
-    Parameters
-    ----------
-    title : head of the page. Public.
-    """
+    """What a page shows under a public title. Written by the thread of the run, read by that of the server."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -170,14 +159,9 @@ class PageData(ABC):
             return ".".join((self._run, *places))
 
     def since(self, cursor: str | None) -> tuple[str, dict[str, Any], str]:
-        """What a reader who stands at ``cursor`` lacks.
+        """What a reader who stands at ``cursor`` lacks: its kind, JSON values, and where the reader stands then.
 
-        Returns
-        -------
-        kind : ``"append"`` if the rows are to be added to those the reader has,
-            ``"reset"`` if they replace them.
-        state : JSON values.
-        cursor : where the reader stands then.
+        Rows are added to those that the reader has if the kind is ``"append"``, and replace them if it is ``"reset"``.
         """
         with self.lock:
             seen = self._read(cursor)

@@ -54,20 +54,10 @@ class Run:
         title: str = "streampca",
         parameters: Mapping[str, Any] | None = None,
     ) -> Run:
-        """A run from its releases, in order.
+        """A run from all of its releases, in order. Raises `NoReleaseError` if there is none.
 
-        Parameters
-        ----------
-        releases : all of them.
-        records : the exact regret, in order. Curator only.
-        further : more figures, such as what was done to rows and the budget that is left. Curator only.
-        title : head of the report; public parameters that name the processor replace it.
-        parameters : public parameters.
-
-        Raises
-        ------
-        NoReleaseError
-            If there is no release.
+        Exact ``records`` of the regret and ``further`` figures are curator only. Public ``parameters`` that name the
+        processor replace the title.
         """
         page: PublicPage | CuratorPage
         page = public = PublicPage(title)
@@ -92,18 +82,11 @@ class Run:
 
 
 def read_run(path: Path, regret: Path | None = None, summary: Path | None = None) -> Run:
-    """Read the files of a run.
+    """Read the files of a run: ``releases.jsonl``, a store, or a folder that holds either.
 
-    Parameters
-    ----------
-    path : ``releases.jsonl``, a store, or a folder that holds either.
-    regret, summary : file of the exact regret, and the card of the run. Curator only; None leaves them out, and opens
-        nothing of the curator's.
-
-    Raises
-    ------
-    BadParameterError, NoReleaseError
-        If a file is something else, or there is no release yet.
+    ``regret`` and ``summary`` are the file of the exact regret and the card of the run, curator only; None opens
+    nothing of the curator's. Raises `BadParameterError` if a file is something else, and `NoReleaseError` if there is
+    no release yet.
     """
     for file in (regret, summary):
         if file is not None and not file.is_file():

@@ -23,12 +23,7 @@ _STORE = b"SQLite format 3\x00"
 
 
 class Lines:
-    """The complete lines that were appended to a file since the last look.
-
-    Parameters
-    ----------
-    path : the file; it may not exist yet.
-    """
+    """The complete lines that were appended to a file since the last look. It may not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

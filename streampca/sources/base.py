@@ -92,14 +92,7 @@ class NameOrPosition(str):
 
 
 def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: str) -> Sequence[int]:
-    """Positions of the wanted columns in a header.
-
-    Parameters
-    ----------
-    header : names of all columns.
-    columns : names or positions, in the order wanted; None for all.
-    where : the file, for messages.
-    """
+    """Positions in a header of the wanted columns, by name or position, in that order; of all columns for None."""
     if columns is None:
         for at, name in enumerate(header):
             if not name:

@@ -97,12 +97,7 @@ _Cells = tuple[bytes, Edges]
 class CellParser:
     """Numbers from blocks of whole lines: numpy finds the cells, pyarrow or else pandas converts them.
 
-    Parameters
-    ----------
-    width : cells in a row.
-    places : positions of the wanted cells, in the order wanted.
-    delimiter : one ASCII character.
-    missing : texts that stand for a missing value.
+    ``places`` are the positions of the wanted cells among the ``width`` in a row, in the order wanted.
     """
 
     def __init__(self, width: int, places: Sequence[int], delimiter: str, missing: frozenset[str] = MISSING) -> None:

@@ -29,13 +29,7 @@ _ENDINGS: dict[str, Format] = {
 
 
 class FileRows(BlockSource):
-    """The rows of several files with the same features, one after the other; made by `open_rows`.
-
-    Attributes
-    ----------
-    files : the sources of the files, in the order of their names.
-    features, bounds : those of every one of them.
-    """
+    """The rows of several ``files`` with the same features, one after the other; made by `open_rows`."""
 
     def __init__(self, files: Sequence[BlockSource], names: Sequence[str]) -> None:
         self.files = tuple(files)

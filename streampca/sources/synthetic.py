@@ -53,13 +53,7 @@ class Synthetic(BlockSource):
         self._tile_rows = min(_TILE_ROWS, max(64, _TILE_ENTRIES // self.n_features))
 
     def blocks(self, rows: int | None = None) -> Iterator[FloatArray]:
-        """The rows from the start.
-
-        Parameters
-        ----------
-        rows : rows in a block, at most; left to the source by default. The
-            rows themselves do not depend on it.
-        """
+        """The rows from the start, at most ``rows`` in a block. The rows themselves do not depend on it."""
         check_count("rows", rows, optional=True)
         for tile in range(-(-self.n_rows // self._tile_rows)):
             first = tile * self._tile_rows

@@ -39,22 +39,11 @@ Readable = str | os.PathLike[str] | IO[bytes]
 
 
 class ByteFile:
-    """A file, a named pipe, standard input or a binary stream.
+    """A file, a named pipe, standard input (``"-"``) or a binary stream.
 
-    Parameters
-    ----------
-    source : path of a file or named pipe, ``"-"`` for standard input, or a binary stream.
-    follow : at the end of a file or named pipe, wait for more. Standard input and streams end where they end.
-
-    Attributes
-    ----------
-    name : of the file or stream, for messages.
-    once : the bytes can be read once only.
-
-    Raises
-    ------
-    BadParameterError
-        If the source is none of these.
+    With ``follow``, reading waits for more at the end of a file or named pipe. ``name`` is that of the file or stream,
+    for messages; ``once`` says that the bytes can be read once only. Raises `BadParameterError` if the source is none
+    of these.
     """
 
     def __init__(self, source: Readable, *, follow: bool = False) -> None:
@@ -229,12 +218,7 @@ class TextFile(ByteFile):
 
 
 class TextRows(BlockSource):
-    """The rows of a text file: what `CsvRows` and `NdjsonRows` share.
-
-    Attributes
-    ----------
-    path : the file, or the stream.
-    """
+    """The rows of the text file or stream ``path``: what `CsvRows` and `NdjsonRows` share."""
 
     _file: TextFile
     _header_lines = 0

@@ -244,18 +244,7 @@ class Progress(NamedTuple):
 
 
 class Database(SQLiteFile):
-    """The database of one run: what can be read of it without a key.
-
-    Parameters
-    ----------
-    path : the file, or ``":memory:"``.
-    write : open for writing and make it if it is missing; else nothing is changed.
-
-    Raises
-    ------
-    StoreCorruptError, StoreUnwritableError
-        See `SQLiteFile`.
-    """
+    """The database of one run: what can be read of it without a key. See `SQLiteFile`."""
 
     FORMAT = Format("store", 0x53504341, SCHEMA, SCHEMA, _TABLES)
 

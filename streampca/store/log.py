@@ -103,17 +103,12 @@ class _Job:
 
     It is waited for with a plain lock: an interrupt while waiting leaves nothing to mend, which cannot be said of
     conditions and futures.
-
-    Attributes
-    ----------
-    is_done : whether the call has returned, or failed.
-    problem : why it failed, or None.
     """
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
-        self.is_done = False
-        self.problem: Exception | None = None
+        self.is_done = False  # has returned, or failed
+        self.problem: Exception | None = None  # why it failed
         self._running = Lock()
         self._running.acquire()
 

@@ -24,20 +24,8 @@ def features_of(database: Database) -> tuple[str, ...] | None:
 def check_witness(path: Path, witness: Path | None = None) -> str:
     """Compare a store with what its witness remembers, which no damage to the database can change.
 
-    Parameters
-    ----------
-    path : the database.
-    witness : the witness; ``<path>.witness`` if left out.
-
-    Returns
-    -------
-    str
-        What was found, for people.
-
-    Raises
-    ------
-    StoreForkedError
-        If the witness remembers rows that are not there: the last commits are gone, or this is another copy.
+    Returns what was found, for people. Raises `StoreForkedError` if the witness remembers rows that are not there: the
+    last commits are gone, or this is another copy.
     """
     where = beside(path, ".witness") if witness is None else witness
     with closing(Database(str(path), write=False)) as database:

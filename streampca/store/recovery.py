@@ -34,11 +34,7 @@ def check_key(database: Database, key: RunKey) -> None:
 def check_lineage(database: Database, seen: Point | None, who: str) -> None:
     """Raise `StoreForkedError` if this is not the one copy of the run that its witness or its ledger knows.
 
-    Parameters
-    ----------
-    database : of the run.
-    seen : the latest point that is remembered of the run.
-    who : by whom.
+    ``seen`` is the latest point of the run that ``who`` remembers.
     """
     progress = database.progress
     if seen is None:

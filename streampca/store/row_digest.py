@@ -74,14 +74,7 @@ class RowDigest:
 
 
 class TakenRows:
-    """What is to be kept of the rows of a run, while a session takes more.
-
-    Parameters
-    ----------
-    key : of the digests.
-    before : what was kept of the rows before this session.
-    rows : how many these are.
-    """
+    """What is to be kept of the rows of a run, while a session takes more after the first ``rows``."""
 
     def __init__(self, key: bytes, before: Sessions, rows: int) -> None:
         self._key, self._digest = key, RowDigest(key, before.digest, rows)
@@ -128,14 +121,7 @@ def head_of(key: bytes, words: Any) -> str:
 
 
 class PassedRows:
-    """Rows of a file that a resumed run has taken already, as they are passed over.
-
-    Parameters
-    ----------
-    key : of the digests.
-    kept : what the store keeps of the rows.
-    rows : how many rows the run has taken.
-    """
+    """The first ``rows`` rows of a file, which a resumed run has taken already, as they are passed over."""
 
     HEAD = HEAD
 

@@ -21,14 +21,7 @@ _AT_ONCE = 4096
 
 
 class Verification:
-    """Checks of one moment of a run, which may go on meanwhile.
-
-    Parameters
-    ----------
-    path : the database.
-    passphrase : of the key file, if it has one.
-    key_file : where the key is; ``<path>.key`` if left out.
-    """
+    """Checks of one moment of a run, which may go on meanwhile; its key is in ``<path>.key`` unless said otherwise."""
 
     def __init__(self, path: Path, passphrase: str | None = None, key_file: Path | None = None) -> None:
         self._path = path

@@ -56,12 +56,7 @@ def sync_folder(path: Path) -> None:
 
 
 class HeldFile:
-    """A file that this process alone has, from `open` to `close`. The system lets it go if the process dies.
-
-    Parameters
-    ----------
-    path : the file; made if it is missing, mode 0600.
-    """
+    """A file that this process alone has, from `open` to `close`. The system lets it go if the process dies."""
 
     _file: FileIO | None = None
 
@@ -132,12 +127,7 @@ class _Slot(NamedTuple):
 
 
 class Witness:
-    """The witness of one run, in a small file.
-
-    Parameters
-    ----------
-    path : the file. Best kept where backups of the database are not restored to.
-    """
+    """The witness of one run: a small file, best kept where backups of the database are not restored to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
