@@ -57,24 +57,23 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     if context.rows < needed:
         raise BadParameterError(f"rows={context.rows} are too few for this scenario; give at least {needed}")
     rng = np.random.default_rng(context.seed)
+
+    def planted(rows: int, k: int = k, outliers: int = outliers) -> list[Rows]:
+        return [integers(rows, d, k, outliers, rng) for _ in range(draws)]
+
+    def near(gamma: float) -> list[Rows]:
+        return [gaussians(close.rows_needed(), d, k, gamma, rng) for _ in range(draws)]
+
+    noisy = GaussianCovariance(n_components=k, epsilon=epsilon, delta=delta)
     cases: dict[str, tuple[Mechanism, list[Rows]]] = {
-        "exact": (exact, [integers(n, d, k, outliers, rng) for _ in range(draws)]),
-        "unknown_k": (
-            unknown,
-            [integers(unknown.rows_needed(outliers), d, k, outliers, rng) for _ in range(draws)],
-        ),
-        "too_few_rows": (exact, [integers(n // 3, d, k, outliers, rng) for _ in range(draws)]),
-        "no_subspace": (exact, [integers(n, d, k, n, rng) for _ in range(draws)]),
-        "blocks": (
-            blocks,
-            [integers(blocks.rows_needed(outliers), d, 2 * k + 1, outliers, rng) for _ in range(draws)],
-        ),
-        "noisy_gram": (
-            GaussianCovariance(n_components=k, epsilon=epsilon, delta=delta),
-            [integers(n, d, k, outliers, rng) for _ in range(draws)],
-        ),
-        "nearly": (close, [gaussians(close.rows_needed(), d, k, 1e-5, rng) for _ in range(draws)]),
-        "not_near": (close, [gaussians(close.rows_needed(), d, k, 1e-3, rng) for _ in range(draws)]),
+        "exact": (exact, planted(n)),
+        "unknown_k": (unknown, planted(unknown.rows_needed(outliers))),
+        "too_few_rows": (exact, planted(n // 3)),
+        "no_subspace": (exact, planted(n, outliers=n)),
+        "blocks": (blocks, planted(blocks.rows_needed(outliers), 2 * k + 1)),
+        "noisy_gram": (noisy, planted(n)),
+        "nearly": (close, near(1e-5)),
+        "not_near": (close, near(1e-3)),
     }
     return {name: _look(mechanism, data, context.seed) for name, (mechanism, data) in cases.items()}
 

@@ -241,7 +241,7 @@ def motion(
     style, names = DARK if dark else LIGHT, feature_names(names, bases.shape[1])
     last, plane, chosen = bases[-1], trails(bases), moving(bases)
     held = (bases**2).sum(axis=2)  # squared length of each axis in the subspace
-    figure, (axes, angles, share) = _mosaic(style, [["plane", "angles"], ["plane", "share"]], 9.6, 5.0)
+    figure, (axes, angles, share) = _figure(style, 9.6, 5.0, places=[["plane", "angles"], ["plane", "share"]])
     reach = 1.1 * max(0.1, float(np.abs(plane[:, chosen]).max()))
     axes.axhline(0.0, color=style.soft, linewidth=0.8)
     axes.axvline(0.0, color=style.soft, linewidth=0.8)
@@ -333,24 +333,17 @@ def encoded(figure: Figure, kind: Literal["svg", "png"]) -> bytes:
     return out.getvalue()
 
 
-def _figure(style: _Style, width: float = 6.4, height: float = 4.0, count: int = 1) -> tuple[Figure, list[Axes]]:
-    """An empty picture, with axes one below the other. Sizes in inches."""
+def _figure(
+    style: _Style, width: float = 6.4, height: float = 4.0, count: int = 1, places: Any = None
+) -> tuple[Figure, list[Axes]]:
+    """An empty picture, with axes one below the other or in the places that are named. Sizes in inches."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained", facecolor=style.background)
-    all_axes: list[Axes] = list(figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0])
-    return figure, _styled(style, all_axes)
-
-
-def _mosaic(style: _Style, places: Any, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """An empty picture with axes in the places that are named. Sizes in inches."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor=style.background)
-    return figure, _styled(style, list(figure.subplot_mosaic(places, width_ratios=[1.25, 1.0]).values()))
-
-
-def _styled(style: _Style, all_axes: list[Axes]) -> list[Axes]:
+    if places is None:
+        all_axes = list(figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0])
+    else:
+        all_axes = list(figure.subplot_mosaic(places, width_ratios=[1.25, 1.0]).values())
     for axes in all_axes:
         axes.set_facecolor(style.background)
         axes.tick_params(colors=style.soft, which="both", labelsize=9)
@@ -359,7 +352,7 @@ def _styled(style: _Style, all_axes: list[Axes]) -> list[Axes]:
             spine.set_color(style.grid)
         axes.grid(color=style.grid, linewidth=0.7)
         axes.set_axisbelow(True)
-    return all_axes
+    return figure, all_axes
 
 
 def _label(axes: Axes, style: _Style, title: str, x: str = "", y: str = "") -> None:

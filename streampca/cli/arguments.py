@@ -54,7 +54,7 @@ _OPTIONS = ("n_components", "epsilon", "delta", "horizon", "window", "release_ev
 _BOOLEANS = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
 
 
-def still_needed(path: Path | Address, reading: Reading, on_bad_row: str, has_scale: bool) -> str:
+def missing_options(path: Path | Address, reading: Reading, on_bad_row: str, has_scale: bool) -> str:
     """Every option that the first rows of a CSV file show to be needed, as the end of a message. Curator only.
 
     Empty where nothing is missing, or the file is not one that can be looked at. ``has_scale``: bounds or a norm were

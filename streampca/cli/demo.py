@@ -64,7 +64,7 @@ def demo(*, out: Path = Path("out/demo"), rows: int | None = None, live: bool | 
     ending = Session(stream, source, files, [shown], limit=total, every=REGRET_EVERY, followed=True).run()
     print("", *closing(ending, stream, files), sep="\n", file=sys.stderr)
     made = card_of(ending)
-    if ending.problem is None and made is not None and files.summary is not None:
+    if ending.problem is None and made is not None:
         print("", *textwrap.wrap(learned(made), terminal_width()), sep="\n", file=sys.stderr)
         records = [*stream.regret.history, stream.regret.now()]
         title = f"Private PCA of {stream.t} flights, a release after every row"

@@ -134,7 +134,7 @@ def release(
         stream.adopt(source)
         releases = stream.push_many(rows).releases  # checks all rows, then pays
         files.begin(stream.processor.terms, parameters_of_run(stream, source))
-        files.add_releases(releases)
+        files.releases.add(releases)
         files.close()
         seconds, admitted = time.perf_counter() - started, stream.admitted
         progress = Progress(

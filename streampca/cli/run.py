@@ -194,7 +194,7 @@ def run(
     """
     from streampca.advice import dimension_warnings, memory_warnings, release_warnings, settings_warnings
     from streampca.bounds import NONE_GIVEN, PrivateBounds, read_bounds
-    from streampca.cli.arguments import make_algorithm, open_store, still_needed
+    from streampca.cli.arguments import make_algorithm, missing_options, open_store
     from streampca.cli.live import is_live, view
     from streampca.cli.session import NEVER, Files, Session, closing, refuse_inputs, write_summary
     from streampca.linalg.counts import check_count
@@ -222,7 +222,7 @@ def run(
     if page is not None:
         page.check(algorithm.guarantee)
     if bounds is None and row_norm is None:
-        raise BadParameterError(NONE_GIVEN + still_needed(source, reading, on_bad_row, has_scale=False))
+        raise BadParameterError(NONE_GIVEN + missing_options(source, reading, on_bad_row, has_scale=False))
     private = bounds == "private"
     rows = reading.open(source, None if bounds is None or private else read_bounds(bounds), on_bad_row)
     told = settings_warnings(algorithm.guarantee, getattr(algorithm, "horizon", None))
@@ -292,7 +292,7 @@ def run(
         if page is not None:
             page.close(stay=not ending.signal and ending.problem is None, budget=budget)
     if isinstance(ending.problem, SourceError) and not ending.progress.releases:
-        raise SourceError(f"{ending.problem}{still_needed(source, reading, on_bad_row, has_scale=True)}")
+        raise SourceError(f"{ending.problem}{missing_options(source, reading, on_bad_row, has_scale=True)}")
     return ending.exit_code()
 
 

@@ -68,32 +68,34 @@ def refuse_inputs(source: Path, *written: Path | None) -> None:
 class OutputFile:
     """A text file that is opened by its first line: a run that absorbs nothing writes and overwrites nothing.
 
-    The path ``-`` is standard output. Only its owner may read a file of the ``curator``. Raises `BadParameterError` if
-    the file exists and ``force`` is false.
+    The path ``-`` is standard output, and None is no file at all. Only its owner may read a file of the ``curator``.
+    Raises `BadParameterError` if the file exists and ``force`` is false.
     """
 
-    def __init__(self, path: Path, *, force: bool = False, curator: bool = False) -> None:
+    def __init__(self, path: Path | None, *, force: bool = False, curator: bool = False) -> None:
         self.path = path
         self._force, self._curator = force, curator
         self._file: TextIO | None = None
         self._is_stdout = str(path) == "-"
-        if not force and not self._is_stdout and path.exists():
+        if not force and path is not None and not self._is_stdout and path.exists():
             raise self._exists()
 
     def write(self, text: str) -> None:
         """Write text; the first call opens the file."""
+        if self.path is None:
+            return
         if self._file is None:
-            self._file = sys.stdout if self._is_stdout else self._open()
+            self._file = sys.stdout if self._is_stdout else self._open(self.path)
         self._file.write(text)
 
-    def _open(self) -> TextIO:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+    def _open(self, path: Path) -> TextIO:
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             opener = partial(os.open, mode=0o600) if self._curator else None
             mode: Literal["w", "x"] = "w" if self._force else "x"
-            file = open(self.path, mode, encoding="utf-8", newline="\n", opener=opener)  # noqa: SIM115
+            file = open(path, mode, encoding="utf-8", newline="\n", opener=opener)  # noqa: SIM115
             if self._curator:  # one that is overwritten keeps its mode
-                self.path.chmod(0o600)
+                path.chmod(0o600)
             return file
         except FileExistsError:
             raise self._exists() from None
@@ -121,7 +123,7 @@ class OutputFile:
 class ReleaseFile(OutputFile):
     """``releases.jsonl``: a header line, then one in ``keep_every`` releases a line. Publishable."""
 
-    def __init__(self, path: Path, *, gram: bool = True, keep_every: int = 1, force: bool = False) -> None:
+    def __init__(self, path: Path | None, *, gram: bool = True, keep_every: int = 1, force: bool = False) -> None:
         if keep_every < 1:
             raise BadParameterError(f"keep_every={keep_every} must be at least 1")
         super().__init__(path, force=force)
@@ -137,7 +139,7 @@ class ReleaseFile(OutputFile):
     def add(self, releases: list[Release]) -> None:
         """Write releases, in order, without what they share with the header."""
         for release in releases:
-            if self.made % self._every == self._every - 1:
+            if self.path is not None and self.made % self._every == self._every - 1:
                 own = release.terms.mark != self._mark
                 self.write(release.to_json(gram=self._gram, terms=own) + "\n")
                 self.written += 1
@@ -167,43 +169,25 @@ class Files:
         for (one, path), (other, same) in combinations(named.items(), 2):
             if path is not None and path == same:
                 raise BadParameterError(f"{one} and {other} are both {path}; give each a file of its own")
-        self.releases = None
-        if releases is not None:
-            self.releases = ReleaseFile(releases, gram=gram, keep_every=keep_every, force=force)
-        self.regret = None if regret is None else OutputFile(regret, force=force, curator=True)
-        self.private_regret = None if private_regret is None else OutputFile(private_regret, force=force)
-        self.summary = None if summary is None else OutputFile(summary, force=force, curator=True)
+        self.releases = ReleaseFile(releases, gram=gram, keep_every=keep_every, force=force)
+        self.regret = OutputFile(regret, force=force, curator=True)
+        self.private_regret = OutputFile(private_regret, force=force)
+        self.summary = OutputFile(summary, force=force, curator=True)
+        self._all = self.releases, self.regret, self.private_regret, self.summary
         self._early: list[str] | None = [f"{CURATOR_ONLY}\n{','.join(_COLUMNS)}\n"]  # of the regret; None once begun
-
-    @property
-    def _all(self) -> list[OutputFile]:
-        files = (self.releases, self.regret, self.private_regret, self.summary)
-        return [file for file in files if file is not None]
 
     def begin(self, terms: Terms, parameters: Mapping[str, Any]) -> None:
         """Write the first lines. Until then nothing is written: without a release, a run that fails leaves no file."""
-        if self.releases is not None:
-            self.releases.header(terms, parameters)
-        if self.regret is not None:
-            self.regret.write("".join(self._early or ()))
+        self.releases.header(terms, parameters)
+        self.regret.write("".join(self._early or ()))
         self._early = None
-
-    def add_releases(self, releases: list[Release]) -> None:
-        """Write releases, in order."""
-        if self.releases is not None:
-            self.releases.add(releases)
 
     def add_regret(self, record: RegretRecord) -> None:
         """Write a record of the exact regret."""
-        if self.regret is not None:
+        if self.regret.path is not None:
             write = self.regret.write if self._early is None else self._early.append
             values = (getattr(record, name) for name in _COLUMNS)
             write(",".join("nan" if value is None else repr(value) for value in values) + "\n")
-
-    def add_private_regret(self, record: PrivateRegretRecord) -> None:
-        """Write a publishable record of the regret."""
-        if self.private_regret is not None:
-            self.private_regret.write(record.to_json() + "\n")
 
     def flush(self) -> None:
         """Hand what was written to the system."""
@@ -436,7 +420,7 @@ class Session:
             if releases and not self._begun:
                 self._begin()
             self._made += len(releases)
-            self._files.add_releases(releases)
+            self._files.releases.add(releases)
             if self._page is not None:
                 self._page.publish(releases)
             for release in releases:
@@ -476,7 +460,7 @@ class Session:
             return
         config = self._stream.private_regret.config
         self._private_record = PrivateRegretRecord.of(release, confidence=config.confidence, rows=config.rows)
-        self._files.add_private_regret(self._private_record)
+        self._files.private_regret.write(self._private_record.to_json() + "\n")
 
     def _latest(self) -> RegretRecord | None:
         """Return the record of this moment, kept or not."""
@@ -527,7 +511,7 @@ def closing(ending: Ending, stream: Stream, files: Files, budget: str = "") -> l
     made = card_of(ending, budget)
     publishables, curators = (files.releases, files.private_regret), (files.regret, files.summary)
     for file in (*publishables, *curators):
-        if file is not None and file.is_written:
+        if file.is_written:
             lines.append(f"{'publishable: ' if file in publishables else 'curator only:'} {file.path}")
     if progress.private is not None:
         lines.append(f"publishable:  {publishable(progress.private)}")
@@ -556,6 +540,6 @@ def card_of(ending: Ending, budget: str = "") -> Card | None:
 def write_summary(title: str, ending: Ending, files: Files, budget: str = "") -> None:
     """Write the card of a run to its file, if there is one of each. Curator only, and marked so."""
     made = card_of(ending, budget)
-    if files.summary is not None and made is not None:
+    if made is not None:
         files.summary.write(f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{made.markdown()}")
         files.summary.close()

@@ -61,7 +61,7 @@ class PublicRun:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.path = found(self.path)
+        self.path = file_of(self.path)
         with self.path.open("rb") as file:
             self._is_store = file.read(len(_STORE)) == _STORE
         self._lines = Lines(self.path)
@@ -144,7 +144,7 @@ class CuratorRun:
         return bool(records)
 
 
-def found(path: Path) -> Path:
+def file_of(path: Path) -> Path:
     """The file of releases, or the store, that a path stands for. Raises `BadParameterError` if there is none."""
     for candidate in (path / "releases.jsonl", path / "run.db") if path.is_dir() else (path,):
         if candidate.is_file():

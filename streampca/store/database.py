@@ -42,7 +42,7 @@ _CHECKSUM = AESGCM(bytes(16))
 
 
 @contextmanager
-def told_plainly(path: object) -> Iterator[None]:
+def plain_errors(path: object) -> Iterator[None]:
     """Turn errors of SQLite and of the system into one clear error each."""
     try:
         yield
@@ -130,7 +130,7 @@ class SQLiteFile:
         self.path = path
         self.process = os.getpid()
         self.lock = RLock()
-        with told_plainly(path):
+        with plain_errors(path):
             if path == ":memory:" or write:
                 target, uri = path, False
             elif Path(path).exists():
@@ -250,7 +250,7 @@ class Database(SQLiteFile):
 
     def __init__(self, path: str, *, write: bool) -> None:
         if path != ":memory:" and write:
-            with told_plainly(path):
+            with plain_errors(path):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # curator only, whatever the umask
         super().__init__(path, self.FORMAT, write=write)
 
@@ -294,7 +294,7 @@ class Database(SQLiteFile):
 
     def _first(self, query: str, *values: Any) -> tuple[Any, ...] | None:
         """The first row that a query finds."""
-        with told_plainly(self.path), self.lock:
+        with plain_errors(self.path), self.lock:
             found: tuple[Any, ...] | None = self.db.execute(query, values).fetchone()
         return found
 

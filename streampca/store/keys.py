@@ -65,7 +65,7 @@ class Seal:
         self._cipher = AESGCM(key.derive(b"streampca seal"))
         self._run = key.run.encode()
 
-    def close(self, kind: str, number: int, data: bytes) -> bytes:
+    def seal(self, kind: str, number: int, data: bytes) -> bytes:
         """Seal a record under its kind and number, so that it cannot stand in for another."""
         nonce = secrets.token_bytes(_NONCE)
         return nonce + self._cipher.encrypt(nonce, data, self._label(kind, number))

@@ -26,7 +26,7 @@ from streampca.errors import (
 from streampca.privacy.accounting import Event, Promising, basic_epsilon, epsilon_of
 from streampca.privacy.budget import Budget
 from streampca.privacy.guarantee import Guarantee
-from streampca.store.database import Format, SQLiteFile, checksum, told_plainly
+from streampca.store.database import Format, SQLiteFile, checksum, plain_errors
 from streampca.store.witness import Point
 
 _TABLES = """
@@ -322,7 +322,7 @@ class Ledger:
     def _transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
         if self._file.process != os.getpid():
             self._file = self._open()
-        with told_plainly(self.path):
+        with plain_errors(self.path):
             return self._file.transact(work, write=write)
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from streampca.errors import BadParameterError, StoreLockedError
 from streampca.rows import Position
 from streampca.store.config import config_of, dump, label_of
-from streampca.store.database import Database, checksum, told_plainly
+from streampca.store.database import Database, checksum, plain_errors
 from streampca.store.keys import RunKey, Seal
 from streampca.store.ledger import Account
 from streampca.store.records import (
@@ -410,7 +410,7 @@ class Writer:
         """Bring the database, and then what is noted outside of it, to where the stream stands."""
         began, before = time.monotonic(), self._progress
         try:
-            with told_plainly(self._database.path):
+            with plain_errors(self._database.path):
                 found = self._next(snapshot)
                 if found is not None:
                     self._store(found)
@@ -479,12 +479,12 @@ class Writer:
             chunks = self._chunks(number, encode(found.state))
         records = list(release_records(releases))
         fresh = trace_of(entries)
-        trace = [(number, self._seal.close("trace", number, encode(fresh)))] if fresh else []
+        trace = [(number, self._seal.seal("trace", number, encode(fresh)))] if fresh else []
         rows = self._rows.after([entry.rows for entry in entries if entry.count])
         described = self._description() if entries and not self._described else {}
         position = found.kept[-1].position if entries else self._position
         if position != self._position:
-            sealed = None if position is None else self._seal.close("position", number, encode(list(position))).hex()
+            sealed = None if position is None else self._seal.seal("position", number, encode(list(position))).hex()
             described["position"] = [number, sealed]
 
         def work(db: sqlite3.Connection) -> None:
@@ -529,14 +529,14 @@ class Writer:
         self._since_checkpoint += _HEAD_BYTES + written + sum(len(record) for _, record in records)
 
     def _sealed(self, number: int, group: list[Entry]) -> tuple[int, int, int, bytes]:
-        sealed = self._seal.close("entry", number, record_of(group))
+        sealed = self._seal.seal("entry", number, record_of(group))
         return number, group[0].first, sum(entry.count for entry in group), sealed
 
     def _chunks(self, number: int, state: bytes) -> list[tuple[int, int, bytes]]:
         """The snapshot after record ``number``, sealed."""
         count = -(-len(state) // CHUNK)
         return [
-            (at + 1, count, self._seal.close(chunk_name(at + 1, count), number, state[at * CHUNK : (at + 1) * CHUNK]))
+            (at + 1, count, self._seal.seal(chunk_name(at + 1, count), number, state[at * CHUNK : (at + 1) * CHUNK]))
             for at in range(count)
         ]
 
@@ -546,7 +546,7 @@ class Writer:
         return {"config": dump(config_of(stream)), "label": label_of(stream.algorithm, stream.row_admission)}
 
     def _note_again(self) -> None:
-        with told_plainly(self._database.path):
+        with plain_errors(self._database.path):
             self._note(again=True)
 
     def _note(self, *, again: bool = False) -> None:

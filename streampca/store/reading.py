@@ -10,7 +10,7 @@ from typing import Any
 
 from streampca.errors import BadParameterError, StoreCorruptError
 from streampca.store.config import config_in, public_parameters
-from streampca.store.database import SCHEMA, Database, told_plainly
+from streampca.store.database import SCHEMA, Database, plain_errors
 from streampca.store.recovery import check_lineage
 from streampca.store.witness import beside, is_locked, peek, sync_folder
 
@@ -66,7 +66,7 @@ def backup(path: Path, to: Path) -> int:
     """
     if to.exists():
         raise BadParameterError(f"{to} exists; give another name: a backup never overwrites one")
-    with closing(Database(str(path), write=False)) as source, told_plainly(to):
+    with closing(Database(str(path), write=False)) as source, plain_errors(to):
         source.run()
         part = beside(to, ".part")
         part.unlink(missing_ok=True)

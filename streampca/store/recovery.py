@@ -11,7 +11,7 @@ import numpy as np
 from streampca.errors import HorizonReachedError, StoreCorruptError, StoreForkedError, WrongKeyError, reason
 from streampca.release import Release
 from streampca.store.config import check_label, config_in, stream_of
-from streampca.store.database import Database, told_plainly
+from streampca.store.database import Database, plain_errors
 from streampca.store.keys import RunKey, Seal
 from streampca.store.log import chunk_name
 from streampca.store.records import decode, entry_of
@@ -107,7 +107,7 @@ def _snapshot(database: Database, seal: Seal) -> bytes:
 
 def _replay(database: Database, seal: Seal, stream: Stream) -> None:
     last = database.progress.folded
-    with told_plainly(database.path):
+    with plain_errors(database.path):
         due = database.releases(stream.release.t if stream.release is not None else 0)
         for number, first, count, sealed in database.log():
             entry = entry_of(first, count, seal.open("entry", number, sealed))

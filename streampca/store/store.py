@@ -46,14 +46,14 @@ from streampca.processors.base import Algorithm
 from streampca.release import Release
 from streampca.rows import Position
 from streampca.store.config import config_of, dump, label_of
-from streampca.store.database import SCHEMA, Database, Progress, told_plainly
+from streampca.store.database import SCHEMA, Database, Progress, plain_errors
 from streampca.store.keys import RunKey, Seal, prepare_key, publish_key, read_key, run_of
 from streampca.store.ledger import Account, Ledger
 from streampca.store.log import Schedule, Writer, sessions_of
 from streampca.store.records import decode, encode
 from streampca.store.recovery import check_key, check_lineage, forked, rebuild
 from streampca.store.row_digest import PassedRows
-from streampca.store.witness import HeldFile, Point, Witness, beside
+from streampca.store.witness import LockFile, Point, Witness, beside
 from streampca.stream import Stream, tell_of_forks
 
 logger = logging.getLogger("streampca.store")
@@ -138,7 +138,7 @@ class Store:
                 )
         self._passphrase = passphrase
         self._schedule = Schedule.of(commit_every, snapshot_every)
-        self._lock = HeldFile(beside(where, ".lock"))
+        self._lock = LockFile(beside(where, ".lock"))
         self._database: Database | None = None
         self._witness = None if self._in_memory else Witness(self._witness_file)
         self._key: RunKey | None = None
@@ -182,8 +182,8 @@ class Store:
         """Keep where the rows of the run come from, sealed: it may hold a password."""
         database, key = self._open_database(), self._key
         if key is not None and told != self.source:
-            sealed = None if told is None else Seal(key).close("source", 0, encode(told)).hex()
-            with told_plainly(self.path):
+            sealed = None if told is None else Seal(key).seal("source", 0, encode(told)).hex()
+            with plain_errors(self.path):
                 database.transact(lambda _: database.put("source", sealed))
 
     @contextmanager
@@ -295,22 +295,22 @@ class Store:
                     raise WrongKeyError(
                         f"{self._key_file} exists, and may be the key of a lost run; move it away first"
                     )
-                with told_plainly(self._key_file):
+                with plain_errors(self._key_file):
                     prepare_key(self._key_file, key, self._passphrase)
                     self._key_file.unlink(missing_ok=True)  # of the run that is replaced
             if self._witness is not None:
-                with told_plainly(self._witness_file):
+                with plain_errors(self._witness_file):
                     self._witness.open()
                     self._witness.clear(before)
-            with told_plainly(self.path):
+            with plain_errors(self.path):
                 database.transact(lambda _: self._write_head(database, stream, key, described, account))
             # From here on the run can be resumed; until the key has its name, it can be begun again.
             if account is not None:
                 account.note(key.run, None, _BEGINNING)
             if self._witness is not None:
-                with told_plainly(self._witness_file):
+                with plain_errors(self._witness_file):
                     self._witness.remember(key.run, _BEGINNING)
-                with told_plainly(self._key_file):
+                with plain_errors(self._key_file):
                     publish_key(self._key_file, key.run)
             self._key = key
             head = None if account is None else _BEGINNING
@@ -348,7 +348,7 @@ class Store:
                 writer.note()
             stream.attach(writer, account, copied=moved)
             if moved:  # a copy without rows starts anew
-                with told_plainly(self.path):
+                with plain_errors(self.path):
                     database.transact(lambda _: _put_start(database, key, stream))
         except BaseException:
             self._let_go()
@@ -359,7 +359,7 @@ class Store:
 
     def _claim(self) -> Database:
         if not self._in_memory:
-            with told_plainly(self.path):
+            with plain_errors(self.path):
                 self._lock.open()
         if self._database is None:
             self._database = Database(self.path, write=True)
@@ -385,7 +385,7 @@ class Store:
         if self._in_memory and self._key is not None:
             return self._key
         if not self._key_file.exists():
-            with told_plainly(self._key_file):
+            with plain_errors(self._key_file):
                 publish_key(self._key_file, run)
             if not (self._key_file.exists() or self._open_database().progress.rows):
                 raise BadParameterError(f"{self.path} holds no run yet, only one whose beginning broke off; begin one")
@@ -398,7 +398,7 @@ class Store:
                 f"{self._witness_file} is missing (put it back, or name it with witness= or --witness), so another "
                 f"copy of {self.path} may have gone on"
             )
-        with told_plainly(self._witness_file):
+        with plain_errors(self._witness_file):
             witness.open()
             seen = witness.recall(run)
         if not moved:
@@ -476,4 +476,4 @@ def room_warnings(
 
 
 def _put_start(database: Database, key: RunKey, stream: Stream) -> None:
-    database.put("start", Seal(key).close("start", 0, stream.start_id).hex())
+    database.put("start", Seal(key).seal("start", 0, stream.start_id).hex())

@@ -9,7 +9,7 @@ from typing import Literal
 from streampca.errors import BadParameterError, HorizonReachedError, StoreCorruptError
 from streampca.rows import Reader, RowSource
 from streampca.store.config import config_in
-from streampca.store.database import Database, told_plainly
+from streampca.store.database import Database, plain_errors
 from streampca.store.keys import Seal, read_key
 from streampca.store.records import read_trace
 from streampca.store.recovery import TOLERANCE, alike, check_key, fresh_stream, rebuild, replay_checked
@@ -27,7 +27,7 @@ class Verification:
         self._path = path
         self._database = Database(str(path), write=False)
         try:
-            with told_plainly(path):
+            with plain_errors(path):
                 self._database.db.execute("BEGIN")
             self._key = read_key(beside(path, ".key") if key_file is None else key_file, passphrase)
             check_key(self._database, self._key)
@@ -48,7 +48,7 @@ class Verification:
         StoreCorruptError
             If something is damaged.
         """
-        with told_plainly(self._path):
+        with plain_errors(self._path):
             (found,) = self._database.db.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
             raise StoreCorruptError(f"{self._path} is damaged ({found}); restore the newest copy")

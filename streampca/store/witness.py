@@ -55,7 +55,7 @@ def sync_folder(path: Path) -> None:
         os.close(folder)
 
 
-class HeldFile:
+class LockFile:
     """A file that this process alone has, from `open` to `close`. The system lets it go if the process dies."""
 
     _file: FileIO | None = None
@@ -132,7 +132,7 @@ class Witness:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._turn = 0
-        self._held = HeldFile(path)
+        self._held = LockFile(path)
 
     def open(self) -> None:
         """Open the file for this process alone, and make it if it is missing."""

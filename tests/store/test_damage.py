@@ -452,7 +452,7 @@ def test_rows_and_fresh_bytes_that_do_not_belong_together_are_noticed(path: Path
         (number, sealed) = db.execute("SELECT number, sealed FROM log ORDER BY number LIMIT 1").fetchone()
         record = decode(seal.open("entry", number, sealed))
         record["fresh"] = record["fresh"][::-1].copy()
-        db.execute("UPDATE log SET sealed = ? WHERE number = ?", (seal.close("entry", number, encode(record)), number))
+        db.execute("UPDATE log SET sealed = ? WHERE number = ?", (seal.seal("entry", number, encode(record)), number))
     db.close()
     with pytest.raises(StoreCorruptError, match="hides other values"):
         finish(path)
