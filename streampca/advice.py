@@ -29,7 +29,7 @@ _FEATURES = 1024
 
 
 def settings_warnings(guarantee: Guarantee, horizon: int | None) -> list[str]:
-    """What weakens a guarantee, in sentences: epsilon over 10, delta over one in the number of rows."""
+    """Sentences on what weakens a guarantee: epsilon over 10, delta over one in the number of rows."""
     found = []
     if guarantee.is_private and guarantee.epsilon > _LARGE_EPSILON:
         found.append(f"epsilon={guarantee.epsilon:g} promises little: values of at most 10, better 1, are advised")

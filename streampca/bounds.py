@@ -217,7 +217,7 @@ class PrivateBounds:
 
     @classmethod
     def of(cls, guarantee: Guarantee, warmup: int | None, horizon: int | None) -> PrivateBounds:
-        """Those of a stream with this guarantee.
+        """Private bounds of a stream with this guarantee.
 
         Raises
         ------
@@ -243,7 +243,7 @@ class PrivateBounds:
         return chosen if self.horizon is None else max(1, min(chosen, self.horizon // 4))
 
     def warnings(self, n_features: int, n_rows: int | None) -> list[str]:
-        """That so many rows are too few for bounds as good as public ones. Public."""
+        """A sentence if there are too few rows for bounds as good as public ones. Public."""
         enough = 4 * math.ceil(_RATIO * self.std(n_features))
         if n_rows is None or n_rows >= enough:
             return []

@@ -72,7 +72,7 @@ def components_of(release: Release, estimates: Estimates | None) -> list[Compone
 
 
 def component_rows(components: Sequence[Component]) -> list[list[str]]:
-    """What is known of components beside their loadings, as rows of a table: a label, then a cell a component."""
+    """Variances and shares of components as rows of a table: a label, then a cell a component."""
     shown = []
     if components:
         shown.append(["variance per row", *(one.text for one in components)])
@@ -203,7 +203,7 @@ def curator_facts(markdown: str) -> list[Fact]:
 
 
 def learned(made: Card) -> str:
-    """What the components above the noise say, in one sentence; empty if none is."""
+    """Describe the components above the noise in one sentence; empty if none is."""
     parts = []
     for i, component in enumerate(made.components[: made.loadings["components"]]):
         if not component.is_clear:

@@ -125,7 +125,7 @@ def loadings(
 
 
 def what_ran(name: str, first_t: int, latest: Release) -> str:
-    """What an algorithm read and released, in a sentence."""
+    """Sentence on what an algorithm read and released."""
     at = f"from row {grouped(first_t)} to row" if latest.t > first_t else "at row"
     return (
         f"{name} read rows of {grouped(latest.n_features)} numbers, scaled onto the ball of radius "
@@ -202,7 +202,7 @@ def released_facts(release: Release, releases: int | None, estimates: Estimates 
 
 
 def _biases(release: Release) -> list[Fact]:
-    """What error bars leave out: clipping to a norm that the algorithm chose, and smoothing."""
+    """Sources of bias that error bars leave out: clipping to a norm that the algorithm chose, and smoothing."""
     radius = release.details.get("clip_radius", 1.0)
     text = f"norm {radius * release.row_norm:.3g}, measured privately; error bars are of the noise, not of clipping"
     found = [] if radius == 1.0 else [Fact("Rows clipped to", text)]
@@ -212,7 +212,7 @@ def _biases(release: Release) -> list[Fact]:
 
 
 def budget_fact(balance: str) -> Fact:
-    """What is left of the budget in a ledger."""
+    """The budget that is left in a ledger, as a fact."""
     return Fact("Budget in the ledger", balance, curator=True)
 
 

@@ -80,7 +80,7 @@ def rows_summed(t: int, details: Mapping[str, Any], warmup: int = 0) -> int:
 
 
 def eigenvalue_title(details: Mapping[str, Any]) -> str:
-    """What eigenvalues divided by `rows_summed` are, as the title of a chart."""
+    """Title of a chart of eigenvalues divided by `rows_summed`."""
     return "Eigenvalues of the decayed sum" if "decay_per_release" in details else "Eigenvalues per row"
 
 

@@ -188,7 +188,7 @@ class UserStream:
 
     @property
     def admission(self) -> AdmissionReport:
-        """What admission did to the rows so far; rows past the cap count as rows. Curator only."""
+        """Report on the admission of the rows so far; rows past the cap count as rows. Curator only."""
         return self.stream.admission
 
     @property

@@ -249,7 +249,7 @@ def _left(progress: Progress, total: int) -> str:
 
 
 def _least(record: RegretRecord) -> str:
-    """What stands before the lower end of an interval."""
+    """Words before the lower end of an interval."""
     return "at least " if record.is_interval else ""
 
 

@@ -38,17 +38,17 @@ class Page:
             raise BadParameterError(f"--public: there is no privacy guarantee ({guarantee.theorem}); leave it out")
 
     def open(self, title: str) -> None:
-        """Begin to serve. The public title does not tell the name of the file."""
+        """Start serving. The public title does not tell the name of the file."""
         if self._curator is not None:
             self._curator.title = title
         print_url(self.server.start().url, public=self._curator is None)
 
     def describe(self, parameters: Mapping[str, Any]) -> None:
-        """Take the public parameters of the run."""
+        """Show the public parameters of the run."""
         self._public.describe(parameters)
 
     def publish(self, releases: list[Release]) -> None:
-        """Take in releases."""
+        """Show releases."""
         self._public.add(releases)
 
     def views(self) -> list[View]:
@@ -56,7 +56,7 @@ class Page:
         return [] if self._curator is None else [_PageView(self._curator)]
 
     def close(self, *, stay: bool, budget: str = "") -> None:
-        """Say that the run is over, and what is left of the budget; stay until Ctrl-C if asked to."""
+        """Show that the run is over, and what is left of the budget; stay until Ctrl-C if asked to."""
         if self._curator is not None and budget:
             self._curator.tell(budget_fact(budget))
         (self._curator or self._public).end()
@@ -82,7 +82,7 @@ class _PageView(View):
         self._page = page
 
     def add(self, record: RegretRecord) -> None:
-        """Take in a point of the regret curve."""
+        """Add a point to the regret curve."""
         self._page.add([record])
 
     def show(self, progress: Progress) -> None:

@@ -29,7 +29,7 @@ class Address(str):
 
     @property
     def name(self) -> str:
-        """It without user, password and options, for titles; its scheme alone where they cannot be told apart."""
+        """The address without user, password and options, for titles; the scheme alone if they cannot be told apart."""
         plain = re.fullmatch(r"(\w+://)(?:[^/?#@]*@)?([^?#@]*)(?:[?#][^@]*)?", self)
         return "".join(plain.groups()) if plain else self.partition("//")[0] + "//..."
 

@@ -109,7 +109,7 @@ class OutputFile:
         return self._file is not None and not self._is_stdout
 
     def flush(self) -> None:
-        """Hand what was written to the system."""
+        """Flush the file."""
         if self._file is not None:
             self._file.flush()
 
@@ -190,7 +190,7 @@ class Files:
             write(",".join("nan" if value is None else repr(value) for value in values) + "\n")
 
     def flush(self) -> None:
-        """Hand what was written to the system."""
+        """Flush the files."""
         for file in self._all:
             file.flush()
 

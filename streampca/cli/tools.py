@@ -309,7 +309,6 @@ def _add_run_command() -> None:
 
 def bench(
     *suites: Suite,
-    suite: Annotated[list[Suite] | None, Parameter(consume_multiple=True, negative="")] = None,
     rounds: int = 5,
     small: Switch = False,
     full: Switch = False,
@@ -329,8 +328,6 @@ def bench(
     ----------
     suites
         row (warm and cold), block, window, oja, csv, scale. All of them, if left out: some five minutes.
-    suite
-        The same, as an option.
     rounds
         Interleaved rounds; medians count.
     small
@@ -367,7 +364,7 @@ def bench(
         machine = report.describe()
         for line in machine.values():
             console.print(line, highlight=False)
-        for name in dict.fromkeys([*suites, *(suite or ())] or get_args(Suite)):
+        for name in dict.fromkeys(suites or get_args(Suite)):
             for result in run_suite(name, rounds, small=small, full=full, run_file=_run_file):
                 report.show(console, result, explain=explain)
                 results.append(result)

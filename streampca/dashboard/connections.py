@@ -70,19 +70,19 @@ class Connection(H11Protocol):
         self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the deadlines."""
+        """Cancel the deadlines."""
         super().connection_lost(exc)
         for timer in (self._deadline, self._unread):
             if timer is not None:
                 timer.cancel()
 
     def pause_writing(self) -> None:
-        """Give the other side some time to read."""
+        """Set a deadline for reading the answer."""
         super().pause_writing()
         self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Cancel the deadline for reading, and go on writing."""
         if self._unread is not None:
             self._unread.cancel()
         super().resume_writing()

@@ -33,7 +33,7 @@ class CuratorPage(PageData):
         self._further: list[Fact] = []
 
     def add(self, records: Sequence[RegretRecord]) -> None:
-        """Take in records of the exact regret, in order."""
+        """Add records of the exact regret, in order."""
         with self.lock:
             for record in records:
                 self._record = record
@@ -67,7 +67,7 @@ class CuratorPage(PageData):
             self.changed()
 
     def end(self, how: str = "The run has ended") -> None:
-        """Say that nothing more will come."""
+        """Mark both pages as ended."""
         with self.lock:
             self.public.end(how)
             super().end(how)
@@ -109,7 +109,7 @@ class CuratorPage(PageData):
         return own + self.public.panels()
 
     def more(self) -> dict[str, Any]:
-        """What the public sees beside charts and figures."""
+        """The texts and tables of the public page."""
         return self.public.more()
 
 

@@ -98,7 +98,7 @@ class Panel:
 
 
 class PageData(ABC):
-    """What a page shows under a public title. Written by the thread of the run, read by that of the server."""
+    """Contents of a page under a public title. Written by the thread of the run, read by that of the server."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -115,7 +115,7 @@ class PageData(ABC):
     @property
     @abstractmethod
     def notice(self) -> str:
-        """Who may see the page, for its head."""
+        """Sentence at the head of the page: who may see it."""
 
     @abstractmethod
     def tables(self) -> Mapping[str, Table]:
@@ -131,14 +131,14 @@ class PageData(ABC):
 
     @abstractmethod
     def more(self) -> dict[str, Any]:
-        """What else the page shows: JSON values."""
+        """Further JSON values of the page."""
 
     def changed(self) -> None:
-        """Tell readers that there is something new."""
+        """Count a change, so that readers ask for it."""
         self.version += 1
 
     def end(self, how: str = "The run has ended") -> None:
-        """Say that nothing more will come, or not for now; more may come nevertheless."""
+        """Mark the page as ended; more may come nevertheless."""
         with self.lock:
             for table in self.tables().values():
                 table.finish()
@@ -153,13 +153,13 @@ class PageData(ABC):
 
     @property
     def cursor(self) -> str:
-        """Where a reader stands who has seen everything."""
+        """Position of a reader who has seen everything."""
         with self.lock:
             places = (f"{table.generation}-{len(table.items)}" for table in self.tables().values())
             return ".".join((self._run, *places))
 
     def since(self, cursor: str | None) -> tuple[str, dict[str, Any], str]:
-        """What a reader who stands at ``cursor`` lacks: its kind, JSON values, and where the reader stands then.
+        """News for a reader at the position ``cursor``: its kind, JSON values, and the position after them.
 
         Rows are added to those that the reader has if the kind is ``"append"``, and replace them if it is ``"reset"``.
         """
@@ -187,7 +187,7 @@ class PageData(ABC):
             }
 
     def _read(self, cursor: str | None) -> list[int] | None:
-        """How many rows of each table were seen; None if the cursor is not of this state."""
+        """Numbers of rows seen of each table; None if the cursor is not of this state."""
         if cursor is None or not _CURSOR.fullmatch(cursor):
             return None
         run, *places = cursor.split(".")

@@ -62,7 +62,7 @@ class PublicPage(PageData):
 
     @property
     def notice(self) -> str:
-        """Who may see the page."""
+        """Sentence at the head of the page: who may see it."""
         return _PUBLISHABLE if self._is_private else _NOTHING
 
     def only_private(self) -> None:
@@ -78,7 +78,7 @@ class PublicPage(PageData):
         self._only_private = True
 
     def describe(self, parameters: Mapping[str, Any]) -> None:
-        """Take the public parameters of the run, and a title from them."""
+        """Set the public parameters of the run, and the title by them."""
         with self.lock:
             if self._parameters != dict(parameters):
                 self._parameters = dict(parameters)
@@ -88,7 +88,7 @@ class PublicPage(PageData):
                 self.changed()
 
     def add(self, releases: Sequence[Release]) -> None:
-        """Take in releases, in order.
+        """Add releases, in order.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class PublicPage(PageData):
                 self.changed()
 
     def add_regret(self, records: Sequence[PrivateRegretRecord]) -> None:
-        """Take in records of the publishable regret, in order, instead of those read off the releases.
+        """Add records of the publishable regret, in order, instead of those read off the releases.
 
         Raises
         ------

@@ -230,13 +230,13 @@ def curve_pictures(run: Run) -> Iterator[Picture]:
         yield Picture(name, panel.title, panel.note, partial(_chart, panel, tables[panel.table]))
 
 
-def write_pictures(run: Run, folder: Path, kind: Literal["svg", "png"], *, dark: bool = False) -> list[Path]:
+def write_pictures(run: Run, folder: Path, kind: Literal["svg", "png"]) -> list[Path]:
     """Write every picture to a folder; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for picture in (*subspace_pictures(run), *curve_pictures(run)):
         written.append(folder / f"{picture.name}.{kind}")
-        written[-1].write_bytes(plots.encoded(picture.draw(dark), kind))
+        written[-1].write_bytes(plots.encoded(picture.draw(False), kind))
     return written
 
 

@@ -30,7 +30,7 @@ class Lines:
         self._at = 0
 
     def new(self, most: int = 4096) -> list[str]:
-        """At most so many lines that have come; a last one without its end waits."""
+        """The new lines, at most so many; a last one without its end waits."""
         out: list[str] = []
         if not self.path.exists():
             return out
@@ -44,7 +44,7 @@ class Lines:
 
 @dataclass
 class PublicRun:
-    """What may be published of a run: its releases, read in order. It never opens a file of the curator.
+    """Publishable files of a run: its releases, read in order. Never opens a file of the curator.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class PublicRun:
         return self._stored() if self._is_store else list(self._read())
 
     def update(self, page: PublicPage) -> bool:
-        """Put on a page what has come; False if nothing has."""
+        """Add the news to a page; False if there is none."""
         releases = self.new_releases()
         if self.parameters:
             page.describe(self.parameters)
@@ -136,7 +136,7 @@ class CuratorRun:
         return out
 
     def update(self, page: CuratorPage) -> bool:
-        """Put on a page what has come; False if nothing has. Curator only."""
+        """Add the news to a page; False if there is none. Curator only."""
         records = self.new_records()
         page.add(records)
         if records:

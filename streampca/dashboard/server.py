@@ -134,7 +134,7 @@ class Server:
         self.url = f"http://{shown}:{self.port}/{fragment}"
 
     def start(self) -> Self:
-        """Begin to serve."""
+        """Start serving."""
         self._thread.start()
         return self
 
@@ -350,7 +350,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _hosts(host: str, port: int, names: Iterable[str]) -> frozenset[str]:
-    """What the Host header may say."""
+    """Accepted values of the Host header."""
     plain = {f"[{name}]" if ":" in name else name for name in (*LOOPBACK, host)}
     ports = ("", f":{port}") if port == 80 else (f":{port}",)
     own = {f"{name}{end}" for name in plain for end in ports}

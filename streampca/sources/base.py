@@ -1,4 +1,4 @@
-"""What all sources share: rows from blocks, the choice of columns, public bounds."""
+"""Common parts of all sources: rows from blocks, the choice of columns, public bounds."""
 
 from __future__ import annotations
 

@@ -315,7 +315,7 @@ class CsvRows(TextRows):
         )
 
     def _cell(self, record: list[str], at: int, line: int) -> str:
-        """Names the cell of feature `at`, by the physical line on which it starts."""
+        """Name of the cell of feature `at`, by the physical line on which it starts."""
         before = record[: self._places[at]]
         line += sum(cell.count("\n") + cell.count("\r") - cell.count("\r\n") for cell in before)
         return f"{self._where}, line {line}: column {short(self.features[at])}"

@@ -177,7 +177,7 @@ def as_rows(found: Sequence[Sequence[Any]]) -> FloatArray:
 
 
 def connector(url: str) -> Callable[[], Any]:
-    """What opens the database of an address: ``sqlite:///FILE``, ``duckdb:///FILE`` or ``postgresql://…``."""
+    """Return a function that opens the database of an address: ``sqlite:///FILE``, ``duckdb:///FILE`` or ``postgresql://…``."""
     scheme = url.partition(":")[0]
     if scheme not in ("sqlite", "duckdb", "postgres", "postgresql"):
         raise BadParameterError(

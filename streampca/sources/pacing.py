@@ -47,7 +47,7 @@ class PacedRows(BlockSource):
 
     @property
     def expected_rows(self) -> int | None:
-        """That of the source."""
+        """Number of rows that the source expects."""
         return self._source.expected_rows
 
     def blocks(self) -> Iterator[FloatArray]:

@@ -131,7 +131,7 @@ class Spiked(Synthetic):
         return rows
 
     def _mean(self, scores: FloatArray, positions: IntArray) -> FloatArray:
-        """Where the scores put each row, before noise."""
+        """Means of the rows, given their scores."""
         mean: FloatArray = scores @ self._basis.T
         return mean
 

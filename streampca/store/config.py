@@ -1,4 +1,4 @@
-"""What a run is made of: its configuration into a store and back, and whether it draws the same noise there and here.
+"""Configuration of a run: into a store and back, with a label that tells whether the noise is the same in both places.
 
 A configuration is JSON: public algorithms and mechanisms by name, and their parameters.
 """
@@ -104,7 +104,7 @@ def parameters_of(value: Any) -> dict[str, Any]:
 
 
 def public_parameters(algorithm: Algorithm, *, row_norm: float, center: bool, bounds: Any) -> dict[str, Any]:
-    """What a file of releases says of its run. Public: no seed, no key, nothing of the rows.
+    """Parameters of a run that go into its file of releases. Public: no seed, no key, nothing of the rows.
 
     ``bounds`` are ``(lower, upper)``, ``"private"`` or None.
     """
@@ -185,7 +185,7 @@ def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stre
 
 
 def label_of(algorithm: Algorithm, admission: Admission) -> dict[str, Any]:
-    """All that the noise of a run is a function of beside key, start, fresh bytes and rows. Public."""
+    """Parameters that determine the noise of a run, with its key, start, fresh bytes and rows. Public."""
     d = admission.admitted_features
     return {
         "noise scheme": outlet.SCHEME,

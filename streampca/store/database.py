@@ -66,7 +66,7 @@ def plain_errors(path: object) -> Iterator[None]:
 
 
 def checksum(name: str, data: bytes) -> bytes:
-    """Of a record under its name, 16 bytes. Any damage passes with probability below ``len(data) * 2**-132``."""
+    """Checksum of a record under its name, 16 bytes. Damage passes with probability below ``len(data) * 2**-132``."""
     return _CHECKSUM.encrypt(blake2b(name.encode(), digest_size=12).digest(), b"", data)
 
 
@@ -92,7 +92,7 @@ class _Connection(sqlite3.Connection):
 
 
 class Format(NamedTuple):
-    """What an SQLite file is for."""
+    """Format of an SQLite file."""
 
     what: str  #: in one word
     application: int  #: number of the program, in the file
@@ -232,7 +232,7 @@ def _read_only(path: Path) -> str:
 
 
 class Progress(NamedTuple):
-    """How far a run has come. Part of every commit."""
+    """Progress of a run. Part of every commit."""
 
     rows: int = 0  #: rows that are durable
     releases: int = 0  #: releases that are durable
@@ -279,12 +279,12 @@ class Database(SQLiteFile):
 
     @property
     def progress(self) -> Progress:
-        """How far the run has come."""
+        """Progress of the run."""
         found = self.get("progress")
         return Progress() if found is None else Progress(*found)
 
     def run(self) -> dict[str, Any]:
-        """What is known of the run in public. Raises `BadParameterError` if there is none."""
+        """Public facts of the run. Raises `BadParameterError` if there is none."""
         found = self.get("run")
         if found is None:
             raise BadParameterError(f"{self.path} holds no run yet; begin one with Stream(..., store=store)")

@@ -90,7 +90,7 @@ class Balance:
         return epsilon_of(self._events(), self.delta)
 
     def after(self, event: Event) -> float:
-        """What would be spent with one more event."""
+        """Epsilon of all entries and one more event."""
         return epsilon_of([*self._events(), event], self.delta)
 
     def covers(self, event: Event) -> bool:
@@ -157,7 +157,7 @@ class Ledger:
     # -- budgets --------------------------------------------------------------------
 
     def set_budget(self, data_set: str, budget: Budget, unit: str = "one row") -> None:
-        """Say what may be spent on a data set in all. Once; repeating the same budget changes nothing.
+        """Set the budget of a data set, once. Repeating the same budget changes nothing.
 
         Raises
         ------
@@ -194,7 +194,7 @@ class Ledger:
         return self._balance(data_set)[0]
 
     def balances(self) -> list[Balance]:
-        """Of all data sets, by name."""
+        """Balances of all data sets, by name."""
         names = self._transact(lambda db: db.execute("SELECT data_set FROM budgets ORDER BY data_set").fetchall())
         return [self.balance(name) for (name,) in names]
 

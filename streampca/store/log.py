@@ -168,7 +168,7 @@ class WritingThread:
         self.wait(self.begin(work))
 
     def stop(self) -> None:
-        """Let the call under way end, and no other begin."""
+        """Wait for the call under way, and make no other."""
         self._jobs.put(None)
         while not self._ended.is_done and self._process == os.getpid():
             self._ended.wait(0.5)
@@ -213,7 +213,7 @@ _NOTHING = _Noted(0, 0, 0, 0)
 
 
 class _Commit(NamedTuple):
-    """What one transaction writes."""
+    """Contents of one transaction."""
 
     kept: list[_Kept]
     last: int
@@ -262,19 +262,19 @@ class Writer:
 
     @property
     def room(self) -> int | None:
-        """How many single rows may wait before the next commit; None if it does not count rows."""
+        """Number of single rows that may wait before the next commit; None if it does not count rows."""
         rows = self._schedule.rows
         return None if rows is None else max(1, rows - self._waiting().rows)
 
     @property
     def position(self) -> Position | None:
-        """Where the source stands after the rows taken; None if that is not known."""
+        """Position of the source after the rows taken; None if it is not known."""
         newest = self._newest_taken()
         return self._position if newest is None else newest.position
 
     @property
     def durable_position(self) -> Position | None:
-        """Where the source stands after the rows that are durable."""
+        """Position of the source after the rows that are durable."""
         return self._position
 
     def check(self) -> bool:
@@ -340,7 +340,7 @@ class Writer:
         self.commit()
 
     def note(self) -> None:
-        """Note where the database stands, which may be one commit further than what is noted outside of it."""
+        """Note the progress of the database again: it may be one commit further than what is noted outside of it."""
         self._thread.do(self._note_again)
 
     @contextmanager
@@ -432,7 +432,7 @@ class Writer:
             self._thread.begin(self._database.checkpoint)
 
     def _next(self, snapshot: bool) -> _Commit | None:
-        """What is to be written: all that the stream has taken, as one consistent view; None if there is nothing."""
+        """Next transaction: all that the stream has taken, as one consistent view; None if there is nothing."""
         while True:
             epoch = self._epoch
             if epoch is _UNDER_WAY:
@@ -550,7 +550,7 @@ class Writer:
             self._note(again=True)
 
     def _note(self, *, again: bool = False) -> None:
-        """Tell witness and ledger how far the database has come; then entries need not be kept any more."""
+        """Note the progress of the database in witness and ledger, and drop the entries that are durable."""
         point: Point = self._progress.rows, self._progress.digest
         if again or point != self._point:
             if self._witness is not None:
@@ -567,17 +567,17 @@ class Writer:
 
 
 def position_of(database: Database, seal: Seal) -> Position | None:
-    """Where the source stood after the rows that are durable; None if that is not known."""
+    """Position of the source after the rows that are durable; None if it is not known."""
     number, sealed = database.get("position") or (0, None)
     return None if sealed is None else Position(*decode(seal.open("position", number, bytes.fromhex(sealed))))
 
 
 def sessions_of(database: Database) -> Sessions:
-    """What is kept of the rows that the run has taken."""
+    """Digests of the rows that the run has taken."""
     found = database.get("sessions")
     return Sessions() if found is None else Sessions(*found)
 
 
 def chunk_name(chunk: int, chunks: int) -> str:
-    """What a chunk of a snapshot is sealed as."""
+    """Kind of record under which a chunk of a snapshot is sealed."""
     return f"snapshot {chunk}/{chunks}"

@@ -1,4 +1,4 @@
-"""What can be read of a store without its key: status, parameters, a copy. Safe while the run goes on."""
+"""Reading a store without its key: status, parameters, a copy. Safe while the run goes on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_witness(path: Path, witness: Path | None = None) -> str:
 
 
 def status(path: Path) -> dict[str, Any]:
-    """How a run stands. Curator only: the number of rows may not be public."""
+    """Status of a run. Curator only: the number of rows may not be public."""
     with closing(Database(str(path), write=False)) as database:
         run, progress = database.run(), database.progress
         config = config_in(database)

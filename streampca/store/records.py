@@ -1,4 +1,4 @@
-"""What a store writes, as bytes and back: snapshots, entries of the log, fresh bytes of noise, and releases.
+"""Records of a store, as bytes and back: snapshots, entries of the log, fresh bytes of noise, and releases.
 
 Records are msgpack. Reading one builds numbers, strings, lists, dictionaries and
 arrays of six types, and nothing else. Records of entries are as secret as the

@@ -24,7 +24,7 @@ HEAD = 64
 
 
 class Sessions(NamedTuple):
-    """What a store keeps of the rows of its run."""
+    """Digests of the rows of a run, by session."""
 
     starts: Sequence[int] = ()  #: rows before each session: 0, and wherever the run was resumed
     #: digest of the first `HEAD` rows of each session; empty if it has fewer, or if they are all the same
@@ -74,7 +74,7 @@ class RowDigest:
 
 
 class TakenRows:
-    """What is to be kept of the rows of a run, while a session takes more after the first ``rows``."""
+    """Digests of the rows of a run, while a session takes more after the first ``rows``."""
 
     def __init__(self, key: bytes, before: Sessions, rows: int) -> None:
         self._key, self._digest = key, RowDigest(key, before.digest, rows)
@@ -97,7 +97,7 @@ class TakenRows:
         return made
 
     def sessions(self) -> Sessions:
-        """What is to be kept."""
+        """The digests, this session's among them."""
         before = self._before
         return Sessions(
             (*before.starts, self._start), (*before.heads, head_of(self._key, self._head)), self._digest.value(),
@@ -147,7 +147,7 @@ class PassedRows:
             )
 
     def check_next(self, admitted: FloatArray) -> None:
-        """Look at the first rows of a file that is said to begin with the next row.
+        """Check the first rows of a file that is said to begin with the next row.
 
         Raises `BadParameterError` if a session of the run began with the same rows, so that they would count twice.
         """

@@ -166,12 +166,12 @@ class Store:
 
     @property
     def position(self) -> Position | None:
-        """Where the source of the rows stands after the durable ones; None if that is not known. Curator only."""
+        """Position of the source after the durable rows; None if it is not known. Curator only."""
         return None if self._writer is None else self._writer.durable_position
 
     @property
     def source(self) -> dict[str, Any] | None:
-        """What `remember_source` kept, or None. Curator only."""
+        """Description of the source, as `remember_source` kept it, or None. Curator only."""
         found = self._open_database().get("source")
         if found is None or self._key is None:
             return None

@@ -21,15 +21,15 @@ _AT_ONCE = 4096
 
 
 class Verification:
-    """Checks of one moment of a run, which may go on meanwhile; its key is in ``<path>.key`` unless said otherwise."""
+    """Checks of one moment of a run, which may go on meanwhile."""
 
-    def __init__(self, path: Path, passphrase: str | None = None, key_file: Path | None = None) -> None:
+    def __init__(self, path: Path, passphrase: str | None = None) -> None:
         self._path = path
         self._database = Database(str(path), write=False)
         try:
             with plain_errors(path):
                 self._database.db.execute("BEGIN")
-            self._key = read_key(beside(path, ".key") if key_file is None else key_file, passphrase)
+            self._key = read_key(beside(path, ".key"), passphrase)
             check_key(self._database, self._key)
             config = config_in(self._database)
         except BaseException:
@@ -101,7 +101,7 @@ class Verification:
         return count
 
     def _taken(self) -> Iterator[tuple[str, int, tuple[bytes, ...]]]:
-        """All that the run took, as kind, last row and fresh bytes."""
+        """The entries of the run, as kind, last row and fresh bytes."""
         seal = Seal(self._key)
         for number, sealed in self._database.trace():
             for last, kind, fresh in read_trace(seal.open("trace", number, sealed)):

@@ -64,7 +64,7 @@ class LockFile:
         self._path = path
 
     def open(self) -> None:
-        """Take the file. Raises `StoreLockedError` if another process has it."""
+        """Lock the file. Raises `StoreLockedError` if another process has it."""
         import fcntl
 
         if self._file is None or self._file.closed:
@@ -88,7 +88,7 @@ class LockFile:
         return self._file.fileno()
 
     def close(self) -> None:
-        """Let the next writer in. Closing again does nothing."""
+        """Release the file. Closing again does nothing."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -191,7 +191,7 @@ def peek(path: Path, run: str) -> Point | None:
 
 
 def _slots_of(data: bytes) -> list[_Slot]:
-    """What was written whole."""
+    """The slots that were written whole."""
     found = []
     for slot in (data[:_SLOT], data[_SLOT : 2 * _SLOT]):
         text, total = slot[:-_SUM].rstrip(b" "), slot[-_SUM:]

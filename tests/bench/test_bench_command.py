@@ -31,7 +31,7 @@ def test_small_suites_run_and_describe_the_machine(capsys, tmp_path):
 
 
 def test_exponents_and_memory(capsys):
-    assert main(["bench", "--suite", "scale", "--rounds", "1", "--small"]) == 0
+    assert main(["bench", "scale", "--rounds", "1", "--small"]) == 0
     out = capsys.readouterr().out
     for words in ("time ~ n^", "memory ~ d^", "time ~ W^", "time ~ k^", "MB over the imports"):
         assert words in out, words

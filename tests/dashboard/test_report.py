@@ -146,7 +146,7 @@ def test_pictures_are_files(made, tmp_path):
     again = next(iter(subspace_pictures(run)))
     assert encoded(again.draw(False), "svg") == (tmp_path / "svg" / f"{again.name}.svg").read_bytes()
     few = Run.of([made[0][-1]])
-    png = write_pictures(few, tmp_path / "png", "png", dark=True)
+    png = write_pictures(few, tmp_path / "png", "png")
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in png)
     assert "loadings-over-time" not in {p.stem for p in png}
 
