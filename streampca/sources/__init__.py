@@ -5,12 +5,11 @@ from streampca.sources.base import BlockSource
 from streampca.sources.csv_rows import CsvRows, from_csv
 from streampca.sources.databases import QueryRows, from_query
 from streampca.sources.files import FileRows, open_rows
-from streampca.sources.generators import from_blocks
+from streampca.sources.iterables import from_blocks, from_river
 from streampca.sources.kafka import KafkaRows, from_kafka
 from streampca.sources.ndjson_rows import NdjsonRows, from_ndjson
 from streampca.sources.parquet import ArrowRows, ParquetRows, from_arrow, from_parquet
 from streampca.sources.positions import NumberedRows, PositionedRows
-from streampca.sources.river_rows import from_river
 
 __all__ = [
     "ArrowRows",

@@ -70,11 +70,6 @@ class CsvRows(TextRows):
     times : one of the columns, whose cells may be dates and times (ISO 8601; UTC unless they say
         otherwise): they are read as seconds since 1970.
 
-    Attributes
-    ----------
-    features : names of the columns read.
-    bounds : their public bounds, or None.
-
     Raises
     ------
     SourceError

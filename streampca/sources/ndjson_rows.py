@@ -39,11 +39,6 @@ class NdjsonRows(TextRows):
         missing; true is 1.
     on_bad_row : "raise", or "zero", as in `from_csv`; then ``columns`` must be given.
 
-    Attributes
-    ----------
-    features : the keys that are read.
-    bounds : their public bounds, or None.
-
     Raises
     ------
     SourceError

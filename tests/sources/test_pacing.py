@@ -16,7 +16,7 @@ import pytest
 from streampca.cli import _in_flags
 from streampca.cli.reading import Reading
 from streampca.errors import BadParameterError, SourceError
-from streampca.sources import open_rows, pacing, text_files
+from streampca.sources import files, open_rows, text_files
 
 CSV = b"when,a,b\n2024-01-01T00:00:00,1,2\n2024-01-01T00:00:05Z,3,4\n2024-01-01 01:00:05+01:00,5,6\n2024-01-02,7,8\n"
 NDJSON = b'{"when": "2024-01-01", "a": 1, "b": 2}\n{"when": 1704067205, "a": 3, "b": 4}\n'
@@ -37,7 +37,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(pacing, "time", made)
+    monkeypatch.setattr(files, "time", made)
     return made
 
 
