@@ -192,9 +192,9 @@ class Evidence:
         """
         return lowest_rate(self.accused, self.p_values.size, 1.0 - confidence)
 
-    def refutes(self, guarantee: Guarantee, confidence: float = 0.999) -> bool:
-        """Whether contributors are accused more often than the guarantee allows, at that confidence."""
-        return self.lower_bound(confidence) > allowed(guarantee, self.rate)
+    def refutes(self, guarantee: Guarantee) -> bool:
+        """Whether contributors are accused more often than the guarantee allows, at confidence 0.999."""
+        return self.lower_bound() > allowed(guarantee, self.rate)
 
 
 def allowed(guarantee: Guarantee, rate: float) -> float:

@@ -20,7 +20,7 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.stream import Stream
 
 sys.path.insert(0, str(Path(__file__).parent))
-from real_tables import numbers
+from real_tables import ranged
 
 TABLES = ("flights", "weather", "shuttle", "digits", "segments", "stocks")
 DELTA, COMPONENTS, SEEDS = 1e-6, 2, 5
@@ -50,9 +50,7 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name in TABLES:
-        values = numbers(name)
-        lower, upper = np.quantile(values, [0.005, 0.995], axis=0)
-        values, lower, upper = (part[..., upper > lower] for part in (values, lower, upper))
+        values, lower, upper = ranged(name)
         rows = values[np.random.default_rng(len(values)).permutation(len(values))[:20_000]]
         for epsilon in (0.3, 1.0, 3.0):
             hand = [captured(rows, epsilon, seed, bounds=(lower, upper))[0] for seed in range(SEEDS)]

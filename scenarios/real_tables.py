@@ -79,15 +79,21 @@ def numbers(name: str) -> FloatArray:
     return values
 
 
+def ranged(name: str) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Numbers of a table, and the .5 % and 99.5 % quantiles of its columns; those without a range are left out."""
+    values = numbers(name)
+    lower, upper = np.quantile(values, [0.005, 0.995], axis=0)
+    usable = upper > lower
+    return values[:, usable], lower[usable], upper[usable]
+
+
 def table(name: str, most: int = _MOST) -> FloatArray:
     """Rows of a real table in random order, in the unit ball: its numeric columns without missing values.
 
     Ranges are the .5 % and 99.5 % quantiles of the columns. A user must not read them off the rows; these rows are
     public.
     """
-    values = numbers(name)
-    lower, upper = np.quantile(values, [0.005, 0.995], axis=0)
-    values, lower, upper = (part[..., upper > lower] for part in (values, lower, upper))
+    values, lower, upper = ranged(name)
     chosen = np.random.default_rng(len(values)).permutation(len(values))[:most]
     scaled = np.clip(2.0 * (values[chosen] - lower) / (upper - lower) - 1.0, -1.0, 1.0)
     return onto_ball(scaled / np.sqrt(scaled.shape[1]))

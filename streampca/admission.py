@@ -20,11 +20,11 @@ import numpy.typing as npt
 from streampca.bounds import Bins, PrivateBounds, column_bounds
 from streampca.bounds import Bounds as Bounds
 from streampca.errors import BadParameterError, BadRowError, listed, short
-from streampca.facts import Fact
 from streampca.linalg import fast
 from streampca.linalg.centering import CONSTANT, with_constant
 from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
 from streampca.linalg.types import FloatArray
+from streampca.tables import Fact
 
 OnBadRow = Literal["raise", "zero"]
 

@@ -14,7 +14,6 @@ from typing import Any
 from streampca.estimates import Estimates
 from streampca.facts import (
     COMPONENTS,
-    Fact,
     centered_text,
     clear_components,
     estimates_of,
@@ -26,7 +25,7 @@ from streampca.facts import (
 )
 from streampca.plots import LARGE, rows_summed
 from streampca.release import Release
-from streampca.tables import CURATOR_ONLY, html_table
+from streampca.tables import CURATOR_ONLY, Fact, html_table
 
 #: Loadings of at least this size are named in `learned`, so many of a sign.
 _HEAVY, _NAMED = 0.3, 6

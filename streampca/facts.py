@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from streampca.linalg.types import FloatArray
 from streampca.plots import LARGE, WIDE, feature_names, heaviest, rows_summed
 from streampca.privacy.guarantee import Guarantee
 from streampca.release import Release
+from streampca.tables import Fact
 
 Cell = float | int | None
 
@@ -29,15 +30,6 @@ EIGENVALUES = tuple(f"value_{i}" for i in range(1, COMPONENTS + 1))
 ANGLES = tuple(f"angle_{i}" for i in range(1, COMPONENTS + 1))
 #: The columns of `release_row`.
 COLUMNS = ("t", *EIGENVALUES, "noise", "share", *ANGLES, "checkpoints", "sketch_error")
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One figure with its label. ``curator`` is True if it is an exact function of raw rows."""
-
-    label: str
-    value: str
-    curator: bool = False
 
 
 # -- one release in figures ---------------------------------------------------------

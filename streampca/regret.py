@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError
-from streampca.facts import Fact, percent
+from streampca.facts import percent
 from streampca.linalg import fast
 from streampca.linalg.centering import about_mean
 from streampca.linalg.counts import check_count
@@ -26,7 +26,7 @@ from streampca.linalg.svec import unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Processor
 from streampca.release import Scoring, Subspace, rewarded
-from streampca.tables import CURATOR_ONLY, html_table, record_frame
+from streampca.tables import CURATOR_ONLY, Fact, html_table, record_frame
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -77,13 +77,16 @@ class ReleaseLines:
         if not line.strip():
             return None
         try:
-            data = _decoded(line)
+            data = json.loads(line)
             if isinstance(data, dict) and data.get("kind") == "header":
                 self.header = Header.from_dict(data)
                 return None
             return Release.from_dict(data, None if self.header is None else self.header.terms)
         except BadParameterError as problem:
             raise BadParameterError(f"{self._name}, line {self._number}: {problem}") from problem
+        except (ValueError, RecursionError) as problem:
+            text = f"not a release ({reason(problem)}); expected JSON, as streampca run writes it"
+            raise BadParameterError(f"{self._name}, line {self._number}: {text}") from problem
 
 
 def read_releases(path: str | os.PathLike[str]) -> Iterator[Release]:
@@ -116,12 +119,3 @@ def read_releases(path: str | os.PathLike[str]) -> Iterator[Release]:
             release = lines.read(line)
             if release is not None:
                 yield release
-
-
-def _decoded(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as problem:
-        raise BadParameterError(
-            f"not a release ({reason(problem)}); expected JSON, as streampca run writes it"
-        ) from problem

@@ -5,7 +5,8 @@ import numpy as np
 import streampca as sp
 from streampca.card import card, learned
 from streampca.estimates import Estimates
-from streampca.facts import Fact, percent, promise
+from streampca.facts import percent, promise
+from streampca.tables import Fact
 
 
 def noise(rng, d, sigma):

@@ -1,4 +1,4 @@
-"""The command-line application: all commands by name."""
+"""The command-line application: all commands by name. Their bodies import what they need: ``--help`` is fast."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``streampca demo``: live regret of private PCA on real flights, with a summary and a picture. Curator only.
-
-Bodies import what they need, so that ``--help`` is fast.
-"""
+"""``streampca demo``: live regret of private PCA on real flights, with a summary and a picture. Curator only."""
 
 from __future__ import annotations
 

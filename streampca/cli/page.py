@@ -90,5 +90,4 @@ class _PageView(View):
         super().show(progress)
         rate = progress.t / progress.seconds if progress.seconds > 0.0 else None
         further = () if progress.admitted is None else progress.admitted.facts()
-        bad_rows = progress.bad_rows if progress.admitted is None else None  # else among the further
-        self._page.count(rows=progress.t, rows_per_second=rate, bad_rows=bad_rows, further=further)
+        self._page.count(rows=progress.t, rows_per_second=rate, further=further)

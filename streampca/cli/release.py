@@ -1,7 +1,4 @@
-"""``streampca release``: one private release of one table.
-
-Bodies import what they need, so that ``--help`` is fast.
-"""
+"""``streampca release``: one private release of one table."""
 
 from __future__ import annotations
 

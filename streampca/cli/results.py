@@ -1,7 +1,4 @@
-"""Commands on what was released: ``streampca show``, ``transform`` and ``report``.
-
-Bodies import what they need, so that ``--help`` is fast.
-"""
+"""Commands on what was released: ``streampca show``, ``transform`` and ``report``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Commands that stream rows: ``streampca run`` and ``streampca resume``.
-
-Bodies import what they need, so that ``--help`` is fast.
-"""
+"""Commands that stream rows: ``streampca run`` and ``streampca resume``."""
 
 from __future__ import annotations
 

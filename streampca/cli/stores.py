@@ -1,7 +1,4 @@
-"""Commands on durable runs and ledgers: ``status``, ``verify``, ``export``, ``backup`` and ``ledger``.
-
-Bodies import what they need, so that ``--help`` is fast.
-"""
+"""Commands on durable runs and ledgers: ``status``, ``verify``, ``export``, ``backup`` and ``ledger``."""
 
 from __future__ import annotations
 

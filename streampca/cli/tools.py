@@ -1,7 +1,4 @@
-"""Commands that touch no run: ``plan``, ``audit``, ``bench``, ``scenario``, ``cite`` and ``version``.
-
-Bodies import what they need, so that ``--help`` is fast.
-"""
+"""Commands that touch no run: ``plan``, ``audit``, ``bench``, ``scenario``, ``cite`` and ``version``."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from streampca.dashboard.page import PageData, Panel, Table
 from streampca.dashboard.public import PublicPage
-from streampca.facts import Cell, Fact, grouped
+from streampca.facts import Cell, grouped
 from streampca.regret import RegretRecord
+from streampca.tables import Fact
 
 _NOTICE = (
     "Curator only. Figures marked so are exact functions of raw rows and have no privacy at all: do not publish this "
@@ -47,7 +48,6 @@ class CuratorPage(PageData):
         *,
         rows: int,
         rows_per_second: float | None = None,
-        bad_rows: int | None = None,
         further: Sequence[Fact] = (),
     ) -> None:
         """Show how many rows came, how fast, and further figures."""
@@ -55,8 +55,6 @@ class CuratorPage(PageData):
             self._counts = [Fact("Rows", grouped(rows), curator=True)]
             if rows_per_second is not None:
                 self._counts.append(Fact("Rows per second", grouped(round(rows_per_second)), curator=True))
-            if bad_rows is not None:
-                self._counts.append(Fact("Bad rows, absorbed as zero rows", grouped(bad_rows), curator=True))
             self._further = list(further)
             self.changed()
 

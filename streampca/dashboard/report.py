@@ -24,9 +24,10 @@ from streampca.dashboard.page import Panel, Table, Thinned
 from streampca.dashboard.public import PublicPage
 from streampca.dashboard.run_files import CuratorRun, PublicRun
 from streampca.errors import BadParameterError, NoReleaseError
-from streampca.facts import Fact, has_drawable_gram
+from streampca.facts import has_drawable_gram
 from streampca.regret import RegretRecord
 from streampca.release import Release
+from streampca.tables import Fact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

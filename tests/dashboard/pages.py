@@ -35,7 +35,7 @@ class Run:
         releases = self.stream.push_many(block).releases
         self.public.add(releases)
         self.curator.add([record for record in self.stream.regret.history if record.t > before])
-        self.curator.count(rows=self.stream.t, rows_per_second=1234.5, bad_rows=3)
+        self.curator.count(rows=self.stream.t, rows_per_second=1234.5)
         return releases
 
 
