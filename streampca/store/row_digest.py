@@ -84,17 +84,21 @@ class TakenRows:
     def after(self, entries: Sequence[FloatArray | None]) -> TakenRows:
         """The same after more rows; None stands for a sum of rows."""
         made = copy(self)
-        made._digest = self._digest.copy()
+        made.take(entries)
+        return made
+
+    def take(self, entries: Sequence[FloatArray | None]) -> None:
+        """Take more rows; None stands for a sum of rows."""
+        self._digest = self._digest.copy()
         for rows in entries:
             if rows is None:
-                made._known = False
+                self._known = False
                 continue
             words = words_of(rows)
-            made._digest.take(words)
-            if len(made._head) < HEAD:
-                more = words[: HEAD - len(made._head)]
-                made._head = np.concatenate([made._head, more]) if len(made._head) else more
-        return made
+            self._digest.take(words)
+            if len(self._head) < HEAD:
+                more = words[: HEAD - len(self._head)]
+                self._head = np.concatenate([self._head, more]) if len(self._head) else more
 
     def sessions(self) -> Sessions:
         """The digests, this session's among them."""
