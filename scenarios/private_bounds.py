@@ -59,7 +59,7 @@ def main() -> None:
             for _, stream in own:
                 ratio = np.asarray(stream.row_admission.factor / plain.factor)[:, None]
                 other.append(share(np.cov(plain.block(rows, 1)[0].T), np.linalg.qr(ratio * stream.subspace.basis)[0]))
-            reports = [stream.admitted for _, stream in own]
+            reports = [stream.admission for _, stream in own]
             clamped = np.mean([np.mean(list(report.share_clamped.values())) for report in reports])
             print(
                 f"| {name} | {len(rows)} | {rows.shape[1]} | {epsilon:g} | {own[0][1].row_admission.warmup} "

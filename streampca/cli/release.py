@@ -133,7 +133,7 @@ def release(
         files.begin(stream.processor.terms, parameters_of_run(stream, source))
         files.releases.add(releases)
         files.close()
-        seconds, admitted = time.perf_counter() - started, stream.admitted
+        seconds, admitted = time.perf_counter() - started, stream.admission
         progress = Progress(
             stream.t, seconds, len(releases), stream.bad_rows, None, release=releases[0], admitted=admitted
         )  # fmt: skip

@@ -472,7 +472,7 @@ class Session:
 
     def _progress(self, record: RegretRecord | None) -> Progress:
         seconds = time.perf_counter() - self._started
-        admitted = self._stream.admitted
+        admitted = self._stream.admission
         return Progress(
             self._stream.t, seconds, self._made, sum(admitted.zero_rows_by_reason.values()), record,
             self._private_record, self._release, admitted, self._expected(),
