@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from streampca.mechanisms.approximate_subspace import ApproximateSubspace
     from streampca.mechanisms.exact_subspace import ExactSubspace
     from streampca.mechanisms.gaussian import GaussianCovariance
-    from streampca.mechanisms.laplace import LaplaceCovariance
-    from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+    from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
     from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
     from streampca.mechanisms.wishart import WishartCovariance
     from streampca.planning import plan
@@ -68,7 +67,7 @@ _HOME = {
     "Guarantee": "privacy.guarantee",
     "LaplaceCovariance": "mechanisms.laplace",
     "Ledger": "store.ledger",
-    "MatrixLaplaceCovariance": "mechanisms.matrix_laplace",
+    "MatrixLaplaceCovariance": "mechanisms.laplace",
     "Oja": "processors.oja",
     "PerturbedLeader": "processors.perturbed_leader",
     "PrivateFPL": "processors.private_fpl",

@@ -432,6 +432,6 @@ def _bins(subject: Any, d: int) -> Pairs:
     return {"a vote between popular bins": (first, second), **lone}
 
 
-_moves = partial(StabilityHistogram, 1.0, 1e-6, "moves")
+_moves = partial(StabilityHistogram, 1.0, 1e-6)
 add("StabilityHistogram-moves", _moves, feed=_votes, changes=_bins, d=1, rows=9, busy=np.arange(9.0)[:, None] % 2,
     feeds=("once",), positions=(0,))  # fmt: skip

@@ -18,11 +18,10 @@ from streampca.linalg.lattice import GramInParts
 from streampca.linalg.svec import entry_weights, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
-from streampca.mechanisms.center import PrivateCenter
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import GRID, GaussianHistograms, StabilityHistogram
-from streampca.mechanisms.laplace import LaplaceCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
+from streampca.mechanisms.mean import PrivateCenter
 from streampca.mechanisms.wishart import WishartCovariance, profile
 from streampca.privacy import gaussian
 from streampca.privacy.guarantee import Guarantee

@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.lattice import GramSum, coarsen, onto_ball
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import pack_entries, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import SCOPE, Mechanism
+from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.norm_maps import (
     GRID,
     Choice,
@@ -27,8 +25,8 @@ from streampca.mechanisms.norm_maps import (
     lost_energy,
     norm_counts,
 )
-from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
+from streampca.privacy.budget import Adjacency
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.release import Release, Terms
 
@@ -61,10 +59,7 @@ class AdaptiveCovariance(Mechanism):
 
     Parameters
     ----------
-    n_components : dimension of the released subspace.
-    epsilon, delta : the budget, with delta > 0.
-    adjacency : ``"zero-out"`` or ``"replace"``.
-    n_features : number of features, or None for that of the rows.
+    n_components, epsilon, delta, adjacency, n_features : see `Mechanism`.
 
     Notes
     -----
@@ -125,31 +120,21 @@ class AdaptiveCovariance(Mechanism):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
+        super().__post_init__()
         _ = self.mu
-
-    @cached_property
-    def mu(self) -> float:
-        """The exact Gaussian-DP parameter of the budget."""
-        return Budget(self.epsilon, self.delta, self.adjacency).mu
 
     @property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta)-DP, exactly mu-GDP, for one release of one data set."""
-        return gaussian_guarantee(
+        return self._promise(
+            "adaptive composition of Gaussian mechanisms: norms, lost energy and two clipped Gram matrices",
+            "Dong, Roth and Su 2022, Corollary 2; after Dong, Liang and Yi, NeurIPS 2022",
             self.mu,
-            self.epsilon,
-            self.delta,
-            adjacency=self.adjacency,
-            scope=SCOPE,
-            theorem="adaptive composition of Gaussian mechanisms: norms, lost energy and two clipped Gram matrices",
-            citation="Dong, Roth and Su 2022, Corollary 2; after Dong, Liang and Yi, NeurIPS 2022",
         )
 
     def _gram_std(self, share: float) -> float:
         """Standard deviation of a diagonal entry of the noise in the Gram matrix of rows in the unit ball."""
-        return Budget(self.epsilon, self.delta, self.adjacency).gram_sensitivity / (self.mu * math.sqrt(share))
+        return self.budget.gram_sensitivity / (self.mu * math.sqrt(share))
 
     @property
     def norms_std(self) -> float:

@@ -6,12 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.lattice import GramSum, coarsen, onto_ball
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.base import Mechanism
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.norm_maps import BINS, GRID, Norms, lost_energy, norm_counts
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
@@ -36,10 +35,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
 
     Parameters
     ----------
-    n_components : dimension of the released subspace.
-    epsilon : the budget; delta is 0.
-    adjacency : ``"zero-out"`` or ``"replace"``.
-    n_features : number of features, or None for that of the rows.
+    n_components, epsilon, adjacency, n_features : see `Mechanism`.
 
     Notes
     -----
@@ -73,11 +69,6 @@ class AdaptiveLaplaceCovariance(Mechanism):
     epsilon: float
     adjacency: Adjacency = "zero-out"
     n_features: int | None = None
-
-    def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
-        Budget(self.epsilon, 0.0, self.adjacency)
 
     @property
     def guarantee(self) -> Guarantee:

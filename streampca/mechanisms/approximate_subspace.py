@@ -49,19 +49,13 @@ class ApproximateSubspace(SubspaceFinder):
     ----------
     n_components : k, or None to find it: each block then votes with its own k,
         where its singular values fall most steeply.
-    epsilon, delta : the budget, with 0 < delta < 0.5.
-    adjacency : ``"zero-out"`` or ``"replace"``; the noise is the same.
+    epsilon, delta, adjacency, n_features : see `Mechanism`; delta is below 0.5. The noise is the same under both
+        adjacencies.
     max_components : largest k to look for when n_components is None.
     widths : cell widths to try, all positive. The rows needed grow about in
         proportion to their number; 12 by default, from 0.125 / sqrt(n_features) down
         by halves. The narrowest one that has a popular cell is used.
     block_rows : rows in a block; by default as many as allow enough blocks, at least 4 k.
-    n_features : number of features, or None for that of the rows.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
 
     Notes
     -----
@@ -85,7 +79,7 @@ class ApproximateSubspace(SubspaceFinder):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
-        self._validate()
+        super().__post_init__()
         if self.widths is not None:
             object.__setattr__(self, "widths", tuple(float(w) for w in self.widths))
             if not self.widths or not all(0.0 < w < math.inf for w in self.widths):
@@ -96,7 +90,7 @@ class ApproximateSubspace(SubspaceFinder):
     def histogram(self) -> StabilityHistogram:
         """The histogram of the votes at one cell width."""
         count = WIDTHS if self.widths is None else len(self.widths)
-        return StabilityHistogram(self.epsilon / count, self.delta / count, "moves")
+        return StabilityHistogram(self.epsilon / count, self.delta / count)
 
     @property
     def guarantee(self) -> Guarantee:

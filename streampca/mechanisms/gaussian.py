@@ -13,7 +13,7 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import CovarianceMechanism, Projection
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import Adjacency
 from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise, lattice_sigma
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
@@ -30,11 +30,8 @@ class GaussianCovariance(CovarianceMechanism):
 
     Parameters
     ----------
-    n_components : dimension of the released subspace.
-    epsilon, delta : the budget, with delta > 0.
-    adjacency : ``"zero-out"`` or ``"replace"``.
+    n_components, epsilon, delta, adjacency, n_features : see `Mechanism`.
     project : ``None``, ``"psd"`` or ``"auto"``; see `CovarianceMechanism`.
-    n_features : number of features, or None for that of the rows.
     discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise
         (`privacy.discrete_gaussian`): the guarantee holds without floating-point error, at the same noise level.
     center : release the Gram matrix about the mean, with the sum of the rows released jointly
@@ -65,7 +62,7 @@ class GaussianCovariance(CovarianceMechanism):
     center: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._validate()
+        super().__post_init__()
         if self.center and self.project is not None:
             raise BadParameterError(f"project={self.project!r} needs center=False: it is for Gram matrices about 0")
         sigma = self.sigma
@@ -73,14 +70,9 @@ class GaussianCovariance(CovarianceMechanism):
             lattice_sigma(sigma)
 
     @cached_property
-    def mu(self) -> float:
-        """The exact Gaussian-DP parameter of the budget."""
-        return Budget(self.epsilon, self.delta, self.adjacency).mu
-
-    @cached_property
     def sigma(self) -> float:
         """Standard deviation of a diagonal entry of the noise; off the diagonal it is ``sigma / sqrt(2)``."""
-        return Budget(self.epsilon, self.delta, self.adjacency).sensitivity(center=self.center) / self.mu
+        return self.budget.sensitivity(center=self.center) / self.mu
 
     @property
     def guarantee(self) -> Guarantee:

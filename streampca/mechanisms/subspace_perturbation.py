@@ -10,7 +10,6 @@ import numpy as np
 from scipy.special import ndtri
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.lattice import GramSum, coarsen
 from streampca.linalg.lazy import cached_property
@@ -39,11 +38,9 @@ class SubspacePerturbation(Mechanism):
     Parameters
     ----------
     n_components : dimension of the released subspace, less than n_features.
-    epsilon, delta : the budget, with delta > 0.
-    adjacency : ``"zero-out"`` or ``"replace"``.
+    epsilon, delta, adjacency, n_features : see `Mechanism`.
     gap_share : share of mu**2 spent on measuring the gap.
     failure_share : share of delta spent on an overestimated gap.
-    n_features : number of features, or None for that of the rows.
 
     Notes
     -----
@@ -88,8 +85,7 @@ class SubspacePerturbation(Mechanism):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
+        super().__post_init__()
         for name in ("gap_share", "failure_share"):
             value = getattr(self, name)
             if not (isinstance(value, (int, float)) and 0.0 < value < 1.0):
@@ -99,7 +95,6 @@ class SubspacePerturbation(Mechanism):
     @cached_property
     def mu(self) -> float:
         """Gaussian-DP parameter of the gap and the noise together."""
-        Budget(self.epsilon, self.delta, self.adjacency)
         return Budget(self.epsilon, self.delta * (1.0 - self.failure_share), self.adjacency).mu
 
     @property
@@ -118,7 +113,7 @@ class SubspacePerturbation(Mechanism):
 
     @property
     def _gram_std(self) -> float:
-        return Budget(self.epsilon, self.delta, self.adjacency).gram_sensitivity / self._mu2
+        return self.budget.gram_sensitivity / self._mu2
 
     @property
     def guarantee(self) -> Guarantee:

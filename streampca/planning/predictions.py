@@ -21,8 +21,7 @@ from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import CovarianceMechanism
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.laplace import LaplaceCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
 from streampca.mechanisms.wishart import WishartCovariance
 from streampca.planning.curve import Curve

@@ -17,9 +17,8 @@ import numpy.typing as npt
 from streampca.errors import BadParameterError
 from streampca.linalg.eigen import orthonormal
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.center import BINS, PrivateCenter
 from streampca.mechanisms.eigenvalue import PrivateEigenvalue
-from streampca.mechanisms.mean import ClippedMean
+from streampca.mechanisms.mean import BINS, ClippedMean, PrivateCenter
 from streampca.privacy.budget import Budget
 from streampca.privacy.outlet import Outlet
 from streampca.processors.ascent import CHUNK, GAIN, GRID, Engine, Plan, Purpose, Segment, batches, check_horizon
@@ -193,14 +192,14 @@ class DeflationPlan(Plan):
         top = PrivateEigenvalue(epsilon, delta, pairs=8, statistic="top", bins_per_octave=2, split=2.5)
         ranges = PrivateEigenvalue(epsilon, delta, pairs=4, statistic="range", bins_per_octave=1, split=3.0)
         center = PrivateCenter(n_features, epsilon, delta, budget.adjacency)
-        fixed = top.rows + ranges.rows + center.rows()
+        fixed = top.rows + ranges.rows + center.rows
         smallest = fixed + fixed // 2
         if batch_size != "auto":
             if batch_size < smallest:
                 raise BadParameterError(
                     f"batch_size={batch_size} is too small: at epsilon={epsilon:g}, delta={delta:g} and {n_features} "
                     f"features a minibatch needs {top.rows} rows for the spread, {ranges.rows} for the range, "
-                    f"{center.rows()} for the center and half as many again to learn from: {smallest}; use 'auto'"
+                    f"{center.rows} for the center and half as many again to learn from: {smallest}; use 'auto'"
                 )
             smallest = batch_size
         compare = 0 if candidates == 1 else math.ceil(20.0 * math.sqrt(candidates) / budget.mu)
@@ -208,7 +207,7 @@ class DeflationPlan(Plan):
         needed = n_components * (compare + candidates * MIN_STEPS * smallest)
         check_horizon(horizon, needed, smallest, margin)
         per_run = (horizon // n_components - compare) // candidates
-        fixed_rows: dict[Purpose, int] = {"top": top.rows, "range": ranges.rows, "center": center.rows()}
+        fixed_rows: dict[Purpose, int] = {"top": top.rows, "range": ranges.rows, "center": center.rows}
         segments: list[Segment] = []
         for component in range(n_components):
             at = component * (horizon // n_components)

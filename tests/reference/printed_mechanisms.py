@@ -21,7 +21,7 @@ from streampca.linalg.svec import svec, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import CovarianceMechanism
-from streampca.mechanisms.matrix_laplace import wishart
+from streampca.mechanisms.wishart import wishart
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
@@ -54,6 +54,7 @@ class PrintedSubspacePerturbation(Mechanism):
     epsilon: float
     delta: float
     n_features: int | None = None
+    adjacency = "zero-out"
 
     @property
     def guarantee(self) -> Guarantee:
@@ -100,6 +101,7 @@ class PrintedWishart(CovarianceMechanism):
     n_components: int
     epsilon: float
     n_features: int | None = None
+    adjacency = "zero-out"
 
     @property
     def guarantee(self) -> Guarantee:
@@ -163,6 +165,7 @@ class PrintedExactSubspace(Mechanism):
     delta: float
     outliers: int = 0
     n_features: int | None = None
+    adjacency = "zero-out"
 
     @property
     def guarantee(self) -> Guarantee:
