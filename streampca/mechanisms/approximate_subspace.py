@@ -112,7 +112,8 @@ class ApproximateSubspace(SubspaceFinder):
         """The scale of the noise on votes, the threshold, and the widths of the cells."""
         return self.histogram.scale, self.histogram.threshold, *self._sorted_widths(n_features)
 
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+        """The popular subspace, or null."""
         n, d = rows.shape
         size = self.block_rows or max(PER_COMPONENT * self._largest, n // self.blocks_needed)
         blocks = rows[: n // size * size].reshape(-1, size, d)

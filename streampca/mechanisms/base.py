@@ -34,7 +34,7 @@ class Mechanism(ABC):
     """One private release of one data set.
 
     A concrete mechanism is a frozen dataclass of public parameters (keywords) that provides `guarantee`, `constants`
-    and `_release`. A parameter outside its domain raises `BadParameterError`.
+    and `released`. A parameter outside its domain raises `BadParameterError`.
 
     Attributes
     ----------
@@ -84,8 +84,16 @@ class Mechanism(ABC):
         """
 
     @abstractmethod
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
-        """Release admitted rows, (n, d) with n >= 1. All randomness comes from ``outlet``."""
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+        """Release admitted rows. All randomness comes from ``outlet``.
+
+        Parameters
+        ----------
+        rows : (n, d) array with n >= 1, admitted. Not written to.
+        outlet : its label holds the mechanism and its `constants`.
+        terms : of the release, or of the releases of a longer run (`Tumbling`).
+        t : rows of the run so far, counting these.
+        """
 
     def _read(self, rows: Any) -> FloatArray:
         """The rows as a 2-D float array of finite numbers, or one clear error."""
@@ -108,18 +116,6 @@ class Mechanism(ABC):
                 f"the mechanism was made for n_features={self.n_features}, the rows have {n_features}"
             )
         check_components(self.n_components, n_features, optional=True)
-
-    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
-        """Release admitted rows of a longer run (`Tumbling`).
-
-        Parameters
-        ----------
-        rows : (n, d) array with n >= 1, admitted by the run. Not written to.
-        outlet : of the run; its label holds the mechanism and its `constants`.
-        terms : of the run's releases.
-        t : rows of the run so far, counting these.
-        """
-        return self._release(rows, outlet, terms, t)
 
     def release(
         self,
@@ -178,7 +174,7 @@ class Mechanism(ABC):
         terms = Terms(self.guarantee.seeded() if randomness.is_seeded else self.guarantee)
         t = rows.shape[0] if t is None else int(t)
         source = NoiseSource(randomness, "mechanism", label_of(self), d, t, self.constants(d))
-        return self._release(rows, source.outlet(source.first), terms, t)
+        return self.released(rows, source.outlet(source.first), terms, t)
 
 
 class SubspaceFinder(Mechanism):

@@ -78,7 +78,8 @@ class CovarianceMechanism(Mechanism):
             self.project == "auto" and n_features * self.spectral_error(n_features) > n_rows
         )
 
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+        """The noisy Gram matrix, projected if so asked."""
         n_rows, d = rows.shape
         count = terms.count(t - n_rows + 1, t)  # without those of a warm-up
         packed = self._noisy(GramSum.of(rows), outlet)

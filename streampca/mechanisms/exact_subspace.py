@@ -146,7 +146,8 @@ class ExactSubspace(SubspaceFinder):
         gap, vote = self.gap_noise, self.vote_noise
         return gap.sensitivity / gap.epsilon, gap.bound, vote.sensitivity / vote.epsilon, vote.bound
 
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+        """The subspace, or null."""
         n, d = rows.shape
         by_blocks = self._by_blocks(n)
         span = (self._most_voted if by_blocks else self._best)(rows, outlet)

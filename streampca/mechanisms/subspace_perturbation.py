@@ -152,7 +152,8 @@ class SubspacePerturbation(Mechanism):
         """Whether noise of sd ``sigma`` on the projector loses no more than the Gram matrix, whatever the spectrum."""
         return sigma * n_rows <= self.n_components * self._gram_std
 
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+        """The top eigenvectors of the noisy projector, or the noisy Gram matrix."""
         (n_rows, d), k = rows.shape, self.n_components
         gram = GramSum.of(rows)
         values, basis = top_eigh(unpack_entries(gram.packed(), d), k + 1)

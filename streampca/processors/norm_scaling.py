@@ -30,13 +30,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streampca.errors import BadParameterError
-from streampca.linalg.eigen import top_eigh
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import mirror, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization, RunningNoise
-from streampca.mechanisms.norm_maps import BINS, Norms, norm_counts
+from streampca.mechanisms.norm_maps import BINS, CLEAR, GRID, Norms, energy_outside, norm_counts
 from streampca.privacy.budget import Budget
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.processors.leader import PANEL_ENDS, Leader, LeaderProcessor
@@ -46,9 +45,6 @@ from streampca.release import Release, Terms
 _GAUGED = 12.0
 #: From this radius on rows are not clipped.
 _WHOLE = 0.9
-#: Energy that the shadow must show beyond the clipped matrix, over half the spectral norm of its noise.
-_CLEAR = 2.6
-_GRID = 2.0**-26
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +188,7 @@ class ScaledFPLProcessor(LeaderProcessor):
         rule, t, counts = self.rule, self.t + rows.shape[0], self.counts + norm_counts(rows)
         if t < self.gauge_end:
             return self.after(t, self.chain, counts=counts)
-        noisy = outlet.gaussian("norms", counts, rule.gauge_std, _GRID)
+        noisy = outlet.gaussian("norms", counts, rule.gauge_std, GRID)
         norms = Norms.read(noisy, rule.gauge_std, t - self.terms.warmup)
         radius = 1.0 if norms is None or norms.median >= _WHOLE else norms.median
         size, clips = svec_size(self.n_features), radius < 1.0
@@ -294,13 +290,5 @@ def hides_a_direction(clipped: FloatArray, whole: FloatArray, k: int, std: float
     std : standard deviation of a diagonal entry of the noise in ``whole``.
     """
     d = math.isqrt(8 * whole.size + 1) // 2
-    edge = _CLEAR * std * math.sqrt(0.5 * d)
-    own, seen = (unpack_entries(packed, d) for packed in (clipped, whole))
-    basis = top_eigh(own, k)[1]
-    off = np.eye(d) - basis @ basis.T
-    direction = top_eigh(off @ seen @ off, 1)[1][:, 0]
-    inside = basis.T @ seen @ basis
-    scale = max(1.0, float(np.trace(inside)) / max(float(np.vdot(basis, own @ basis)), 1e-300))
-    found = float(direction @ seen @ direction) - edge
-    expected = scale * max(float(direction @ own @ direction), 0.0)
-    return found > expected and found > float(np.linalg.eigvalsh(inside)[0])
+    found, expected, least = energy_outside(unpack_entries(clipped, d), unpack_entries(whole, d), k)
+    return found - CLEAR * std * math.sqrt(0.5 * d) > max(expected, least)

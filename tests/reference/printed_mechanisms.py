@@ -68,7 +68,7 @@ class PrintedSubspacePerturbation(Mechanism):
         """None: its noise depends on the rows."""
         return ()
 
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         d, k = rows.shape[1], self.n_components
         gram = GramSum.of(rows)
         values, basis = top_eigh(unpack_entries(gram.packed(), d), min(k + 1, d))
@@ -185,7 +185,7 @@ class PrintedExactSubspace(Mechanism):
         """The scale of the noise."""
         return (2.0 / self.epsilon,)
 
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         points: Points = Counter(tuple(Fraction(float(x)) for x in row) for row in rows)
         null = self.outliers + 4.0 * math.log(1.0 / self.delta) / self.epsilon + 1.0
         candidates: list[Span | None] = [None, *self._candidates(points)]
