@@ -222,7 +222,6 @@ class DPPCAProcessor(Processor):
     def restored(self, snapshot: Mapping[str, Any]) -> DPPCAProcessor:
         """See `Processor.restored`."""
         made = super().restored(snapshot)
-        basis = start_basis(self.n_features, self.n_components, self.source.start)
-        made.engine = self.engine.plan.resume(basis, snapshot["engine"])
+        made.engine = self.engine.resumed(snapshot["engine"])
         made.waiting = Rows.of(snapshot["waiting"])
         return made

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -133,15 +133,6 @@ class Ascent:
         c = GAIN * count / used
         return max(c / (1.0 + c), 1.0 - noise / across)
 
-    def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays that `restored` continues from."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @classmethod
-    def restored(cls, snapshot: Mapping[str, Any]) -> Ascent:
-        """The ascent of a snapshot."""
-        return cls(**snapshot)
-
 
 @dataclass(frozen=True)
 class DeflationPlan(Plan):
@@ -253,15 +244,6 @@ class DeflationPlan(Plan):
             values=np.zeros(k), finalists=np.zeros((0, d)), ascent=Ascent.start(basis[:, 0].copy()),
         ).opened()  # fmt: skip
 
-    def resume(self, basis: FloatArray, snapshot: Mapping[str, Any]) -> Deflation:
-        """The ascent of a snapshot."""
-        learnt = snapshot["learnt"]
-        return Deflation(
-            plan=self, at=int(snapshot["at"]), tally=snapshot["tally"], fallbacks=dict(snapshot["fallbacks"]),
-            random=basis, found=learnt["found"], values=learnt["values"], finalists=learnt["finalists"],
-            ascent=Ascent.restored(learnt["ascent"]),
-        )  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Deflation(Engine):
@@ -282,6 +264,8 @@ class Deflation(Engine):
     values: FloatArray
     finalists: FloatArray
     ascent: Ascent
+
+    learnt = ("found", "values", "finalists", "ascent")
 
     def chunk(self, segment: Segment) -> int:
         """Rows to hand over at a time."""
@@ -379,14 +363,16 @@ class Deflation(Engine):
         order = np.argsort(-self.values, kind="stable")
         return orthonormal(np.column_stack(columns))[:, order], np.maximum(self.values[order], 0.0)
 
-    def learnt(self) -> dict[str, Any]:
-        """What private answers have taught so far."""
-        return {
-            "found": self.found,
-            "values": self.values,
-            "finalists": self.finalists,
-            "ascent": self.ascent.snapshot(),
-        }
+    def snapshot(self) -> dict[str, Any]:
+        """See `Engine.snapshot`."""
+        made = super().snapshot()
+        made["learnt"]["ascent"] = dict(vars(self.ascent))
+        return made
+
+    def resumed(self, snapshot: Mapping[str, Any]) -> Deflation:
+        """See `Engine.resumed`."""
+        made = super().resumed(snapshot)
+        return replace(made, ascent=Ascent(**snapshot["learnt"]["ascent"]))
 
 
 def _deflated(rows: FloatArray, found: FloatArray) -> FloatArray:

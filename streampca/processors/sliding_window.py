@@ -9,7 +9,7 @@ from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_components, check_count, repr_of, use_plain_numbers
 from streampca.linalg.lazy import cached_property
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource
 from streampca.processors.base import Algorithm
 from streampca.processors.spectral_histogram import HistogramMethod
@@ -48,7 +48,7 @@ class SlidingWindowPCA(Algorithm):
     method : how the window is followed.
 
         * ``"histogram"``: private running sums and a spectral histogram of them. Memory grows with
-          log W, not W. Covers the window and a few rows more (`window_bounds`).
+          log W, not W. Covers the window and a few rows more (``release.details["window"]``).
         * ``"ring"``: exactly the window, with the same noise; holds W rows, or their leaves' Gram matrices.
         * ``"smoothed"``: the releases of ``"ring"``, and subspaces read off an estimate of the window from the
           releases over two windows (`Release.smoothed`): less error where rows change slowly beside the window, at
@@ -69,11 +69,6 @@ class SlidingWindowPCA(Algorithm):
     center : release Gram matrices about the mean of the window, as `PrivateFPL` does. Not with ``sketch_rank``.
         `additive_error` and `noise_bound` are then of the matrix before its mean is taken out.
     seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
 
     Notes
     -----
@@ -160,27 +155,26 @@ class SlidingWindowPCA(Algorithm):
     # -- guarantee --------------------------------------------------------------------
 
     @cached_property
+    def budget(self) -> Budget:
+        """The target budget of all releases together."""
+        return Budget(self.epsilon, self.delta, self.adjacency)
+
+    @cached_property
     def mu(self) -> float:
         """The Gaussian-DP parameter of all releases together."""
-        return Budget(self.epsilon, self.delta, self.adjacency).mu
+        return self.budget.mu
 
     @property
     def sensitivity(self) -> float:
         """Sensitivity to one row of a Gram matrix, with the sum of rows if ``center``."""
-        return Budget(self.epsilon, self.delta, self.adjacency).sensitivity(center=self.center)
+        return self.budget.sensitivity(center=self.center)
 
     @cached_property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta)-DP and mu-GDP per row for all releases together, known before any row."""
         method = self.followed
-        return gaussian_guarantee(
-            self.mu,
-            self.epsilon,
-            self.delta,
-            adjacency=self.adjacency,
-            scope=method.scope,
-            theorem=method.theorem,
-            citation=method.citation,
+        return Guarantee(
+            self.epsilon, self.delta, self.adjacency, method.scope, method.theorem, method.citation, mu=self.mu
         )
 
     # -- noise and accuracy -----------------------------------------------------------
@@ -230,7 +224,7 @@ class SlidingWindowPCA(Algorithm):
         With a this number and S the exact Gram matrix of the window (of the
         fading sum, with ``"forgetting"``), ``S - a I <= gram <= (1 +
         multiplicative_error) S + a I`` with probability 1 - failure_rate at any one time.
-        With `sketch_rank`, the processor's `additive_error` includes the truncation error.
+        With `sketch_rank` the truncation error, ``release.details["sketch_error"]``, adds to it.
         """
         return self.followed.additive_error(n_features)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_count, renamed, use_plain_numbers
+from streampca.linalg.counts import check_count, renamed, repr_of, use_plain_numbers
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance, PastRelease
@@ -39,11 +39,6 @@ class Tumbling(Algorithm):
         budget goes to one look at the block's own rows. For blocks that resemble those before them.
     n_features : number of features; that of the mechanism, or of the first row, if left out.
     seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
 
     Notes
     -----
@@ -99,9 +94,7 @@ class Tumbling(Algorithm):
         return replace(self, mechanism=replace(self.mechanism, center=True))
 
     def __repr__(self) -> str:
-        """The constructor, with ``map_from`` where it is not "block": labels of noise stay as they were without it."""
-        names = [part.name for part in fields(self) if part.init and (part.repr or self.map_from != "block")]
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+        return repr_of(self)
 
     @property
     def guarantee(self) -> Guarantee:

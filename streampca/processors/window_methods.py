@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from streampca.errors import BadParameterError, NoReleaseError
+from streampca.errors import BadParameterError
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.fading import LONGEST, ROUNDING, FadingSum
 from streampca.linalg.lattice import STEP, GramSum
@@ -145,10 +145,9 @@ class WindowProcessor(Processor):
     ----------
     method : how the window is followed.
     noise : the noise of the latest private sum; None with one release only.
-    covered : first and last row of the latest released matrix, or None.
     """
 
-    __slots__ = ("covered", "method", "noise")
+    __slots__ = ("method", "noise")
 
     algorithm: SlidingWindowPCA
     #: Names of the exact Gram matrices that it holds.
@@ -157,7 +156,6 @@ class WindowProcessor(Processor):
     def __init__(self, algorithm: SlidingWindowPCA, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
         self.method: Any = algorithm.followed
-        self.covered: tuple[int, int] | None = None
         noise = self.method.noise
         self.noise: Any = None if noise is None else noise.start(svec_size(n_features), source)
         for name in self.sums:
@@ -198,7 +196,7 @@ class WindowProcessor(Processor):
         if not ends:
             return after, None
         view = after.close(outlet)
-        after.chain, after.covered = outlet.chain, (view.first, after.t)
+        after.chain = outlet.chain
         details = {"window": [view.first, after.t], **view.details}
         fields: dict[str, Any] = {
             "packed_gram": view.packed, "noise_std": view.std, "details": details, "packed_smoothed": view.smoothed,
@@ -210,53 +208,21 @@ class WindowProcessor(Processor):
 
     def snapshot(self) -> dict[str, Any]:
         """Plain values and arrays from which the processor is made again. As secret as the rows."""
-        out = {**super().snapshot(), "covered": None if self.covered is None else list(self.covered)}
-        if self.noise is not None:
-            out["noise"] = self.noise.snapshot()
-        return out | {name: getattr(self, name).snapshot() for name in self.sums}
+        noise = {} if self.noise is None else {"noise": self.noise.snapshot()}
+        return {**super().snapshot(), **noise, **{name: getattr(self, name).snapshot() for name in self.sums}}
 
     def restored(self, snapshot: Mapping[str, Any]) -> Self:
         """The processor of a snapshot of the same run."""
-        made, covered = super().restored(snapshot), snapshot["covered"]
-        made.covered = None if covered is None else (int(covered[0]), int(covered[1]))
+        made = super().restored(snapshot)
         if self.noise is not None:
             made.noise = self.method.noise.restore(svec_size(self.n_features), snapshot["noise"], self.source)
         for name in self.sums:
             setattr(made, name, GramSum.restored(self.n_features, snapshot[name]))
         return made
 
-    # -- publishable attributes ---------------------------------------------------------
-
-    @property
-    def window_bounds(self) -> tuple[int, int]:
-        """First and last row that the latest released matrix covers (fading, with ``"forgetting"``). Publishable."""
-        if self.covered is None:
-            raise NoReleaseError("nothing has been released yet, so there is no window")
-        return self.covered
-
-    @property
-    def checkpoints(self) -> tuple[int, ...]:
-        """First rows of the sums that the histogram keeps, ascending. Publishable: post-processing."""
-        raise BadParameterError(f"checkpoints is for method='histogram'; this is {self.algorithm.method!r}")
-
-    @property
-    def sketch_error(self) -> float:
-        """Bound on the spectral norm of the latest sum's truncation error; 0 without `sketch_rank`. Publishable."""
-        raise BadParameterError(f"sketch_error is for method='histogram'; this is {self.algorithm.method!r}")
-
     def noise_std(self, t: int) -> float:
         """`SlidingWindowPCA.noise_std`."""
         return self.algorithm.noise_std(t)
-
-    @property
-    def multiplicative_error(self) -> float:
-        """`SlidingWindowPCA.multiplicative_error`."""
-        return self.algorithm.multiplicative_error
-
-    @property
-    def additive_error(self) -> float:
-        """`SlidingWindowPCA.additive_error` for these features, plus the truncation error."""
-        return self.algorithm.additive_error(self.n_features)
 
 
 class RingProcessor(WindowProcessor):
