@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError, reason
-from streampca.intervals import best_less_reward, check_confidence
+from streampca.intervals import best_less_reward
 from streampca.linalg.centering import MEAN_WEIGHT
-from streampca.linalg.counts import check_count
+from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.memory import KEPT, History
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import KEY_BYTES, Randomness
@@ -68,7 +68,6 @@ class PrivateRegretRecord:
         BadParameterError
             If the release carries no rewards, or a parameter is outside its domain.
         """
-        check_confidence(confidence)
         check_rows(rows)
         rewards = release.details.get("rewards")
         if rewards is None or release.noise_std is None or not release.has_gram:
@@ -96,8 +95,8 @@ class PrivateRegretRecord:
             confidence,
             reward,
             std,
-            (_clip(opt[0], 0.0, most), _clip(opt[1], 0.0, most)),
-            (_clip(regret[0], -most, most), _clip(regret[1], -most, most - least)),
+            _pair(np.clip(opt, 0.0, most)),
+            _pair(np.clip(regret, -most, (most, most - least))),
             rows,
             release.guarantee,
         )
@@ -153,7 +152,7 @@ class PrivateRegret:
     rows: Rows = "fixed"
 
     def __post_init__(self) -> None:
-        check_confidence(self.confidence)
+        check_share("confidence", self.confidence)
         check_count("every", self.every, optional=True)
         check_rows(self.rows)
 
@@ -243,10 +242,6 @@ def check_rows(rows: object) -> None:
     """Raise `BadParameterError` unless it says how rows come about."""
     if rows not in ("fixed", "adaptive"):
         raise BadParameterError(f"rows={rows!r} is not known; use 'fixed' or 'adaptive'")
-
-
-def _clip(value: float, low: float, high: float) -> float:
-    return min(max(value, low), high)
 
 
 def _pair(values: Any) -> tuple[float, float]:

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from streampca.errors import BadParameterError
+from streampca.linalg.counts import check_share
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.lattice import GramSum, coarsen
 from streampca.linalg.lazy import cached_property
@@ -86,10 +87,8 @@ class SubspacePerturbation(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("gap_share", "failure_share"):
-            value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and 0.0 < value < 1.0):
-                raise BadParameterError(f"{name}={value!r} must be in (0, 1), e.g. 0.1")
+        check_share("gap_share", self.gap_share)
+        check_share("failure_share", self.failure_share)
         _ = self.mu
 
     @cached_property

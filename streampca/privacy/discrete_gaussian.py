@@ -329,18 +329,7 @@ def gram_noise(std: float, n_features: int) -> DiscreteGaussian:
     return DiscreteGaussian([diagonal, off], (rows != columns).astype(np.int64))
 
 
-def exact_sum(gram: GramSum, noise: IntArray) -> FloatArray:
-    """Packed entries of the Gram matrix plus integer noise in units of 2**-40, summed in integers.
-
-    The sum is rounded to float64 once, at the end.
-    """
-    high, low = gram.high_low()
-    low = low + noise
-    high = high + (low >> UNIT_BITS)
-    low &= (1 << UNIT_BITS) - 1
-    return high + low * 2.0**-UNIT_BITS
-
-
+@dataclass(frozen=True, slots=True, eq=False)
 class LatticeGram:
     """An exact Gram matrix that takes integer noise, as an outlet hides it (`outlet.Exact`).
 
@@ -349,10 +338,7 @@ class LatticeGram:
     gram : the exact Gram matrix.
     """
 
-    __slots__ = ("gram",)
-
-    def __init__(self, gram: GramSum) -> None:
-        self.gram = gram
+    gram: GramSum
 
     @property
     def hidden(self) -> Sequence[Any]:
@@ -360,5 +346,13 @@ class LatticeGram:
         return self.gram.hidden
 
     def noisy(self, noise: npt.NDArray[Any], std: float) -> FloatArray:
-        """Packed entries plus integer noise in units of 2**-40; its standard deviation is not needed."""
-        return exact_sum(self.gram, noise)
+        """Packed entries plus integer noise in units of 2**-40, whose standard deviation is not needed.
+
+        They are summed in integers, and rounded to float64 once, at the end.
+        """
+        high, low = self.gram.high_low()
+        low = low + noise
+        high = high + (low >> UNIT_BITS)
+        low &= (1 << UNIT_BITS) - 1
+        total: FloatArray = high + low * 2.0**-UNIT_BITS
+        return total

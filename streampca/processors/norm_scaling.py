@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streampca.errors import BadParameterError
+from streampca.linalg.counts import check_share
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import mirror, svec_size, unpack_entries
@@ -66,9 +67,7 @@ class NormScaling:
     make: Callable[[float, int | None], MatrixFactorization]
 
     def __post_init__(self) -> None:
-        share = self.share
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0.0 < share < 1.0:
-            raise BadParameterError(f"shadow={share!r} must be a number between 0 and 1: a share of mu**2")
+        check_share("shadow", self.share)
         self.gauge_end(0)
 
     def gauge_end(self, warmup: int) -> int:

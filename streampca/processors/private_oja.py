@@ -18,7 +18,7 @@ from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.privacy import shuffling
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.ascent import (
     EXACT_ROWS,
@@ -228,10 +228,8 @@ class PrivateOja(Algorithm):
                 f"amplification by shuffling {self.shuffle} Gaussian steps of {self.mu:.6g}-GDP",
                 f"{CITATION}; {shuffling.CITATION}",
             )  # fmt: skip
-        return gaussian_guarantee(
-            self.mu, self.epsilon, self.delta, adjacency=self.adjacency, scope=scope,
-            theorem="a row is in one Gaussian step; the rest is post-processing", citation=CITATION,
-        )  # fmt: skip
+        theorem = "a row is in one Gaussian step; the rest is post-processing"
+        return Guarantee(self.epsilon, self.delta, self.adjacency, scope, theorem, CITATION, mu=self.mu)
 
     def noise_std(self, n_features: int | None = None) -> float:
         """Standard deviation of each entry of the noise in one step's sum of gradients, in units of row_norm**2."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_components, check_count, repr_of, use_plain_numbers
+from streampca.linalg.counts import check_components, check_count, check_share, repr_of, use_plain_numbers
 from streampca.linalg.lazy import cached_property
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
@@ -126,10 +126,10 @@ class SlidingWindowPCA(Algorithm):
         check_count("release_every", self.release_every)
         for name in ("checkpoint_every", "sketch_rank", "horizon"):
             check_count(name, getattr(self, name), optional=True)
-        for name in ("eta", "failure_rate", "overhang"):
-            value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and 0.0 < value <= 1.0) or (value == 1.0 and name != "overhang"):
-                raise BadParameterError(f"{name}={value!r} must be between 0 and 1")
+        check_share("eta", self.eta)
+        check_share("failure_rate", self.failure_rate)
+        if self.overhang != 1.0:
+            check_share("overhang", self.overhang)
         _ = self.mu
         if self.method not in METHODS:
             raise BadParameterError(

@@ -150,8 +150,9 @@ class WindowProcessor(Processor):
     __slots__ = ("method", "noise")
 
     algorithm: SlidingWindowPCA
-    #: Names of the exact Gram matrices that it holds.
+    #: Names of the exact Gram matrices that it holds, and of its sequences of latest items.
     sums: ClassVar[tuple[str, ...]] = ("gram",)
+    rings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, algorithm: SlidingWindowPCA, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
@@ -180,7 +181,8 @@ class WindowProcessor(Processor):
     @property
     def memory(self) -> int:
         """Bytes held for rows, sums and checkpoints; noise apart."""
-        return sum(getattr(self, name).parts.nbytes for name in self.sums)
+        sums = sum(getattr(self, name).parts.nbytes for name in self.sums)
+        return int(sums + sum(getattr(self, name).nbytes for name in self.rings))
 
     @property
     def rows_until_release(self) -> int:
@@ -209,7 +211,10 @@ class WindowProcessor(Processor):
     def snapshot(self) -> dict[str, Any]:
         """Plain values and arrays from which the processor is made again. As secret as the rows."""
         noise = {} if self.noise is None else {"noise": self.noise.snapshot()}
-        return {**super().snapshot(), **noise, **{name: getattr(self, name).snapshot() for name in self.sums}}
+        sums = {name: getattr(self, name).snapshot() for name in self.sums}
+        rings = {name: getattr(self, name) for name in self.rings}
+        latest = {name: {"n": ring.n, "latest": ring.latest()} for name, ring in rings.items()}
+        return {**super().snapshot(), **noise, **sums, **latest}
 
     def restored(self, snapshot: Mapping[str, Any]) -> Self:
         """The processor of a snapshot of the same run."""
@@ -218,6 +223,9 @@ class WindowProcessor(Processor):
             made.noise = self.method.noise.restore(svec_size(self.n_features), snapshot["noise"], self.source)
         for name in self.sums:
             setattr(made, name, GramSum.restored(self.n_features, snapshot[name]))
+        for name in self.rings:
+            n, latest = snapshot[name]["n"], snapshot[name]["latest"]
+            setattr(made, name, Recent.restored(getattr(self, name).length, int(n), latest))
         return made
 
     def noise_std(self, t: int) -> float:
@@ -240,6 +248,7 @@ class RingProcessor(WindowProcessor):
     ring: Recent
     window: GramSum
     sums: ClassVar[tuple[str, ...]] = ("window",)
+    rings: ClassVar[tuple[str, ...]] = ("ring",)
 
     @abstractmethod
     def _shift(self) -> None:
@@ -254,21 +263,6 @@ class RingProcessor(WindowProcessor):
         if self.algorithm.center:
             packed[-1] = (self.t - first + 1) * CONSTANT**2  # public
         return View(packed, std, first)
-
-    def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays from which the processor is made again. As secret as the rows."""
-        return {**super().snapshot(), "ring": {"n": self.ring.n, "latest": self.ring.latest()}}
-
-    def restored(self, snapshot: Mapping[str, Any]) -> Self:
-        """The processor of a snapshot of the same run."""
-        made, ring = super().restored(snapshot), snapshot["ring"]
-        made.ring = Recent.restored(self.ring.length, int(ring["n"]), ring["latest"])
-        return made
-
-    @property
-    def memory(self) -> int:
-        """Bytes held for the ring and the exact sums."""
-        return super().memory + self.ring.nbytes
 
 
 class RowRingProcessor(RingProcessor):
@@ -336,6 +330,7 @@ class SmoothedRingProcessor(RingProcessor):
     smoothing: WindowSmoothing
     increments: Recent
     released: FloatArray
+    rings = ("ring", "increments")
 
     def begin(self) -> None:
         """Hold no release yet."""
@@ -362,20 +357,13 @@ class SmoothedRingProcessor(RingProcessor):
 
     def snapshot(self) -> dict[str, Any]:
         """Plain values and arrays from which the processor is made again. As secret as the rows."""
-        increments = {"n": self.increments.n, "latest": self.increments.latest()}
-        return {**super().snapshot(), "increments": increments, "released": self.released}
+        return {**super().snapshot(), "released": self.released}
 
     def restored(self, snapshot: Mapping[str, Any]) -> Self:
         """The processor of a snapshot of the same run."""
-        made, increments = super().restored(snapshot), snapshot["increments"]
-        made.increments = Recent.restored(made.increments.length, int(increments["n"]), increments["latest"])
+        made = super().restored(snapshot)
         made.released = np.array(snapshot["released"], dtype=np.float64)
         return made
-
-    @property
-    def memory(self) -> int:
-        """Bytes held for the ring, the exact sums and the increments."""
-        return super().memory + self.increments.nbytes
 
 
 class SmoothedRowRingProcessor(SmoothedRingProcessor, RowRingProcessor):
