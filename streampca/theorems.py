@@ -61,13 +61,12 @@ def jxz16_theorem5(n_features: int, max_l1: float, max_nuclear: float) -> str:
     return "wishart" if max_l1 / max_nuclear >= math.sqrt(n_features * math.log(n_features)) else "laplace"
 
 
-def jxz16_theorem7(
-    n_features: int, epsilon: float, rho: float, failure: float, gap: float, *, as_printed: bool = False
-) -> int:
+def jxz16_theorem7(n_features: int, epsilon: float, rho: float, failure: float, gap: float) -> int:
     """Count the rows after which the top eigenvector of JXZ16 Algorithm 2 is within rho of the true one.
 
     With that many rows, ``P(|<v, v_hat>| >= rho) >= 1 - failure``. (Algorithm 2
-    is not private at the epsilon it states; for others use `rows_needed`.)
+    is not private at the epsilon it states; for others use `rows_needed`. The printed
+    numerator multiplies only its first term by 3; the proof needs all three.)
 
     Parameters
     ----------
@@ -75,14 +74,8 @@ def jxz16_theorem7(
     rho : in [sqrt(1/2), 1).
     failure : eta.
     gap : difference of the two largest eigenvalues of the mean of a a^T.
-    as_printed : the printed numerator multiplies only its first term by 3; the
-        proof needs all three, so the default does.
     """
-    d, theta = n_features, math.log(n_features / failure)
-    if as_printed:
-        top = 3.0 * (d + 1) + math.sqrt(2.0 * (d + 1) * (d + 2) * theta) + 2.0 * d * theta
-        return math.ceil(top / (2.0 * epsilon * (1.0 - rho * rho) * gap))
-    return rows_needed(wishart_noise_norm(d, d + 1, 1.5 / epsilon, failure), rho, gap)
+    return rows_needed(wishart_noise_norm(n_features, n_features + 1, 1.5 / epsilon, failure), rho, gap)
 
 
 def rows_needed(noise_norm: float, rho: float, gap: float) -> int:

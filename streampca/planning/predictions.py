@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -168,14 +169,11 @@ def covariances(question: Question, curve: Curve) -> Iterator[Prediction]:
             share, norm = float(curve.captured(spread / rows)), curve.norm_of(scale, mean=question.about(rows))
             std: float | None = spread * question.row_norm**2
         else:
-            share, norm = curve.mean_over(_noise_of(mechanism, d), rows * np.diag(question.spectrum))
+            stream = Randomness.from_seed(_SEED).stream("plan", label_of(mechanism))
+            noise = (unsvec(mechanism.noise(d, stream.draws(i)), d) for i in itertools.count())
+            share, norm = curve.mean_over(noise, rows * np.diag(question.spectrum))
             std = None
         yield _once(question, mechanism, settings, share, std, norm * question.row_norm**2, note)
-
-
-def _noise_of(mechanism: CovarianceMechanism, d: int) -> Callable[[int], FloatArray]:
-    stream = Randomness.from_seed(_SEED).stream("plan", label_of(mechanism))
-    return lambda i: unsvec(mechanism.noise(d, stream.draws(i)), d)
 
 
 def projectors(question: Question, curve: Curve) -> Iterator[Prediction]:
@@ -420,7 +418,9 @@ def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
     n, d, k = question.n_rows, question.n_features, question.n_components
     settings: dict[str, Any] = {**question.settings, "horizon": n}
     algorithm = PrivateOja(**settings)
-    steps, std = _ends(algorithm, n), algorithm.noise_std(d)
+    steps, std = [algorithm.step_end(0)], algorithm.noise_std(d)
+    while steps[-1] < n:
+        steps.append(algorithm.step_end(steps[-1]))
     lasts, losses = [], []
     runs = int(np.clip(_RUNS // (d * k), 8, 100))
     for run in range(runs):
@@ -434,14 +434,6 @@ def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
         stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)), oja_seconds(n, d),
         "O(d k) memory; few releases; for rows in no particular order", algorithm,
     )  # fmt: skip
-
-
-def _ends(algorithm: PrivateOja, horizon: int) -> list[int]:
-    """Rows after which steps end: public, known before any row."""
-    ends = [0]
-    while ends[-1] < horizon:
-        ends.append(algorithm.step_end(ends[-1]))
-    return ends[1:]
 
 
 def _ascend(question: Question, ends: list[int], std: float, run: int) -> list[float]:

@@ -44,11 +44,6 @@ class Question:
     ----------
     spectrum : (d,) guessed eigenvalues of the mean of a a^T, descending, in units of row_norm**2.
     assumed : where they come from, in words.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
     """
 
     n_rows: int
@@ -80,23 +75,14 @@ class Question:
         values, assumed = _spectrum(self.guess, self.n_features, self.n_components, square)
         if float(values[: self.n_components].sum()) <= 0.0:
             raise BadParameterError("the spectrum leaves nothing to capture")
-        every = self.release_every
-        for name, made in {
-            "spectrum": values,
-            "assumed": assumed,
-            "release_every": None if every is None else min(every, self.n_rows),
-        }.items():
+        every = None if self.release_every is None else min(self.release_every, self.n_rows)
+        for name, made in {"spectrum": values, "assumed": assumed, "release_every": every}.items():
             object.__setattr__(self, name, made)
 
     @property
     def settings(self) -> dict[str, Any]:
         """Keywords that every private algorithm takes."""
-        return {
-            "n_components": self.n_components,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "adjacency": self.adjacency,
-        }
+        return {name: getattr(self, name) for name in ("n_components", "epsilon", "delta", "adjacency")}
 
     @property
     def about_mean(self) -> dict[str, Any]:

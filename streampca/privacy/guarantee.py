@@ -32,11 +32,6 @@ class Guarantee:
     scope : which outputs the claim covers together.
     theorem, citation : why it holds, and the source.
     caveat : conditions that weaken the claim; empty if there are none.
-
-    Raises
-    ------
-    BadParameterError
-        Unless mu and epsilon are finite and >= 0, and slack and delta in [0, 1), or there is no guarantee.
     """
 
     epsilon: float

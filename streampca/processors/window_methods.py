@@ -61,14 +61,10 @@ class WindowMethod(ABC):
     def check(self) -> None:
         """Raise `BadParameterError` if parameters do not go together."""
         given, every = self.algorithm, self.algorithm.release_every
-        for name, remedy in (
-            ("horizon", "{} with method={!r}: leave it out: the stream is endless"),
-            ("checkpoint_every", "{} is for method='histogram' only; leave it out"),
-            ("sketch_rank", "{} is for method='histogram' only; leave it out"),
-        ):
+        for name in ("horizon", "checkpoint_every", "sketch_rank"):
             value = getattr(given, name)
             if value is not None and name not in self.options:
-                raise BadParameterError(remedy.format(f"{name}={value!r}", given.method))
+                raise BadParameterError(f"{name}={value!r} is not for method={given.method!r}; leave it out")
         if given.window < every and given.horizon is None:
             raise BadParameterError(
                 f"window={given.window} must be at least release_every={every}: "
