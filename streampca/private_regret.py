@@ -80,8 +80,7 @@ class PrivateRegretRecord:
         split = Randomness(int(rewards["split"]).to_bytes(KEY_BYTES, "big")).stream("split")
         common: dict[str, Any] = {"confidence": confidence, "adaptive": rows == "adaptive"}
         gram, noise, k = release.gram, release.noise_std, release.n_components
-        most = release.t * unit  # no reward is above row_norm**2
-        least = 0.0
+        most, least = release.t * unit, 0.0  # no reward is above row_norm**2
         if release.is_centered:  # intervals are of the two sums that the matrix about the mean was computed from
             sums, noise, count = np.asarray(rewards["rows"]), float(rewards["noise_std"]), int(release.details["count"])
             correction = noise**2 / (MEAN_WEIGHT**2 * unit * count)
@@ -117,7 +116,7 @@ class PrivateRegretRecord:
         """
         try:
             data = json.loads(text)
-            made = cls(
+            return cls(
                 int(data["t"]),
                 float(data["confidence"]),
                 float(data["reward"]),
@@ -131,7 +130,6 @@ class PrivateRegretRecord:
             raise BadParameterError(
                 f"not a record of private regret ({reason(problem)}); expected a line of to_json"
             ) from problem
-        return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +165,7 @@ class PrivateRegret:
         return PrivateRegretRecords(self, int(snapshot["seen"]), latest, history)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class PrivateRegretRecords:
     """The publishable regret after some releases: an immutable value.
 
@@ -178,10 +177,10 @@ class PrivateRegretRecords:
     history : the records kept.
     """
 
-    __slots__ = ("config", "history", "latest", "seen")
-
-    def __init__(self, config: PrivateRegret, seen: int, latest: Release | None, history: History) -> None:
-        self.config, self.seen, self.latest, self.history = config, seen, latest, history
+    config: PrivateRegret
+    seen: int
+    latest: Release | None
+    history: History
 
     def observe(self, release: Release) -> PrivateRegretRecords:
         """The records after one release more."""

@@ -113,11 +113,6 @@ def named(names: Sequence[str], mode: Mode = "standard") -> list[Case]:
     return list(found.values())
 
 
-def audit_one(case: Case, *, mode: Mode, error: float, seed: int | None) -> list[Audit]:
-    """Audit one case, with its part of the false alarms."""
-    return audit_case(case, numbers=NUMBERS[mode], error=error, every=mode == "standard", seed=seed)
-
-
 def audit_bugs(
     names: Sequence[str] = (), *, false_alarm: float = 1e-3, seed: int | None = None
 ) -> Iterator[tuple[Bug, list[Audit]]]:
@@ -137,8 +132,9 @@ def audit_planted(bug: Bug, error: float, seed: int | None) -> list[Audit]:
 
 
 def _report(cases: Sequence[Case], mode: Mode, false_alarm: float, seed: int | None) -> Report:
-    rows = (row for case in cases for row in audit_one(case, mode=mode, error=false_alarm / len(cases), seed=seed))
-    return Report(tuple(rows), false_alarm)
+    error, numbers, every = false_alarm / len(cases), NUMBERS[mode], mode == "standard"
+    made = (audit_case(case, numbers=numbers, error=error, every=every, seed=seed) for case in cases)
+    return Report(tuple(row for rows in made for row in rows), false_alarm)
 
 
 def _case(

@@ -123,16 +123,18 @@ class ApproximateSubspace(SubspaceFinder):
         details = {"mechanism": type(self).__name__, "rows": n, "blocks": len(blocks), "block_rows": size}
         for width in self._sorted_widths(d):
             offset = outlet.coins("offset").uniform(points.size)
-            shown = self.histogram.release(_labels(ranks, cells_of(projections, width, offset)), outlet, "votes")
+            cells = cells_of(projections, width, offset)
+            votes = [(rank, cell.tobytes()) for rank, cell in zip(ranks.tolist(), cells, strict=True)]
+            shown = self.histogram.release(votes, outlet, "votes")
             if shown:
-                (rank, cell), votes = shown[0]
+                (rank, cell), noisy_votes = shown[0]
                 center = ((np.frombuffer(cell, dtype=np.int64) + 0.5 - offset) * width).reshape(points.shape)
                 left, singular, _ = np.linalg.svd(center, full_matrices=False)
                 error = 0.5 * width * math.sqrt(center.size)
                 details |= {
                     "null": False,
                     "width": width,
-                    "noisy_votes": votes,
+                    "noisy_votes": noisy_votes,
                     # (I - P_Y) U_C = (I - P_Y) (C - Y) V_C / S_C for every Y of rank k in the cell.
                     "error_bound": min(1.0, error / float(singular[rank - 1])),
                 }
@@ -178,11 +180,6 @@ def _decompose(blocks: FloatArray) -> tuple[FloatArray, FloatArray]:
             with suppress(np.linalg.LinAlgError):
                 singular[j], directions[j] = np.linalg.svd(block, full_matrices=False)[1:]
     return singular, directions
-
-
-def _labels(ranks: IntArray, cells: IntArray) -> list[tuple[int, bytes]]:
-    """The vote of each block: its rank and its cells."""
-    return [(rank, cell.tobytes()) for rank, cell in zip(ranks.tolist(), cells, strict=True)]
 
 
 def cells_of(vectors: FloatArray, width: float, offset: FloatArray) -> IntArray:

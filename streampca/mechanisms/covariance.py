@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -36,6 +36,7 @@ class CovarianceMechanism(Mechanism):
     project: Projection = None
     #: Whether the matrix is about the mean; its rows then have the constant of `linalg.centering`.
     center: bool = False
+    _noise_is_goe: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,10 +59,6 @@ class CovarianceMechanism(Mechanism):
     @abstractmethod
     def spectral_error(self, n_features: int) -> float:
         """Expected spectral norm of the noise, to leading order in n_features. Public."""
-
-    @property
-    def _noise_is_goe(self) -> bool:
-        return False
 
     def _details(self, n_features: int) -> dict[str, Any]:
         return {}

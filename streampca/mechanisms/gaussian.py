@@ -61,6 +61,9 @@ class GaussianCovariance(CovarianceMechanism):
     discrete_noise: bool = False
     center: bool = field(default=False, repr=False)
 
+    __repr__ = repr_of
+    _noise_is_goe = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.center and self.project is not None:
@@ -81,9 +84,6 @@ class GaussianCovariance(CovarianceMechanism):
         if self.discrete_noise:
             theorem += "; exact discrete Gaussian noise on integers"
         return self._promise(theorem, "Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 1", self.mu)
-
-    def __repr__(self) -> str:
-        return repr_of(self)
 
     def _admit(self, rows: FloatArray) -> FloatArray:
         return with_constant(super()._admit(rows)) if self.center else super()._admit(rows)
@@ -108,7 +108,3 @@ class GaussianCovariance(CovarianceMechanism):
     def spectral_error(self, n_features: int) -> float:
         """``sigma * sqrt(2 d)``, the edge of the semicircle (one feature: the mean of a folded normal)."""
         return self.sigma * (math.sqrt(2.0 * n_features) if n_features > 1 else math.sqrt(2.0 / math.pi))
-
-    @property
-    def _noise_is_goe(self) -> bool:
-        return True

@@ -29,13 +29,7 @@ def largest_local_epsilon(n: int, delta_hat: float) -> float:
 
 
 def shuffled_epsilon(epsilon0: float, delta_hat: float, n: int) -> float:
-    """Epsilon of n shuffled rows, each seen by an epsilon0-DP mechanism.
-
-    Raises
-    ------
-    BadParameterError
-        If epsilon0 is outside the range for which the bound is proved.
-    """
+    """Epsilon of n shuffled rows, each in an epsilon0-DP mechanism, or `BadParameterError` if nothing is proved."""
     valid = largest_local_epsilon(n, delta_hat)
     if epsilon0 > valid:
         raise BadParameterError(

@@ -65,12 +65,6 @@ class DPPCA(Algorithm):
     adjacency : ``"zero-out"`` or ``"replace"``.
     seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
 
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain, or, by `check` at the latest, if the
-        horizon is too short to be of use. No row is absorbed.
-
     Notes
     -----
     *Guarantee.* (epsilon, delta)-DP under the stated adjacency for all
@@ -121,13 +115,7 @@ class DPPCA(Algorithm):
             self.plan(self.n_features)  # raises here rather than at the first row
 
     def plan(self, n_features: int) -> Plan:
-        """The schedule for rows of so many features. Public.
-
-        Raises
-        ------
-        BadParameterError
-            If the horizon is too short to be of use.
-        """
+        """The schedule for rows of so many features, or `BadParameterError` if the horizon is too short. Public."""
         budget = Budget(self.epsilon, self.delta, self.adjacency)
         given = n_features, self.n_components, self.horizon, budget, self.batch_size
         if self.learning_rate == "search":

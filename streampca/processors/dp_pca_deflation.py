@@ -170,14 +170,7 @@ class DeflationPlan(Plan):
         cls, n_features: int, n_components: int, horizon: int, budget: Budget, batch_size: int | Literal["auto"],
         rate: Rate,
     ) -> DeflationPlan:  # fmt: skip
-        """Lay out minibatches over ``horizon`` rows.
-
-        Raises
-        ------
-        BadParameterError
-            If the rows are too few for the mechanisms to work: they would be
-            private, but say nothing.
-        """
+        """Lay out minibatches over ``horizon`` rows, or raise `BadParameterError` if they are too few to be of use."""
         candidates = len(CANDIDATES) if rate == "search" else 1
         epsilon, delta = budget.epsilon, budget.delta
         top = PrivateEigenvalue(epsilon, delta, pairs=8, statistic="top", bins_per_octave=2, split=2.5)

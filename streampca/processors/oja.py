@@ -78,7 +78,7 @@ class Oja(Algorithm):
 
     @property
     def guarantee(self) -> Guarantee:
-        """None."""
+        """No guarantee: there is no noise."""
         return Guarantee.none("Oja's algorithm adds no noise", CITATION)
 
     def constants(self, n_features: int) -> tuple[object, ...]:

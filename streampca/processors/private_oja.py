@@ -129,17 +129,11 @@ class PrivateOja(Algorithm):
         explains little of a row: a smaller clip lowers the noise there.
     shuffle : number of rows to collect and shuffle secretly before a pass over
         them, one row to a step. Holds that many rows in memory. For
-        ``adjacency="replace"`` only; minibatches have less noise.
+        ``adjacency="replace"`` only, and where its bound is proved and of use; minibatches have less noise.
     adjacency : ``"zero-out"`` or ``"replace"``.
     release_every : rows from one release to the next; left out, a release
         after every step (or every shuffled pass).
     seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain, or ``shuffle`` is outside the
-        range in which its bound is proved and of use.
 
     Notes
     -----

@@ -119,6 +119,8 @@ class SlidingWindowPCA(Algorithm):
     center: bool = field(default=False, repr=False)
     seed: int | None = None
 
+    __repr__ = repr_of
+
     def __post_init__(self) -> None:
         use_plain_numbers(self)
         check_components(self.n_components, self.n_features)
@@ -138,9 +140,6 @@ class SlidingWindowPCA(Algorithm):
         if self.center and self.sketch_rank is not None:
             raise BadParameterError("center=True keeps whole matrices; leave out sketch_rank=")
         self.followed.check()
-
-    def __repr__(self) -> str:
-        return repr_of(self)
 
     @property
     def square_bytes(self) -> float:

@@ -62,6 +62,8 @@ class Tumbling(Algorithm):
     #: Whether the mechanism releases Gram matrices about the mean.
     center: bool = field(init=False, repr=False, compare=False)
 
+    __repr__ = repr_of
+
     def __post_init__(self) -> None:
         use_plain_numbers(self)
         mechanism = self.mechanism
@@ -92,9 +94,6 @@ class Tumbling(Algorithm):
                 f"center=True needs Tumbling of GaussianCovariance; {type(self.mechanism).__name__} does not center"
             )
         return replace(self, mechanism=replace(self.mechanism, center=True))
-
-    def __repr__(self) -> str:
-        return repr_of(self)
 
     @property
     def guarantee(self) -> Guarantee:
