@@ -108,12 +108,7 @@ def dttz14_theorem5(noise_norm: float, n_components: int, gap: float) -> float:
 
     Notes
     -----
-    The printed proof bounds ``|P_hat (1 - P)|``, which is 1 whenever k' > k.
-    Instead: compare P_hat with the projector P' onto range(P) and the part of
-    range(P_hat) orthogonal to ``P_hat range(P)``. P' has the rank of P_hat and
-    contains range(P), and the two differ by k principal angles only, with
-    sines at most ``s = |(1 - P_hat) P| <= |E| / (gap - |E|)`` (sin-theta, then
-    Weyl). So ``<P_hat - P', E>`` is at most ``2 k s |E|``.
+    The printed proof covers k' = k only; that of ``docs/theory/dttz14.md`` covers k' > k too.
     """
     worst = dttz14_theorem4(noise_norm, n_components)
     return min(worst, 2.0 * n_components * noise_norm**2 / (gap - noise_norm)) if gap > noise_norm else worst

@@ -8,7 +8,7 @@ on the vectors is needed.
 Guarantee: (epsilon, delta)-DP under zero-out and under replacement of one
 vector. A vector is in one subsample, so one vote changes its bin, or none:
 votes *move*, also when a vector is only zeroed out, and the histogram is
-calibrated for that. (The paper takes its histogram from elsewhere and prints no constants.)
+calibrated for that.
 """
 
 from __future__ import annotations

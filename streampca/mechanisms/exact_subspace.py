@@ -64,8 +64,7 @@ class ExactSubspace(SubspaceFinder):
     N ~ TLap(D, epsilon, delta) bounded by A and T = D + A. If both neighbours have
     the same best s, this is a post-processing of g + N, which is
     (epsilon, delta)-DP. If they differ, their gaps add up to at most D, so
-    neither is ever released. (As printed, a tie at the top releases every span of
-    rows with equal probability: delta >= 0.25; see `tests/reference`.)
+    neither is ever released. (The printed algorithm is not private: ``docs/theory/ss21.md``.)
     If all rows but l lie in s, and no smaller subspace holds more than l,
     then g >= n - 3 l, and s is released for certain when g > D + 2 A.
 

@@ -44,10 +44,9 @@ class GaussianCovariance(CovarianceMechanism):
 
     One row moves the Gram matrix by at most 1 in Frobenius norm under
     zero-out, ``|a a^T| = |a|^2``, and by ``|a a^T - b b^T| <= sqrt(2)`` under
-    replace, which the paper overlooks: its printed noise is for sensitivity 1.
-    ``svec`` is an isometry, so noise N(0, sigma**2) in its coordinates with
+    replace. ``svec`` is an isometry, so noise N(0, sigma**2) in its coordinates with
     ``sigma = sensitivity / mu`` is mu-GDP. It is GOE noise, of spectral norm
-    ``sigma * sqrt(2 d)``: a factor sqrt(2) below the paper's equal variances.
+    ``sigma * sqrt(2 d)``.
 
     Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014.
     """

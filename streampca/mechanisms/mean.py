@@ -3,8 +3,7 @@
 Alg. 5 of Liu, Kong, Jain and Oh 2022. The center is the most popular bin of each coordinate, by Gaussian counts for
 all coordinates at once in place of d composed histograms. The vectors are then clipped to a ball of public radius
 and summed with Gaussian noise, which follows the radius and not the length of the vectors. Clipping is always done:
-privacy does not depend on a good radius or center. (The paper's B is the number of vectors that are summed, not that
-of the whole minibatch.)
+privacy does not depend on a good radius or center.
 """
 
 from __future__ import annotations

@@ -71,10 +71,8 @@ class SubspacePerturbation(Mechanism):
     has less than half of it (all D equal to the gap), and may have any multiple of it
     where the rule does not hold. Under replace, where the gap would have to be n / k, it is hardly ever taken.
 
-    The printed algorithm never refuses, and squares a noise scale that may be
-    negative: it has no guarantee (`tests/reference`).
-
-    Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Section 3.4.
+    Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Section 3.4, whose printed algorithm has
+    no guarantee (``docs/theory/dttz14.md``).
     """
 
     n_components: int

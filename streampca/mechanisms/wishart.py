@@ -39,12 +39,9 @@ class WishartCovariance(CovarianceMechanism):
     (there, two features need about two thirds of the scale it gives).
     The degrees of freedom and the scale minimise the spectral norm of the noise.
 
-    The paper claims (epsilon, 0) for ``m = d + 1`` and scale
-    ``3 / (2 epsilon)``; its densities do not have the same support, and the
-    true delta there is ``1 - exp(-epsilon / 3)``.
-
     Citation: Jiang, Xie and Zhang, "Wishart Mechanism for Differentially
-    Private Principal Components Analysis", AAAI 2016.
+    Private Principal Components Analysis", AAAI 2016, whose claim of
+    (epsilon, 0) does not hold (``docs/theory/jxz16.md``).
     """
 
     n_components: int

@@ -144,9 +144,7 @@ class DeflationPlan(Plan):
     - ``compare``: scores of the search's finalists: mu-GDP.
 
     A component has horizon / k rows of its own; rows are projected off the
-    components before it. (The paper splits a minibatch in half and its budget
-    in two; four disjoint parts spend it in full each, and the first three do
-    not grow with n.)
+    components before it. Only the last part of a minibatch grows with n.
 
     Parameters
     ----------

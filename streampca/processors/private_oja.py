@@ -150,10 +150,7 @@ class PrivateOja(Algorithm):
     *Shuffled.* Each step is a mechanism on one row at mu_0; the pass is
     (epsilon, delta)-DP by `privacy.shuffling`. A row is in one pass.
 
-    *Differences from the paper.* LKJO22 state their noise multiplier up to a
-    constant and by amplification: about 25 at (1, 1e-6), where 1/mu = 4.2
-    suffices. They take 2 * clip for the sensitivity; the exact one is half of
-    that for one component, or under zero-out.
+    What the paper claims: ``docs/theory/lkjo22.md``.
     """
 
     n_components: int = 1

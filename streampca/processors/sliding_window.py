@@ -94,11 +94,9 @@ class SlidingWindowPCA(Algorithm):
     noise of standard deviation 1 / mu; its latest release lags by up to a window. Where rows do not change that
     is closer to the window's subspace than any method here.
 
-    *Differences from the paper.* UU21's algorithms add rows exactly to matrices that are
-    already noised and choose checkpoints by comparing them: not private (`tests/reference`).
-    Here all checkpoints come from one sequence of private running sums, whose noise is
-    shaped so that differences over W rows have the least of it. Its standard deviation times mu, at W = 2**8
-    and 2**14: 3.52 and 5.39; with a fresh mechanism per block of W rows 4.12 and 6.21; with the
+    *Noise of the histogram.* All checkpoints come from one sequence of private running sums, whose noise is
+    shaped so that differences over W rows have the least of it. (The algorithms of the paper are not private:
+    ``docs/theory/uu21.md``.) Its standard deviation times mu, at W = 2**8 and 2**14: 3.52 and 5.39; with a fresh mechanism per block of W rows 4.12 and 6.21; with the
     anytime mechanism 4.52 and 6.31; with a binary tree per block, 12.7 and 21.2.
     """
 
