@@ -96,8 +96,9 @@ class SlidingWindowPCA(Algorithm):
 
     *Noise of the histogram.* All checkpoints come from one sequence of private running sums, whose noise is
     shaped so that differences over W rows have the least of it. (The algorithms of the paper are not private:
-    ``docs/theory/uu21.md``.) Its standard deviation times mu, at W = 2**8 and 2**14: 3.52 and 5.39; with a fresh mechanism per block of W rows 4.12 and 6.21; with the
-    anytime mechanism 4.52 and 6.31; with a binary tree per block, 12.7 and 21.2.
+    ``docs/theory/uu21.md``.) Its standard deviation times mu, at W = 2**8 and 2**14: 3.52 and 5.39; with a fresh
+    mechanism per block of W rows 4.12 and 6.21; with the anytime mechanism 4.52 and 6.31; with a binary tree per
+    block, 12.7 and 21.2.
     """
 
     window: int
