@@ -95,13 +95,7 @@ def audit_named(
 
 
 def named(names: Sequence[str], mode: Mode = "standard") -> list[Case]:
-    """The cases of some names.
-
-    Raises
-    ------
-    BadParameterError
-        If a name fits no case.
-    """
+    """The cases of some names, or `BadParameterError` if one fits no case."""
     if not names:
         return [case for case in CASES.values() if mode == "standard" or case.quick]
     found: dict[str, Case] = {}

@@ -73,10 +73,7 @@ class Features:
     def row(self, x: Mapping[Any, Any], stream: Stream | None) -> list[Any]:
         """The values of one mapping, in order. The stream is asked for the row's number, for messages.
 
-        Raises
-        ------
-        BadRowError
-            If a feature is unseen or missing and that is to be an error.
+        An unseen or missing feature raises `BadRowError` where that is to be an error.
         """
         if len(x) == len(self.names):
             try:
@@ -87,13 +84,7 @@ class Features:
         return [x.get(name, fill) for name, fill in zip(self.names, self._fill, strict=True)]
 
     def seen(self, x: Mapping[Any, Any]) -> FloatArray:
-        """One mapping in the units of the stream, (d,).
-
-        Raises
-        ------
-        BadRowError
-            As `row`, or if a value is not a number.
-        """
+        """One mapping in the units of the stream, (d,)."""
         values = self.row(x, None)
         try:
             return self.scaling.apply(np.array(values, dtype=np.float64))
@@ -101,13 +92,7 @@ class Features:
             raise BadRowError(f"the row {values} is not all numbers; drop or encode text first") from None
 
     def table(self, X: pd.DataFrame, stream: Stream | None) -> FloatArray:
-        """The columns of a table as an (n, d) array, in order.
-
-        Raises
-        ------
-        BadRowError
-            If a column is unseen or missing and that is to be an error, or one is not numeric.
-        """
+        """The columns of a table as an (n, d) array, in order; errors as by `row`, or if one is not numeric."""
         place: dict[Hashable, int] = {name: j for j, name in enumerate(X.columns.tolist())}
         if place.keys() != self._known:
             self._check(place, stream)

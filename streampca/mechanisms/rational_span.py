@@ -34,11 +34,7 @@ def exact_rows(rows: npt.ArrayLike | Sequence[Sequence[Any]]) -> FloatArray:
 
     Floats are taken at their exact binary value. Rows of integers or fractions
     are cleared of denominators and common factors.
-
-    Raises
-    ------
-    BadRowError
-        If a row of fractions needs integers beyond 2**53, or is not rational.
+    A row of fractions that needs integers beyond 2**53, or is not rational, raises `BadRowError`.
     """
     try:
         given = np.asarray(rows)

@@ -317,7 +317,7 @@ def _scaled_leader(question: Question, curve: Curve, every: int) -> Iterator[Pre
     gauge, leaves = rule.gauge_end(0), -(-n // every)
     before = gauge // every  # leaves without a release
     ends = np.unique(np.geomspace(1, leaves - before, _TIMES).astype(np.int64))
-    stds = radius**2 * np.array([rule.clipped.std(int(end)) for end in ends])
+    stds = radius**2 * np.array([rule.parts["clipped"].std(int(end)) for end in ends])
     shares = curve.captured(stds / (np.minimum((before + ends) * every, n) - gauge))
     chance = float(question.spectrum.sum()) * k / d / question.best
     played, known = np.append(np.arange(1, before + 1), before + ends), np.append(np.full(before, chance), shares)

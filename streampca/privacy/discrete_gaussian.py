@@ -287,10 +287,7 @@ def is_below(whole: int, scale: int, numerator: int, denominator: int, word: Cal
 def lattice_sigma(std: float) -> int:
     """Sigma of diagonal entries, in units of 2**-40, as private as continuous noise of this standard deviation.
 
-    Raises
-    ------
-    BadParameterError
-        If the noise does not fit 64-bit integers, or is too fine for the lattice.
+    Noise that does not fit 64-bit integers, or is too fine for the lattice, raises `BadParameterError`.
     """
     if not _SMALLEST <= std <= _LARGEST:
         raise BadParameterError(

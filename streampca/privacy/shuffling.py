@@ -44,13 +44,8 @@ def shuffled_epsilon(epsilon0: float, delta_hat: float, n: int) -> float:
 def shuffled_mu(epsilon: float, delta: float, n: int) -> float:
     """The mu of each Gaussian step for which n shuffled steps are (epsilon, delta)-DP together.
 
-    Half of delta goes to the shuffling, half to the steps.
-
-    Raises
-    ------
-    BadParameterError
-        If n rows are too few for the bound to prove anything, or for the
-        shuffle to allow less noise than not shuffling does.
+    Half of delta goes to the shuffling, half to the steps. Where n rows are too few for less noise than without a
+    shuffle, `BadParameterError` is raised.
     """
     delta_hat = 0.5 * delta
     high = largest_local_epsilon(n, delta_hat)

@@ -71,13 +71,7 @@ class NormScaling:
         self.gauge_end(0)
 
     def gauge_end(self, warmup: int) -> int:
-        """Rows after which the gauge ends, of which the first ``warmup`` do not count.
-
-        Raises
-        ------
-        BadParameterError
-            If the horizon leaves no row after them.
-        """
+        """Rows after which the gauge ends, of which the first ``warmup`` do not count; fewer than the horizon."""
         end = warmup + math.ceil(_GAUGED / self.budget.mu)
         if self.horizon is not None and end >= self.horizon:
             raise BadParameterError(
@@ -97,24 +91,13 @@ class NormScaling:
         return self.make(self.budget.mu * math.sqrt(share), leaves)
 
     @cached_property
-    def clipped(self) -> MatrixFactorization:
-        """What releases the clipped rows."""
-        return self._of_share(1.0 - self.share)
-
-    @cached_property
-    def shadow(self) -> MatrixFactorization:
-        """What releases the rows as they are beside them."""
-        return self._of_share(self.share)
-
-    @cached_property
-    def whole(self) -> MatrixFactorization:
-        """What releases the rows as they are, with the whole budget."""
-        return self._of_share(1.0)
-
-    @property
     def parts(self) -> dict[str, MatrixFactorization]:
-        """What releases running sums, by the kind of its noise."""
-        return {"clipped": self.clipped, "shadow": self.shadow, "gram": self.whole}
+        """What releases running sums, by the kind of its noise: of clipped rows, and of rows as they are.
+
+        That is the shadow beside clipped rows, or a Gram matrix with the whole budget.
+        """
+        shares = {"clipped": 1.0 - self.share, "shadow": self.share, "gram": 1.0}
+        return {kind: self._of_share(share) for kind, share in shares.items()}
 
     def constants(self) -> tuple[object, ...]:
         """Every number of the noise."""
@@ -196,8 +179,8 @@ class ScaledFPLProcessor(LeaderProcessor):
             outlet.chain,
             counts=np.zeros(BINS),
             radius=radius,
-            noise=(rule.clipped if clips else rule.whole).start(size),
-            shadow=Shadow(GramSum(self.n_features), rule.shadow.start(size)) if clips else None,
+            noise=rule.parts["clipped" if clips else "gram"].start(size),
+            shadow=Shadow(GramSum(self.n_features), rule.parts["shadow"].start(size)) if clips else None,
         )
 
     def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[ScaledFPLProcessor, Release]:
@@ -205,7 +188,7 @@ class ScaledFPLProcessor(LeaderProcessor):
         rule, shadow, k, noise = self.rule, self.shadow, self.n_components, self.noise
         assert noise is not None  # there are no releases before the gauge ends
         n, square = noise.n + 1, self.radius**2
-        kind = "gram" if shadow is None else "clipped"
+        kind = self._kind
         std = rule.parts[kind].std_chunks.at(n)
         noise, packed = outlet.running(kind, gram, noise, std)
         packed = packed * square + self.past
@@ -213,7 +196,7 @@ class ScaledFPLProcessor(LeaderProcessor):
         details: dict[str, Any] = {"clip_radius": self.radius, "rows": t - self.gauge_end}
         changes: dict[str, Any] = {"noise": noise}
         if shadow is not None:
-            shadow_std = rule.shadow.std_chunks.at(n)
+            shadow_std = rule.parts["shadow"].std_chunks.at(n)
             shadow_noise, seen = outlet.running("shadow", shadow.gram, shadow.noise, shadow_std)
             at = mirror(self.n_features).diagonal()
             details["lost_energy"] = float(seen[at].sum() - packed[at].sum())
@@ -222,7 +205,7 @@ class ScaledFPLProcessor(LeaderProcessor):
             if n in PANEL_ENDS and hides_a_direction(packed, seen, k, shadow_std):
                 packed, std = seen, shadow_std
                 changes = {
-                    "gram": GramSum(self.n_features), "noise": rule.whole.start(packed.size), "shadow": None,
+                    "gram": GramSum(self.n_features), "noise": rule.parts["gram"].start(packed.size), "shadow": None,
                     "radius": 1.0, "past": seen, "variance": std**2,
                 }  # fmt: skip
                 details["clip_radius"] = 1.0
@@ -235,8 +218,12 @@ class ScaledFPLProcessor(LeaderProcessor):
         """Standard deviation of a diagonal entry of the noise in a release of this epoch after t rows."""
         made = 0 if self.noise is None else self.noise.n
         n = made + self._releases(t) - self._releases(self.t)
-        std = (self.rule.whole if self.shadow is None else self.rule.clipped).std(max(1, n))
+        std = self.rule.parts[self._kind].std(max(1, n))
         return math.hypot(self.radius**2 * std, math.sqrt(self.variance))
+
+    @property
+    def _kind(self) -> str:
+        return "gram" if self.shadow is None else "clipped"
 
     def _releases(self, t: int) -> int:
         """Ends of leaves up to row t."""
@@ -270,9 +257,10 @@ class ScaledFPLProcessor(LeaderProcessor):
         made.past, made.variance = snapshot["past"], float(snapshot["variance"])
         size, noise, shadow = svec_size(d), snapshot["noise"], snapshot["shadow"]
         if shadow is not None:
-            made.shadow = Shadow(GramSum.restored(d, shadow[0]), rule.shadow.restore(size, shadow[1], self.source))
+            seen = rule.parts["shadow"].restore(size, shadow[1], self.source)
+            made.shadow = Shadow(GramSum.restored(d, shadow[0]), seen)
         if noise is not None:
-            made.noise = (rule.whole if shadow is None else rule.clipped).restore(size, noise, self.source)
+            made.noise = rule.parts[made._kind].restore(size, noise, self.source)
         return made
 
 

@@ -100,13 +100,7 @@ def _shifted(gram: FloatArray) -> FloatArray:
 
 
 def best_sparse(gram: FloatArray, size: int) -> FloatArray:
-    """A unit x with at most ``size`` non-zero entries and large ``x^T G x``.
-
-    The supports come from the truncated power method run from all coordinates
-    at once, the thresholded top eigenvector, the largest diagonal entries and a
-    greedy path; the best few are improved by swapping one feature at a time
-    until no swap tried helps. Deterministic.
-    """
+    """A unit x with at most ``size`` non-zero entries and large ``x^T G x``. Deterministic."""
     d = gram.shape[0]
     if size == d:
         return top_eigh(gram, 1)[1][:, 0]
@@ -189,12 +183,7 @@ def _largest(weights: FloatArray, size: int) -> IntArray:
 
 
 def best_nonnegative(gram: FloatArray) -> FloatArray:
-    """A unit x >= 0 with large ``x^T G x``.
-
-    The projected power method runs from all starts at once; the best
-    results are polished until neither an exact step along one coordinate nor
-    the top eigenvector of their support improves them. Deterministic.
-    """
+    """A unit x >= 0 with large ``x^T G x``. Deterministic."""
     d = gram.shape[0]
     vectors = top_eigh(gram, min(_EIGENVECTORS, d))[1]
     axes = np.eye(d)[:, np.argsort(-np.diag(gram), kind="stable")[:_COORDINATES]]
