@@ -240,7 +240,7 @@ def _rows_needed(question: Question, curve: Curve, best: Prediction) -> int | No
 
     One-shots count as `GaussianCovariance` does. None if there is no telling: `PrivateOja` releases no Gram matrix.
     """
-    settings, every = question.about_mean, question.release_every
+    settings, every = question.centered_settings, question.release_every
 
     def once(rows: int) -> float:
         return GaussianCovariance(**settings).noise_std(question.n_features)

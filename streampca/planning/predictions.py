@@ -156,7 +156,7 @@ def covariances(question: Question, curve: Curve) -> Iterator[Prediction]:
     given = question.settings
     pure = {key: value for key, value in given.items() if key != "delta"}
     kinds: list[tuple[type[CovarianceMechanism], dict[str, Any]]] = [
-        (GaussianCovariance, question.about_mean), (WishartCovariance, given),
+        (GaussianCovariance, question.centered_settings), (WishartCovariance, given),
         (MatrixLaplaceCovariance, pure), (LaplaceCovariance, pure),
     ]  # fmt: skip
     rows, d = question.rows, question.n_features
@@ -166,7 +166,7 @@ def covariances(question: Question, curve: Curve) -> Iterator[Prediction]:
         note = "pure epsilon: no delta is spent" if settings is pure else ""
         if kind is GaussianCovariance:
             spread = float(question.spread(scale, rows))
-            share, norm = float(curve.captured(spread / rows)), curve.norm_of(scale, mean=question.about(rows))
+            share, norm = float(curve.captured(spread / rows)), curve.norm_of(scale, mean=question.mean_and_rows(rows))
             std: float | None = spread * question.row_norm**2
         else:
             stream = Randomness.from_seed(_SEED).stream("plan", label_of(mechanism))
@@ -335,7 +335,7 @@ def _scaled_leader(question: Question, curve: Curve, every: int) -> Iterator[Pre
 def _leader(
     question: Question, curve: Curve, noise: str, every: int, horizon: int | None, solver: str = "exact"
 ) -> Prediction:
-    settings: dict[str, Any] = {**question.about_mean, "noise": noise, "solver": solver, "release_every": every}
+    settings: dict[str, Any] = {**question.centered_settings, "noise": noise, "solver": solver, "release_every": every}
     settings["horizon"] = horizon
     algorithm = PrivateFPL(**settings)
     n, d = question.n_rows, question.n_features
@@ -353,7 +353,7 @@ def _leader(
         note = "for rows that change slowly if at all; no regret bound is proved"
     return Prediction(
         "PrivateFPL", settings, "stream", float(shares[-1]), float(spreads[-1]) * question.row_norm**2,
-        curve.norm_of(float(stds[-1]), mean=question.about(n)) * question.row_norm**2,
+        curve.norm_of(float(stds[-1]), mean=question.mean_and_rows(n)) * question.row_norm**2,
         _regret(question, every, ends, shares, stds) * question.row_norm**2,
         leaves, stream_bytes(d, every, 32.0 if smoothing is not None else 19.0 if horizon is not None else 30.0),
         gram_seconds(n, d) + release_seconds(leaves, d) * (1.0 if smoothing is None else 1.8), note, algorithm,
@@ -495,7 +495,7 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
     while width % every:  # some methods take whole groups of rows only
         every -= 1
     for method, note in _NOTES.items():
-        settings: dict[str, Any] = {**question.about_mean, "window": width, "method": method}
+        settings: dict[str, Any] = {**question.centered_settings, "window": width, "method": method}
         settings |= {"horizon": n} if method == "once" else {"release_every": every}
         try:
             algorithm = SlidingWindowPCA(**settings)
@@ -512,7 +512,7 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
         else:
             share = float(curve.captured(float(question.spread(std, width + extra)) / (width + extra)))
         beyond = np.diag(extra * question.spectrum) if extra else None
-        error = curve.norm_of(std, beyond, question.about(width + extra))
+        error = curve.norm_of(std, beyond, question.mean_and_rows(width + extra))
         leaves = width // every
         packed = 8 * svec_size(d)
         bound = gaussian_noise_norm(d, std)

@@ -85,7 +85,7 @@ class Question:
         return {name: getattr(self, name) for name in ("n_components", "epsilon", "delta", "adjacency")}
 
     @property
-    def about_mean(self) -> dict[str, Any]:
+    def centered_settings(self) -> dict[str, Any]:
         """The same for those that can take the mean out."""
         return {**self.settings, "center": True} if self.center else self.settings
 
@@ -111,7 +111,7 @@ class Question:
         of_mean = 4.0 * self.mean_square / (MEAN_WEIGHT**2 * self.n_features)
         return np.asarray(np.sqrt(np.square(std) * (1.0 + of_mean) + 2.0 * own**2), dtype=np.float64)
 
-    def about(self, count: float) -> tuple[float, float] | None:
+    def mean_and_rows(self, count: float) -> tuple[float, float] | None:
         """Length of the mean, and rows, where the mean of so many of them is taken out."""
         return (math.sqrt(self.mean_square), count) if self.center else None
 

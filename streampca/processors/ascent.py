@@ -23,12 +23,14 @@ from scipy.linalg.blas import dgemm, dtrsm
 from scipy.linalg.lapack import dpotrf
 
 from streampca.errors import BadParameterError
-from streampca.linalg.eigen import orthonormal
+from streampca.linalg.eigen import fix_signs, orthonormal
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Budget
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import NoiseStream, Randomness
+from streampca.processors.base import Processor
+from streampca.release import Release
 
 LearningRate = Literal["adaptive"] | float | tuple[float, float]
 
@@ -51,6 +53,15 @@ def random_basis(n_features: int, n_components: int, noise: NoiseStream, index: 
 def start_basis(n_features: int, n_components: int, start: bytes) -> FloatArray:
     """The random basis of a run: a public function of the 16 bytes of its start, so a resumed run has the same."""
     return random_basis(n_features, n_components, Randomness(start * 2).stream("start"))
+
+
+def released(processor: Processor, basis: FloatArray, values: FloatArray, **details: Any) -> Release:
+    """A release of the subspace of a (d, k) basis, with its columns by descending values."""
+    order = np.argsort(-values, kind="stable")
+    return Release(
+        t=processor.t, n_components=processor.n_components, terms=processor.terms, basis=fix_signs(basis[:, order]),
+        eigenvalues=values[order], details=details,
+    )  # fmt: skip
 
 
 def orthonormalise(matrix: FloatArray) -> FloatArray:

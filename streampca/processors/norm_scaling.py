@@ -188,7 +188,7 @@ class ScaledFPLProcessor(LeaderProcessor):
         rule, shadow, k, noise = self.rule, self.shadow, self.n_components, self.noise
         assert noise is not None  # there are no releases before the gauge ends
         n, square = noise.n + 1, self.radius**2
-        kind = self._kind
+        kind = self.kind_of_gram
         std = rule.parts[kind].std_chunks.at(n)
         noise, packed = outlet.running(kind, gram, noise, std)
         packed = packed * square + self.past
@@ -218,11 +218,12 @@ class ScaledFPLProcessor(LeaderProcessor):
         """Standard deviation of a diagonal entry of the noise in a release of this epoch after t rows."""
         made = 0 if self.noise is None else self.noise.n
         n = made + self._releases(t) - self._releases(self.t)
-        std = self.rule.parts[self._kind].std(max(1, n))
+        std = self.rule.parts[self.kind_of_gram].std(max(1, n))
         return math.hypot(self.radius**2 * std, math.sqrt(self.variance))
 
     @property
-    def _kind(self) -> str:
+    def kind_of_gram(self) -> str:
+        """The kind of the noise of `gram`, after the gauge."""
         return "gram" if self.shadow is None else "clipped"
 
     def _releases(self, t: int) -> int:
@@ -260,7 +261,7 @@ class ScaledFPLProcessor(LeaderProcessor):
             seen = rule.parts["shadow"].restore(size, shadow[1], self.source)
             made.shadow = Shadow(GramSum.restored(d, shadow[0]), seen)
         if noise is not None:
-            made.noise = rule.parts[made._kind].restore(size, noise, self.source)
+            made.noise = rule.parts[made.kind_of_gram].restore(size, noise, self.source)
         return made
 
 

@@ -12,7 +12,6 @@ from scipy.linalg.blas import dgemm
 
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_components, check_count, use_plain_numbers
-from streampca.linalg.eigen import fix_signs
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
@@ -27,6 +26,7 @@ from streampca.processors.ascent import (
     LearningRate,
     hashable,
     orthonormalise,
+    released,
     schedule_of,
     start_basis,
 )
@@ -334,16 +334,7 @@ class PrivateOjaProcessor(Processor):
 
     def release(self) -> Release:
         """The current subspace."""
-        values = self.rates.collected
-        order = np.argsort(-values, kind="stable")
-        return Release(
-            t=self.t,
-            n_components=self.algorithm.n_components,
-            terms=self.terms,
-            basis=fix_signs(self.basis[:, order]),
-            eigenvalues=values[order],
-            details={"steps": self.rates.steps},
-        )
+        return released(self, self.basis, self.rates.collected, steps=self.rates.steps)
 
     def snapshot(self) -> dict[str, Any]:
         """See `Processor.snapshot`."""
