@@ -14,7 +14,7 @@ import numpy as np
 import streampca as sp
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Algorithm
-from streampca.processors.window_methods import WindowProcessor
+from streampca.processors.spectral_histogram import HistogramProcessor
 from streampca.scenarios import Context
 from streampca.sources.synthetic import drift, spiked
 
@@ -75,7 +75,7 @@ def window(context: Context) -> dict[str, dict[str, float]]:
             for start in range(0, len(block), 1000):
                 stream.push_many(block[start : start + 1000])
                 now = stream.processor
-                assert isinstance(now, WindowProcessor)
+                assert isinstance(now, HistogramProcessor)
                 most = max(most, len(now.checkpoints))
                 half = int(2 * stream.t > context.rows)
                 halves[half] = max(halves[half], now.memory)

@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.privacy.budget import Budget
-from streampca.privacy.guarantee import gaussian_guarantee
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 from streampca.processors.perturbed_leader import PerturbedLeader
 from streampca.processors.private_fpl import PrivateFPL
@@ -80,9 +80,7 @@ def run(context: Context) -> dict[str, dict[str, float]]:
 
 
 def _measures(evidence: Evidence) -> dict[str, float]:
-    claim = gaussian_guarantee(
-        Budget(1.0, _DELTA).mu, 1.0, _DELTA, adjacency="zero-out", scope="one release", theorem="claimed", citation=""
-    )
+    claim = Guarantee(1.0, _DELTA, "zero-out", "one release", "claimed", "", mu=Budget(1.0, _DELTA).mu)
     return {
         "traced": evidence.traced,
         "trials_traced": evidence.trials_traced,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streampca.mechanisms.exact_subspace import ExactSubspace as ExactSubspace
     from streampca.mechanisms.gaussian import GaussianCovariance as GaussianCovariance
     from streampca.mechanisms.laplace import LaplaceCovariance as LaplaceCovariance
-    from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance as MatrixLaplaceCovariance
+    from streampca.mechanisms.laplace import MatrixLaplaceCovariance as MatrixLaplaceCovariance
     from streampca.mechanisms.subspace_perturbation import SubspacePerturbation as SubspacePerturbation
     from streampca.mechanisms.wishart import WishartCovariance as WishartCovariance
     from streampca.planning import plan as plan
@@ -79,7 +79,7 @@ _HOME = {
     "Guarantee": "privacy.guarantee",
     "LaplaceCovariance": "mechanisms.laplace",
     "Ledger": "store.ledger",
-    "MatrixLaplaceCovariance": "mechanisms.matrix_laplace",
+    "MatrixLaplaceCovariance": "mechanisms.laplace",
     "Oja": "processors.oja",
     "PerturbedLeader": "processors.perturbed_leader",
     "PrivateFPL": "processors.private_fpl",

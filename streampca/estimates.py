@@ -41,7 +41,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError
 from streampca.linalg.centering import MeanNoise
-from streampca.linalg.counts import check_components, check_count
+from streampca.linalg.counts import check_components, check_count, check_share
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
 
@@ -84,11 +84,6 @@ class Estimates:
     rows : rows in the sum, n; at least as many, if that is not known.
     row_norm : norm to which rows were clipped. Everything is in units of its square.
     mean : what the noise of the mean adds, for a matrix about the mean.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain, or the matrix is not finite.
     """
 
     gram: FloatArray
@@ -245,17 +240,12 @@ class Estimates:
         Returns
         -------
         low, high : (k,) arrays, in units of row_norm**2 times rows.
-
-        Raises
-        ------
-        BadParameterError
-            If level is not between 0 and 1.
         """
-        _check_level(level)
+        check_share("level", level)
         k, d = self.n_components, self.gram.shape[0]
         values, mean = self._eigen[0][:k], 0.0 if self.mean is None else self.mean.most
         if adaptive:
-            half = self.noise_std * goe_norm_quantile(d, 1.0 - level, mean)
+            half = self.noise_std * goe_quantile(d, 1.0 - level, mean, norm=True)
             return values - half, values + half
         tail = (1.0 - level) / (2 * k)
         below = np.array([goe_quantile(d - i, tail, mean) for i in range(k)])
@@ -296,7 +286,7 @@ class Estimates:
         return matrix
 
 
-def goe_quantile(size: int, tail: float, mean: float = 0.0) -> float:
+def goe_quantile(size: int, tail: float, mean: float = 0.0, *, norm: bool = False) -> float:
     """What the largest eigenvalue of a GOE matrix exceeds with probability ``tail``.
 
     Parameters
@@ -305,6 +295,7 @@ def goe_quantile(size: int, tail: float, mean: float = 0.0) -> float:
     tail : the probability.
     mean : length of u, for ``N - u e^T - e u^T`` with e standard normal, in place of the GOE matrix N. Rounded up to a
         multiple of a quarter, so that few laws are simulated.
+    norm : of the spectral norm instead.
 
     Notes
     -----
@@ -313,22 +304,14 @@ def goe_quantile(size: int, tail: float, mean: float = 0.0) -> float:
     function of independent normals with constant 1 (Gaussian isoperimetry). Sizes over 16 are
     interpolated, linearly in sqrt(m).
     """
-    return _interpolated(size, tail, math.ceil(mean / _MEAN_STEP), norm=False)
-
-
-def goe_norm_quantile(size: int, tail: float, mean: float = 0.0) -> float:
-    """What the spectral norm of a GOE matrix exceeds with probability ``tail``; see `goe_quantile`."""
-    return _interpolated(size, tail, math.ceil(mean / _MEAN_STEP), norm=True)
-
-
-def _interpolated(size: int, tail: float, mean: int, *, norm: bool) -> float:
+    of_mean = math.ceil(mean / _MEAN_STEP)
     if size <= _DENSE:
-        return _quantile(size, tail, mean, norm)
+        return _quantile(size, tail, of_mean, norm)
     steps = math.log(size / _DENSE) / math.log(_GROWTH)
     low = round(_DENSE * _GROWTH ** math.floor(steps))
     high = max(low + 1, round(_DENSE * _GROWTH ** (math.floor(steps) + 1)))
     share = (math.sqrt(size) - math.sqrt(low)) / (math.sqrt(high) - math.sqrt(low))
-    return (1.0 - share) * _quantile(low, tail, mean, norm) + share * _quantile(high, tail, mean, norm)
+    return (1.0 - share) * _quantile(low, tail, of_mean, norm) + share * _quantile(high, tail, of_mean, norm)
 
 
 def _quantile(size: int, tail: float, mean: int, norm: bool) -> float:
@@ -393,8 +376,3 @@ def _onto_simplex(values: FloatArray) -> FloatArray:
     kept = int(np.flatnonzero(descending - descending[0] > excess)[-1])
     projected: FloatArray = np.maximum(values - descending[0] - excess[kept], 0.0)
     return projected
-
-
-def _check_level(level: object) -> None:
-    if not (isinstance(level, (int, float)) and 0.0 < level < 1.0):
-        raise BadParameterError(f"level={level!r} must be in (0, 1): the probability with which intervals hold")

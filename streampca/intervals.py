@@ -37,8 +37,8 @@ import math
 import numpy as np
 from scipy.special import chdtri, ndtri
 
-from streampca.errors import BadParameterError
 from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT
+from streampca.linalg.counts import check_share
 from streampca.linalg.eigen import top_eigh, top_sum
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.linalg.types import FloatArray
@@ -46,13 +46,6 @@ from streampca.privacy.randomness import NoiseStream
 
 #: Share of the lower failure probability that the bound without a gap takes.
 _GAPLESS = 0.1
-
-
-def check_confidence(confidence: object) -> float:
-    """Return the confidence, or raise `BadParameterError` unless it is in (0, 1)."""
-    if not (isinstance(confidence, (int, float)) and 0.0 < confidence < 1.0):
-        raise BadParameterError(f"confidence={confidence!r} must be between 0 and 1, e.g. 0.95")
-    return float(confidence)
 
 
 def best_less_reward(
@@ -83,14 +76,10 @@ def best_less_reward(
     adaptive : whether rows may depend on earlier releases.
     sums : (d,) released sum of the rows, for centered streams; its noise has sd ``std / (lambda row_norm)``.
     count, row_norm : number and largest norm of these rows.
-
-    Returns
-    -------
-    tuple of float
-        Lower and upper end.
     """
     k, d = n_components, gram.shape[0]
-    side = (1.0 - check_confidence(confidence)) / 2.0
+    check_share("confidence", confidence)
+    side = (1.0 - confidence) / 2.0
     if sums is not None:
         return _centered(gram, sums, std, std / (MEAN_WEIGHT * row_norm), k, count, row_norm, split, side,
                          reward, reward_std, adaptive)  # fmt: skip

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError, reason
-from streampca.intervals import best_less_reward, check_confidence
+from streampca.intervals import best_less_reward
 from streampca.linalg.centering import MEAN_WEIGHT
-from streampca.linalg.counts import check_count
+from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.memory import KEPT, History
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import KEY_BYTES, Randomness
@@ -68,7 +68,6 @@ class PrivateRegretRecord:
         BadParameterError
             If the release carries no rewards, or a parameter is outside its domain.
         """
-        check_confidence(confidence)
         check_rows(rows)
         rewards = release.details.get("rewards")
         if rewards is None or release.noise_std is None or not release.has_gram:
@@ -81,8 +80,7 @@ class PrivateRegretRecord:
         split = Randomness(int(rewards["split"]).to_bytes(KEY_BYTES, "big")).stream("split")
         common: dict[str, Any] = {"confidence": confidence, "adaptive": rows == "adaptive"}
         gram, noise, k = release.gram, release.noise_std, release.n_components
-        most = release.t * unit  # no reward is above row_norm**2
-        least = 0.0
+        most, least = release.t * unit, 0.0  # no reward is above row_norm**2
         if release.is_centered:  # intervals are of the two sums that the matrix about the mean was computed from
             sums, noise, count = np.asarray(rewards["rows"]), float(rewards["noise_std"]), int(release.details["count"])
             correction = noise**2 / (MEAN_WEIGHT**2 * unit * count)
@@ -96,8 +94,8 @@ class PrivateRegretRecord:
             confidence,
             reward,
             std,
-            (_clip(opt[0], 0.0, most), _clip(opt[1], 0.0, most)),
-            (_clip(regret[0], -most, most), _clip(regret[1], -most, most - least)),
+            _pair(np.clip(opt, 0.0, most)),
+            _pair(np.clip(regret, -most, (most, most - least))),
             rows,
             release.guarantee,
         )
@@ -118,7 +116,7 @@ class PrivateRegretRecord:
         """
         try:
             data = json.loads(text)
-            made = cls(
+            return cls(
                 int(data["t"]),
                 float(data["confidence"]),
                 float(data["reward"]),
@@ -132,7 +130,6 @@ class PrivateRegretRecord:
             raise BadParameterError(
                 f"not a record of private regret ({reason(problem)}); expected a line of to_json"
             ) from problem
-        return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +150,7 @@ class PrivateRegret:
     rows: Rows = "fixed"
 
     def __post_init__(self) -> None:
-        check_confidence(self.confidence)
+        check_share("confidence", self.confidence)
         check_count("every", self.every, optional=True)
         check_rows(self.rows)
 
@@ -168,6 +165,7 @@ class PrivateRegret:
         return PrivateRegretRecords(self, int(snapshot["seen"]), latest, history)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class PrivateRegretRecords:
     """The publishable regret after some releases: an immutable value.
 
@@ -179,10 +177,10 @@ class PrivateRegretRecords:
     history : the records kept.
     """
 
-    __slots__ = ("config", "history", "latest", "seen")
-
-    def __init__(self, config: PrivateRegret, seen: int, latest: Release | None, history: History) -> None:
-        self.config, self.seen, self.latest, self.history = config, seen, latest, history
+    config: PrivateRegret
+    seen: int
+    latest: Release | None
+    history: History
 
     def observe(self, release: Release) -> PrivateRegretRecords:
         """The records after one release more."""
@@ -243,10 +241,6 @@ def check_rows(rows: object) -> None:
     """Raise `BadParameterError` unless it says how rows come about."""
     if rows not in ("fixed", "adaptive"):
         raise BadParameterError(f"rows={rows!r} is not known; use 'fixed' or 'adaptive'")
-
-
-def _clip(value: float, low: float, high: float) -> float:
-    return min(max(value, low), high)
 
 
 def _pair(values: Any) -> tuple[float, float]:

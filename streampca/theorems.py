@@ -61,13 +61,12 @@ def jxz16_theorem5(n_features: int, max_l1: float, max_nuclear: float) -> str:
     return "wishart" if max_l1 / max_nuclear >= math.sqrt(n_features * math.log(n_features)) else "laplace"
 
 
-def jxz16_theorem7(
-    n_features: int, epsilon: float, rho: float, failure: float, gap: float, *, as_printed: bool = False
-) -> int:
+def jxz16_theorem7(n_features: int, epsilon: float, rho: float, failure: float, gap: float) -> int:
     """Count the rows after which the top eigenvector of JXZ16 Algorithm 2 is within rho of the true one.
 
     With that many rows, ``P(|<v, v_hat>| >= rho) >= 1 - failure``. (Algorithm 2
-    is not private at the epsilon it states; for others use `rows_needed`.)
+    is not private at the epsilon it states; for others use `rows_needed`. The printed
+    numerator multiplies only its first term by 3; the proof needs all three.)
 
     Parameters
     ----------
@@ -75,14 +74,8 @@ def jxz16_theorem7(
     rho : in [sqrt(1/2), 1).
     failure : eta.
     gap : difference of the two largest eigenvalues of the mean of a a^T.
-    as_printed : the printed numerator multiplies only its first term by 3; the
-        proof needs all three, so the default does.
     """
-    d, theta = n_features, math.log(n_features / failure)
-    if as_printed:
-        top = 3.0 * (d + 1) + math.sqrt(2.0 * (d + 1) * (d + 2) * theta) + 2.0 * d * theta
-        return math.ceil(top / (2.0 * epsilon * (1.0 - rho * rho) * gap))
-    return rows_needed(wishart_noise_norm(d, d + 1, 1.5 / epsilon, failure), rho, gap)
+    return rows_needed(wishart_noise_norm(n_features, n_features + 1, 1.5 / epsilon, failure), rho, gap)
 
 
 def rows_needed(noise_norm: float, rho: float, gap: float) -> int:
@@ -115,12 +108,7 @@ def dttz14_theorem5(noise_norm: float, n_components: int, gap: float) -> float:
 
     Notes
     -----
-    The printed proof bounds ``|P_hat (1 - P)|``, which is 1 whenever k' > k.
-    Instead: compare P_hat with the projector P' onto range(P) and the part of
-    range(P_hat) orthogonal to ``P_hat range(P)``. P' has the rank of P_hat and
-    contains range(P), and the two differ by k principal angles only, with
-    sines at most ``s = |(1 - P_hat) P| <= |E| / (gap - |E|)`` (sin-theta, then
-    Weyl). So ``<P_hat - P', E>`` is at most ``2 k s |E|``.
+    The printed proof covers k' = k only; that of ``docs/theory/dttz14.md`` covers k' > k too.
     """
     worst = dttz14_theorem4(noise_norm, n_components)
     return min(worst, 2.0 * n_components * noise_norm**2 / (gap - noise_norm)) if gap > noise_norm else worst

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from streampca.errors import BadParameterError
-from streampca.intervals import best_less_reward, check_confidence
+from streampca.intervals import best_less_reward
 from streampca.linalg.centering import MEAN_WEIGHT
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.privacy.randomness import Randomness
@@ -86,5 +86,4 @@ def test_of_centered_streams_each_end_fails_as_often_as_it_may(reward_std: float
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, "0.9", math.nan])
 def test_a_confidence_that_is_none_is_refused(confidence: object):
     with pytest.raises(BadParameterError, match="must be between 0 and 1"):
-        check_confidence(confidence)
-    assert check_confidence(0.5) == 0.5
+        best_less_reward(np.eye(2), 0.5, 1, SPLIT, confidence=confidence)

@@ -105,8 +105,7 @@ def test_noise_norms_hold_at_their_level(d):
 def test_jxz16_rule_and_sample_size():
     assert jxz16_theorem5(100, max_l1=100.0, max_nuclear=1.0) == "wishart"
     assert jxz16_theorem5(100, max_l1=2.0, max_nuclear=1.0) == "laplace"
-    # n = [3 (d+1) + sqrt(2 (d+1)(d+2) t) + 2 d t] / (2 eps (1 - rho^2) gap), t = ln(d / eta), by hand
-    assert jxz16_theorem7(20, 1.0, 0.9, 0.05, 0.1, as_printed=True) == 9923
+    # n = 3 [(d+1) + sqrt(2 (d+1)(d+2) t) + 2 d t] / (2 eps (1 - rho^2) gap), t = ln(d / eta), by hand
     assert jxz16_theorem7(20, 1.0, 0.9, 0.05, 0.1) == 26453
     assert rows_needed(100.0, 0.9, 0.1) == 5264
 

@@ -30,8 +30,7 @@ from streampca.mechanisms import histogram, wishart
 from streampca.mechanisms.approximate_subspace import ApproximateSubspace
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
-from streampca.mechanisms.laplace import LaplaceCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.mean import ClippedMean
 from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
 from streampca.mechanisms.wishart import WishartCovariance

@@ -22,7 +22,7 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.eigenvalue import PrivateEigenvalue
 from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.shuffling import shuffled_mu
 from streampca.release import Release
@@ -257,8 +257,8 @@ add("PrivateOja-clipped", OJA, clip=0.3, release_every=5, d=6, positions=(0, 4, 
 
 def _step_of_shuffled(subject: Any) -> Guarantee:
     """What each step must be for the closed form of shuffling to give the claim."""
-    mu, given = shuffled_mu(subject.epsilon, subject.delta, subject.shuffle), (subject.epsilon, subject.delta)
-    return gaussian_guarantee(mu, *given, adjacency="replace", scope="one step", theorem="", citation="")
+    mu = shuffled_mu(subject.epsilon, subject.delta, subject.shuffle)
+    return Guarantee(subject.epsilon, subject.delta, "replace", "one step", "", "", mu=mu)
 
 
 _shuffled = partial(OJA, epsilon=0.5, delta=1e-3, shuffle=800, horizon=800, adjacency="replace", batch_size="auto")
@@ -432,6 +432,6 @@ def _bins(subject: Any, d: int) -> Pairs:
     return {"a vote between popular bins": (first, second), **lone}
 
 
-_moves = partial(StabilityHistogram, 1.0, 1e-6, "moves")
+_moves = partial(StabilityHistogram, 1.0, 1e-6)
 add("StabilityHistogram-moves", _moves, feed=_votes, changes=_bins, d=1, rows=9, busy=np.arange(9.0)[:, None] % 2,
     feeds=("once",), positions=(0,))  # fmt: skip

@@ -32,11 +32,11 @@ from streampca.auditing.laws import (
     Loss,
     Spectrum,
     across_groups,
-    at_rest,
     chance_to_miss,
     groups,
     law_of,
     mu_of,
+    noiseless,
     p_values,
     shift,
 )
@@ -323,7 +323,7 @@ def _drawn_twice(tape: Tape) -> str:
     for note in tape.notes:
         if note.exact is not None:
             before = known.setdefault(note.draws.name, note)
-            if before is not note and not _alike(groups(before, at_rest(before)), groups(note, at_rest(note))):
+            if before is not note and not _alike(groups(before, noiseless(before)), groups(note, noiseless(note))):
                 return f"one vector of noise hides two values, {note.kind}"
     return ""
 
@@ -368,7 +368,7 @@ def tells(note: Note, twin: Note, publish: Publish = honest) -> bool | None:
         moved = _packed(twin) - _packed(note)
         extra = [np.zeros(0)] * 2
         if isinstance(exact, GramWithRewards):
-            told = [groups(n, at_rest(n))["rewards"] for n in (note, twin)]
+            told = [groups(n, noiseless(n))["rewards"] for n in (note, twin)]
             unit = 2.0**-30 / exact.rewards.scale
             rest = np.rint(noise[-1:] / REWARD_WEIGHT / unit) * unit
             extra = [REWARD_WEIGHT * rest, REWARD_WEIGHT * (rest - told[1] + told[0])]
@@ -382,7 +382,7 @@ def tells(note: Note, twin: Note, publish: Publish = honest) -> bool | None:
 
 
 def _packed(note: Note) -> FloatArray:
-    value = at_rest(note)
+    value = noiseless(note)
     value = value[0] if isinstance(value, tuple) else value
     packed: FloatArray = value.sum(axis=0) if value.ndim == 2 else value
     return packed

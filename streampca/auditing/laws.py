@@ -18,11 +18,10 @@ from streampca.linalg.lattice import GramInParts
 from streampca.linalg.svec import entry_weights, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
-from streampca.mechanisms.center import PrivateCenter
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import GRID, GaussianHistograms, StabilityHistogram
-from streampca.mechanisms.laplace import LaplaceCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
+from streampca.mechanisms.mean import PrivateCenter
 from streampca.mechanisms.wishart import WishartCovariance, profile
 from streampca.privacy import gaussian
 from streampca.privacy.guarantee import Guarantee
@@ -57,7 +56,7 @@ class Loss(NamedTuple):
 # -- what a note says, in numbers -----------------------------------------------------------------
 
 
-def at_rest(note: Note) -> Any:
+def noiseless(note: Note) -> Any:
     """The exact value as the outlet would release it with no noise."""
     if isinstance(note.exact, LatticeSum):  # its lattice may be finer than that of releases
         return note.exact.values
@@ -81,13 +80,13 @@ def groups(note: Note, value: Any) -> Groups:
 
 def noise_of(note: Note) -> Groups:
     """What was really added: released less exact."""
-    released, exact = groups(note, note.value), groups(note, at_rest(note))
+    released, exact = groups(note, note.value), groups(note, noiseless(note))
     return {name: released[name] - exact[name] for name in released}
 
 
 def shift(note: Note, other: Note) -> Groups:
     """How far the exact values of two runs are apart."""
-    first, second = groups(note, at_rest(note)), groups(other, at_rest(other))
+    first, second = groups(note, noiseless(note)), groups(other, noiseless(other))
     return {name: second[name] - first[name] for name in first}
 
 

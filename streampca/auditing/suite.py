@@ -95,13 +95,7 @@ def audit_named(
 
 
 def named(names: Sequence[str], mode: Mode = "standard") -> list[Case]:
-    """The cases of some names.
-
-    Raises
-    ------
-    BadParameterError
-        If a name fits no case.
-    """
+    """The cases of some names, or `BadParameterError` if one fits no case."""
     if not names:
         return [case for case in CASES.values() if mode == "standard" or case.quick]
     found: dict[str, Case] = {}
@@ -111,11 +105,6 @@ def named(names: Sequence[str], mode: Mode = "standard") -> list[Case]:
             raise BadParameterError(f"there is no audit named {name!r}; known are {', '.join(CASES)}")
         found.update(fits)
     return list(found.values())
-
-
-def audit_one(case: Case, *, mode: Mode, error: float, seed: int | None) -> list[Audit]:
-    """Audit one case, with its part of the false alarms."""
-    return audit_case(case, numbers=NUMBERS[mode], error=error, every=mode == "standard", seed=seed)
 
 
 def audit_bugs(
@@ -137,8 +126,9 @@ def audit_planted(bug: Bug, error: float, seed: int | None) -> list[Audit]:
 
 
 def _report(cases: Sequence[Case], mode: Mode, false_alarm: float, seed: int | None) -> Report:
-    rows = (row for case in cases for row in audit_one(case, mode=mode, error=false_alarm / len(cases), seed=seed))
-    return Report(tuple(rows), false_alarm)
+    error, numbers, every = false_alarm / len(cases), NUMBERS[mode], mode == "standard"
+    made = (audit_case(case, numbers=numbers, error=error, every=every, seed=seed) for case in cases)
+    return Report(tuple(row for rows in made for row in rows), false_alarm)
 
 
 def _case(

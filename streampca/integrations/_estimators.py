@@ -60,13 +60,7 @@ class LedgerFile:
 
 
 def account(ledger: str | PathLike[str] | None, data_set: str | None) -> LedgerFile | None:
-    """The account that two parameters of an estimator name, or None.
-
-    Raises
-    ------
-    BadParameterError
-        If only one of them is given.
-    """
+    """The account that two parameters of an estimator name, or None if neither is given."""
     if (ledger is None) != (data_set is None):
         raise BadParameterError(
             f"ledger={ledger!r}, data_set={data_set!r}: give the path of a ledger and the name of the data set, "

@@ -73,10 +73,7 @@ class Features:
     def row(self, x: Mapping[Any, Any], stream: Stream | None) -> list[Any]:
         """The values of one mapping, in order. The stream is asked for the row's number, for messages.
 
-        Raises
-        ------
-        BadRowError
-            If a feature is unseen or missing and that is to be an error.
+        An unseen or missing feature raises `BadRowError` where that is to be an error.
         """
         if len(x) == len(self.names):
             try:
@@ -86,14 +83,16 @@ class Features:
         self._check(x, stream)
         return [x.get(name, fill) for name, fill in zip(self.names, self._fill, strict=True)]
 
-    def table(self, X: pd.DataFrame, stream: Stream | None) -> FloatArray:
-        """The columns of a table as an (n, d) array, in order.
+    def seen(self, x: Mapping[Any, Any]) -> FloatArray:
+        """One mapping in the units of the stream, (d,)."""
+        values = self.row(x, None)
+        try:
+            return self.scaling.apply(np.array(values, dtype=np.float64))
+        except (TypeError, ValueError):
+            raise BadRowError(f"the row {values} is not all numbers; drop or encode text first") from None
 
-        Raises
-        ------
-        BadRowError
-            If a column is unseen or missing and that is to be an error, or one is not numeric.
-        """
+    def table(self, X: pd.DataFrame, stream: Stream | None) -> FloatArray:
+        """The columns of a table as an (n, d) array, in order; errors as by `row`, or if one is not numeric."""
         place: dict[Hashable, int] = {name: j for j, name in enumerate(X.columns.tolist())}
         if place.keys() != self._known:
             self._check(place, stream)
@@ -176,11 +175,6 @@ class RiverAdapter(base.MiniBatchTransformer):
     seed : for tests: not private against whoever knows it. Left out, the key is
         fresh from the system.
 
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
-
     Notes
     -----
     Scores are linear in the row: it is scaled by ``bounds``, but not clamped or clipped.
@@ -226,6 +220,11 @@ class RiverAdapter(base.MiniBatchTransformer):
     @abstractmethod
     def _make_algorithm(self) -> Algorithm:
         """The algorithm of these parameters."""
+
+    @property
+    def _shared(self) -> dict[str, Any]:
+        """Parameters that every algorithm takes."""
+        return {name: getattr(self, name) for name in ("n_components", "epsilon", "delta", "adjacency")}
 
     def _fixed(self, given: Sequence[Hashable]) -> Features:
         """The features, in the order that the user gave or in alphabetical order."""
@@ -297,9 +296,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         begun = self._learnt()
         if begun is None:
             return dict(zip(self._labels, self._unlearnt([x])[0].tolist(), strict=True))
-        features = begun.features
-        values = features.scaling.apply(_numbers(features.row(x, None)))
-        return dict(zip(self._labels, (values @ self._basis(begun)).tolist(), strict=True))
+        return dict(zip(self._labels, (begun.features.seen(x) @ self._basis(begun)).tolist(), strict=True))
 
     def transform_many(self, X: Any) -> Any:
         """Scores of a frame of rows, as a frame of its kind, with its index. As sensitive as the rows."""
@@ -323,15 +320,14 @@ class RiverAdapter(base.MiniBatchTransformer):
         begun = self._learnt()
         if begun is None:
             raise NoReleaseError("nothing has been learnt yet, so the features are not known")
-        return begun.features.scaling.apply(_numbers(begun.features.row(x, None)))
+        return begun.features.seen(x)
 
     def _unlearnt(self, rows: Sequence[Mapping[Any, Any]]) -> FloatArray:
         """Scores before any row was learnt from: on the first coordinate axes."""
         scores = np.zeros((len(rows), self.n_components))
         for i, x in enumerate(rows):
             if len(x) >= self.n_components or self.features is not None:
-                features = self._fixed(list(x))
-                scores[i] = features.scaling.apply(_numbers(features.row(x, None)))[: self.n_components]
+                scores[i] = self._fixed(list(x)).seen(x)[: self.n_components]
         return scores
 
     def _basis(self, begun: _Begun) -> FloatArray:
@@ -375,9 +371,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         NoReleaseError
             Before the first release.
         """
-        begun, release = self._begun, self.release
-        if begun is None or release is None:
-            raise NoReleaseError("nothing has been released yet; learn from more rows, or lower release_every")
+        begun, release = self._released()
         return pd.DataFrame(release.subspace.basis.T, index=self._labels, columns=list(begun.features.names))
 
     @property
@@ -391,9 +385,14 @@ class RiverAdapter(base.MiniBatchTransformer):
         NoReleaseError
             Before the first release, or if no Gram matrix is released.
         """
-        if self.release is None:
+        return pd.Series(self._released()[1].explained_variance_ratio, index=self._labels)
+
+    def _released(self) -> tuple[_Begun, Release]:
+        """The stream and its latest release, or a `NoReleaseError`."""
+        begun, release = self._begun, self.release
+        if begun is None or release is None:
             raise NoReleaseError("nothing has been released yet; learn from more rows, or lower release_every")
-        return pd.Series(self.release.explained_variance_ratio, index=self._labels)
+        return begun, release
 
 
 def _pandas(X: Any) -> pd.DataFrame:
@@ -401,13 +400,6 @@ def _pandas(X: Any) -> pd.DataFrame:
     if isinstance(X, pd.DataFrame):
         return X
     return pd.DataFrame({name: X[name].to_numpy() for name in X.columns})
-
-
-def _numbers(values: list[Any]) -> FloatArray:
-    try:
-        return np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise BadRowError(f"the row {values} is not all numbers; drop or encode text first") from None
 
 
 @dataclass(eq=False, repr=False)
@@ -438,10 +430,7 @@ class PrivatePCA(RiverAdapter):
     center: bool = True
 
     def _make_algorithm(self) -> PrivateFPL:
-        return PrivateFPL(
-            n_components=self.n_components, epsilon=self.epsilon, delta=self.delta, horizon=self.horizon,
-            release_every=self.release_every, adjacency=self.adjacency, center=self.center,
-        )  # fmt: skip
+        return PrivateFPL(**self._shared, horizon=self.horizon, release_every=self.release_every, center=self.center)
 
 
 @dataclass(eq=False, repr=False)
@@ -471,10 +460,8 @@ class PrivateWindowPCA(RiverAdapter):
     center: bool = True
 
     def _make_algorithm(self) -> SlidingWindowPCA:
-        return SlidingWindowPCA(
-            window=self.window, n_components=self.n_components, epsilon=self.epsilon, delta=self.delta,
-            release_every=self.release_every, adjacency=self.adjacency, center=self.center,
-        )  # fmt: skip
+        every = self.release_every
+        return SlidingWindowPCA(**self._shared, window=self.window, release_every=every, center=self.center)
 
 
 @dataclass(eq=False, repr=False)
@@ -505,11 +492,7 @@ class PrivateBlockPCA(RiverAdapter):
     center: bool = True
 
     def _make_algorithm(self) -> Tumbling:
-        mechanism = GaussianCovariance(
-            n_components=self.n_components, epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency,
-            center=self.center,
-        )  # fmt: skip
-        return Tumbling(mechanism, release_every=self.block)
+        return Tumbling(GaussianCovariance(**self._shared, center=self.center), release_every=self.block)
 
 
 @dataclass(eq=False, repr=False)
@@ -538,7 +521,4 @@ class PrivateOjaPCA(RiverAdapter):
     batch_size: int | Literal["auto"] = "auto"
 
     def _make_algorithm(self) -> PrivateOja:
-        return PrivateOja(
-            n_components=self.n_components, epsilon=self.epsilon, delta=self.delta, horizon=self.horizon,
-            batch_size=self.batch_size, adjacency=self.adjacency,
-        )  # fmt: skip
+        return PrivateOja(**self._shared, horizon=self.horizon, batch_size=self.batch_size)

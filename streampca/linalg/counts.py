@@ -99,6 +99,12 @@ def check_count(name: str, value: object, *, optional: bool = False) -> None:
         )
 
 
+def check_share(name: str, value: object) -> None:
+    """Raise `BadParameterError` unless the value is a number between 0 and 1, both excluded."""
+    if not (isinstance(value, (int, float)) and 0.0 < value < 1.0):
+        raise BadParameterError(f"{name}={short(value)} must be between 0 and 1")
+
+
 def check_components(n_components: int | None, n_features: int | None = None, *, optional: bool = False) -> None:
     """Raise `BadParameterError` unless 1 <= n_components <= n_features (None: not known yet).
 

@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from streampca.linalg.counts import check_components, use_plain_numbers
-from streampca.linalg.eigen import top_eigh
 from streampca.linalg.lattice import GramSum, coarsen, onto_ball
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import pack_entries, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import SCOPE, Mechanism
-from streampca.mechanisms.norm_maps import (
-    GRID,
-    Choice,
-    Map,
-    Model,
-    Noise,
-    Norms,
-    combined,
-    entry_std,
-    lost_energy,
-    norm_counts,
-)
-from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
+from streampca.mechanisms.base import Mechanism
+from streampca.mechanisms.norm_maps import CLEAR, GRID, Choice, Gauge, Map, Model, combined, energy_outside, entry_std
+from streampca.privacy.budget import Adjacency
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.release import Release, Terms
 
@@ -61,10 +47,7 @@ class AdaptiveCovariance(Mechanism):
 
     Parameters
     ----------
-    n_components : dimension of the released subspace.
-    epsilon, delta : the budget, with delta > 0.
-    adjacency : ``"zero-out"`` or ``"replace"``.
-    n_features : number of features, or None for that of the rows.
+    n_components, epsilon, delta, adjacency, n_features : see `Mechanism`.
 
     Notes
     -----
@@ -125,31 +108,21 @@ class AdaptiveCovariance(Mechanism):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
+        super().__post_init__()
         _ = self.mu
-
-    @cached_property
-    def mu(self) -> float:
-        """The exact Gaussian-DP parameter of the budget."""
-        return Budget(self.epsilon, self.delta, self.adjacency).mu
 
     @property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta)-DP, exactly mu-GDP, for one release of one data set."""
-        return gaussian_guarantee(
+        return self._promise(
+            "adaptive composition of Gaussian mechanisms: norms, lost energy and two clipped Gram matrices",
+            "Dong, Roth and Su 2022, Corollary 2; after Dong, Liang and Yi, NeurIPS 2022",
             self.mu,
-            self.epsilon,
-            self.delta,
-            adjacency=self.adjacency,
-            scope=SCOPE,
-            theorem="adaptive composition of Gaussian mechanisms: norms, lost energy and two clipped Gram matrices",
-            citation="Dong, Roth and Su 2022, Corollary 2; after Dong, Liang and Yi, NeurIPS 2022",
         )
 
     def _gram_std(self, share: float) -> float:
         """Standard deviation of a diagonal entry of the noise in the Gram matrix of rows in the unit ball."""
-        return Budget(self.epsilon, self.delta, self.adjacency).gram_sensitivity / (self.mu * math.sqrt(share))
+        return self.budget.gram_sensitivity / (self.mu * math.sqrt(share))
 
     @property
     def norms_std(self) -> float:
@@ -170,7 +143,8 @@ class AdaptiveCovariance(Mechanism):
         """The sds of the Gram matrix of `released_after`, with and without a lost energy."""
         return self._gram_std(1.0 - NORMS_SHARE - LOST_SHARE), self._gram_std(1.0 - NORMS_SHARE)
 
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+        """The combination of two noisy Gram matrices of clipped and of mapped rows."""
         return self.released_after(rows, outlet, terms, t, None)[0]
 
     def released_after(
@@ -191,11 +165,15 @@ class AdaptiveCovariance(Mechanism):
         release, past : the release, and what the next block takes from it.
         """
         (n_rows, d), k = rows.shape, self.n_components
-        details: dict[str, Any] = {"mechanism": type(self).__name__, "rows": n_rows, "lost_energy": 0.0}
         with_lost, without = self.constants_after() if past is not None else self._seconds
         clipped_std = self._gram_std(FIRST_SHARE) if past is None else without
-        norms, radius, hidden = self._gauge(rows, outlet, clipped_std, details)
-        second_std = with_lost if "lost_energy_std" in details else without
+        noises = {"norms": self.norms_std, "lost": self.lost_std}
+        gauge = Gauge.of(
+            rows, lambda kind, values: outlet.gaussian(kind, values, noises[kind], GRID), self.norms_std, self.lost_std,
+            clipped_std * math.sqrt(2.0 * d), self._gram_std(1.0) * math.sqrt(2.0 * d),
+        )  # fmt: skip
+        norms, radius = gauge.norms, gauge.radius
+        second_std = with_lost if gauge.has_lost_energy else without
         if past is None:
             first_std = self._gram_std(FIRST_SHARE)
             first = self._gram(rows, np.full(d, 1.0 / radius**2), outlet, "first", first_std)
@@ -208,9 +186,8 @@ class AdaptiveCovariance(Mechanism):
         if norms is None or k == d:
             choice = Choice(Map(f"radius {radius:.4g}", np.full(d, 1.0 / radius**2), radius), float(past is None), None)
         else:
-            noise = Noise(per_row, second_std / n_rows)
-            model = Model(values / seen, k, radius, norms, noise, hidden / n_rows, combine=past is None)
-            choice = model.choose()
+            noise = per_row, second_std / n_rows
+            choice = Model(values / seen, k, radius, norms, noise, gauge.hidden / n_rows, combine=past is None).choose()
         weights, factor = choice.map.weights, choice.factor
         spread, kind = entry_std(weights, second_std), "second" if past is None else "mapped"
         first_spread = radius**2 * per_row * n_rows
@@ -220,13 +197,16 @@ class AdaptiveCovariance(Mechanism):
         else:
             second = self._gram(rows @ vectors, weights, outlet, kind, second_std)
             gram = vectors @ combined(second, spread, np.diag(values), first_spread, factor) @ vectors.T
-        checked = past is None and choice.map.radius != radius and k < d
-        biased = checked and _lacks_a_direction(gram, first, k, first_spread * math.sqrt(0.5 * d))
+        biased = False
+        if past is None and choice.map.radius != radius and k < d:
+            found, expected, _ = energy_outside(gram, first, k)
+            biased = found - expected > CLEAR * first_spread * math.sqrt(0.5 * d)
         if biased:
             gram = first
         released = "mapped" if past is not None else "first stage" if biased else "combination"
-        details |= {
-            "clip_radius": radius, "map": choice.map.name, "predicted_loss": choice.loss, "released": released,
+        details = {
+            "mechanism": type(self).__name__, **gauge.details, "clip_radius": radius, "map": choice.map.name,
+            "predicted_loss": choice.loss, "released": released,
         }  # fmt: skip
         variance = spread**2
         if factor > 0.0:
@@ -241,33 +221,6 @@ class AdaptiveCovariance(Mechanism):
         """Sds of the second Gram matrix, with and without a lost energy."""
         return self._gram_std(SECOND_SHARE), self._gram_std(LOST_SHARE + SECOND_SHARE)
 
-    def _gauge(
-        self, rows: FloatArray, outlet: Outlet, std: float, details: dict[str, Any]
-    ) -> tuple[Norms | None, float, float]:
-        """Release the norms and, where rows may be clipped, the lost energy, which goes to ``details``.
-
-        Parameters
-        ----------
-        std : sd of the Gram matrix that is then clipped to the radius.
-
-        Returns
-        -------
-        norms : None where too few are to be seen.
-        radius : to clip to.
-        hidden : energy that may be in long rows which the histogram does not show.
-        """
-        n_rows, d = rows.shape
-        norms = Norms.read(outlet.gaussian("norms", norm_counts(rows), self.norms_std, GRID), self.norms_std, n_rows)
-        radius = 1.0 if norms is None else norms.best_radius(std * math.sqrt(2.0 * d))
-        if norms is None or radius == 1.0:
-            return norms, radius, 0.0
-        lost = float(outlet.gaussian("lost", lost_energy(rows, radius), self.lost_std, GRID)[0])
-        details |= {"lost_energy": lost, "lost_energy_std": self.lost_std, "lost_energy_radius": radius}
-        hidden = lost - norms.lost_energy(radius)
-        if hidden > norms.alarm(radius, self.norms_std, self.lost_std, self._gram_std(1.0) * math.sqrt(2.0 * d)):
-            radius = 1.0
-        return norms, radius, max(hidden + self.lost_std, 0.0)
-
     def _gram(self, rows: FloatArray, weights: FloatArray, outlet: Outlet, kind: str, std: float) -> FloatArray:
         """Release the Gram matrix of the rows times sqrt(weights), clipped to norm 1, and undo the weights."""
         d, roots = rows.shape[1], np.sqrt(weights)
@@ -275,21 +228,3 @@ class AdaptiveCovariance(Mechanism):
         noisy = unpack_entries(outlet.gram(kind, clipped, svec_size(d), std), d)
         unmapped: FloatArray = noisy / (roots[:, None] * roots)
         return unmapped
-
-
-def _lacks_a_direction(gram: FloatArray, first: FloatArray, k: int, edge: float) -> bool:
-    """Whether the first estimate shows energy outside the top k directions of another that this one lacks.
-
-    Parameters
-    ----------
-    gram : (d, d) array, whose first k eigenvectors are looked at.
-    first : (d, d) array, the estimate of stage one.
-    edge : half of the spectral norm of the noise in ``first``.
-    """
-    d = gram.shape[0]
-    basis = top_eigh(gram, k)[1]
-    off = np.eye(d) - basis @ basis.T
-    direction = top_eigh(off @ first @ off, 1)[1][:, 0]
-    scale = max(1.0, float(np.vdot(basis, first @ basis)) / max(float(np.vdot(basis, gram @ basis)), 1e-300))
-    seen = scale * max(float(direction @ gram @ direction), 0.0)
-    return float(direction @ first @ direction) - seen > 2.6 * edge

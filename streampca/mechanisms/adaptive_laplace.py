@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.lattice import GramSum, coarsen, onto_ball
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.base import Mechanism
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
-from streampca.mechanisms.norm_maps import BINS, GRID, Norms, lost_energy, norm_counts
+from streampca.mechanisms.laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.norm_maps import GRID, Gauge
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import LatticeSum, Outlet
@@ -36,10 +34,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
 
     Parameters
     ----------
-    n_components : dimension of the released subspace.
-    epsilon : the budget; delta is 0.
-    adjacency : ``"zero-out"`` or ``"replace"``.
-    n_features : number of features, or None for that of the rows.
+    n_components, epsilon, adjacency, n_features : see `Mechanism`.
 
     Notes
     -----
@@ -73,11 +68,6 @@ class AdaptiveLaplaceCovariance(Mechanism):
     epsilon: float
     adjacency: Adjacency = "zero-out"
     n_features: int | None = None
-
-    def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
-        Budget(self.epsilon, 0.0, self.adjacency)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -113,33 +103,32 @@ class AdaptiveLaplaceCovariance(Mechanism):
         """Scales of the noise; the last three: of the Gram matrix, by the stages before it."""
         return self.norms_scale, self.lost_scale, *(self.on_gram(stages).scale(n_features) for stages in range(3))
 
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
-        (n_rows, d), radius, stages = rows.shape, 1.0, 0
-        details: dict[str, Any] = {"mechanism": type(self).__name__, "rows": n_rows, "lost_energy": 0.0}
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+        """The noisy Gram matrix of clipped rows."""
+        (n_rows, d), stages = rows.shape, 0
+        gauge = Gauge(None, 1.0, 0.0, {"rows": n_rows, "lost_energy": 0.0})
         if n_rows * self.epsilon >= _FEWEST:
-            radius, stages = self._gauge(rows, outlet, details)
+            gauge = self._gauge(rows, outlet)
+            stages = 2 if gauge.has_lost_energy else 1
+        radius = gauge.radius
         matrix = self.on_gram(stages)
         clipped = GramSum.of(rows if radius == 1.0 else onto_ball(rows / radius))
         packed = outlet.release("gram", clipped, lambda draws: matrix.noise(d, draws), matrix.noise_std(d))
         packed = coarsen(radius**2 * packed, radius**2 * matrix.noise_std(d))
-        details |= {"clip_radius": radius}
+        details = {"mechanism": type(self).__name__, **gauge.details, "clip_radius": radius}
         return Release(t=t, n_components=self.n_components, terms=terms, packed_gram=packed, details=details)
 
-    def _gauge(self, rows: FloatArray, outlet: Outlet, details: dict[str, Any]) -> tuple[float, int]:
-        """Release the norms and, where rows may be clipped, the lost energy; the radius, and how many were released."""
-        norms_std, lost_std = math.sqrt(2.0) * self.norms_scale, math.sqrt(2.0) * self.lost_scale
-        counts = LatticeSum(norm_counts(rows), GRID)
-        noisy = outlet.release("norms", counts, lambda draws: self.norms_scale * draws.laplace(BINS), norms_std)
-        norms = Norms.read(noisy, norms_std, len(rows))
+    def _gauge(self, rows: FloatArray, outlet: Outlet) -> Gauge:
+        scales = {"norms": self.norms_scale, "lost": self.lost_scale}
+        norms_std, lost_std = (math.sqrt(2.0) * scale for scale in scales.values())
         noise_norm = self.on_gram(2).spectral_error(rows.shape[1])
-        radius = 1.0 if norms is None else norms.best_radius(noise_norm)
-        if norms is None or radius == 1.0:
-            return 1.0, 1
-        exact = LatticeSum(lost_energy(rows, radius), GRID)
-        lost = float(outlet.release("lost", exact, lambda draws: self.lost_scale * draws.laplace(1), lost_std)[0])
-        details |= {"lost_energy": lost, "lost_energy_std": lost_std, "lost_energy_radius": radius}
-        hidden = lost - norms.lost_energy(radius)
-        return (1.0 if hidden > norms.alarm(radius, norms_std, lost_std, noise_norm) else radius), 2
+
+        def release(kind: str, values: FloatArray) -> FloatArray:
+            scale = scales[kind]
+            exact = LatticeSum(values, GRID)
+            return outlet.release(kind, exact, lambda draws: scale * draws.laplace(values.size), math.sqrt(2.0) * scale)
+
+        return Gauge.of(rows, release, norms_std, lost_std, noise_norm, noise_norm)
 
 
 def adaptive_mechanism(

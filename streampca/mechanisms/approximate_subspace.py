@@ -49,19 +49,13 @@ class ApproximateSubspace(SubspaceFinder):
     ----------
     n_components : k, or None to find it: each block then votes with its own k,
         where its singular values fall most steeply.
-    epsilon, delta : the budget, with 0 < delta < 0.5.
-    adjacency : ``"zero-out"`` or ``"replace"``; the noise is the same.
+    epsilon, delta, adjacency, n_features : see `Mechanism`; delta is below 0.5. The noise is the same under both
+        adjacencies.
     max_components : largest k to look for when n_components is None.
     widths : cell widths to try, all positive. The rows needed grow about in
         proportion to their number; 12 by default, from 0.125 / sqrt(n_features) down
         by halves. The narrowest one that has a popular cell is used.
     block_rows : rows in a block; by default as many as allow enough blocks, at least 4 k.
-    n_features : number of features, or None for that of the rows.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
 
     Notes
     -----
@@ -85,7 +79,7 @@ class ApproximateSubspace(SubspaceFinder):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
-        self._validate()
+        super().__post_init__()
         if self.widths is not None:
             object.__setattr__(self, "widths", tuple(float(w) for w in self.widths))
             if not self.widths or not all(0.0 < w < math.inf for w in self.widths):
@@ -96,7 +90,7 @@ class ApproximateSubspace(SubspaceFinder):
     def histogram(self) -> StabilityHistogram:
         """The histogram of the votes at one cell width."""
         count = WIDTHS if self.widths is None else len(self.widths)
-        return StabilityHistogram(self.epsilon / count, self.delta / count, "moves")
+        return StabilityHistogram(self.epsilon / count, self.delta / count)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -118,7 +112,8 @@ class ApproximateSubspace(SubspaceFinder):
         """The scale of the noise on votes, the threshold, and the widths of the cells."""
         return self.histogram.scale, self.histogram.threshold, *self._sorted_widths(n_features)
 
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+        """The popular subspace, or null."""
         n, d = rows.shape
         size = self.block_rows or max(PER_COMPONENT * self._largest, n // self.blocks_needed)
         blocks = rows[: n // size * size].reshape(-1, size, d)
@@ -128,16 +123,18 @@ class ApproximateSubspace(SubspaceFinder):
         details = {"mechanism": type(self).__name__, "rows": n, "blocks": len(blocks), "block_rows": size}
         for width in self._sorted_widths(d):
             offset = outlet.coins("offset").uniform(points.size)
-            shown = self.histogram.release(_labels(ranks, cells_of(projections, width, offset)), outlet, "votes")
+            cells = cells_of(projections, width, offset)
+            votes = [(rank, cell.tobytes()) for rank, cell in zip(ranks.tolist(), cells, strict=True)]
+            shown = self.histogram.release(votes, outlet, "votes")
             if shown:
-                (rank, cell), votes = shown[0]
+                (rank, cell), noisy_votes = shown[0]
                 center = ((np.frombuffer(cell, dtype=np.int64) + 0.5 - offset) * width).reshape(points.shape)
                 left, singular, _ = np.linalg.svd(center, full_matrices=False)
                 error = 0.5 * width * math.sqrt(center.size)
                 details |= {
                     "null": False,
                     "width": width,
-                    "noisy_votes": votes,
+                    "noisy_votes": noisy_votes,
                     # (I - P_Y) U_C = (I - P_Y) (C - Y) V_C / S_C for every Y of rank k in the cell.
                     "error_bound": min(1.0, error / float(singular[rank - 1])),
                 }
@@ -183,11 +180,6 @@ def _decompose(blocks: FloatArray) -> tuple[FloatArray, FloatArray]:
             with suppress(np.linalg.LinAlgError):
                 singular[j], directions[j] = np.linalg.svd(block, full_matrices=False)[1:]
     return singular, directions
-
-
-def _labels(ranks: IntArray, cells: IntArray) -> list[tuple[int, bytes]]:
-    """The vote of each block: its rank and its cells."""
-    return [(rank, cell.tobytes()) for rank, cell in zip(ranks.tolist(), cells, strict=True)]
 
 
 def cells_of(vectors: FloatArray, width: float, offset: FloatArray) -> IntArray:

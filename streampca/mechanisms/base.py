@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from streampca.errors import BadParameterError, BadRowError
 from streampca.linalg.counts import check_components, check_count, label_of, use_plain_numbers
 from streampca.linalg.lattice import check_memory, onto_ball
+from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
@@ -32,13 +33,14 @@ class Account(Protocol):
 class Mechanism(ABC):
     """One private release of one data set.
 
-    A concrete mechanism is a frozen dataclass of public parameters (keywords;
-    validated in ``__post_init__``) that provides `guarantee`, `constants` and `_release`.
+    A concrete mechanism is a frozen dataclass of public parameters (keywords) that provides `guarantee`, `constants`
+    and `released`. A parameter outside its domain raises `BadParameterError`.
 
     Attributes
     ----------
-    epsilon, adjacency : see `Budget`. Mechanisms that are not pure have a ``delta`` too.
     n_components : dimension of the released subspace; None where the mechanism chooses it.
+    epsilon, adjacency : the budget, see `Budget`; ``"zero-out"`` or ``"replace"``. Mechanisms that are not pure have a
+        ``delta`` too, positive.
     n_features : number of features, or None for that of the rows.
     """
 
@@ -46,6 +48,23 @@ class Mechanism(ABC):
     adjacency: Adjacency
     n_components: int | None
     n_features: int | None = None
+    #: Whether n_components may be None: the mechanism then finds it.
+    finds_components: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        use_plain_numbers(self)
+        check_components(self.n_components, self.n_features, optional=self.finds_components)
+        _ = self.budget
+
+    @cached_property
+    def budget(self) -> Budget:
+        """The target budget."""
+        return Budget(self.epsilon, getattr(self, "delta", 0.0), self.adjacency)
+
+    @cached_property
+    def mu(self) -> float:
+        """The exact Gaussian-DP parameter of the budget, for delta > 0."""
+        return self.budget.mu
 
     @property
     @abstractmethod
@@ -54,8 +73,8 @@ class Mechanism(ABC):
 
     def _promise(self, theorem: str, citation: str, mu: float | None = None, slack: float = 0.0) -> Guarantee:
         """The guarantee of one release at the budget of the parameters."""
-        delta = getattr(self, "delta", 0.0)
-        return Guarantee(self.epsilon, delta, self.adjacency, SCOPE, theorem, citation, mu=mu, slack=slack)
+        budget = self.budget
+        return Guarantee(budget.epsilon, budget.delta, budget.adjacency, SCOPE, theorem, citation, mu=mu, slack=slack)
 
     @abstractmethod
     def constants(self, n_features: int) -> tuple[object, ...]:
@@ -65,8 +84,20 @@ class Mechanism(ABC):
         """
 
     @abstractmethod
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
-        """Release admitted rows, (n, d) with n >= 1. All randomness comes from ``outlet``."""
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+        """Release admitted rows. All randomness comes from ``outlet``.
+
+        Parameters
+        ----------
+        rows : (n, d) array with n >= 1, admitted. Not written to.
+        outlet : its label holds the mechanism and its `constants`.
+        terms : of the release, or of the releases of a longer run (`Tumbling`).
+        t : rows of the run so far, counting these.
+        """
+
+    def _read(self, rows: Any) -> FloatArray:
+        """The rows as a 2-D float array of finite numbers, or one clear error."""
+        return checked_rows(rows)
 
     def _admit(self, rows: FloatArray) -> FloatArray:
         """Map each finite row into the mechanism's domain, independently of the others. Idempotent."""
@@ -86,21 +117,9 @@ class Mechanism(ABC):
             )
         check_components(self.n_components, n_features, optional=True)
 
-    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
-        """Release admitted rows of a longer run (`Tumbling`).
-
-        Parameters
-        ----------
-        rows : (n, d) array with n >= 1, admitted by the run. Not written to.
-        outlet : of the run; its label holds the mechanism and its `constants`.
-        terms : of the run's releases.
-        t : rows of the run so far, counting these.
-        """
-        return self._release(rows, outlet, terms, t)
-
     def release(
         self,
-        rows: FloatArray,
+        rows: Any,
         randomness: Randomness | None = None,
         *,
         t: int | None = None,
@@ -114,7 +133,7 @@ class Mechanism(ABC):
         Parameters
         ----------
         rows : (n, d) array of finite numbers. Rows longer than 1 are scaled
-            onto the unit ball.
+            onto the unit ball, but by a `SubspaceFinder`.
         randomness : the key of the noise; fresh from the operating system if
             left out. It is as secret as the rows. Every release also takes fresh
             bytes from the system, so a key alone reproduces nothing.
@@ -139,7 +158,7 @@ class Mechanism(ABC):
         BudgetExhaustedError
             If the account does not cover the guarantee. Nothing was drawn or released.
         """
-        rows = checked_rows(rows)
+        rows = self._read(rows)
         self.check(rows.shape[1])
         if t is not None and (isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < rows.shape[0]):
             raise BadParameterError(f"t={t!r} must be an integer of at least the {rows.shape[0]} rows given")
@@ -155,7 +174,7 @@ class Mechanism(ABC):
         terms = Terms(self.guarantee.seeded() if randomness.is_seeded else self.guarantee)
         t = rows.shape[0] if t is None else int(t)
         source = NoiseSource(randomness, "mechanism", label_of(self), d, t, self.constants(d))
-        return self._release(rows, source.outlet(source.first), terms, t)
+        return self.released(rows, source.outlet(source.first), terms, t)
 
 
 class SubspaceFinder(Mechanism):
@@ -173,17 +192,16 @@ class SubspaceFinder(Mechanism):
     delta: float
     max_components: int
     block_rows: int | None
+    finds_components = True
 
-    def _validate(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features, optional=True)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("max_components", self.max_components)
         check_count("block_rows", self.block_rows, optional=True)
         if self.block_rows is not None and self.block_rows < self._largest:
             raise BadParameterError(
                 f"block_rows={self.block_rows} rows cannot span {self._largest} dimensions; give more"
             )
-        Budget(self.epsilon, self.delta, self.adjacency)
 
     def _admit(self, rows: FloatArray) -> FloatArray:
         return rows + 0.0

@@ -1,23 +1,19 @@
-"""Base classes of mechanisms that release a noisy Gram matrix."""
+"""The base class of mechanisms that release a noisy Gram matrix."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_components, use_plain_numbers
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.svec import pack_entries, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
-from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
 from streampca.release import Release, Terms, centered_fields
@@ -40,10 +36,10 @@ class CovarianceMechanism(Mechanism):
     project: Projection = None
     #: Whether the matrix is about the mean; its rows then have the constant of `linalg.centering`.
     center: bool = False
+    _noise_is_goe: ClassVar[bool] = False
 
-    def _validate(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.project not in (None, "psd", "auto"):
             raise BadParameterError(f"project={self.project!r} is not known; use None, 'psd' or 'auto'")
 
@@ -64,10 +60,6 @@ class CovarianceMechanism(Mechanism):
     def spectral_error(self, n_features: int) -> float:
         """Expected spectral norm of the noise, to leading order in n_features. Public."""
 
-    @property
-    def _noise_is_goe(self) -> bool:
-        return False
-
     def _details(self, n_features: int) -> dict[str, Any]:
         return {}
 
@@ -83,7 +75,8 @@ class CovarianceMechanism(Mechanism):
             self.project == "auto" and n_features * self.spectral_error(n_features) > n_rows
         )
 
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+        """The noisy Gram matrix, projected if so asked."""
         n_rows, d = rows.shape
         count = terms.count(t - n_rows + 1, t)  # without those of a warm-up
         packed = self._noisy(GramSum.of(rows), outlet)
@@ -102,50 +95,6 @@ class CovarianceMechanism(Mechanism):
             # Projecting keeps eigenvectors but may make several eigenvalues zero, so the basis is stored separately.
             basis=fix_signs(vectors[:, :k]), eigenvalues=values[:k].copy(),
         )  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class PureCovariance(CovarianceMechanism):
-    """A covariance mechanism with delta 0, whose noise has one scale.
-
-    Parameters
-    ----------
-    n_components : dimension of the released subspace.
-    epsilon : the budget; delta is 0.
-    adjacency : ``"zero-out"`` or ``"replace"``.
-    project : ``None``, ``"psd"`` or ``"auto"``; see `CovarianceMechanism`.
-    n_features : number of features, or None for that of the rows.
-
-    Attributes
-    ----------
-    theorem, citation : of the guarantee.
-    """
-
-    n_components: int
-    epsilon: float
-    adjacency: Adjacency = "zero-out"
-    project: Projection = None
-    n_features: int | None = None
-
-    theorem: ClassVar[str]
-    citation: ClassVar[str]
-
-    def __post_init__(self) -> None:
-        self._validate()
-        Budget(self.epsilon, 0.0, self.adjacency)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """(epsilon, 0)-DP for one release of one data set."""
-        return self._promise(self.theorem, self.citation)
-
-    @abstractmethod
-    def scale(self, n_features: int) -> float:
-        """Scale of the noise."""
-
-    def constants(self, n_features: int) -> tuple[object, ...]:
-        """The scale."""
-        return (self.scale(n_features),)
 
 
 def nearest_gram(matrix: FloatArray, trace: float) -> tuple[FloatArray, FloatArray]:

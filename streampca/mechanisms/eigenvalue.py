@@ -8,8 +8,7 @@ on the vectors is needed.
 Guarantee: (epsilon, delta)-DP under zero-out and under replacement of one
 vector. A vector is in one subsample, so one vote changes its bin, or none:
 votes *move*, also when a vector is only zeroed out, and the histogram is
-calibrated for that. (With constants for votes that appear or vanish, delta would
-be 0.24 at epsilon = 1; the paper takes its histogram from elsewhere and prints none.)
+calibrated for that.
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ from typing import Literal
 
 import numpy as np
 
-from streampca.errors import BadParameterError
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.mechanisms.histogram import StabilityHistogram
-from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 
-CITATION = "Liu, Kong, Jain and Oh 2022, Algorithm 4; Karwa and Vadhan 2017"
+#: Largest probability of no answer, if the votes are distributed evenly over ``split`` bins.
+_FAILURE = 0.01
 #: Label of the bin of exact zeros.
 _ZERO = np.iinfo(np.int64).min
 
@@ -46,9 +44,8 @@ class PrivateEigenvalue:
         the longest difference in a subsample; ``"norm"``, the largest squared
         norm, no differences taken.
     bins_per_octave : resolution; the estimate is off by up to a bin.
-    failure : largest probability of no answer if the votes are distributed
-        evenly over ``split`` bins; it determines `votes`.
-    split : see ``failure``; 2 suffices where subsamples nearly agree.
+    split : bins that the votes may be distributed over evenly, which determines `votes`; 2 suffices where subsamples
+        nearly agree.
     """
 
     epsilon: float
@@ -56,54 +53,25 @@ class PrivateEigenvalue:
     pairs: int = 16
     statistic: Literal["top", "range", "norm"] = "top"
     bins_per_octave: int = 4
-    failure: float = 0.01
     split: float = 2.0
-
-    def __post_init__(self) -> None:
-        if self.statistic not in ("top", "range", "norm"):
-            raise BadParameterError(f"statistic={self.statistic!r} must be 'top', 'range' or 'norm'")
-        if self.pairs < 1 or self.bins_per_octave < 1:
-            raise BadParameterError(
-                f"pairs={self.pairs!r} and bins_per_octave={self.bins_per_octave!r} must be at least 1"
-            )
-        _ = self.votes
 
     @property
     def histogram(self) -> StabilityHistogram:
         """The histogram of the votes, of which a neighbour moves one."""
-        return StabilityHistogram(self.epsilon, self.delta, "moves")
+        return StabilityHistogram(self.epsilon, self.delta)
 
     @property
     def votes(self) -> int:
         """Subsamples: ``split`` times the count at which a bin is released."""
-        return math.ceil(self.split * self.histogram.count_needed(self.failure))
+        return math.ceil(self.split * self.histogram.count_needed(_FAILURE))
 
     @property
     def rows(self) -> int:
         """Vectors that one estimate takes."""
         return 2 * self.pairs * self.votes
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """(epsilon, delta)-DP under replacement of one vector, and so under zero-out."""
-        return Guarantee(
-            self.epsilon, self.delta, "replace", "one estimate of one set of vectors",
-            "a vector moves one vote; stability histogram", CITATION, unit="one vector",
-        )  # fmt: skip
-
-    def release(self, vectors: FloatArray, outlet: Outlet, kind: str) -> float | None:
-        """The estimate, or None if no bin was popular enough.
-
-        Parameters
-        ----------
-        vectors : (n, d) array; the first ``2 * pairs * votes`` are used, or,
-            if there are fewer, as many subsamples as they fill.
-        outlet, kind : adds the noise to the votes; the name of the release.
-        """
-        return self.decide(self.cast(vectors), outlet, kind)
-
     def cast(self, vectors: FloatArray) -> IntArray:
-        """The votes of full subsamples of ``2 * pairs`` vectors. Curator only: they are not private."""
+        """The votes of full subsamples of ``2 * pairs`` vectors, of `votes` at most. Curator only: they are exact."""
         size = 2 * self.pairs
         count = min(vectors.shape[0] // size, self.votes)
         labels = np.full(count, _ZERO, dtype=np.int64)
@@ -115,7 +83,10 @@ class PrivateEigenvalue:
         return labels
 
     def decide(self, labels: IntArray, outlet: Outlet, kind: str) -> float | None:
-        """The winner of votes from `cast`: middle of the bin for the top eigenvalue, else its upper end."""
+        """The estimate from votes of `cast`, or None if no bin is popular enough.
+
+        It is the middle of the winning bin for the top eigenvalue, else its upper end.
+        """
         winner = self.histogram.winner(labels.tolist(), outlet, kind)
         if winner is None:
             return None

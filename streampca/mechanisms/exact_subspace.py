@@ -11,13 +11,13 @@ import numpy as np
 
 from streampca.errors import BadParameterError
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.base import Account, SubspaceFinder
+from streampca.mechanisms.base import SubspaceFinder
 from streampca.mechanisms.rational_span import Span, exact_rows, lines_of, orthonormal_basis, span_of
 from streampca.mechanisms.subspace_search import two_best
 from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Counts, Outlet
-from streampca.privacy.randomness import Draws, Randomness
+from streampca.privacy.randomness import Draws
 from streampca.release import Release, Terms
 
 Method = Literal["auto", "all", "blocks"]
@@ -39,8 +39,7 @@ class ExactSubspace(SubspaceFinder):
     Parameters
     ----------
     n_components : k, or None to find it.
-    epsilon, delta : the budget, with 0 < delta < 0.5.
-    adjacency : ``"zero-out"`` or ``"replace"``.
+    epsilon, delta, adjacency, n_features : see `Mechanism`; delta is below 0.5.
     max_components : largest k to look for when n_components is None.
     method : ``"all"`` scores all spans of k rows (time of order n**k; 100 rows take
         1.6 s at k = 3); ``"blocks"`` lets disjoint blocks of consecutive rows
@@ -48,12 +47,6 @@ class ExactSubspace(SubspaceFinder):
         ``"auto"`` takes the first where that is quick. A public choice.
     block_rows : rows in a voting block; max k if left out. Larger blocks
         help when rows often coincide or lie in smaller subspaces.
-    n_features : number of features, or None for that of the rows.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
 
     Notes
     -----
@@ -71,8 +64,7 @@ class ExactSubspace(SubspaceFinder):
     N ~ TLap(D, epsilon, delta) bounded by A and T = D + A. If both neighbours have
     the same best s, this is a post-processing of g + N, which is
     (epsilon, delta)-DP. If they differ, their gaps add up to at most D, so
-    neither is ever released. (As printed, a tie at the top releases every span of
-    rows with equal probability: delta >= 0.25; see `tests/reference`.)
+    neither is ever released. (The printed algorithm is not private: ``docs/theory/ss21.md``.)
     If all rows but l lie in s, and no smaller subspace holds more than l,
     then g >= n - 3 l, and s is released for certain when g > D + 2 A.
 
@@ -99,7 +91,7 @@ class ExactSubspace(SubspaceFinder):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
-        self._validate()
+        super().__post_init__()
         if self.method not in ("auto", "all", "blocks"):
             raise BadParameterError(f"method={self.method!r} is not known; use 'auto', 'all' or 'blocks'")
         _ = self.gap_noise, self.vote_noise
@@ -145,35 +137,16 @@ class ExactSubspace(SubspaceFinder):
         apart = outliers + math.floor(2.0 * self.vote_noise.bound) + 1
         return self._block_rows * (outliers + max(alone, apart if outliers > 1 else 0))
 
-    def release(
-        self,
-        rows: Any,
-        randomness: Randomness | None = None,
-        *,
-        t: int | None = None,
-        seed: int | None = None,
-        ledger: Account | None = None,
-    ) -> Release:
-        """Release the subspace of the rows, or null, once.
-
-        Parameters
-        ----------
-        rows : (n, d) integers, fractions or finite floats, taken exactly.
-        randomness, t, seed, ledger : see `Mechanism.release`.
-
-        Returns
-        -------
-        Release
-            Of the subspace; or of the empty one, with ``details["null"]`` true.
-        """
-        return super().release(exact_rows(rows), randomness, t=t, seed=seed, ledger=ledger)
+    def _read(self, rows: Any) -> FloatArray:
+        return super()._read(exact_rows(rows))
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         """The scales and bounds of the noise on the gap and on votes."""
         gap, vote = self.gap_noise, self.vote_noise
         return gap.sensitivity / gap.epsilon, gap.bound, vote.sensitivity / vote.epsilon, vote.bound
 
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+        """The subspace, or null."""
         n, d = rows.shape
         by_blocks = self._by_blocks(n)
         span = (self._most_voted if by_blocks else self._best)(rows, outlet)

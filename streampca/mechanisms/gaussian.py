@@ -13,7 +13,7 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import CovarianceMechanism, Projection
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import Adjacency
 from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise, lattice_sigma
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
@@ -30,11 +30,8 @@ class GaussianCovariance(CovarianceMechanism):
 
     Parameters
     ----------
-    n_components : dimension of the released subspace.
-    epsilon, delta : the budget, with delta > 0.
-    adjacency : ``"zero-out"`` or ``"replace"``.
+    n_components, epsilon, delta, adjacency, n_features : see `Mechanism`.
     project : ``None``, ``"psd"`` or ``"auto"``; see `CovarianceMechanism`.
-    n_features : number of features, or None for that of the rows.
     discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise
         (`privacy.discrete_gaussian`): the guarantee holds without floating-point error, at the same noise level.
     center : release the Gram matrix about the mean, with the sum of the rows released jointly
@@ -47,10 +44,9 @@ class GaussianCovariance(CovarianceMechanism):
 
     One row moves the Gram matrix by at most 1 in Frobenius norm under
     zero-out, ``|a a^T| = |a|^2``, and by ``|a a^T - b b^T| <= sqrt(2)`` under
-    replace, which the paper overlooks: its printed noise is for sensitivity 1.
-    ``svec`` is an isometry, so noise N(0, sigma**2) in its coordinates with
+    replace. ``svec`` is an isometry, so noise N(0, sigma**2) in its coordinates with
     ``sigma = sensitivity / mu`` is mu-GDP. It is GOE noise, of spectral norm
-    ``sigma * sqrt(2 d)``: a factor sqrt(2) below the paper's equal variances.
+    ``sigma * sqrt(2 d)``.
 
     Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014.
     """
@@ -64,8 +60,11 @@ class GaussianCovariance(CovarianceMechanism):
     discrete_noise: bool = False
     center: bool = field(default=False, repr=False)
 
+    __repr__ = repr_of
+    _noise_is_goe = True
+
     def __post_init__(self) -> None:
-        self._validate()
+        super().__post_init__()
         if self.center and self.project is not None:
             raise BadParameterError(f"project={self.project!r} needs center=False: it is for Gram matrices about 0")
         sigma = self.sigma
@@ -73,14 +72,9 @@ class GaussianCovariance(CovarianceMechanism):
             lattice_sigma(sigma)
 
     @cached_property
-    def mu(self) -> float:
-        """The exact Gaussian-DP parameter of the budget."""
-        return Budget(self.epsilon, self.delta, self.adjacency).mu
-
-    @cached_property
     def sigma(self) -> float:
         """Standard deviation of a diagonal entry of the noise; off the diagonal it is ``sigma / sqrt(2)``."""
-        return Budget(self.epsilon, self.delta, self.adjacency).sensitivity(center=self.center) / self.mu
+        return self.budget.sensitivity(center=self.center) / self.mu
 
     @property
     def guarantee(self) -> Guarantee:
@@ -89,9 +83,6 @@ class GaussianCovariance(CovarianceMechanism):
         if self.discrete_noise:
             theorem += "; exact discrete Gaussian noise on integers"
         return self._promise(theorem, "Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 1", self.mu)
-
-    def __repr__(self) -> str:
-        return repr_of(self)
 
     def _admit(self, rows: FloatArray) -> FloatArray:
         return with_constant(super()._admit(rows)) if self.center else super()._admit(rows)
@@ -116,7 +107,3 @@ class GaussianCovariance(CovarianceMechanism):
     def spectral_error(self, n_features: int) -> float:
         """``sigma * sqrt(2 d)``, the edge of the semicircle (one feature: the mean of a folded normal)."""
         return self.sigma * (math.sqrt(2.0 * n_features) if n_features > 1 else math.sqrt(2.0 / math.pi))
-
-    @property
-    def _noise_is_goe(self) -> bool:
-        return True

@@ -1,10 +1,9 @@
-"""Private mean of vectors or products that are clipped to a public radius.
+"""Private mean of vectors or products, in two steps: a center, and the mean of what is clipped to a ball around it.
 
-Step 2 of Alg. 5 of Liu, Kong, Jain and Oh 2022: vectors are clipped to a ball
-around the center and summed with Gaussian noise, which follows the radius of
-the ball and not the length of the vectors. Clipping is always done: privacy
-does not depend on a good radius or center. (The paper's B is the
-number of vectors that are summed, not that of the whole minibatch.)
+Alg. 5 of Liu, Kong, Jain and Oh 2022. The center is the most popular bin of each coordinate, by Gaussian counts for
+all coordinates at once in place of d composed histograms. The vectors are then clipped to a ball of public radius
+and summed with Gaussian noise, which follows the radius and not the length of the vectors. Clipping is always done:
+privacy does not depend on a good radius or center.
 """
 
 from __future__ import annotations
@@ -13,16 +12,97 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from streampca.errors import BadParameterError
-from streampca.linalg.types import FloatArray
-from streampca.privacy.budget import Adjacency, check_adjacency
-from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
+from streampca.linalg.types import FloatArray, IntArray
+from streampca.mechanisms.histogram import GaussianHistograms
+from streampca.privacy.budget import Adjacency
+from streampca.privacy.gaussian import mu_of
 from streampca.privacy.outlet import Outlet
 
-CITATION = "Liu, Kong, Jain and Oh 2022, Algorithm 5"
+#: Share of delta for bins of a single vote.
+_SLACK = 0.1
+#: Bins kept on each side of the public guess: memory is 257 counts a coordinate.
+WINDOW = 128
+BINS = 2 * WINDOW + 1
+#: A center is sure where a bin holds this share of a coordinate's votes, but for this probability.
+_SHARE, _FAILURE = 0.4, 0.001
 #: Bits of the sum's lattice below the radius: sums of 2**26 vectors are exact.
 _BITS = 26
+
+
+@dataclass(frozen=True)
+class PrivateCenter:
+    """The middle of each coordinate's most popular bin, among bins around a public guess.
+
+    Guarantee: (epsilon, delta)-DP: mu-GDP counts plus a tenth of delta for
+    bins of a single vote (`GaussianHistograms`). Zero vectors do not vote, so
+    that zeroing one out removes its votes.
+
+    Parameters
+    ----------
+    n_features : dimension of the vectors, d.
+    epsilon, delta : budget of one center.
+    adjacency : ``"zero-out"`` or ``"replace"``.
+    """
+
+    n_features: int
+    epsilon: float
+    delta: float
+    adjacency: Adjacency = "zero-out"
+
+    def __post_init__(self) -> None:
+        if _SLACK * self.delta > self.epsilon / 5.0:
+            raise BadParameterError(
+                f"delta={self.delta!r} is too large for epsilon={self.epsilon!r}: keep it below 2 epsilon"
+            )
+
+    @property
+    def histograms(self) -> GaussianHistograms:
+        """The histograms, one a coordinate."""
+        slack = _SLACK * self.delta
+        return GaussianHistograms(self.n_features, mu_of(self.epsilon, self.delta - slack), slack, self.adjacency)
+
+    @property
+    def rows(self) -> int:
+        """Vectors needed where a bin holds 40 % of a coordinate's votes."""
+        return math.ceil(self.histograms.count_needed(_FAILURE) / _SHARE)
+
+    def count(self, vectors: FloatArray, width: float, around: FloatArray) -> IntArray:
+        """The votes of vectors, (d, BINS). Curator only: they are not private. Votes of blocks add up.
+
+        Parameters
+        ----------
+        vectors : (n, d) array.
+        width : public width of a bin.
+        around : (d,) public guess; the middle of the middle bin.
+        """
+        voting = vectors[vectors.any(axis=1)] if self.adjacency == "zero-out" else vectors
+        bins = np.rint((voting - around) / width)
+        near = np.abs(bins) <= WINDOW
+        first = np.arange(self.n_features) * BINS + WINDOW
+        places = (np.where(near, bins, 0.0).astype(np.int64) + first)[near]
+        return np.bincount(places, minlength=self.n_features * BINS).astype(np.int64).reshape(-1, BINS)
+
+    def decide(
+        self, counts: IntArray, width: float, around: FloatArray, outlet: Outlet, kind: str
+    ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+        """The center, and the coordinates for which there is one.
+
+        Parameters
+        ----------
+        counts : sum of the votes from `count`, with the same ``width`` and ``around``.
+        outlet, kind : adds the noise to the votes; the name of the release.
+
+        Returns
+        -------
+        center : (d,) array; the public guess where no bin was popular enough.
+        found : (d,) False there.
+        """
+        winners, found = self.histograms.winners(counts, outlet, kind)
+        center: FloatArray = around + np.where(found, winners - WINDOW, 0) * width
+        return center, found
 
 
 @dataclass(frozen=True)
@@ -50,11 +130,6 @@ class ClippedMean:
     adjacency: Adjacency
     diameter: float = math.inf
 
-    def __post_init__(self) -> None:
-        check_adjacency(self.adjacency)
-        if not 0.0 < self.mu < math.inf or not 0.0 < self.radius < math.inf:
-            raise BadParameterError(f"mu={self.mu!r} and radius={self.radius!r} must be positive and finite")
-
     @property
     def grid(self) -> float:
         """Step of the lattice of sums."""
@@ -65,13 +140,6 @@ class ClippedMean:
         """Standard deviation of each number of the noise in the sum; that in the mean is this over the count."""
         moved = self.radius if self.adjacency == "zero-out" else min(2.0 * self.radius, self.diameter)
         return (moved * (1.0 + 1e-9) + math.sqrt(self.size) * self.grid) / self.mu
-
-    def guarantee(self, epsilon: float, delta: float) -> Guarantee:
-        """The claim, stated at (epsilon, delta)."""
-        return gaussian_guarantee(
-            self.mu, epsilon, delta, adjacency=self.adjacency, scope="one mean of one set of vectors",
-            theorem="Gaussian mechanism on a clipped sum", citation=CITATION,
-        )  # fmt: skip
 
     def vectors(self, vectors: FloatArray, center: FloatArray) -> FloatArray:
         """Sum of vectors, (n, d), clipped about a public center, less the center. Curator only.
@@ -98,11 +166,9 @@ class ClippedMean:
         Parameters
         ----------
         total : sum of what `vectors` or `products` returned.
-        count : how many vectors or products are in it. Public.
+        count : how many vectors or products are in it, at least 1. Public.
         outlet, kind : adds the noise to the sum; the name of the release.
         """
-        if count == 0:
-            raise BadParameterError("count=0: no vectors were summed, so there is no mean")
         return outlet.gaussian(kind, total, self.std, self.grid) / count
 
     def _weights(self, squares: FloatArray) -> FloatArray:

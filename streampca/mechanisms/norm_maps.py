@@ -11,9 +11,9 @@ read off the noisy sum are then simulated.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,9 @@ _ROWS, _RELEASES = 1000, 3
 #: A count is taken for real above so many standard deviations.
 _SIGNIFICANT = 2.5
 #: Hidden energy counts above so many standard deviations of its noise: false in some 1 % of the releases.
-ALARM = 2.33
+_ALARM = 2.33
+#: Half spectral norms of noise above which energy in one direction is no noise.
+CLEAR = 2.6
 #: Step of the lattice of counts and energies.
 GRID = 2.0**-26
 #: Loss for each unit of the share of energy that clipping removes in mapped coordinates.
@@ -92,7 +94,7 @@ class Norms(NamedTuple):
         return float(self.counts @ np.maximum(self.middle**2 - radius**2, 0.0))
 
     def lost_energy_std(self, radius: float, std: float) -> float:
-        """The noise in it, where each count of 1/8 octave has noise of that standard deviation."""
+        """Standard deviation of the noise in it, for that of each count of 1/8 octave."""
         lost = np.maximum(self.middle**2 - radius**2, 0.0)
         return std * math.sqrt(self.octaves * _PER_OCTAVE) * float(np.linalg.norm(lost))
 
@@ -106,17 +108,6 @@ class Norms(NamedTuple):
         edges = self.upper[self.upper >= self.median]
         costs = [self.lost_energy(edge) + edge**2 * noise_norm for edge in edges]
         return float(edges[int(np.argmin(costs))])
-
-    def alarm(self, radius: float, norms_std: float, lost_std: float, noise_norm: float) -> float:
-        """The lost energy beyond what the histogram shows, above which rows are not clipped.
-
-        Parameters
-        ----------
-        radius : that they would be clipped to.
-        norms_std, lost_std : standard deviations of the noise in the counts and in the lost energy.
-        noise_norm : spectral norm of the noise without clipping.
-        """
-        return max(ALARM * math.hypot(lost_std, self.lost_energy_std(radius, norms_std)), noise_norm)
 
     def quantiles(self, count: int) -> FloatArray:
         """Norms of that many rows, descending."""
@@ -146,16 +137,78 @@ def lost_energy(rows: FloatArray, radius: float) -> FloatArray:
     return np.array([np.floor(lost / GRID).sum() * GRID])
 
 
-class Noise(NamedTuple):
-    """The noise of the two stages, for unit radius and one row. Public.
+class Gauge(NamedTuple):
+    """What is released of the lengths of rows before their Gram matrix.
 
     Attributes
     ----------
-    first, second : standard deviation of a diagonal entry over the number of rows.
+    norms : None where too few are to be seen.
+    radius : to clip to; 1 if they are not to be clipped.
+    hidden : energy that may be in long rows which the histogram does not show.
+    details : of the release; the lost energy is among them if it was released.
     """
 
-    first: float
-    second: float
+    norms: Norms | None
+    radius: float
+    hidden: float
+    details: dict[str, Any]
+
+    @property
+    def has_lost_energy(self) -> bool:
+        """Whether the lost energy was released, too."""
+        return "lost_energy_std" in self.details
+
+    @classmethod
+    def of(
+        cls,
+        rows: FloatArray,
+        release: Callable[[str, FloatArray], FloatArray],
+        norms_std: float,
+        lost_std: float,
+        clipped_norm: float,
+        noise_norm: float,
+    ) -> Gauge:
+        """Release the histogram of norms and, where rows may be clipped, the lost energy.
+
+        Parameters
+        ----------
+        rows : in the unit ball.
+        release : adds noise to values, of a kind "norms" or "lost".
+        norms_std, lost_std : standard deviations of that noise.
+        clipped_norm : spectral norm of the noise in the Gram matrix of rows that were clipped and scaled to norm 1.
+        noise_norm : the same without clipping.
+        """
+        norms = Norms.read(release("norms", norm_counts(rows)), norms_std, len(rows))
+        radius = 1.0 if norms is None else norms.best_radius(clipped_norm)
+        details: dict[str, Any] = {"rows": len(rows), "lost_energy": 0.0}
+        if norms is None or radius == 1.0:
+            return cls(norms, radius, 0.0, details)
+        lost = float(release("lost", lost_energy(rows, radius))[0])
+        details |= {"lost_energy": lost, "lost_energy_std": lost_std, "lost_energy_radius": radius}
+        hidden = lost - norms.lost_energy(radius)
+        if hidden > max(_ALARM * math.hypot(lost_std, norms.lost_energy_std(radius, norms_std)), noise_norm):
+            radius = 1.0
+        return cls(norms, radius, max(hidden + lost_std, 0.0), details)
+
+
+def energy_outside(own: FloatArray, other: FloatArray, k: int) -> tuple[float, float, float]:
+    """The most energy that another matrix has in a direction outside the top k directions of one's own.
+
+    Of released matrices: post-processing.
+
+    Returns
+    -------
+    found : that energy.
+    expected : what one's own matrix has there, scaled up to the energy that the other has in the k directions.
+    least : the least energy that the other has in a direction within the k.
+    """
+    basis = top_eigh(own, k)[1]
+    off = np.eye(len(own)) - basis @ basis.T
+    direction = top_eigh(off @ other @ off, 1)[1][:, 0]
+    inside = basis.T @ other @ basis
+    scale = max(1.0, float(np.trace(inside)) / max(float(np.vdot(basis, own @ basis)), 1e-300))
+    expected = scale * max(float(direction @ own @ direction), 0.0)
+    return float(direction @ other @ direction), expected, float(np.linalg.eigvalsh(inside)[0])
 
 
 class Map(NamedTuple):
@@ -197,7 +250,8 @@ class Model:
     n_components : k, below d.
     radius : clipping radius of stage one.
     norms : the histogram of norms.
-    noise : of the two stages.
+    noise : standard deviations of a diagonal entry of the noise in the two stages, for unit radius, over the number of
+        rows. Public.
     hidden : energy per row that may be in long rows which the histogram does not show.
     combine : whether the estimates of both stages are averaged; otherwise the first only tells the map.
 
@@ -213,14 +267,14 @@ class Model:
         n_components: int,
         radius: float,
         norms: Norms,
-        noise: Noise,
+        noise: tuple[float, float],
         hidden: float,
         combine: bool = True,
     ) -> None:
         d, k = values.size, n_components
         self._hidden, self._combine = hidden, combine
         self.values, self.k, self.radius, self.norms, self.noise = values, k, radius, norms, noise
-        self._std = radius**2 * noise.first
+        self._std = radius**2 * noise[0]
         self._tau = self._std * math.sqrt(d / 2.0)
         self._tail = max(float(values[k:].mean()), 0.0)
         self._floor = max(0.25 * self._tail, self._tau / math.sqrt(2.0 * d))
@@ -328,7 +382,7 @@ class Model:
         factor = self.factor(one, kept)
         truth = np.diag(self.spectrum)
         plug_in = self._fresh_loss(one, truth, kept, self._first_kept, factor)
-        posterior = self._posterior_loss(one, kept, factor)
+        posterior = self._simulated_loss(one, kept, factor, self._truths, [np.diag(self.values)] * _RELEASES)
         with_hidden = self.spectrum.copy()
         with_hidden[-1] += self._hidden
         first_kept = self._kept_if_long(np.full(kept.size, 1.0 / self.radius**2), self._first_kept)
@@ -343,20 +397,17 @@ class Model:
         self, one: Map, truth: FloatArray, kept: FloatArray, first_kept: FloatArray, factor: float
     ) -> float:
         """The loss with new noise in both stages."""
-        d, roots, first_roots = truth.shape[0], np.sqrt(kept), np.sqrt(first_kept)
-        std, loss = entry_std(one.weights, self.noise.second), 0.0
-        for goe, other in zip(_goes("second", d), _goes("first", d), strict=True):
-            first = first_roots[:, None] * truth * first_roots + self._std * other
-            seen = combined(roots[:, None] * truth * roots + std * goe, std, first, self._std, factor)
-            loss += self._loss(seen, truth) / _RELEASES
-        return loss
+        roots = np.sqrt(first_kept)
+        firsts = [roots[:, None] * truth * roots + self._std * goe for goe in _goes("first", len(truth))]
+        return self._simulated_loss(one, kept, factor, [truth] * _RELEASES, firsts)
 
-    def _posterior_loss(self, one: Map, kept: FloatArray, factor: float) -> float:
-        """The loss with stage one as it came out, and new noise in stage two."""
-        roots, estimate = np.sqrt(kept), np.diag(self.values)
-        std, loss = entry_std(one.weights, self.noise.second), 0.0
-        for goe, truth in zip(_goes("second", kept.size), self._truths, strict=True):
-            seen = combined(roots[:, None] * truth * roots + std * goe, std, estimate, self._std, factor)
+    def _simulated_loss(
+        self, one: Map, kept: FloatArray, factor: float, truths: list[FloatArray], firsts: list[FloatArray]
+    ) -> float:
+        """The mean loss over pairs of a truth and an estimate of stage one, with new noise in stage two."""
+        roots, std, loss = np.sqrt(kept), entry_std(one.weights, self.noise[1]), 0.0
+        for goe, truth, first in zip(_goes("second", kept.size), truths, firsts, strict=True):
+            seen = combined(roots[:, None] * truth * roots + std * goe, std, first, self._std, factor)
             loss += self._loss(seen, truth) / _RELEASES
         return loss
 

@@ -34,17 +34,17 @@ def exact_rows(rows: npt.ArrayLike | Sequence[Sequence[Any]]) -> FloatArray:
 
     Floats are taken at their exact binary value. Rows of integers or fractions
     are cleared of denominators and common factors.
-
-    Raises
-    ------
-    BadRowError
-        If a row of fractions needs integers beyond 2**53, or is not rational.
+    A row of fractions that needs integers beyond 2**53, or is not rational, raises `BadRowError`.
     """
     try:
         given = np.asarray(rows)
     except ValueError as problem:
         raise BadRowError(f"rows are not one table ({problem}); give an (n, d) array of finite numbers") from problem
-    if given.dtype.kind in "fb" or given.size == 0 or (given.dtype.kind in "iu" and _small(given)):
+    if (
+        given.dtype.kind in "fb"
+        or given.size == 0
+        or (given.dtype.kind in "iu" and given.min() >= -_EXACT and given.max() <= _EXACT)
+    ):
         return given.astype(np.float64)
     if given.ndim != 2 or given.dtype.kind not in "iuO":
         return checked_rows(rows)  # raises with the reason
@@ -134,7 +134,3 @@ def _eliminate(row: list[int], by: Line, pivot: int) -> list[int]:
 
 def _dot(a: Sequence[int], b: Sequence[int]) -> int:
     return sum(x * y for x, y in zip(a, b, strict=True))
-
-
-def _small(rows: npt.NDArray[Any]) -> bool:
-    return rows.size == 0 or (int(rows.max()) <= _EXACT and int(rows.min()) >= -_EXACT)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_components, use_plain_numbers
+from streampca.linalg.counts import check_share
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.lattice import GramSum, coarsen
 from streampca.linalg.lazy import cached_property
@@ -39,11 +39,9 @@ class SubspacePerturbation(Mechanism):
     Parameters
     ----------
     n_components : dimension of the released subspace, less than n_features.
-    epsilon, delta : the budget, with delta > 0.
-    adjacency : ``"zero-out"`` or ``"replace"``.
+    epsilon, delta, adjacency, n_features : see `Mechanism`.
     gap_share : share of mu**2 spent on measuring the gap.
     failure_share : share of delta spent on an overestimated gap.
-    n_features : number of features, or None for that of the rows.
 
     Notes
     -----
@@ -73,10 +71,8 @@ class SubspacePerturbation(Mechanism):
     has less than half of it (all D equal to the gap), and may have any multiple of it
     where the rule does not hold. Under replace, where the gap would have to be n / k, it is hardly ever taken.
 
-    The printed algorithm never refuses, and squares a noise scale that may be
-    negative: it has no guarantee (`tests/reference`).
-
-    Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Section 3.4.
+    Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Section 3.4, whose printed algorithm has
+    no guarantee (``docs/theory/dttz14.md``).
     """
 
     n_components: int
@@ -88,18 +84,14 @@ class SubspacePerturbation(Mechanism):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
-        for name in ("gap_share", "failure_share"):
-            value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and 0.0 < value < 1.0):
-                raise BadParameterError(f"{name}={value!r} must be in (0, 1), e.g. 0.1")
+        super().__post_init__()
+        check_share("gap_share", self.gap_share)
+        check_share("failure_share", self.failure_share)
         _ = self.mu
 
     @cached_property
     def mu(self) -> float:
         """Gaussian-DP parameter of the gap and the noise together."""
-        Budget(self.epsilon, self.delta, self.adjacency)
         return Budget(self.epsilon, self.delta * (1.0 - self.failure_share), self.adjacency).mu
 
     @property
@@ -118,7 +110,7 @@ class SubspacePerturbation(Mechanism):
 
     @property
     def _gram_std(self) -> float:
-        return Budget(self.epsilon, self.delta, self.adjacency).gram_sensitivity / self._mu2
+        return self.budget.gram_sensitivity / self._mu2
 
     @property
     def guarantee(self) -> Guarantee:
@@ -157,7 +149,8 @@ class SubspacePerturbation(Mechanism):
         """Whether noise of sd ``sigma`` on the projector loses no more than the Gram matrix, whatever the spectrum."""
         return sigma * n_rows <= self.n_components * self._gram_std
 
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+        """The top eigenvectors of the noisy projector, or the noisy Gram matrix."""
         (n_rows, d), k = rows.shape, self.n_components
         gram = GramSum.of(rows)
         values, basis = top_eigh(unpack_entries(gram.packed(), d), k + 1)

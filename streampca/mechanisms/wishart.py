@@ -14,8 +14,7 @@ from streampca.errors import BadParameterError
 from streampca.linalg.svec import svec
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import CovarianceMechanism
-from streampca.mechanisms.matrix_laplace import wishart
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Draws
 
@@ -31,10 +30,7 @@ class WishartCovariance(CovarianceMechanism):
 
     Parameters
     ----------
-    n_components : dimension of the released subspace.
-    epsilon, delta : the budget, with delta > 0.
-    adjacency : ``"zero-out"`` or ``"replace"``.
-    n_features : number of features, or None for that of the rows.
+    n_components, epsilon, delta, adjacency, n_features : see `Mechanism`.
 
     Notes
     -----
@@ -43,12 +39,9 @@ class WishartCovariance(CovarianceMechanism):
     (there, two features need about two thirds of the scale it gives).
     The degrees of freedom and the scale minimise the spectral norm of the noise.
 
-    The paper claims (epsilon, 0) for ``m = d + 1`` and scale
-    ``3 / (2 epsilon)``; its densities do not have the same support, and the
-    true delta there is ``1 - exp(-epsilon / 3)``.
-
     Citation: Jiang, Xie and Zhang, "Wishart Mechanism for Differentially
-    Private Principal Components Analysis", AAAI 2016.
+    Private Principal Components Analysis", AAAI 2016, whose claim of
+    (epsilon, 0) does not hold (``docs/theory/jxz16.md``).
     """
 
     n_components: int
@@ -58,8 +51,8 @@ class WishartCovariance(CovarianceMechanism):
     n_features: int | None = None
 
     def __post_init__(self) -> None:
-        self._validate()
-        if Budget(self.epsilon, self.delta, self.adjacency).delta <= 0.0:
+        super().__post_init__()
+        if self.delta <= 0.0:
             raise BadParameterError(
                 f"delta={self.delta!r} must be in (0, 1): one-sided Wishart noise has no pure epsilon guarantee; "
                 "use MatrixLaplaceCovariance for delta=0"
@@ -99,6 +92,18 @@ class WishartCovariance(CovarianceMechanism):
 
     def _details(self, n_features: int) -> dict[str, Any]:
         return {"degrees": self.degrees(n_features), "scale": self.scale(n_features)}
+
+
+def wishart(draws: Draws, n_features: int, degrees: int) -> FloatArray:
+    """Draw from ``Wis_d(m, I)`` as Z Z^T, Z standard normal (d, m).
+
+    By definition of the distribution, without approximation. Bartlett's
+    triangular form needs chi-squares, which take as many normals as Z itself
+    when m is near d.
+    """
+    normals = draws.normal(n_features * degrees).reshape(n_features, degrees)
+    product: FloatArray = np.dot(normals, normals.T)
+    return product
 
 
 def profile(epsilon: float, degrees: int, scale: float, n_features: int, adjacency: Adjacency = "zero-out") -> float:

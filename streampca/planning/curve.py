@@ -7,7 +7,8 @@ noise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -71,8 +72,7 @@ class Curve:
     def captured(self, std_per_row: float | FloatArray) -> FloatArray:
         """Share captured, by noise std over rows."""
         logs = np.interp(np.log(np.maximum(std_per_row, self._stds[0])), np.log(self._stds), self._log_loss)
-        loss = np.where(np.asarray(std_per_row) < self._stds[0], np.exp(self._log_loss[0]), np.exp(logs))
-        return np.asarray(1.0 - loss, dtype=np.float64)
+        return np.asarray(1.0 - np.exp(logs), dtype=np.float64)
 
     def share_of(self, kept: float, noise_std: float, scatter_std: float) -> float:
         """Mean share captured by an estimate of a mean Gram matrix.
@@ -108,11 +108,10 @@ class Curve:
             noise = noise - cross - cross.transpose(0, 2, 1) - (std / MEAN_WEIGHT) ** 2 / mean[1] * square
         return float(np.abs(np.linalg.eigvalsh(noise)).max(axis=1).mean())
 
-    def mean_over(self, noise: Callable[[int], FloatArray], matrix: FloatArray) -> tuple[float, float]:
-        """Mean share captured of ``matrix + noise(i)`` and mean ||noise(i)||, over fixed draws of any law."""
+    def mean_over(self, noise: Iterator[FloatArray], matrix: FloatArray) -> tuple[float, float]:
+        """Mean share captured of ``matrix`` plus noise and mean norm of noise, over fixed draws of any law."""
         shares, norms = [], []
-        for i in range(max(2, draws_for(self._spectrum.size) // 2)):
-            z = noise(i)
+        for z in itertools.islice(noise, max(2, draws_for(self._spectrum.size) // 2)):
             shares.append(self.share(matrix + z))
             norms.append(float(np.abs(np.linalg.eigvalsh(z)).max()))
         return float(np.mean(shares)), float(np.mean(norms))

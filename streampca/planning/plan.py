@@ -110,11 +110,6 @@ def plan(
     Parameters
     ----------
     spectrum : the ``guess`` of `Question`; all others have the same names.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
     """
     question = Question(
         n_rows=n_rows, n_features=n_features, n_components=n_components, epsilon=epsilon, delta=delta,
@@ -144,11 +139,12 @@ def _recommend(candidates: list[Prediction], question: Question) -> tuple[Predic
         unit = question.best * question.row_norm**2
         good = [p for p in scored if (p.regret_per_row or 0.0) <= least + _EQUAL * unit]
         chosen = min(good, key=lambda p: (-p.releases, p.noise_std if p.noise_std is not None else float("inf")))
-        reason = (
+        every = chosen.settings.get("release_every")
+        return chosen, (
             f"least expected regret, {chosen.regret_per_row:.3g} a row of {unit:.3g} that can be earned, with a "
-            f"release {_how_often(chosen, question)}; the last one captures {chosen.captured:.1%}"
+            f"release {f'every {every} rows' if every else f'{chosen.releases} times'}; the last one captures "
+            f"{chosen.captured:.1%}"
         )
-        return chosen, reason
     most = max(p.captured for p in candidates)
     good = [p for p in candidates if p.captured >= most - _EQUAL]
     if question.purpose == "window":
@@ -159,7 +155,12 @@ def _recommend(candidates: list[Prediction], question: Question) -> tuple[Predic
             f"captures {chosen.captured:.1%} of the best subspace of the window (the most is {most:.1%}), with "
             f"{chosen.releases} releases in {_bytes(chosen.memory)}; {chosen.note}"
         )
-    chosen = min(good, key=_promises_more)
+
+    def order_of_equals(p: Prediction) -> tuple[bool, bool, bool, float]:
+        """What is certain, what spends no delta, what releases a Gram matrix, the least error."""
+        return not p.is_certain, "delta" in p.settings, p.spectral_error is None, p.spectral_error or 0.0
+
+    chosen = min(good, key=order_of_equals)
     if not chosen.is_certain:
         known = max((p for p in candidates if p.is_certain), key=lambda p: p.captured)
         return chosen, (
@@ -168,16 +169,6 @@ def _recommend(candidates: list[Prediction], question: Question) -> tuple[Predic
         )
     pure = "" if "delta" in chosen.settings else ", and spends no delta"
     return chosen, f"captures {chosen.captured:.1%} of the best subspace (the most is {most:.1%}){pure}"
-
-
-def _promises_more(p: Prediction) -> tuple[bool, bool, bool, float]:
-    """Order of equals: what is certain, what spends no delta, what releases a Gram matrix, the least error."""
-    return not p.is_certain, "delta" in p.settings, p.spectral_error is None, p.spectral_error or 0.0
-
-
-def _how_often(p: Prediction, question: Question) -> str:
-    every = p.settings.get("release_every")
-    return f"every {every} rows" if every else f"{p.releases} times"
 
 
 def _row(p: Prediction) -> dict[str, str]:
@@ -249,7 +240,7 @@ def _rows_needed(question: Question, curve: Curve, best: Prediction) -> int | No
 
     One-shots count as `GaussianCovariance` does. None if there is no telling: `PrivateOja` releases no Gram matrix.
     """
-    settings, every = question.about_mean, question.release_every
+    settings, every = question.centered_settings, question.release_every
 
     def once(rows: int) -> float:
         return GaussianCovariance(**settings).noise_std(question.n_features)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -21,8 +22,7 @@ from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import CovarianceMechanism
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.laplace import LaplaceCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
 from streampca.mechanisms.wishart import WishartCovariance
 from streampca.planning.curve import Curve
@@ -156,7 +156,7 @@ def covariances(question: Question, curve: Curve) -> Iterator[Prediction]:
     given = question.settings
     pure = {key: value for key, value in given.items() if key != "delta"}
     kinds: list[tuple[type[CovarianceMechanism], dict[str, Any]]] = [
-        (GaussianCovariance, question.about_mean), (WishartCovariance, given),
+        (GaussianCovariance, question.centered_settings), (WishartCovariance, given),
         (MatrixLaplaceCovariance, pure), (LaplaceCovariance, pure),
     ]  # fmt: skip
     rows, d = question.rows, question.n_features
@@ -166,17 +166,14 @@ def covariances(question: Question, curve: Curve) -> Iterator[Prediction]:
         note = "pure epsilon: no delta is spent" if settings is pure else ""
         if kind is GaussianCovariance:
             spread = float(question.spread(scale, rows))
-            share, norm = float(curve.captured(spread / rows)), curve.norm_of(scale, mean=question.about(rows))
+            share, norm = float(curve.captured(spread / rows)), curve.norm_of(scale, mean=question.mean_and_rows(rows))
             std: float | None = spread * question.row_norm**2
         else:
-            share, norm = curve.mean_over(_noise_of(mechanism, d), rows * np.diag(question.spectrum))
+            stream = Randomness.from_seed(_SEED).stream("plan", label_of(mechanism))
+            noise = (unsvec(mechanism.noise(d, stream.draws(i)), d) for i in itertools.count())
+            share, norm = curve.mean_over(noise, rows * np.diag(question.spectrum))
             std = None
         yield _once(question, mechanism, settings, share, std, norm * question.row_norm**2, note)
-
-
-def _noise_of(mechanism: CovarianceMechanism, d: int) -> Callable[[int], FloatArray]:
-    stream = Randomness.from_seed(_SEED).stream("plan", label_of(mechanism))
-    return lambda i: unsvec(mechanism.noise(d, stream.draws(i)), d)
 
 
 def projectors(question: Question, curve: Curve) -> Iterator[Prediction]:
@@ -320,7 +317,7 @@ def _scaled_leader(question: Question, curve: Curve, every: int) -> Iterator[Pre
     gauge, leaves = rule.gauge_end(0), -(-n // every)
     before = gauge // every  # leaves without a release
     ends = np.unique(np.geomspace(1, leaves - before, _TIMES).astype(np.int64))
-    stds = radius**2 * np.array([rule.clipped.std(int(end)) for end in ends])
+    stds = radius**2 * np.array([rule.parts["clipped"].std(int(end)) for end in ends])
     shares = curve.captured(stds / (np.minimum((before + ends) * every, n) - gauge))
     chance = float(question.spectrum.sum()) * k / d / question.best
     played, known = np.append(np.arange(1, before + 1), before + ends), np.append(np.full(before, chance), shares)
@@ -338,7 +335,7 @@ def _scaled_leader(question: Question, curve: Curve, every: int) -> Iterator[Pre
 def _leader(
     question: Question, curve: Curve, noise: str, every: int, horizon: int | None, solver: str = "exact"
 ) -> Prediction:
-    settings: dict[str, Any] = {**question.about_mean, "noise": noise, "solver": solver, "release_every": every}
+    settings: dict[str, Any] = {**question.centered_settings, "noise": noise, "solver": solver, "release_every": every}
     settings["horizon"] = horizon
     algorithm = PrivateFPL(**settings)
     n, d = question.n_rows, question.n_features
@@ -356,7 +353,7 @@ def _leader(
         note = "for rows that change slowly if at all; no regret bound is proved"
     return Prediction(
         "PrivateFPL", settings, "stream", float(shares[-1]), float(spreads[-1]) * question.row_norm**2,
-        curve.norm_of(float(stds[-1]), mean=question.about(n)) * question.row_norm**2,
+        curve.norm_of(float(stds[-1]), mean=question.mean_and_rows(n)) * question.row_norm**2,
         _regret(question, every, ends, shares, stds) * question.row_norm**2,
         leaves, stream_bytes(d, every, 32.0 if smoothing is not None else 19.0 if horizon is not None else 30.0),
         gram_seconds(n, d) + release_seconds(leaves, d) * (1.0 if smoothing is None else 1.8), note, algorithm,
@@ -421,7 +418,9 @@ def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
     n, d, k = question.n_rows, question.n_features, question.n_components
     settings: dict[str, Any] = {**question.settings, "horizon": n}
     algorithm = PrivateOja(**settings)
-    steps, std = _ends(algorithm, n), algorithm.noise_std(d)
+    steps, std = [algorithm.step_end(0)], algorithm.noise_std(d)
+    while steps[-1] < n:
+        steps.append(algorithm.step_end(steps[-1]))
     lasts, losses = [], []
     runs = int(np.clip(_RUNS // (d * k), 8, 100))
     for run in range(runs):
@@ -435,14 +434,6 @@ def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
         stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)), oja_seconds(n, d),
         "O(d k) memory; few releases; for rows in no particular order", algorithm,
     )  # fmt: skip
-
-
-def _ends(algorithm: PrivateOja, horizon: int) -> list[int]:
-    """Rows after which steps end: public, known before any row."""
-    ends = [0]
-    while ends[-1] < horizon:
-        ends.append(algorithm.step_end(ends[-1]))
-    return ends[1:]
 
 
 def _ascend(question: Question, ends: list[int], std: float, run: int) -> list[float]:
@@ -504,7 +495,7 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
     while width % every:  # some methods take whole groups of rows only
         every -= 1
     for method, note in _NOTES.items():
-        settings: dict[str, Any] = {**question.about_mean, "window": width, "method": method}
+        settings: dict[str, Any] = {**question.centered_settings, "window": width, "method": method}
         settings |= {"horizon": n} if method == "once" else {"release_every": every}
         try:
             algorithm = SlidingWindowPCA(**settings)
@@ -521,7 +512,7 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
         else:
             share = float(curve.captured(float(question.spread(std, width + extra)) / (width + extra)))
         beyond = np.diag(extra * question.spectrum) if extra else None
-        error = curve.norm_of(std, beyond, question.about(width + extra))
+        error = curve.norm_of(std, beyond, question.mean_and_rows(width + extra))
         leaves = width // every
         packed = 8 * svec_size(d)
         bound = gaussian_noise_norm(d, std)

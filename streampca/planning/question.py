@@ -44,11 +44,6 @@ class Question:
     ----------
     spectrum : (d,) guessed eigenvalues of the mean of a a^T, descending, in units of row_norm**2.
     assumed : where they come from, in words.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
     """
 
     n_rows: int
@@ -80,26 +75,17 @@ class Question:
         values, assumed = _spectrum(self.guess, self.n_features, self.n_components, square)
         if float(values[: self.n_components].sum()) <= 0.0:
             raise BadParameterError("the spectrum leaves nothing to capture")
-        every = self.release_every
-        for name, made in {
-            "spectrum": values,
-            "assumed": assumed,
-            "release_every": None if every is None else min(every, self.n_rows),
-        }.items():
+        every = None if self.release_every is None else min(self.release_every, self.n_rows)
+        for name, made in {"spectrum": values, "assumed": assumed, "release_every": every}.items():
             object.__setattr__(self, name, made)
 
     @property
     def settings(self) -> dict[str, Any]:
         """Keywords that every private algorithm takes."""
-        return {
-            "n_components": self.n_components,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "adjacency": self.adjacency,
-        }
+        return {name: getattr(self, name) for name in ("n_components", "epsilon", "delta", "adjacency")}
 
     @property
-    def about_mean(self) -> dict[str, Any]:
+    def centered_settings(self) -> dict[str, Any]:
         """The same for those that can take the mean out."""
         return {**self.settings, "center": True} if self.center else self.settings
 
@@ -125,7 +111,7 @@ class Question:
         of_mean = 4.0 * self.mean_square / (MEAN_WEIGHT**2 * self.n_features)
         return np.asarray(np.sqrt(np.square(std) * (1.0 + of_mean) + 2.0 * own**2), dtype=np.float64)
 
-    def about(self, count: float) -> tuple[float, float] | None:
+    def mean_and_rows(self, count: float) -> tuple[float, float] | None:
         """Length of the mean, and rows, where the mean of so many of them is taken out."""
         return (math.sqrt(self.mean_square), count) if self.center else None
 

@@ -19,7 +19,7 @@ all that was released before (Dong, Roth and Su 2022; Zhu, Dong and Wang 2022, T
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol
 
@@ -49,11 +49,6 @@ class Event:
     mu : Gaussian-DP parameter, finite and >= 0, or None if it is not Gaussian.
     slack : probability of the event in which mu does not hold, in [0, 1).
     epsilon, delta : its claim, if it is not Gaussian: finite and >= 0, and in [0, 1).
-
-    Raises
-    ------
-    BadParameterError
-        If a number is outside its domain.
     """
 
     what: str
@@ -102,12 +97,7 @@ class Event:
 def epsilon_of(events: Iterable[Event], delta: float) -> float:
     """The epsilon at ``delta`` of all events together; infinite if no finite one holds.
 
-    Exact if all are Gaussian; otherwise an upper bound.
-
-    Raises
-    ------
-    BadParameterError
-        If the events are for different neighbours.
+    Exact if all are Gaussian; otherwise an upper bound. Events for different neighbours raise `BadParameterError`.
     """
     events = tuple(events)
     plain = basic_epsilon(events, delta)
@@ -124,16 +114,14 @@ def basic_epsilon(events: Iterable[Event], delta: float) -> float:
     """An upper bound of `epsilon_of`, quickly computed: Gaussian events compose exactly, all others are added.
 
     The part of delta that the others do not use goes to the Gaussian events.
-
-    Raises
-    ------
-    BadParameterError
-        If the events are for different neighbours.
     """
     events = tuple(events)
     if not 0.0 <= delta < 1.0:
         raise BadParameterError(f"delta={short(delta)} must be in [0, 1)")
-    check_alike(events)
+    kinds = {(event.adjacency, event.unit) for event in events}
+    if len(kinds) > 1:
+        named = " and ".join(sorted(f"{unit} under {short(adjacency)}" for adjacency, unit in kinds))
+        raise BadParameterError(f"guarantees for {named} do not add up; calibrate all alike")
     mu = gaussian.compose(*(event.mu for event in events if event.mu is not None))
     slack = sum(event.slack for event in events)
     others = [event for event in events if event.mu is None]
@@ -169,11 +157,3 @@ def library_epsilon(events: Iterable[Event], delta: float, interval: float = _IN
             one = pld.from_privacy_parameters(claim, value_discretization_interval=interval)
         total = total.compose(one)
     return float(total.get_epsilon_for_delta(delta - slack)) if delta > slack or slack == 0.0 else math.inf
-
-
-def check_alike(events: Sequence[Event]) -> None:
-    """Raise `BadParameterError` unless all events are for the same neighbours."""
-    kinds = {(event.adjacency, event.unit) for event in events}
-    if len(kinds) > 1:
-        named = " and ".join(sorted(f"{unit} under {short(adjacency)}" for adjacency, unit in kinds))
-        raise BadParameterError(f"guarantees for {named} do not add up; calibrate all alike")

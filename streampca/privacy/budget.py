@@ -36,11 +36,6 @@ class Budget:
     adjacency : ``"zero-out"`` (one row against the zero row; the number and
         the positions of rows are public) or ``"replace"`` (one row against
         another).
-
-    Raises
-    ------
-    BadParameterError
-        If a value is outside its domain.
     """
 
     epsilon: float

@@ -121,11 +121,10 @@ class DiscreteGaussian:
     ----------
     sigmas : positive integers or fractions below 2**58: nearly the standard
         deviations (exactly that up to a relative 1e-8 from sigma = 1 on).
-    kinds : which sigma each coordinate has; all have the first, and there
-        may be any number of them, if left out.
+    kinds : which sigma each coordinate has.
     """
 
-    def __init__(self, sigmas: Sequence[int | Fraction], kinds: npt.ArrayLike | None = None) -> None:
+    def __init__(self, sigmas: Sequence[int | Fraction], kinds: IntArray) -> None:
         for sigma in sigmas:
             if isinstance(sigma, bool) or not isinstance(sigma, (int, Fraction)) or not 0 < sigma < _LIMIT:
                 raise BadParameterError(f"sigma={sigma!r} must be a positive integer or Fraction below 2**58")
@@ -136,8 +135,7 @@ class DiscreteGaussian:
         self.sigmas = tuple(Fraction(sigma) for sigma in sigmas)
         self._width = max(0, int(min(self.sigmas)).bit_length() - 1 - _FINE)
         made = [_envelope(sigma * sigma, self._width) for sigma in self.sigmas]
-        self._made = made
-        self._kinds = None if kinds is None else np.asarray(kinds, dtype=np.int64)
+        self._made, self._kinds = made, kinds
         # All envelopes side by side: that of kind j is shifted by j << 52.
         starts = np.cumsum([0, *(len(one.inside) for one in made)])
         self._edges = np.concatenate([one.edges + (j << _V_BITS) for j, one in enumerate(made)])
@@ -145,40 +143,35 @@ class DiscreteGaussian:
         self._inside = np.concatenate([one.inside for one in made])
         cells = np.arange(len(made) << _GUIDE_BITS, dtype=np.int64) << (_V_BITS - _GUIDE_BITS)
         self._guide = np.searchsorted(self._edges, cells, side="right") - 1
-        self._shift = None if self._kinds is None else self._kinds << _V_BITS
-        self._own_starts = None if self._kinds is None else starts[:-1].take(self._kinds)
+        self._shift, self._own_starts = kinds << _V_BITS, starts[:-1].take(kinds)
         # Below this place no cell of the guide holds more than one edge, so one step from the guide is enough.
         several = np.append(np.diff(self._guide) > 1, True).reshape(len(made), -1)
         several[:, -1] = True
         self._sparse = np.uint64(int(several.argmax(axis=1).min()) << (_V_BITS - _GUIDE_BITS))
 
-    def draw(self, draws: Draws, count: int | None = None) -> IntArray:
-        """One draw of each coordinate (or ``count`` of the first kind), as int64.
+    def draw(self, draws: Draws) -> IntArray:
+        """One draw of each coordinate, as int64.
 
         A coordinate that needs more than its two words takes further ones of its own (`Draws.more`).
         """
-        if self._kinds is not None:
-            count = self._kinds.size
-        if count is None:
-            raise BadParameterError("count=None: say how many numbers to draw, or give kinds")
+        count = self._kinds.size
         words = draws.words(2 * count)
         first, second = words[:count], words[count:].view(np.int64)
         raw = first >> np.uint64(64 - _V_BITS)
         place = raw.view(np.int64)
         far = (raw >= self._sparse).nonzero()[0]
-        if self._shift is not None:
-            place += self._shift
+        place += self._shift
         bins = self._guide.take(place >> (_V_BITS - _GUIDE_BITS))
         bins += place >= self._next_edges.take(bins)
         bins[far] = np.searchsorted(self._edges, place[far], side="right") - 1
         height = place - self._edges.take(bins)
         doubtful = height >= self._inside.take(bins)
-        own = bins if self._own_starts is None else bins - self._own_starts
+        own = bins - self._own_starts
         values: IntArray = (own << self._width) + (second & ((1 << self._width) - 1))
         negative = (first & np.uint64(1)).view(np.int64)
         doubtful |= (values == 0) & (negative == 1)
         for i in doubtful.nonzero()[0].tolist():
-            kind = 0 if self._kinds is None else int(self._kinds[i])
+            kind = int(self._kinds[i])
             drawn = int(own[i]), int(height[i]), int(values[i]), int(negative[i])
             values[i], negative[i] = self._decided(kind, *drawn, draws.more(i).__next__)
         values ^= -negative  # two's complement: -x is ~x + 1
@@ -294,10 +287,7 @@ def is_below(whole: int, scale: int, numerator: int, denominator: int, word: Cal
 def lattice_sigma(std: float) -> int:
     """Sigma of diagonal entries, in units of 2**-40, as private as continuous noise of this standard deviation.
 
-    Raises
-    ------
-    BadParameterError
-        If the noise does not fit 64-bit integers, or is too fine for the lattice.
+    Noise that does not fit 64-bit integers, or is too fine for the lattice, raises `BadParameterError`.
     """
     if not _SMALLEST <= std <= _LARGEST:
         raise BadParameterError(
@@ -329,18 +319,7 @@ def gram_noise(std: float, n_features: int) -> DiscreteGaussian:
     return DiscreteGaussian([diagonal, off], (rows != columns).astype(np.int64))
 
 
-def exact_sum(gram: GramSum, noise: IntArray) -> FloatArray:
-    """Packed entries of the Gram matrix plus integer noise in units of 2**-40, summed in integers.
-
-    The sum is rounded to float64 once, at the end.
-    """
-    high, low = gram.high_low()
-    low = low + noise
-    high = high + (low >> UNIT_BITS)
-    low &= (1 << UNIT_BITS) - 1
-    return high + low * 2.0**-UNIT_BITS
-
-
+@dataclass(frozen=True, slots=True, eq=False)
 class LatticeGram:
     """An exact Gram matrix that takes integer noise, as an outlet hides it (`outlet.Exact`).
 
@@ -349,10 +328,7 @@ class LatticeGram:
     gram : the exact Gram matrix.
     """
 
-    __slots__ = ("gram",)
-
-    def __init__(self, gram: GramSum) -> None:
-        self.gram = gram
+    gram: GramSum
 
     @property
     def hidden(self) -> Sequence[Any]:
@@ -360,5 +336,13 @@ class LatticeGram:
         return self.gram.hidden
 
     def noisy(self, noise: npt.NDArray[Any], std: float) -> FloatArray:
-        """Packed entries plus integer noise in units of 2**-40; its standard deviation is not needed."""
-        return exact_sum(self.gram, noise)
+        """Packed entries plus integer noise in units of 2**-40, whose standard deviation is not needed.
+
+        They are summed in integers, and rounded to float64 once, at the end.
+        """
+        high, low = self.gram.high_low()
+        low = low + noise
+        high = high + (low >> UNIT_BITS)
+        low &= (1 << UNIT_BITS) - 1
+        total: FloatArray = high + low * 2.0**-UNIT_BITS
+        return total

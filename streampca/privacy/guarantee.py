@@ -32,11 +32,6 @@ class Guarantee:
     scope : which outputs the claim covers together.
     theorem, citation : why it holds, and the source.
     caveat : conditions that weaken the claim; empty if there are none.
-
-    Raises
-    ------
-    BadParameterError
-        Unless mu and epsilon are finite and >= 0, and slack and delta in [0, 1), or there is no guarantee.
     """
 
     epsilon: float
@@ -158,19 +153,3 @@ def check_number(name: str, value: object, *, below: float = sys.float_info.max)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < below:
         domain = "finite and at least 0" if below > 1.0 else f"in [0, {below:g})"
         raise BadParameterError(f"{name}={short(value)} must be {domain}")
-
-
-def gaussian_guarantee(
-    mu: float,
-    epsilon: float,
-    delta: float,
-    *,
-    adjacency: str,
-    scope: str,
-    theorem: str,
-    citation: str,
-    slack: float = 0.0,
-    unit: str = "one row",
-) -> Guarantee:
-    """A guarantee stated at (epsilon, delta) whose exact profile is mu-GDP plus slack."""
-    return Guarantee(epsilon, delta, adjacency, scope, theorem, citation, unit, mu, slack)

@@ -29,13 +29,7 @@ def largest_local_epsilon(n: int, delta_hat: float) -> float:
 
 
 def shuffled_epsilon(epsilon0: float, delta_hat: float, n: int) -> float:
-    """Epsilon of n shuffled rows, each seen by an epsilon0-DP mechanism.
-
-    Raises
-    ------
-    BadParameterError
-        If epsilon0 is outside the range for which the bound is proved.
-    """
+    """Epsilon of n shuffled rows, each in an epsilon0-DP mechanism, or `BadParameterError` if nothing is proved."""
     valid = largest_local_epsilon(n, delta_hat)
     if epsilon0 > valid:
         raise BadParameterError(
@@ -50,13 +44,8 @@ def shuffled_epsilon(epsilon0: float, delta_hat: float, n: int) -> float:
 def shuffled_mu(epsilon: float, delta: float, n: int) -> float:
     """The mu of each Gaussian step for which n shuffled steps are (epsilon, delta)-DP together.
 
-    Half of delta goes to the shuffling, half to the steps.
-
-    Raises
-    ------
-    BadParameterError
-        If n rows are too few for the bound to prove anything, or for the
-        shuffle to allow less noise than not shuffling does.
+    Half of delta goes to the shuffling, half to the steps. Where n rows are too few for less noise than without a
+    shuffle, `BadParameterError` is raised.
     """
     delta_hat = 0.5 * delta
     high = largest_local_epsilon(n, delta_hat)

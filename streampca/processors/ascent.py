@@ -15,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,14 @@ from scipy.linalg.blas import dgemm, dtrsm
 from scipy.linalg.lapack import dpotrf
 
 from streampca.errors import BadParameterError
-from streampca.linalg.eigen import orthonormal
+from streampca.linalg.eigen import fix_signs, orthonormal
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Budget
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import NoiseStream, Randomness
+from streampca.processors.base import Processor
+from streampca.release import Release
 
 LearningRate = Literal["adaptive"] | float | tuple[float, float]
 
@@ -51,6 +53,15 @@ def random_basis(n_features: int, n_components: int, noise: NoiseStream, index: 
 def start_basis(n_features: int, n_components: int, start: bytes) -> FloatArray:
     """The random basis of a run: a public function of the 16 bytes of its start, so a resumed run has the same."""
     return random_basis(n_features, n_components, Randomness(start * 2).stream("start"))
+
+
+def released(processor: Processor, basis: FloatArray, values: FloatArray, **details: Any) -> Release:
+    """A release of the subspace of a (d, k) basis, with its columns by descending values."""
+    order = np.argsort(-values, kind="stable")
+    return Release(
+        t=processor.t, n_components=processor.n_components, terms=processor.terms, basis=fix_signs(basis[:, order]),
+        eigenvalues=values[order], details=details,
+    )  # fmt: skip
 
 
 def orthonormalise(matrix: FloatArray) -> FloatArray:
@@ -142,14 +153,12 @@ class Plan(ABC):
     def begin(self, basis: FloatArray) -> Engine:
         """The ascent before the first row, from a (d, k) basis that is independent of all rows."""
 
-    @abstractmethod
-    def resume(self, basis: FloatArray, snapshot: Mapping[str, Any]) -> Engine:
-        """The ascent of a snapshot; ``basis`` as for `begin`."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Engine(ABC):
     """State of an ascent: an immutable value.
+
+    What subclasses add are private estimates; `learnt` names those that a snapshot holds.
 
     Attributes
     ----------
@@ -163,6 +172,9 @@ class Engine(ABC):
     at: int
     tally: npt.NDArray[Any]
     fallbacks: dict[str, int]
+
+    #: Names of the private estimates that a snapshot holds, as plain values and arrays.
+    learnt: ClassVar[tuple[str, ...]]
 
     @property
     def segment(self) -> Segment | None:
@@ -186,13 +198,15 @@ class Engine(ABC):
     def subspace(self) -> tuple[FloatArray, FloatArray]:
         """Orthonormal (d, k) basis and (k,) mean rewards, largest first. Publishable."""
 
-    @abstractmethod
-    def learnt(self) -> dict[str, Any]:
-        """The private estimates so far, as plain values and arrays."""
-
     def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays that `Plan.resume` continues from. Curator only."""
-        return {"at": self.at, "tally": self.tally, "fallbacks": self.fallbacks, "learnt": self.learnt()}
+        """Plain values and arrays that `resumed` continues from. Curator only."""
+        learnt = {name: getattr(self, name) for name in self.learnt}
+        return {"at": self.at, "tally": self.tally, "fallbacks": self.fallbacks, "learnt": learnt}
+
+    def resumed(self, snapshot: Mapping[str, Any]) -> Self:
+        """The ascent of a snapshot, from that of the same run before the first row."""
+        at, tally, fallbacks = int(snapshot["at"]), snapshot["tally"], dict(snapshot["fallbacks"])
+        return replace(self, at=at, tally=tally, fallbacks=fallbacks, **snapshot["learnt"])
 
     @abstractmethod
     def empty(self, segment: Segment) -> npt.NDArray[Any]:

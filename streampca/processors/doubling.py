@@ -1,14 +1,10 @@
-"""The doubling trick of DTTZ14 Algorithm 4, with a threshold that works.
+"""The doubling trick of DTTZ14 Algorithm 4, with a threshold that works for every epsilon.
 
-The paper restarts when X > OPT_approx - 10 k sqrt(d) log^2(m/delta)/epsilon,
-which with its own first guess is OPT_approx (1 - 10 epsilon): negative for
-epsilon > 0.1, so that it restarts on every row. Here X is compared with
-OPT_approx minus a quantile of the noise in X, and the first
-guess is doubled until that threshold is at least OPT_approx / 2.
+A new epoch begins when X, the private estimate of OPT, passes the guess of OPT less a quantile of the noise in X; the
+first guess is doubled until that threshold is at least half of it. (The paper's threshold: ``docs/theory/dttz14.md``.)
 
-The paper plays the leader of the epoch's own rows. Here the last releases of the
-epochs before are added: there are few (about log2 of OPT), so they add little noise, and
-what was learnt from earlier rows is kept. No regret bound is proved for it.
+The last releases of the epochs before are added to those of the epoch: there are few (about log2 of OPT), so they add
+little noise, and what was learnt from earlier rows is kept. No regret bound is proved for it.
 """
 
 from __future__ import annotations

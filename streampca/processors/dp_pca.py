@@ -8,13 +8,12 @@ from typing import Any, Literal
 
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_components, check_count, use_plain_numbers
-from streampca.linalg.eigen import fix_signs
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
-from streampca.processors.ascent import ENDS, Plan, hashable, schedule_of, start_basis
+from streampca.processors.ascent import ENDS, Plan, hashable, released, schedule_of, start_basis
 from streampca.processors.base import Algorithm, Processor
 from streampca.processors.dp_pca_deflation import DeflationPlan
 from streampca.processors.dp_pca_tangent import TangentPlan
@@ -64,12 +63,6 @@ class DPPCA(Algorithm):
         times the rows.
     adjacency : ``"zero-out"`` or ``"replace"``.
     seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain, or, by `check` at the latest, if the
-        horizon is too short to be of use. No row is absorbed.
 
     Notes
     -----
@@ -121,13 +114,7 @@ class DPPCA(Algorithm):
             self.plan(self.n_features)  # raises here rather than at the first row
 
     def plan(self, n_features: int) -> Plan:
-        """The schedule for rows of so many features. Public.
-
-        Raises
-        ------
-        BadParameterError
-            If the horizon is too short to be of use.
-        """
+        """The schedule for rows of so many features, or `BadParameterError` if the horizon is too short. Public."""
         budget = Budget(self.epsilon, self.delta, self.adjacency)
         given = n_features, self.n_components, self.horizon, budget, self.batch_size
         if self.learning_rate == "search":
@@ -188,7 +175,7 @@ class DPPCAProcessor(Processor):
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[DPPCAProcessor, Release | None]:
         """Add rows to their segments; close the segments that end."""
-        engine, waiting, released = self.engine, self.waiting, False
+        engine, waiting, ended = self.engine, self.waiting, False
         start, count, t = 0, rows.shape[0], self.t
         end = t + count
         while start < count and (segment := engine.segment) is not None:
@@ -199,21 +186,14 @@ class DPPCAProcessor(Processor):
             if waiting.count == size or t == segment.stop:
                 engine, waiting = engine.take(segment, waiting.array), Rows(self.n_features)
             if t == segment.stop:
-                engine, released = engine.close(segment, outlet), segment.purpose in ENDS
+                engine, ended = engine.close(segment, outlet), segment.purpose in ENDS
         after = self.after(end, outlet.chain, engine=engine, waiting=waiting)
-        return after, after.release() if released or end == self.algorithm.horizon else None
+        return after, after.release() if ended or end == self.algorithm.horizon else None
 
     def release(self) -> Release:
         """The current subspace."""
         basis, values = self.engine.subspace()
-        return Release(
-            t=self.t,
-            n_components=self.algorithm.n_components,
-            terms=self.terms,
-            basis=fix_signs(basis),
-            eigenvalues=values * self.t,
-            details={"fallbacks": dict(self.engine.fallbacks)},
-        )
+        return released(self, basis, values * self.t, fallbacks=dict(self.engine.fallbacks))
 
     def snapshot(self) -> dict[str, Any]:
         """See `Processor.snapshot`."""
@@ -222,7 +202,6 @@ class DPPCAProcessor(Processor):
     def restored(self, snapshot: Mapping[str, Any]) -> DPPCAProcessor:
         """See `Processor.restored`."""
         made = super().restored(snapshot)
-        basis = start_basis(self.n_features, self.n_components, self.source.start)
-        made.engine = self.engine.plan.resume(basis, snapshot["engine"])
+        made.engine = self.engine.resumed(snapshot["engine"])
         made.waiting = Rows.of(snapshot["waiting"])
         return made

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -17,9 +17,8 @@ import numpy.typing as npt
 from streampca.errors import BadParameterError
 from streampca.linalg.eigen import orthonormal
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.center import BINS, PrivateCenter
 from streampca.mechanisms.eigenvalue import PrivateEigenvalue
-from streampca.mechanisms.mean import ClippedMean
+from streampca.mechanisms.mean import BINS, ClippedMean, PrivateCenter
 from streampca.privacy.budget import Budget
 from streampca.privacy.outlet import Outlet
 from streampca.processors.ascent import CHUNK, GAIN, GRID, Engine, Plan, Purpose, Segment, batches, check_horizon
@@ -134,15 +133,6 @@ class Ascent:
         c = GAIN * count / used
         return max(c / (1.0 + c), 1.0 - noise / across)
 
-    def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays that `restored` continues from."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @classmethod
-    def restored(cls, snapshot: Mapping[str, Any]) -> Ascent:
-        """The ascent of a snapshot."""
-        return cls(**snapshot)
-
 
 @dataclass(frozen=True)
 class DeflationPlan(Plan):
@@ -154,9 +144,7 @@ class DeflationPlan(Plan):
     - ``compare``: scores of the search's finalists: mu-GDP.
 
     A component has horizon / k rows of its own; rows are projected off the
-    components before it. (The paper splits a minibatch in half and its budget
-    in two; four disjoint parts spend it in full each, and the first three do
-    not grow with n.)
+    components before it. Only the last part of a minibatch grows with n.
 
     Parameters
     ----------
@@ -180,27 +168,20 @@ class DeflationPlan(Plan):
         cls, n_features: int, n_components: int, horizon: int, budget: Budget, batch_size: int | Literal["auto"],
         rate: Rate,
     ) -> DeflationPlan:  # fmt: skip
-        """Lay out minibatches over ``horizon`` rows.
-
-        Raises
-        ------
-        BadParameterError
-            If the rows are too few for the mechanisms to work: they would be
-            private, but say nothing.
-        """
+        """Lay out minibatches over ``horizon`` rows, or raise `BadParameterError` if they are too few to be of use."""
         candidates = len(CANDIDATES) if rate == "search" else 1
         epsilon, delta = budget.epsilon, budget.delta
         top = PrivateEigenvalue(epsilon, delta, pairs=8, statistic="top", bins_per_octave=2, split=2.5)
         ranges = PrivateEigenvalue(epsilon, delta, pairs=4, statistic="range", bins_per_octave=1, split=3.0)
         center = PrivateCenter(n_features, epsilon, delta, budget.adjacency)
-        fixed = top.rows + ranges.rows + center.rows()
+        fixed = top.rows + ranges.rows + center.rows
         smallest = fixed + fixed // 2
         if batch_size != "auto":
             if batch_size < smallest:
                 raise BadParameterError(
                     f"batch_size={batch_size} is too small: at epsilon={epsilon:g}, delta={delta:g} and {n_features} "
                     f"features a minibatch needs {top.rows} rows for the spread, {ranges.rows} for the range, "
-                    f"{center.rows()} for the center and half as many again to learn from: {smallest}; use 'auto'"
+                    f"{center.rows} for the center and half as many again to learn from: {smallest}; use 'auto'"
                 )
             smallest = batch_size
         compare = 0 if candidates == 1 else math.ceil(20.0 * math.sqrt(candidates) / budget.mu)
@@ -208,7 +189,7 @@ class DeflationPlan(Plan):
         needed = n_components * (compare + candidates * MIN_STEPS * smallest)
         check_horizon(horizon, needed, smallest, margin)
         per_run = (horizon // n_components - compare) // candidates
-        fixed_rows: dict[Purpose, int] = {"top": top.rows, "range": ranges.rows, "center": center.rows()}
+        fixed_rows: dict[Purpose, int] = {"top": top.rows, "range": ranges.rows, "center": center.rows}
         segments: list[Segment] = []
         for component in range(n_components):
             at = component * (horizon // n_components)
@@ -254,15 +235,6 @@ class DeflationPlan(Plan):
             values=np.zeros(k), finalists=np.zeros((0, d)), ascent=Ascent.start(basis[:, 0].copy()),
         ).opened()  # fmt: skip
 
-    def resume(self, basis: FloatArray, snapshot: Mapping[str, Any]) -> Deflation:
-        """The ascent of a snapshot."""
-        learnt = snapshot["learnt"]
-        return Deflation(
-            plan=self, at=int(snapshot["at"]), tally=snapshot["tally"], fallbacks=dict(snapshot["fallbacks"]),
-            random=basis, found=learnt["found"], values=learnt["values"], finalists=learnt["finalists"],
-            ascent=Ascent.restored(learnt["ascent"]),
-        )  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Deflation(Engine):
@@ -283,6 +255,8 @@ class Deflation(Engine):
     values: FloatArray
     finalists: FloatArray
     ascent: Ascent
+
+    learnt = ("found", "values", "finalists", "ascent")
 
     def chunk(self, segment: Segment) -> int:
         """Rows to hand over at a time."""
@@ -380,14 +354,16 @@ class Deflation(Engine):
         order = np.argsort(-self.values, kind="stable")
         return orthonormal(np.column_stack(columns))[:, order], np.maximum(self.values[order], 0.0)
 
-    def learnt(self) -> dict[str, Any]:
-        """What private answers have taught so far."""
-        return {
-            "found": self.found,
-            "values": self.values,
-            "finalists": self.finalists,
-            "ascent": self.ascent.snapshot(),
-        }
+    def snapshot(self) -> dict[str, Any]:
+        """See `Engine.snapshot`."""
+        made = super().snapshot()
+        made["learnt"]["ascent"] = dict(vars(self.ascent))
+        return made
+
+    def resumed(self, snapshot: Mapping[str, Any]) -> Deflation:
+        """See `Engine.resumed`."""
+        made = super().resumed(snapshot)
+        return replace(made, ascent=Ascent(**snapshot["learnt"]["ascent"]))
 
 
 def _deflated(rows: FloatArray, found: FloatArray) -> FloatArray:

@@ -138,15 +138,6 @@ class TangentPlan(Plan):
             inside=np.eye(k), radius=_LARGEST, floor=1.0,
         ).opened()  # fmt: skip
 
-    def resume(self, basis: FloatArray, snapshot: Mapping[str, Any]) -> Tangent:
-        """The ascent of a snapshot."""
-        learnt = snapshot["learnt"]
-        return Tangent(
-            plan=self, at=int(snapshot["at"]), tally=snapshot["tally"], fallbacks=dict(snapshot["fallbacks"]),
-            basis=np.asfortranarray(learnt["basis"]), values=learnt["values"], inside=learnt["inside"],
-            radius=float(learnt["radius"]), floor=float(learnt["floor"]),
-        )  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tangent(Engine):
@@ -167,6 +158,8 @@ class Tangent(Engine):
     inside: FloatArray
     radius: float
     floor: float
+
+    learnt = ("basis", "values", "inside", "radius", "floor")
 
     def chunk(self, segment: Segment) -> int:
         """Rows to hand over at a time."""
@@ -234,12 +227,7 @@ class Tangent(Engine):
         """Basis and mean rewards."""
         return self.basis, self.values
 
-    def learnt(self) -> dict[str, Any]:
-        """What private answers have taught so far."""
-        return {
-            "basis": self.basis,
-            "values": self.values,
-            "inside": self.inside,
-            "radius": self.radius,
-            "floor": self.floor,
-        }
+    def resumed(self, snapshot: Mapping[str, Any]) -> Tangent:
+        """See `Engine.resumed`."""
+        made = super().resumed(snapshot)
+        return replace(made, basis=np.asfortranarray(made.basis))

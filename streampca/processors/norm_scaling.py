@@ -30,13 +30,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streampca.errors import BadParameterError
-from streampca.linalg.eigen import top_eigh
+from streampca.linalg.counts import check_share
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import mirror, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization, RunningNoise
-from streampca.mechanisms.norm_maps import BINS, Norms, norm_counts
+from streampca.mechanisms.norm_maps import BINS, CLEAR, GRID, Norms, energy_outside, norm_counts
 from streampca.privacy.budget import Budget
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.processors.leader import PANEL_ENDS, Leader, LeaderProcessor
@@ -46,9 +46,6 @@ from streampca.release import Release, Terms
 _GAUGED = 12.0
 #: From this radius on rows are not clipped.
 _WHOLE = 0.9
-#: Energy that the shadow must show beyond the clipped matrix, over half the spectral norm of its noise.
-_CLEAR = 2.6
-_GRID = 2.0**-26
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,19 +67,11 @@ class NormScaling:
     make: Callable[[float, int | None], MatrixFactorization]
 
     def __post_init__(self) -> None:
-        share = self.share
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0.0 < share < 1.0:
-            raise BadParameterError(f"shadow={share!r} must be a number between 0 and 1: a share of mu**2")
+        check_share("shadow", self.share)
         self.gauge_end(0)
 
     def gauge_end(self, warmup: int) -> int:
-        """Rows after which the gauge ends, of which the first ``warmup`` do not count.
-
-        Raises
-        ------
-        BadParameterError
-            If the horizon leaves no row after them.
-        """
+        """Rows after which the gauge ends, of which the first ``warmup`` do not count; fewer than the horizon."""
         end = warmup + math.ceil(_GAUGED / self.budget.mu)
         if self.horizon is not None and end >= self.horizon:
             raise BadParameterError(
@@ -102,24 +91,13 @@ class NormScaling:
         return self.make(self.budget.mu * math.sqrt(share), leaves)
 
     @cached_property
-    def clipped(self) -> MatrixFactorization:
-        """What releases the clipped rows."""
-        return self._of_share(1.0 - self.share)
-
-    @cached_property
-    def shadow(self) -> MatrixFactorization:
-        """What releases the rows as they are beside them."""
-        return self._of_share(self.share)
-
-    @cached_property
-    def whole(self) -> MatrixFactorization:
-        """What releases the rows as they are, with the whole budget."""
-        return self._of_share(1.0)
-
-    @property
     def parts(self) -> dict[str, MatrixFactorization]:
-        """What releases running sums, by the kind of its noise."""
-        return {"clipped": self.clipped, "shadow": self.shadow, "gram": self.whole}
+        """What releases running sums, by the kind of its noise: of clipped rows, and of rows as they are.
+
+        That is the shadow beside clipped rows, or a Gram matrix with the whole budget.
+        """
+        shares = {"clipped": 1.0 - self.share, "shadow": self.share, "gram": 1.0}
+        return {kind: self._of_share(share) for kind, share in shares.items()}
 
     def constants(self) -> tuple[object, ...]:
         """Every number of the noise."""
@@ -192,7 +170,7 @@ class ScaledFPLProcessor(LeaderProcessor):
         rule, t, counts = self.rule, self.t + rows.shape[0], self.counts + norm_counts(rows)
         if t < self.gauge_end:
             return self.after(t, self.chain, counts=counts)
-        noisy = outlet.gaussian("norms", counts, rule.gauge_std, _GRID)
+        noisy = outlet.gaussian("norms", counts, rule.gauge_std, GRID)
         norms = Norms.read(noisy, rule.gauge_std, t - self.terms.warmup)
         radius = 1.0 if norms is None or norms.median >= _WHOLE else norms.median
         size, clips = svec_size(self.n_features), radius < 1.0
@@ -201,8 +179,8 @@ class ScaledFPLProcessor(LeaderProcessor):
             outlet.chain,
             counts=np.zeros(BINS),
             radius=radius,
-            noise=(rule.clipped if clips else rule.whole).start(size),
-            shadow=Shadow(GramSum(self.n_features), rule.shadow.start(size)) if clips else None,
+            noise=rule.parts["clipped" if clips else "gram"].start(size),
+            shadow=Shadow(GramSum(self.n_features), rule.parts["shadow"].start(size)) if clips else None,
         )
 
     def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[ScaledFPLProcessor, Release]:
@@ -210,7 +188,7 @@ class ScaledFPLProcessor(LeaderProcessor):
         rule, shadow, k, noise = self.rule, self.shadow, self.n_components, self.noise
         assert noise is not None  # there are no releases before the gauge ends
         n, square = noise.n + 1, self.radius**2
-        kind = "gram" if shadow is None else "clipped"
+        kind = self.kind_of_gram
         std = rule.parts[kind].std_chunks.at(n)
         noise, packed = outlet.running(kind, gram, noise, std)
         packed = packed * square + self.past
@@ -218,7 +196,7 @@ class ScaledFPLProcessor(LeaderProcessor):
         details: dict[str, Any] = {"clip_radius": self.radius, "rows": t - self.gauge_end}
         changes: dict[str, Any] = {"noise": noise}
         if shadow is not None:
-            shadow_std = rule.shadow.std_chunks.at(n)
+            shadow_std = rule.parts["shadow"].std_chunks.at(n)
             shadow_noise, seen = outlet.running("shadow", shadow.gram, shadow.noise, shadow_std)
             at = mirror(self.n_features).diagonal()
             details["lost_energy"] = float(seen[at].sum() - packed[at].sum())
@@ -227,7 +205,7 @@ class ScaledFPLProcessor(LeaderProcessor):
             if n in PANEL_ENDS and hides_a_direction(packed, seen, k, shadow_std):
                 packed, std = seen, shadow_std
                 changes = {
-                    "gram": GramSum(self.n_features), "noise": rule.whole.start(packed.size), "shadow": None,
+                    "gram": GramSum(self.n_features), "noise": rule.parts["gram"].start(packed.size), "shadow": None,
                     "radius": 1.0, "past": seen, "variance": std**2,
                 }  # fmt: skip
                 details["clip_radius"] = 1.0
@@ -240,8 +218,13 @@ class ScaledFPLProcessor(LeaderProcessor):
         """Standard deviation of a diagonal entry of the noise in a release of this epoch after t rows."""
         made = 0 if self.noise is None else self.noise.n
         n = made + self._releases(t) - self._releases(self.t)
-        std = (self.rule.whole if self.shadow is None else self.rule.clipped).std(max(1, n))
+        std = self.rule.parts[self.kind_of_gram].std(max(1, n))
         return math.hypot(self.radius**2 * std, math.sqrt(self.variance))
+
+    @property
+    def kind_of_gram(self) -> str:
+        """The kind of the noise of `gram`, after the gauge."""
+        return "gram" if self.shadow is None else "clipped"
 
     def _releases(self, t: int) -> int:
         """Ends of leaves up to row t."""
@@ -275,9 +258,10 @@ class ScaledFPLProcessor(LeaderProcessor):
         made.past, made.variance = snapshot["past"], float(snapshot["variance"])
         size, noise, shadow = svec_size(d), snapshot["noise"], snapshot["shadow"]
         if shadow is not None:
-            made.shadow = Shadow(GramSum.restored(d, shadow[0]), rule.shadow.restore(size, shadow[1], self.source))
+            seen = rule.parts["shadow"].restore(size, shadow[1], self.source)
+            made.shadow = Shadow(GramSum.restored(d, shadow[0]), seen)
         if noise is not None:
-            made.noise = (rule.whole if shadow is None else rule.clipped).restore(size, noise, self.source)
+            made.noise = rule.parts[made.kind_of_gram].restore(size, noise, self.source)
         return made
 
 
@@ -294,13 +278,5 @@ def hides_a_direction(clipped: FloatArray, whole: FloatArray, k: int, std: float
     std : standard deviation of a diagonal entry of the noise in ``whole``.
     """
     d = math.isqrt(8 * whole.size + 1) // 2
-    edge = _CLEAR * std * math.sqrt(0.5 * d)
-    own, seen = (unpack_entries(packed, d) for packed in (clipped, whole))
-    basis = top_eigh(own, k)[1]
-    off = np.eye(d) - basis @ basis.T
-    direction = top_eigh(off @ seen @ off, 1)[1][:, 0]
-    inside = basis.T @ seen @ basis
-    scale = max(1.0, float(np.trace(inside)) / max(float(np.vdot(basis, own @ basis)), 1e-300))
-    found = float(direction @ seen @ direction) - edge
-    expected = scale * max(float(direction @ own @ direction), 0.0)
-    return found > expected and found > float(np.linalg.eigvalsh(inside)[0])
+    found, expected, least = energy_outside(unpack_entries(clipped, d), unpack_entries(whole, d), k)
+    return found - CLEAR * std * math.sqrt(0.5 * d) > max(expected, least)

@@ -10,13 +10,12 @@ import numpy as np
 from scipy.linalg.blas import dgemm
 
 from streampca.linalg.counts import check_components, check_count, use_plain_numbers
-from streampca.linalg.eigen import fix_signs
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
-from streampca.processors.ascent import LearningRate, hashable, orthonormalise, schedule_of, start_basis
+from streampca.processors.ascent import LearningRate, hashable, orthonormalise, released, schedule_of, start_basis
 from streampca.processors.base import Algorithm, Processor
 from streampca.release import Release, Terms
 
@@ -78,7 +77,7 @@ class Oja(Algorithm):
 
     @property
     def guarantee(self) -> Guarantee:
-        """None."""
+        """No guarantee: there is no noise."""
         return Guarantee.none("Oja's algorithm adds no noise", CITATION)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
@@ -142,14 +141,7 @@ class OjaProcessor(Processor):
 
     def release(self) -> Release:
         """The current subspace."""
-        order = np.argsort(-self.energy, kind="stable")
-        return Release(
-            t=self.t,
-            n_components=self.algorithm.n_components,
-            terms=self.terms,
-            basis=fix_signs(self.basis[:, order]),
-            eigenvalues=self.energy[order],
-        )
+        return released(self, self.basis, self.energy)
 
     def snapshot(self) -> dict[str, Any]:
         """See `Processor.snapshot`."""

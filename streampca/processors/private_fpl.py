@@ -25,7 +25,7 @@ from streampca.matrix_factorization.smoothing import InputModel, SmoothedSum, Sm
 from streampca.matrix_factorization.tree import BinaryTree, ExactTree, ExactTreeNoise
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.discrete_gaussian import LatticeGram
-from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Processor
 from streampca.processors.doubling import Doubling
@@ -255,10 +255,10 @@ class PrivateFPL(Leader):
         """(epsilon, delta)-DP and mu-GDP for all releases together, known before any row."""
         rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} rows"
         users = self.max_rows_per_user
-        return gaussian_guarantee(
-            self.budget.mu,
+        return Guarantee(
             self.epsilon,
             self.delta,
+            mu=self.budget.mu,
             adjacency=self.adjacency,
             scope=f"all releases of {rows}"
             + (", with the noisy sums of rewards" if self.publish_regret else "")

@@ -12,13 +12,12 @@ from scipy.linalg.blas import dgemm
 
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_components, check_count, use_plain_numbers
-from streampca.linalg.eigen import fix_signs
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.privacy import shuffling
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.ascent import (
     EXACT_ROWS,
@@ -27,6 +26,7 @@ from streampca.processors.ascent import (
     LearningRate,
     hashable,
     orthonormalise,
+    released,
     schedule_of,
     start_basis,
 )
@@ -129,17 +129,11 @@ class PrivateOja(Algorithm):
         explains little of a row: a smaller clip lowers the noise there.
     shuffle : number of rows to collect and shuffle secretly before a pass over
         them, one row to a step. Holds that many rows in memory. For
-        ``adjacency="replace"`` only; minibatches have less noise.
+        ``adjacency="replace"`` only, and where its bound is proved and of use; minibatches have less noise.
     adjacency : ``"zero-out"`` or ``"replace"``.
     release_every : rows from one release to the next; left out, a release
         after every step (or every shuffled pass).
     seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain, or ``shuffle`` is outside the
-        range in which its bound is proved and of use.
 
     Notes
     -----
@@ -156,10 +150,7 @@ class PrivateOja(Algorithm):
     *Shuffled.* Each step is a mechanism on one row at mu_0; the pass is
     (epsilon, delta)-DP by `privacy.shuffling`. A row is in one pass.
 
-    *Differences from the paper.* LKJO22 state their noise multiplier up to a
-    constant and by amplification: about 25 at (1, 1e-6), where 1/mu = 4.2
-    suffices. They take 2 * clip for the sensitivity; the exact one is half of
-    that for one component, or under zero-out.
+    What the paper claims: ``docs/theory/lkjo22.md``.
     """
 
     n_components: int = 1
@@ -228,10 +219,8 @@ class PrivateOja(Algorithm):
                 f"amplification by shuffling {self.shuffle} Gaussian steps of {self.mu:.6g}-GDP",
                 f"{CITATION}; {shuffling.CITATION}",
             )  # fmt: skip
-        return gaussian_guarantee(
-            self.mu, self.epsilon, self.delta, adjacency=self.adjacency, scope=scope,
-            theorem="a row is in one Gaussian step; the rest is post-processing", citation=CITATION,
-        )  # fmt: skip
+        theorem = "a row is in one Gaussian step; the rest is post-processing"
+        return Guarantee(self.epsilon, self.delta, self.adjacency, scope, theorem, CITATION, mu=self.mu)
 
     def noise_std(self, n_features: int | None = None) -> float:
         """Standard deviation of each entry of the noise in one step's sum of gradients, in units of row_norm**2."""
@@ -345,16 +334,7 @@ class PrivateOjaProcessor(Processor):
 
     def release(self) -> Release:
         """The current subspace."""
-        values = self.rates.collected
-        order = np.argsort(-values, kind="stable")
-        return Release(
-            t=self.t,
-            n_components=self.algorithm.n_components,
-            terms=self.terms,
-            basis=fix_signs(self.basis[:, order]),
-            eigenvalues=values[order],
-            details={"steps": self.rates.steps},
-        )
+        return released(self, self.basis, self.rates.collected, steps=self.rates.steps)
 
     def snapshot(self) -> dict[str, Any]:
         """See `Processor.snapshot`."""

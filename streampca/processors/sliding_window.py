@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_components, check_count, repr_of, use_plain_numbers
+from streampca.linalg.counts import check_components, check_count, check_share, repr_of, use_plain_numbers
 from streampca.linalg.lazy import cached_property
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee, gaussian_guarantee
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource
 from streampca.processors.base import Algorithm
 from streampca.processors.spectral_histogram import HistogramMethod
@@ -48,7 +48,7 @@ class SlidingWindowPCA(Algorithm):
     method : how the window is followed.
 
         * ``"histogram"``: private running sums and a spectral histogram of them. Memory grows with
-          log W, not W. Covers the window and a few rows more (`window_bounds`).
+          log W, not W. Covers the window and a few rows more (``release.details["window"]``).
         * ``"ring"``: exactly the window, with the same noise; holds W rows, or their leaves' Gram matrices.
         * ``"smoothed"``: the releases of ``"ring"``, and subspaces read off an estimate of the window from the
           releases over two windows (`Release.smoothed`): less error where rows change slowly beside the window, at
@@ -69,11 +69,6 @@ class SlidingWindowPCA(Algorithm):
     center : release Gram matrices about the mean of the window, as `PrivateFPL` does. Not with ``sketch_rank``.
         `additive_error` and `noise_bound` are then of the matrix before its mean is taken out.
     seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
 
     Notes
     -----
@@ -99,12 +94,11 @@ class SlidingWindowPCA(Algorithm):
     noise of standard deviation 1 / mu; its latest release lags by up to a window. Where rows do not change that
     is closer to the window's subspace than any method here.
 
-    *Differences from the paper.* UU21's algorithms add rows exactly to matrices that are
-    already noised and choose checkpoints by comparing them: not private (`tests/reference`).
-    Here all checkpoints come from one sequence of private running sums, whose noise is
-    shaped so that differences over W rows have the least of it. Its standard deviation times mu, at W = 2**8
-    and 2**14: 3.52 and 5.39; with a fresh mechanism per block of W rows 4.12 and 6.21; with the
-    anytime mechanism 4.52 and 6.31; with a binary tree per block, 12.7 and 21.2.
+    *Noise of the histogram.* All checkpoints come from one sequence of private running sums, whose noise is
+    shaped so that differences over W rows have the least of it. (The algorithms of the paper are not private:
+    ``docs/theory/uu21.md``.) Its standard deviation times mu, at W = 2**8 and 2**14: 3.52 and 5.39; with a fresh
+    mechanism per block of W rows 4.12 and 6.21; with the anytime mechanism 4.52 and 6.31; with a binary tree per
+    block, 12.7 and 21.2.
     """
 
     window: int
@@ -124,6 +118,8 @@ class SlidingWindowPCA(Algorithm):
     center: bool = field(default=False, repr=False)
     seed: int | None = None
 
+    __repr__ = repr_of
+
     def __post_init__(self) -> None:
         use_plain_numbers(self)
         check_components(self.n_components, self.n_features)
@@ -131,10 +127,10 @@ class SlidingWindowPCA(Algorithm):
         check_count("release_every", self.release_every)
         for name in ("checkpoint_every", "sketch_rank", "horizon"):
             check_count(name, getattr(self, name), optional=True)
-        for name in ("eta", "failure_rate", "overhang"):
-            value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and 0.0 < value <= 1.0) or (value == 1.0 and name != "overhang"):
-                raise BadParameterError(f"{name}={value!r} must be between 0 and 1")
+        check_share("eta", self.eta)
+        check_share("failure_rate", self.failure_rate)
+        if self.overhang != 1.0:
+            check_share("overhang", self.overhang)
         _ = self.mu
         if self.method not in METHODS:
             raise BadParameterError(
@@ -143,9 +139,6 @@ class SlidingWindowPCA(Algorithm):
         if self.center and self.sketch_rank is not None:
             raise BadParameterError("center=True keeps whole matrices; leave out sketch_rank=")
         self.followed.check()
-
-    def __repr__(self) -> str:
-        return repr_of(self)
 
     @property
     def square_bytes(self) -> float:
@@ -160,27 +153,26 @@ class SlidingWindowPCA(Algorithm):
     # -- guarantee --------------------------------------------------------------------
 
     @cached_property
+    def budget(self) -> Budget:
+        """The target budget of all releases together."""
+        return Budget(self.epsilon, self.delta, self.adjacency)
+
+    @cached_property
     def mu(self) -> float:
         """The Gaussian-DP parameter of all releases together."""
-        return Budget(self.epsilon, self.delta, self.adjacency).mu
+        return self.budget.mu
 
     @property
     def sensitivity(self) -> float:
         """Sensitivity to one row of a Gram matrix, with the sum of rows if ``center``."""
-        return Budget(self.epsilon, self.delta, self.adjacency).sensitivity(center=self.center)
+        return self.budget.sensitivity(center=self.center)
 
     @cached_property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta)-DP and mu-GDP per row for all releases together, known before any row."""
         method = self.followed
-        return gaussian_guarantee(
-            self.mu,
-            self.epsilon,
-            self.delta,
-            adjacency=self.adjacency,
-            scope=method.scope,
-            theorem=method.theorem,
-            citation=method.citation,
+        return Guarantee(
+            self.epsilon, self.delta, self.adjacency, method.scope, method.theorem, method.citation, mu=self.mu
         )
 
     # -- noise and accuracy -----------------------------------------------------------
@@ -230,7 +222,7 @@ class SlidingWindowPCA(Algorithm):
         With a this number and S the exact Gram matrix of the window (of the
         fading sum, with ``"forgetting"``), ``S - a I <= gram <= (1 +
         multiplicative_error) S + a I`` with probability 1 - failure_rate at any one time.
-        With `sketch_rank`, the processor's `additive_error` includes the truncation error.
+        With `sketch_rank` the truncation error, ``release.details["sketch_error"]``, adds to it.
         """
         return self.followed.additive_error(n_features)
 

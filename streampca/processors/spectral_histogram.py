@@ -12,7 +12,7 @@ this is post-processing: privacy needs nothing more, and the slack is for accura
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
@@ -60,40 +60,9 @@ class Rules:
         return (start - 1) % self.pin_every == 0
 
 
-class Whole:
-    """A whole private sum.
-
-    Attributes
-    ----------
-    parts : the sum, in whole units and the rest (`linalg.lattice`).
-    error : bound on the spectral norm of its truncation error, 0.
-    anchor : the whole sum that it rests on.
-    """
-
-    __slots__ = ("parts",)
-
-    error = 0.0
-
-    def __init__(self, parts: FloatArray) -> None:
-        self.parts = parts
-
-    @property
-    def anchor(self) -> Whole:
-        """The sum itself."""
-        return self
-
-    def since(self, now: FloatArray) -> FloatArray:
-        """Packed entries of the sum now less this one."""
-        return difference(now, self.parts)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return self.parts.nbytes
-
-
-class Sketch:
-    """A private sum as a whole earlier one plus ``Q diag(values) Q^T + rest (I - Q Q^T)``.
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptSum:
+    """A private sum: a whole one, or a whole earlier one plus ``Q diag(values) Q^T + rest (I - Q Q^T)``.
 
     Post-processing: the truncated sum is private. A sum is truncated once, so
     errors do not accumulate, and the error is known and reported.
@@ -102,21 +71,22 @@ class Sketch:
     checkpoint a window: 0.23 MiB instead of 1.16, an error of at most 57 beside a noise
     bound of 112, and the same captured variance to 1e-5.
 
-    Parameters
+    Attributes
     ----------
-    anchor : the earlier sum.
-    vectors, values, rest : the sum since then, with its middle eigenvalues replaced by ``rest``.
-    error : largest distance of a replaced eigenvalue from ``rest``.
+    anchor : the whole sum, in whole units and the rest (`linalg.lattice`).
+    vectors, values, rest : the sum since then, with its middle eigenvalues replaced by ``rest``; None if it is whole.
+    error : largest distance of a replaced eigenvalue from ``rest``: a bound on the spectral norm of the error.
     """
 
-    __slots__ = ("anchor", "error", "rest", "values", "vectors")
-
-    def __init__(self, anchor: Whole, vectors: FloatArray, values: FloatArray, rest: float, error: float) -> None:
-        self.anchor, self.vectors, self.values, self.rest, self.error = anchor, vectors, values, rest, error
+    anchor: FloatArray
+    vectors: FloatArray | None = None
+    values: FloatArray | None = None
+    rest: float = 0.0
+    error: float = 0.0
 
     @classmethod
-    def of(cls, anchor: Whole, matrix: FloatArray, rank: int) -> Sketch:
-        """The best sketch of the sum since the anchor, which keeps its outer eigenvalues."""
+    def truncated(cls, anchor: FloatArray, matrix: FloatArray, rank: int) -> KeptSum:
+        """The best one of the sum since the anchor that keeps so many outer eigenvalues."""
         values, vectors = np.linalg.eigh(matrix)
         left = max(values.size - rank, 1)
         # Replaced is the narrowest run of consecutive eigenvalues.
@@ -128,16 +98,15 @@ class Sketch:
 
     def since(self, now: FloatArray) -> FloatArray:
         """Packed entries of the sum now less this one."""
+        whole = difference(now, self.anchor)
+        if self.vectors is None or self.values is None:
+            return whole
         added = (self.vectors * (self.values - self.rest)) @ self.vectors.T
         added[np.diag_indices_from(added)] += self.rest
-        return difference(now, self.anchor.parts) - pack_entries(added)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held, the anchor apart."""
-        return self.vectors.nbytes + self.values.nbytes
+        return whole - pack_entries(added)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class SpectralHistogram:
     """Checkpoints of a stream of private running sums: an immutable value.
 
@@ -152,42 +121,35 @@ class SpectralHistogram:
         deletion. They save time and do not affect the result.
     """
 
-    __slots__ = ("anchor", "now", "rules", "starts", "sums", "witnesses")
-
-    def __init__(
-        self,
-        rules: Rules,
-        starts: tuple[int, ...],
-        sums: tuple[Whole | Sketch, ...],
-        now: FloatArray,
-        anchor: Whole,
-        witnesses: Mapping[int, tuple[int, FloatArray]],
-    ) -> None:
-        self.rules, self.starts, self.sums, self.now = rules, starts, sums, now
-        self.anchor, self.witnesses = anchor, witnesses
+    rules: Rules
+    starts: tuple[int, ...]
+    sums: tuple[KeptSum, ...]
+    now: FloatArray
+    anchor: FloatArray
+    witnesses: Mapping[int, tuple[int, FloatArray]] = field(default_factory=dict)
 
     @classmethod
     def first(cls, rules: Rules) -> Self:
         """The histogram before any row."""
-        nothing = Whole(np.zeros((2, svec_size(rules.n_features))))
-        return cls(rules, (1,), (nothing,), nothing.parts, nothing, {})
+        nothing = np.zeros((2, svec_size(rules.n_features)))
+        return cls(rules, (1,), (KeptSum(nothing),), nothing, nothing)
 
     def advanced(self, t: int, now: FloatArray) -> Self:
         """The histogram with the private sum of the first t rows, without checkpoints that no later window uses."""
         gone, past = 0, t - self.rules.window + 1
         while gone + 1 < len(self.starts) and self.starts[gone + 1] <= past:
             gone += 1
-        return type(self)(self.rules, self.starts[gone:], self.sums[gone:], now, self.anchor, self.witnesses)
+        return replace(self, starts=self.starts[gone:], sums=self.sums[gone:], now=now)
 
     def marked(self, t: int) -> Self:
         """The histogram with a checkpoint at row t + 1, without those that the deletion test removes."""
         rules, anchor, start = self.rules, self.anchor, t + 1
-        added: Whole | Sketch
         if rules.rank is None or rules.is_pinned(start):
-            added = anchor = Whole(self.now)
+            anchor = self.now
+            added = KeptSum(anchor)
         else:
-            since = unpack_entries(anchor.since(self.now), rules.n_features)
-            added = Sketch.of(anchor, since, rules.rank)
+            since = unpack_entries(difference(self.now, anchor), rules.n_features)
+            added = KeptSum.truncated(anchor, since, rules.rank)
         starts, sums, witnesses = [*self.starts, start], [*self.sums, added], dict(self.witnesses)
         # From the newest backwards: afterwards no three neighbours allow a deletion.
         for i in range(len(starts) - 3, -1, -1):
@@ -201,7 +163,7 @@ class SpectralHistogram:
                     break
                 del starts[i + 1], sums[i + 1]
         kept = {start: witnesses[start] for start in starts if start in witnesses}
-        return type(self)(rules, tuple(starts), tuple(sums), self.now, anchor, kept)
+        return replace(self, starts=tuple(starts), sums=tuple(sums), anchor=anchor, witnesses=kept)
 
     def forbids(
         self, start: int, other: int, first: FloatArray, second: FloatArray, remembered: FloatArray | None
@@ -232,7 +194,7 @@ class SpectralHistogram:
         return self.sums[0].error
 
     @property
-    def _anchors(self) -> list[Whole]:
+    def _anchors(self) -> list[FloatArray]:
         """The whole sums to which the checkpoints, and the next ones, refer."""
         anchors = [*(kept.anchor for kept in self.sums), self.anchor]
         return list({id(anchor): anchor for anchor in anchors}.values())
@@ -240,8 +202,8 @@ class SpectralHistogram:
     @property
     def nbytes(self) -> int:
         """Bytes held for checkpoints."""
-        sketches = sum(kept.nbytes for kept in self.sums if isinstance(kept, Sketch))
-        return sketches + sum(anchor.nbytes for anchor in self._anchors)
+        truncated = (array for kept in self.sums for array in (kept.vectors, kept.values) if array is not None)
+        return sum(array.nbytes for array in (*truncated, *self._anchors))
 
     def snapshot(self) -> dict[str, Any]:
         """Plain values and arrays from which `restored` makes the histogram. Post-processing of private sums."""
@@ -250,12 +212,12 @@ class SpectralHistogram:
         sums: list[dict[str, Any]] = []
         for kept in self.sums:
             sums.append({"anchor": place[id(kept.anchor)]})
-            if isinstance(kept, Sketch):
+            if kept.vectors is not None:
                 sums[-1] |= {name: getattr(kept, name) for name in ("vectors", "values", "rest", "error")}
         return {
             "starts": list(self.starts),
             "now": self.now,
-            "anchors": [anchor.parts for anchor in anchors],
+            "anchors": anchors,
             "anchor": place[id(self.anchor)],
             "sums": sums,
         }
@@ -263,16 +225,9 @@ class SpectralHistogram:
     @classmethod
     def restored(cls, rules: Rules, snapshot: Mapping[str, Any]) -> Self:
         """The histogram of a snapshot."""
-        anchors = [Whole(parts) for parts in snapshot["anchors"]]
-        sums: list[Whole | Sketch] = []
-        for kept in snapshot["sums"]:
-            anchor = anchors[kept["anchor"]]
-            if "vectors" in kept:
-                sums.append(Sketch(anchor, kept["vectors"], kept["values"], kept["rest"], kept["error"]))
-            else:
-                sums.append(anchor)
-        starts, anchor = tuple(snapshot["starts"]), anchors[snapshot["anchor"]]
-        return cls(rules, starts, tuple(sums), snapshot["now"], anchor, {})
+        anchors = snapshot["anchors"]
+        sums = tuple(KeptSum(**{**kept, "anchor": anchors[kept["anchor"]]}) for kept in snapshot["sums"])
+        return cls(rules, tuple(snapshot["starts"]), sums, snapshot["now"], anchors[snapshot["anchor"]])
 
 
 class HistogramProcessor(WindowProcessor):
@@ -333,16 +288,6 @@ class HistogramProcessor(WindowProcessor):
     def checkpoints(self) -> tuple[int, ...]:
         """First rows of the sums that are kept, ascending. Publishable: post-processing."""
         return self.histogram.starts
-
-    @property
-    def sketch_error(self) -> float:
-        """Bound on the spectral norm of the latest sum's truncation error; 0 without `sketch_rank`. Publishable."""
-        return self.histogram.error
-
-    @property
-    def additive_error(self) -> float:
-        """`SlidingWindowPCA.additive_error` for these features, plus the truncation error."""
-        return super().additive_error + self.sketch_error
 
 
 class HistogramMethod(WindowMethod):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_count, renamed, use_plain_numbers
+from streampca.linalg.counts import check_count, renamed, repr_of, use_plain_numbers
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance, PastRelease
@@ -40,11 +40,6 @@ class Tumbling(Algorithm):
     n_features : number of features; that of the mechanism, or of the first row, if left out.
     seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
 
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
-
     Notes
     -----
     *Guarantee.* All releases together have that of one release (parallel
@@ -66,6 +61,8 @@ class Tumbling(Algorithm):
     n_components: int = field(init=False, repr=False, compare=False)
     #: Whether the mechanism releases Gram matrices about the mean.
     center: bool = field(init=False, repr=False, compare=False)
+
+    __repr__ = repr_of
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)
@@ -97,11 +94,6 @@ class Tumbling(Algorithm):
                 f"center=True needs Tumbling of GaussianCovariance; {type(self.mechanism).__name__} does not center"
             )
         return replace(self, mechanism=replace(self.mechanism, center=True))
-
-    def __repr__(self) -> str:
-        """The constructor, with ``map_from`` where it is not "block": labels of noise stay as they were without it."""
-        names = [part.name for part in fields(self) if part.init and (part.repr or self.map_from != "block")]
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     @property
     def guarantee(self) -> Guarantee:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from streampca.errors import BadParameterError, NoReleaseError
+from streampca.errors import BadParameterError
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.fading import LONGEST, ROUNDING, FadingSum
 from streampca.linalg.lattice import STEP, GramSum
@@ -61,14 +61,10 @@ class WindowMethod(ABC):
     def check(self) -> None:
         """Raise `BadParameterError` if parameters do not go together."""
         given, every = self.algorithm, self.algorithm.release_every
-        for name, remedy in (
-            ("horizon", "{} with method={!r}: leave it out: the stream is endless"),
-            ("checkpoint_every", "{} is for method='histogram' only; leave it out"),
-            ("sketch_rank", "{} is for method='histogram' only; leave it out"),
-        ):
+        for name in ("horizon", "checkpoint_every", "sketch_rank"):
             value = getattr(given, name)
             if value is not None and name not in self.options:
-                raise BadParameterError(remedy.format(f"{name}={value!r}", given.method))
+                raise BadParameterError(f"{name}={value!r} is not for method={given.method!r}; leave it out")
         if given.window < every and given.horizon is None:
             raise BadParameterError(
                 f"window={given.window} must be at least release_every={every}: "
@@ -145,19 +141,18 @@ class WindowProcessor(Processor):
     ----------
     method : how the window is followed.
     noise : the noise of the latest private sum; None with one release only.
-    covered : first and last row of the latest released matrix, or None.
     """
 
-    __slots__ = ("covered", "method", "noise")
+    __slots__ = ("method", "noise")
 
     algorithm: SlidingWindowPCA
-    #: Names of the exact Gram matrices that it holds.
+    #: Names of the exact Gram matrices that it holds, and of its sequences of latest items.
     sums: ClassVar[tuple[str, ...]] = ("gram",)
+    rings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, algorithm: SlidingWindowPCA, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
         self.method: Any = algorithm.followed
-        self.covered: tuple[int, int] | None = None
         noise = self.method.noise
         self.noise: Any = None if noise is None else noise.start(svec_size(n_features), source)
         for name in self.sums:
@@ -182,7 +177,8 @@ class WindowProcessor(Processor):
     @property
     def memory(self) -> int:
         """Bytes held for rows, sums and checkpoints; noise apart."""
-        return sum(getattr(self, name).parts.nbytes for name in self.sums)
+        sums = sum(getattr(self, name).parts.nbytes for name in self.sums)
+        return int(sums + sum(getattr(self, name).nbytes for name in self.rings))
 
     @property
     def rows_until_release(self) -> int:
@@ -198,7 +194,7 @@ class WindowProcessor(Processor):
         if not ends:
             return after, None
         view = after.close(outlet)
-        after.chain, after.covered = outlet.chain, (view.first, after.t)
+        after.chain = outlet.chain
         details = {"window": [view.first, after.t], **view.details}
         fields: dict[str, Any] = {
             "packed_gram": view.packed, "noise_std": view.std, "details": details, "packed_smoothed": view.smoothed,
@@ -210,53 +206,27 @@ class WindowProcessor(Processor):
 
     def snapshot(self) -> dict[str, Any]:
         """Plain values and arrays from which the processor is made again. As secret as the rows."""
-        out = {**super().snapshot(), "covered": None if self.covered is None else list(self.covered)}
-        if self.noise is not None:
-            out["noise"] = self.noise.snapshot()
-        return out | {name: getattr(self, name).snapshot() for name in self.sums}
+        noise = {} if self.noise is None else {"noise": self.noise.snapshot()}
+        sums = {name: getattr(self, name).snapshot() for name in self.sums}
+        rings = {name: getattr(self, name) for name in self.rings}
+        latest = {name: {"n": ring.n, "latest": ring.latest()} for name, ring in rings.items()}
+        return {**super().snapshot(), **noise, **sums, **latest}
 
     def restored(self, snapshot: Mapping[str, Any]) -> Self:
         """The processor of a snapshot of the same run."""
-        made, covered = super().restored(snapshot), snapshot["covered"]
-        made.covered = None if covered is None else (int(covered[0]), int(covered[1]))
+        made = super().restored(snapshot)
         if self.noise is not None:
             made.noise = self.method.noise.restore(svec_size(self.n_features), snapshot["noise"], self.source)
         for name in self.sums:
             setattr(made, name, GramSum.restored(self.n_features, snapshot[name]))
+        for name in self.rings:
+            n, latest = snapshot[name]["n"], snapshot[name]["latest"]
+            setattr(made, name, Recent.restored(getattr(self, name).length, int(n), latest))
         return made
-
-    # -- publishable attributes ---------------------------------------------------------
-
-    @property
-    def window_bounds(self) -> tuple[int, int]:
-        """First and last row that the latest released matrix covers (fading, with ``"forgetting"``). Publishable."""
-        if self.covered is None:
-            raise NoReleaseError("nothing has been released yet, so there is no window")
-        return self.covered
-
-    @property
-    def checkpoints(self) -> tuple[int, ...]:
-        """First rows of the sums that the histogram keeps, ascending. Publishable: post-processing."""
-        raise BadParameterError(f"checkpoints is for method='histogram'; this is {self.algorithm.method!r}")
-
-    @property
-    def sketch_error(self) -> float:
-        """Bound on the spectral norm of the latest sum's truncation error; 0 without `sketch_rank`. Publishable."""
-        raise BadParameterError(f"sketch_error is for method='histogram'; this is {self.algorithm.method!r}")
 
     def noise_std(self, t: int) -> float:
         """`SlidingWindowPCA.noise_std`."""
         return self.algorithm.noise_std(t)
-
-    @property
-    def multiplicative_error(self) -> float:
-        """`SlidingWindowPCA.multiplicative_error`."""
-        return self.algorithm.multiplicative_error
-
-    @property
-    def additive_error(self) -> float:
-        """`SlidingWindowPCA.additive_error` for these features, plus the truncation error."""
-        return self.algorithm.additive_error(self.n_features)
 
 
 class RingProcessor(WindowProcessor):
@@ -274,6 +244,7 @@ class RingProcessor(WindowProcessor):
     ring: Recent
     window: GramSum
     sums: ClassVar[tuple[str, ...]] = ("window",)
+    rings: ClassVar[tuple[str, ...]] = ("ring",)
 
     @abstractmethod
     def _shift(self) -> None:
@@ -288,21 +259,6 @@ class RingProcessor(WindowProcessor):
         if self.algorithm.center:
             packed[-1] = (self.t - first + 1) * CONSTANT**2  # public
         return View(packed, std, first)
-
-    def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays from which the processor is made again. As secret as the rows."""
-        return {**super().snapshot(), "ring": {"n": self.ring.n, "latest": self.ring.latest()}}
-
-    def restored(self, snapshot: Mapping[str, Any]) -> Self:
-        """The processor of a snapshot of the same run."""
-        made, ring = super().restored(snapshot), snapshot["ring"]
-        made.ring = Recent.restored(self.ring.length, int(ring["n"]), ring["latest"])
-        return made
-
-    @property
-    def memory(self) -> int:
-        """Bytes held for the ring and the exact sums."""
-        return super().memory + self.ring.nbytes
 
 
 class RowRingProcessor(RingProcessor):
@@ -370,6 +326,7 @@ class SmoothedRingProcessor(RingProcessor):
     smoothing: WindowSmoothing
     increments: Recent
     released: FloatArray
+    rings = ("ring", "increments")
 
     def begin(self) -> None:
         """Hold no release yet."""
@@ -396,20 +353,13 @@ class SmoothedRingProcessor(RingProcessor):
 
     def snapshot(self) -> dict[str, Any]:
         """Plain values and arrays from which the processor is made again. As secret as the rows."""
-        increments = {"n": self.increments.n, "latest": self.increments.latest()}
-        return {**super().snapshot(), "increments": increments, "released": self.released}
+        return {**super().snapshot(), "released": self.released}
 
     def restored(self, snapshot: Mapping[str, Any]) -> Self:
         """The processor of a snapshot of the same run."""
-        made, increments = super().restored(snapshot), snapshot["increments"]
-        made.increments = Recent.restored(made.increments.length, int(increments["n"]), increments["latest"])
+        made = super().restored(snapshot)
         made.released = np.array(snapshot["released"], dtype=np.float64)
         return made
-
-    @property
-    def memory(self) -> int:
-        """Bytes held for the ring, the exact sums and the increments."""
-        return super().memory + self.increments.nbytes
 
 
 class SmoothedRowRingProcessor(SmoothedRingProcessor, RowRingProcessor):

@@ -1,7 +1,9 @@
 """Queries on any release with a Gram matrix: post-processing, which spends no budget.
 
-Each returns its answer with an error bar, from the noise of the release, and the
-guarantee of the release.
+Each takes the release first, and returns its answer with an error bar, from the noise of the release. Adjacency, unit,
+epsilon and delta are those of the release's ``guarantee``, which the answer carries. A query raises `NoReleaseError`
+if the release holds a subspace only, and `BadParameterError` if an argument is outside its domain or does not fit the
+features.
 """
 
 from streampca.queries.answer import Answer, Components, GramNoise, PrincipalComponents

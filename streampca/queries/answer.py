@@ -31,6 +31,7 @@ from scipy.special import gammaln, ndtri
 
 from streampca.errors import BadParameterError, NoReleaseError
 from streampca.linalg.centering import MeanNoise
+from streampca.linalg.counts import check_share
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.release import Release, Subspace
@@ -85,23 +86,15 @@ class GramNoise:
 
         A union bound over the supports: ``sigma (sqrt(2 s) + sqrt(2 ln(2 C(d, s) / beta)))``.
         """
-        check_level(level)
+        check_share("level", level)
         d, s = self.n_features, min(size, self.n_features)
         supports = float(gammaln(d + 1) - gammaln(s + 1) - gammaln(d - s + 1))
         return self.std * (math.sqrt(2.0 * s) + math.sqrt(2.0 * (supports + math.log(2.0 / (1.0 - level)))))
 
 
-def check_level(level: float) -> None:
-    """Raise `BadParameterError` unless 0 < level < 1."""
-    if not (isinstance(level, (int, float)) and 0.0 < level < 1.0):
-        raise BadParameterError(
-            f"level={level!r} must be in (0, 1): the probability with which the error bar holds, e.g. 0.95"
-        )
-
-
 def two_sided(level: float) -> float:
     """The z for which a standard normal is in [-z, z] with probability ``level``."""
-    check_level(level)
+    check_share("level", level)
     return float(ndtri(0.5 + 0.5 * level))
 
 
@@ -123,10 +116,10 @@ class Answer:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Interval that covers the noise-free answer with probability ``level`` (pointwise)."""
-        check_level(level)
+        z = two_sided(level)
         if self.std is None:
             raise NoReleaseError(UNKNOWN)
-        half = two_sided(level) * self.std
+        half = z * self.std
         return self.value - half, self.value + half
 
     def __float__(self) -> float:
@@ -161,7 +154,6 @@ class Components:
         """Uniform error: with probability ``level``, no direction's value is further from the exact one."""
         if self.noise is None:
             raise NoReleaseError(UNKNOWN)
-        check_level(level)
         return min(self.noise.on_supports(self.n_nonzero, level), self.noise.spectral(level))
 
     def interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray]:

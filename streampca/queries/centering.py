@@ -10,7 +10,7 @@ import numpy as np
 from streampca.errors import BadParameterError
 from streampca.linalg.svec import pack_entries
 from streampca.linalg.types import FloatArray
-from streampca.release import Release, Terms
+from streampca.release import Release
 
 
 def centered(release: Release) -> Release:
@@ -20,8 +20,6 @@ def centered(release: Release) -> Release:
     one release gives the private mean m, the private count n and
 
         sum (a - m)(a - m)^T  =  sum a a^T  -  (c sum a)(c sum a)^T / (c**2 n).
-
-    Post-processing: adjacency, unit, epsilon and delta are those of ``release.guarantee``.
 
     Parameters
     ----------
@@ -40,8 +38,6 @@ def centered(release: Release) -> Release:
 
     Raises
     ------
-    NoReleaseError
-        If the release holds a subspace only.
     BadParameterError
         If it has no constant feature, or the noise leaves no positive count.
     """
@@ -61,13 +57,13 @@ def centered(release: Release) -> Release:
     ratio = sums / last  # m / c
     inner = gram[:-1, :-1] - np.outer(sums, ratio)
     square = release.row_norm**2
-    noise_std = release.noise_std
+    noise_std, features = release.noise_std, release.terms.features
     details: dict[str, Any] = {k: v for k, v in release.details.items() if k != "constant"}
     details |= {"centered": True, "mean": (ratio * constant).tolist(), "count": last / constant**2}
     packed: FloatArray = pack_entries(0.5 * (inner + inner.T)) / square
     return release.replaced(
         n_components=min(release.n_components, release.n_features - 1),
-        terms=_without_constant(release.terms),
+        terms=replace(release.terms, features=None if features is None else features[:-1]),
         packed_gram=packed,
         basis=None,
         span=None,
@@ -75,7 +71,3 @@ def centered(release: Release) -> Release:
         noise_std=None if noise_std is None else noise_std / square * (1.0 + float(ratio @ ratio)),
         details=details,
     )
-
-
-def _without_constant(terms: Terms) -> Terms:
-    return replace(terms, features=None if terms.features is None else terms.features[:-1])

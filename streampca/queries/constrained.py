@@ -35,8 +35,6 @@ def sparse_pca(release: Release, n_nonzero: int, *, n_components: int = 1) -> Co
     the same on the matrix deflated by those before (projection deflation, Mackey
     2008), so their values are net of them.
 
-    Post-processing: adjacency, unit, epsilon and delta are those of ``release.guarantee``.
-
     Parameters
     ----------
     release : a release with a Gram matrix.
@@ -47,13 +45,6 @@ def sparse_pca(release: Release, n_nonzero: int, *, n_components: int = 1) -> Co
     -------
     Components whose error bar is uniform over all supports of that size
     (`Components.bound`): far smaller than for dense directions.
-
-    Raises
-    ------
-    NoReleaseError
-        If the release holds a subspace only.
-    BadParameterError
-        If n_nonzero or n_components is not between 1 and the number of features.
     """
     size = check_size("n_nonzero", n_nonzero, release.n_features)
     return _deflate(release, lambda gram: best_sparse(gram, size), n_components, size)
@@ -67,8 +58,6 @@ def nonnegative_pca(release: Release, n_components: int = 1) -> Components:
     and both signs of the leading eigenvectors, each polished by exact
     ascent on one coordinate at a time and by solving on its support. Later
     components do the same on the matrix deflated by those before.
-
-    Post-processing: adjacency, unit, epsilon and delta are those of ``release.guarantee``.
 
     Parameters
     ----------
@@ -98,21 +87,20 @@ def _deflate(release: Release, best: Callable[[FloatArray], FloatArray], n_compo
             span = np.column_stack([span, rest / np.linalg.norm(rest)])
     found = fix_signs(found)
     values = np.einsum("ik,ij,jk->k", found, gram, found)
-    noise = GramNoise.of(release)
-    return Components(found, values, None if noise is None else noise.std, size, noise, release.guarantee)
+    return Components(found, values, release.noise_std, size, GramNoise.of(release), release.guarantee)
+
+
+def _shifted(gram: FloatArray) -> FloatArray:
+    """A PSD matrix that differs by a constant on unit vectors: on it, power methods ascend."""
+    shifted: FloatArray = gram - min(float(np.linalg.eigvalsh(gram)[0]), 0.0) * np.eye(gram.shape[0])
+    return shifted
 
 
 # -- the sparse direction of most variance of one symmetric matrix --
 
 
 def best_sparse(gram: FloatArray, size: int) -> FloatArray:
-    """A unit x with at most ``size`` non-zero entries and large ``x^T G x``.
-
-    The supports come from the truncated power method run from all coordinates
-    at once, the thresholded top eigenvector, the largest diagonal entries and a
-    greedy path; the best few are improved by swapping one feature at a time
-    until no swap tried helps. Deterministic.
-    """
+    """A unit x with at most ``size`` non-zero entries and large ``x^T G x``. Deterministic."""
     d = gram.shape[0]
     if size == d:
         return top_eigh(gram, 1)[1][:, 0]
@@ -130,8 +118,7 @@ def best_sparse(gram: FloatArray, size: int) -> FloatArray:
 def _sparse_power(gram: FloatArray, size: int) -> list[IntArray]:
     """Supports reached by the truncated power method from each coordinate."""
     d = gram.shape[0]
-    # A shift makes the matrix PSD, without which the iteration need not ascend; on unit vectors it adds a constant.
-    shifted = gram - min(float(np.linalg.eigvalsh(gram)[0]), 0.0) * np.eye(d)
+    shifted = _shifted(gram)
     x = np.eye(d)
     kept = np.zeros((d, 0), dtype=np.int64)
     for _ in range(_ITERATIONS):
@@ -196,20 +183,14 @@ def _largest(weights: FloatArray, size: int) -> IntArray:
 
 
 def best_nonnegative(gram: FloatArray) -> FloatArray:
-    """A unit x >= 0 with large ``x^T G x``.
-
-    The projected power method runs from all starts at once; the best
-    results are polished until neither an exact step along one coordinate nor
-    the top eigenvector of their support improves them. Deterministic.
-    """
+    """A unit x >= 0 with large ``x^T G x``. Deterministic."""
     d = gram.shape[0]
     vectors = top_eigh(gram, min(_EIGENVECTORS, d))[1]
     axes = np.eye(d)[:, np.argsort(-np.diag(gram), kind="stable")[:_COORDINATES]]
     starts = np.column_stack([axes, np.maximum(vectors, 0.0), np.maximum(-vectors, 0.0), np.full((d, 1), d**-0.5)])
     norms = np.linalg.norm(starts, axis=0)
     x = starts[:, norms > 0.0] / norms[norms > 0.0]
-    # A shift makes the matrix PSD, without which the iteration need not ascend; on unit vectors it adds a constant.
-    shifted = gram - min(float(np.linalg.eigvalsh(gram)[0]), 0.0) * np.eye(d)
+    shifted = _shifted(gram)
     leading = _distinct_best(gram, _nonnegative_power(shifted, x, _SHORT))
     polished = [_polish(gram, v) for v in _nonnegative_power(shifted, leading, _LONG).T]
     return max(polished, key=lambda v: float(v @ gram @ v))

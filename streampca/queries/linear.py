@@ -1,8 +1,4 @@
-"""Queries that are linear in the Gram matrix: their error bars are exact.
-
-Adjacency, unit, epsilon and delta are those of the release (its ``guarantee``):
-a query is post-processing and spends no budget.
-"""
+"""Queries that are linear in the Gram matrix: their error bars are exact."""
 
 from __future__ import annotations
 
@@ -28,16 +24,8 @@ def directional_variance(release: Release, direction: Vector) -> Answer:
     Answer with ``std = noise_std * ||x||**2`` (less if the release is centered, `GramNoise.through`), exact for an x
     chosen without looking at the release. For any other x, use the uniform bound
     ``||x||**2 * GramNoise.of(release).spectral(level)``.
-
-    Raises
-    ------
-    NoReleaseError
-        If the release holds a subspace only.
-    BadParameterError
-        If the direction does not fit the features.
     """
-    x = feature_vector(release, direction, "direction")
-    return _quadratic(release, x)
+    return _quadratic(release, feature_vector(release, direction, "direction"))
 
 
 def captured_variance(release: Release, subspace: Subspace | FloatArray) -> Answer:
@@ -61,9 +49,7 @@ def captured_variance(release: Release, subspace: Subspace | FloatArray) -> Answ
     if not np.allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-8):
         raise BadParameterError("subspace must have orthonormal columns; pass np.linalg.qr(basis)[0]")
     value = float(np.einsum("ik,ij,jk->", basis, release.gram, basis, optimize=True))
-    noise = GramNoise.of(release)
-    std = None if noise is None else noise.through(basis @ basis.T)
-    return Answer(value, std, release.guarantee)
+    return _answer(release, value, basis @ basis.T)
 
 
 def cut(release: Release, side: Features, *, zero_sum: bool = True) -> Answer:
@@ -98,6 +84,10 @@ def cut(release: Release, side: Features, *, zero_sum: bool = True) -> Answer:
 
 
 def _quadratic(release: Release, x: FloatArray) -> Answer:
+    return _answer(release, float(x @ release.gram @ x), np.multiply.outer(x, x))
+
+
+def _answer(release: Release, value: float, matrix: FloatArray) -> Answer:
+    """The value ``<M, G>`` with its error bar."""
     noise = GramNoise.of(release)
-    std = None if noise is None else noise.through(np.multiply.outer(x, x))
-    return Answer(float(x @ release.gram @ x), std, release.guarantee)
+    return Answer(value, None if noise is None else noise.through(matrix), release.guarantee)

@@ -16,8 +16,6 @@ from streampca.release import Release
 def pca(release: Release, n_components: int | None = None) -> PrincipalComponents:
     """Top eigenvalues and eigenvectors of the released Gram matrix.
 
-    Post-processing: adjacency, unit, epsilon and delta are those of ``release.guarantee``.
-
     Parameters
     ----------
     release : a release with a Gram matrix.
@@ -29,13 +27,6 @@ def pca(release: Release, n_components: int | None = None) -> PrincipalComponent
     uniform: ``interval(level)`` covers the exact eigenvalues, and the exact
     variance along each released direction, all at once (Weyl's inequality).
     ``std`` is pointwise, and the error of an eigenvalue to first order only.
-
-    Raises
-    ------
-    NoReleaseError
-        If the release holds a subspace only.
-    BadParameterError
-        If n_components is not between 1 and the number of features.
     """
     gram, d = release.gram, release.n_features
     k = check_size("n_components", release.n_components if n_components is None else n_components, d)
@@ -44,13 +35,12 @@ def pca(release: Release, n_components: int | None = None) -> PrincipalComponent
     else:
         values, basis = top_eigh(gram, k)
     following = np.linalg.eigvalsh(gram)[d - k - 1] if k < d else -np.inf
-    noise = GramNoise.of(release)
     return PrincipalComponents(
         components=basis,
         values=values,
-        std=None if noise is None else noise.std,
+        std=release.noise_std,
         n_nonzero=d,
-        noise=noise,
+        noise=GramNoise.of(release),
         guarantee=release.guarantee,
         gap=float(values[-1] - following),
     )
@@ -92,8 +82,6 @@ class LowRank:
 
 def low_rank(release: Release, n_components: int | None = None) -> LowRank:
     """Best positive semidefinite approximation of rank k of the released Gram matrix.
-
-    Post-processing: adjacency, unit, epsilon and delta are those of ``release.guarantee``.
 
     Parameters
     ----------

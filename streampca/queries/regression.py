@@ -69,8 +69,6 @@ def regression(
     that of the one Gram matrix, whatever the number of responses. Clipping a
     row scales a and b alike, which keeps a noiseless linear relation.
 
-    Post-processing: adjacency, unit, epsilon and delta are those of ``release.guarantee``.
-
     Parameters
     ----------
     release : a release with a Gram matrix.
@@ -84,8 +82,6 @@ def regression(
 
     Raises
     ------
-    NoReleaseError
-        If the release holds a subspace only.
     BadParameterError
         If features overlap or are missing, or the matrix with this ridge is not positive definite.
     """

@@ -103,7 +103,7 @@ class Foreign(Mechanism):
     def guarantee(self):
         return Guarantee(1.0, 1e-3, "zero-out", "one release", "", "", mu=2.0)
 
-    def _release(self, rows, outlet, terms, t):
+    def released(self, rows, outlet, terms, t):
         noise = np.random.default_rng().normal(size=(rows.shape[1],) * 2) * self.noise
         return Release.of_gram(rows.T @ rows + noise + noise.T, t=t, n_components=1, terms=terms)
 

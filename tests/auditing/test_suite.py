@@ -8,7 +8,7 @@ import pytest
 
 from streampca.auditing.bugs import BUGS
 from streampca.auditing.cases import CASES
-from streampca.auditing.suite import audit_named, audit_one, audit_planted, named
+from streampca.auditing.suite import audit, audit_named, audit_planted, named
 from streampca.cli import main
 
 QUICK = named([], "quick")
@@ -19,14 +19,14 @@ PLANTED = [pytest.param(bug, marks=() if FIRST[bug.name] is bug else pytest.mark
 
 @pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
 def test_every_part_holds(case):
-    rows = audit_one(case, mode="quick", error=1e-3 / len(QUICK), seed=1)
+    rows = audit(case, mode="quick", false_alarm=1e-3 / len(QUICK), seed=1).rows
     assert all(row.holds for row in rows), "\n".join(map(str, rows))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
 def test_gaussian_claims_are_nearly_seen(case):
-    rows = audit_one(case, mode="standard", error=1e-3 / len(CASES), seed=1)
+    rows = audit(case, mode="standard", false_alarm=1e-3 / len(CASES), seed=1).rows
     assert all(row.holds for row in rows), "\n".join(map(str, rows))
     for row in rows[1:]:
         shares = [share for share in (row.seen, row.accounted) if share is not None]
@@ -88,7 +88,9 @@ def test_the_privacy_page_prints_an_audit_as_the_command_writes_it(tmp_path, cap
 @pytest.mark.parametrize("salt", range(14))
 def test_honest_rows_are_not_refuted(salt):
     """More than 300 rows over 14 salts, a quarter of all cases with each."""
-    rows = [row for case in QUICK[salt % 4 :: 4] for row in audit_one(case, mode="quick", error=1e-3 / 50, seed=salt)]
+    rows = [
+        row for case in QUICK[salt % 4 :: 4] for row in audit(case, mode="quick", false_alarm=1e-3 / 50, seed=salt).rows
+    ]
     assert len(rows) > 22
     assert all(row.holds for row in rows), "\n".join(str(row) for row in rows if not row.holds)
 

@@ -17,8 +17,7 @@ from streampca.mechanisms.approximate_subspace import ApproximateSubspace
 from streampca.mechanisms.base import SCOPE, Mechanism
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.laplace import LaplaceCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
 from streampca.mechanisms.wishart import WishartCovariance
 from streampca.privacy import outlet

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights
-from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance, _lacks_a_direction
+from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.norm_maps import energy_outside
 from streampca.privacy.outlet import LatticeSum, Outlet
 from streampca.privacy.randomness import Randomness
 from streampca.processors.tumbling import Tumbling
@@ -188,10 +189,11 @@ def test_it_does_not_adapt_to_what_it_cannot_see():
 
 def test_a_direction_that_the_combination_lacks_is_seen():
     first = np.diag([100.0, 90.0, 1.0, 0.0])
-    assert not _lacks_a_direction(np.diag([100.0, 90.0, 1.0, 0.0]), first, 2, 5.0)
-    assert not _lacks_a_direction(np.diag([50.0, 45.0, 1.0, 0.0]), first, 2, 5.0)
-    assert _lacks_a_direction(np.diag([100.0, 1.0, 2.0, 0.0]), first, 2, 5.0)
-    assert not _lacks_a_direction(np.diag([100.0, 1.0, 2.0, 0.0]), first, 2, 50.0)
+    assert energy_outside(np.diag([100.0, 90.0, 1.0, 0.0]), first, 2) == (1.0, 1.0, 90.0)
+    assert energy_outside(np.diag([50.0, 45.0, 1.0, 0.0]), first, 2) == (1.0, 2.0, 90.0)
+    found, expected, least = energy_outside(np.diag([100.0, 1.0, 2.0, 0.0]), first, 2)
+    assert (found, least) == (90.0, 1.0)
+    assert expected < 1.1
 
 
 # -- the release -----------------------------------------------------------------------------------

@@ -29,7 +29,6 @@ def test_constants_are_the_designs():
     b = 2 * WIDTHS / 1.0
     assert mechanism.histogram.scale == pytest.approx(b)
     assert mechanism.histogram.threshold == pytest.approx(1 + b * math.log(WIDTHS / 2e-6))
-    assert mechanism.histogram.votes == "moves"
     assert mechanism.blocks_needed == math.ceil(1.25 * (mechanism.histogram.threshold + b * math.log(10)))
     assert mechanism.rows_needed() == 4312
     assert ApproximateSubspace(n_components=2, widths=[0.01], **BUDGET).blocks_needed == 40

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance, wishart
+from streampca.mechanisms.laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.wishart import wishart
 from streampca.privacy.randomness import Randomness
 
 

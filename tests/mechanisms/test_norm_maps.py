@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from streampca.linalg.lattice import onto_ball
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
-from streampca.mechanisms.norm_maps import BINS, Map, Model, Noise, Norms, combined, entry_std, norm_counts
+from streampca.mechanisms.norm_maps import BINS, Map, Model, Norms, combined, entry_std, norm_counts
 from streampca.privacy.randomness import Randomness
 
-QUIET = Noise(1e-6, 1e-6)
+QUIET = (1e-6, 1e-6)
 
 
 def rows_of_norms(norms, d=4, seed=0):
@@ -76,7 +76,7 @@ def test_a_spectrum_without_noise_is_kept():
     made = model(values, 3)
     np.testing.assert_allclose(made.spectrum, values, rtol=1e-3)
     assert made.resolved == 3
-    assert model(values, 3, noise=Noise(1.0, 1.0)).resolved == 0
+    assert model(values, 3, noise=(1.0, 1.0)).resolved == 0
 
 
 def test_the_inflation_of_a_spike_by_noise_is_undone():
@@ -88,7 +88,7 @@ def test_the_inflation_of_a_spike_by_noise_is_undone():
     truth[0] += height
     values = np.linalg.eigvalsh(np.diag(truth) + std * (noise + noise.T) / 2.0)[::-1]
     assert values[0] - truth[0] > 0.5 * std**2 * d / 2.0 / height
-    assert model(values, 1, noise=Noise(std, std)).spectrum[0] == pytest.approx(truth[0], rel=0.03)
+    assert model(values, 1, noise=(std, std)).spectrum[0] == pytest.approx(truth[0], rel=0.03)
 
 
 def test_what_clipping_leaves():
@@ -98,7 +98,7 @@ def test_what_clipping_leaves():
 
 
 def test_scalars_come_first_and_maps_need_directions_that_stand_out():
-    loud = list(model([0.1, 0.05, 0.02, 0.01], 2, noise=Noise(1.0, 1.0)).maps())
+    loud = list(model([0.1, 0.05, 0.02, 0.01], 2, noise=(1.0, 1.0)).maps())
     assert [one.radius for one in loud] == [1.0]  # that of stage one
     quiet = model([0.1, 0.05, 0.02, 0.01, 0.01], 2)
     named = {one.name.split(",")[0] for one in quiet.maps() if one.radius is None}
@@ -107,13 +107,13 @@ def test_scalars_come_first_and_maps_need_directions_that_stand_out():
         if one.radius is None:
             c = float(one.name.rsplit(", ")[1])
             assert one.weights @ quiet.spectrum == pytest.approx(1.0 / c)
-    partly = model([0.1, 0.011, 0.01, 0.01, 0.01], 2, noise=Noise(0.003, 0.003))
+    partly = model([0.1, 0.011, 0.01, 0.01, 0.01], 2, noise=(0.003, 0.003))
     assert partly.resolved == 1
     assert {one.name.split()[0] for one in partly.maps() if one.radius is None} == {"two"}
 
 
 def test_energy_that_may_be_hidden_speaks_against_clipping():
-    values, noise = np.full(20, 0.002), Noise(2e-3, 2e-3)
+    values, noise = np.full(20, 0.002), (2e-3, 2e-3)
     values[0] = 0.03
     small = Map("radius 0.1", np.full(20, 100.0), 0.1)
     plain = Map("radius 1", np.full(20, 1.0), 1.0)

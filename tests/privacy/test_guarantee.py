@@ -7,14 +7,11 @@ import pytest
 from streampca import Guarantee
 from streampca.errors import BadParameterError
 from streampca.privacy.gaussian import delta_at, epsilon_at, mu_of
-from streampca.privacy.guarantee import gaussian_guarantee
 
 
 def gaussian(epsilon: float = 1.0, delta: float = 1e-6, adjacency: str = "zero-out", slack: float = 0.0) -> Guarantee:
     mu = mu_of(epsilon, delta - slack)
-    return gaussian_guarantee(
-        mu, epsilon, delta, adjacency=adjacency, scope="s", theorem="t", citation="c", slack=slack
-    )
+    return Guarantee(epsilon, delta, adjacency, "s", "t", "c", mu=mu, slack=slack)
 
 
 def pure(epsilon: float = 1.0) -> Guarantee:
@@ -84,6 +81,6 @@ def test_text_says_what_is_promised() -> None:
     assert str(gaussian()).startswith("(1, 1e-06)-DP [0.236704-GDP] for one row, zero-out adjacency")
     assert str(Guarantee.none("fresh noise")) == "no privacy guarantee: fresh noise"
     with pytest.raises(BadParameterError, match=r"delta=1\.0"):
-        gaussian_guarantee(1.0, 1.0, 1e-6, adjacency="zero-out", scope="s", theorem="t", citation="c").epsilon_at(1.0)
+        gaussian().epsilon_at(1.0)
     with pytest.raises(BadParameterError, match="delta=2"):
         gaussian().epsilon_at(2)

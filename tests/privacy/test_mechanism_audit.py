@@ -21,10 +21,9 @@ from scipy.stats import beta
 
 from streampca.linalg.svec import svec
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.laplace import LaplaceCovariance
-from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance, wishart
+from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
 from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.wishart import WishartCovariance, profile
+from streampca.mechanisms.wishart import WishartCovariance, profile, wishart
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness
 from streampca.processors.tumbling import Tumbling, TumblingProcessor

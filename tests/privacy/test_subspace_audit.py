@@ -77,7 +77,7 @@ class CellsThatAppear(ApproximateSubspace):
 
     @property
     def histogram(self):
-        return StabilityHistogram(self.epsilon, self.delta, "add-remove")
+        return StabilityHistogram(2.0 * self.epsilon, self.delta)
 
 
 def exact(kind=ExactSubspace, delta=1e-3, **more):

@@ -91,9 +91,10 @@ def test_sandwich_and_count_hold_at_every_step(kind, d, w, epsilon, seed, eta, o
         below = loewner_gap(window - z * eye, release.gram) >= -1e-9
         above = loewner_gap(release.gram, factor * (window + (4.0 - eta / 2.0) * z * eye) + z * eye) >= -1e-9
         # and the stated error, which is smaller
-        stated = (1.0 + processor.multiplicative_error) * window + processor.additive_error * eye
+        error = processor.algorithm.additive_error(d)
+        stated = (1.0 + processor.algorithm.multiplicative_error) * window + error * eye
         above = above and loewner_gap(release.gram, stated) >= -1e-9
-        assert processor.additive_error <= factor * max((4.0 - eta / 2.0) * z, 1.0) + z + 1e-9
+        assert error <= factor * max((4.0 - eta / 2.0) * z, 1.0) + z + 1e-9
         fewer = len(processor.checkpoints) <= most_checkpoints(processor, w, eta, since, z)
         failures += not (below and above and fewer)
     assert failures == 0

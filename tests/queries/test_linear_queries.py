@@ -5,12 +5,12 @@ import pytest
 
 from streampca import errors, queries
 from streampca.linalg.svec import svec_size, unsvec
-from streampca.privacy.guarantee import gaussian_guarantee
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 from streampca.queries import GramNoise
 from streampca.release import Release, Subspace
 
-GUARANTEE = gaussian_guarantee(0.2, 1.0, 1e-6, adjacency="zero-out", scope="test", theorem="test", citation="test")
+GUARANTEE = Guarantee(1.0, 1e-6, "zero-out", "test", "test", "test", mu=0.2)
 D = 6
 
 

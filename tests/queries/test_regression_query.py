@@ -5,11 +5,11 @@ import pytest
 
 from streampca import errors, queries
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.privacy.guarantee import gaussian_guarantee
+from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 from streampca.release import Release
 
-GUARANTEE = gaussian_guarantee(0.2, 1.0, 1e-6, adjacency="zero-out", scope="test", theorem="test", citation="test")
+GUARANTEE = Guarantee(1.0, 1e-6, "zero-out", "test", "test", "test", mu=0.2)
 
 
 def joint_rows(n=500, seed=1, noise=0.0):

@@ -21,7 +21,7 @@ from streampca.linalg.svec import svec, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import CovarianceMechanism
-from streampca.mechanisms.matrix_laplace import wishart
+from streampca.mechanisms.wishart import wishart
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
@@ -54,6 +54,7 @@ class PrintedSubspacePerturbation(Mechanism):
     epsilon: float
     delta: float
     n_features: int | None = None
+    adjacency = "zero-out"
 
     @property
     def guarantee(self) -> Guarantee:
@@ -67,7 +68,7 @@ class PrintedSubspacePerturbation(Mechanism):
         """None: its noise depends on the rows."""
         return ()
 
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         d, k = rows.shape[1], self.n_components
         gram = GramSum.of(rows)
         values, basis = top_eigh(unpack_entries(gram.packed(), d), min(k + 1, d))
@@ -100,6 +101,7 @@ class PrintedWishart(CovarianceMechanism):
     n_components: int
     epsilon: float
     n_features: int | None = None
+    adjacency = "zero-out"
 
     @property
     def guarantee(self) -> Guarantee:
@@ -163,6 +165,7 @@ class PrintedExactSubspace(Mechanism):
     delta: float
     outliers: int = 0
     n_features: int | None = None
+    adjacency = "zero-out"
 
     @property
     def guarantee(self) -> Guarantee:
@@ -182,7 +185,7 @@ class PrintedExactSubspace(Mechanism):
         """The scale of the noise."""
         return (2.0 / self.epsilon,)
 
-    def _release(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
+    def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
         points: Points = Counter(tuple(Fraction(float(x)) for x in row) for row in rows)
         null = self.outliers + 4.0 * math.log(1.0 / self.delta) / self.epsilon + 1.0
         candidates: list[Span | None] = [None, *self._candidates(points)]
