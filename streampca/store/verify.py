@@ -14,7 +14,7 @@ from streampca.rows import RowSource
 from streampca.store.config import load
 from streampca.store.database import Database, told_plainly
 from streampca.store.keys import Seal, read_key
-from streampca.store.reading import config_text
+from streampca.store.reading import config_text, kernels_of
 from streampca.store.records import read_trace
 from streampca.store.recovery import TOLERANCE, alike, check_key, fresh_stream, rebuild, replay_checked
 from streampca.store.witness import beside
@@ -47,6 +47,7 @@ class Verification:
             self._database.close()
             raise
         self.rows = self._database.progress.rows
+        self.kernels = kernels_of(self._database)
         self.features = None if config["features"] is None else tuple(config["features"])
         self.on_bad_row: Literal["raise", "zero"] = config["on_bad_row"]
         self._replayed: Stream | None = None
