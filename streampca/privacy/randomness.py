@@ -197,10 +197,8 @@ class Draws:
     def words(self, count: int, first_block: int = 0) -> Words:
         """``count`` independent uniform 64-bit words, from this block on (two words a block)."""
         blocks = (count + 1) // 2
-        text = np.empty((blocks, 2), dtype=np.uint64)
-        text[:, 0] = self._pair[0]
-        np.bitwise_xor(_counter(first_block, blocks), self._pair[1], out=text[:, 1])
-        return np.frombuffer(self._keys.first(text.tobytes()), dtype=np.uint64, count=count)
+        text = np.frombuffer(self.name * blocks, _WORD) ^ _counter(first_block, blocks)
+        return np.frombuffer(self._keys.first(text.tobytes()), _WORD, count)
 
     def more(self, coordinate: int, first: int = 0) -> Iterator[int]:
         """An endless sequence of further words for one coordinate, from this attempt on (two words each)."""
@@ -416,10 +414,11 @@ class NoiseStream:
 
 @lru_cache(maxsize=64)
 def _counter(first: int, blocks: int) -> Words:
-    """Block numbers, (blocks,)."""
-    numbers = np.arange(first, first + blocks, dtype=np.uint64)
+    """Block numbers as pairs of words (0, i), (2 * blocks,)."""
+    numbers = np.zeros((blocks, 2), _WORD)
+    numbers[:, 1] = np.arange(first, first + blocks, dtype=np.uint64)
     numbers.flags.writeable = False
-    return numbers
+    return numbers.reshape(-1)
 
 
 def _finished(field: int, value: float, more: Iterator[int]) -> float:
