@@ -1,4 +1,4 @@
-"""Leading eigenpairs of packed symmetric matrices by numba (extra ``fast``), direct and with a certificate; power steps.
+"""Leading eigenpairs of packed symmetric matrices, direct and certified, and power steps, by numba (extra ``fast``).
 
 Householder reduction to a tridiagonal matrix T, one pass over the matrix a reflector; brackets of the top eigenvalues
 by Sturm counts; eigenvectors by twisted factorisations with Rayleigh corrections (Dhillon 1997; Parlett and Dhillon
