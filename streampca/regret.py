@@ -291,7 +291,7 @@ class RegretSums(NamedTuple):
             matrix, slack, of_mean = _square(gram), 0.0, 0.0
             if self.center:
                 matrix, of_mean = about_mean(matrix)
-            if self.center or fast.kernels is None:
+            if self.center:
                 most = top_sum(matrix, n_components)
             else:
                 most = float(top_pairs(gram.packed(), n_components)[0].sum())

@@ -275,7 +275,7 @@ class Release:
     """
 
     __slots__ = (
-        "_details", "_gram", "_pair", "_subspace", "n_components",
+        "_details", "_gram", "_pair", "n_components",
         "own_basis", "own_eigenvalues", "own_noise_std", "own_smoothed", "own_span", "packed", "t", "terms",
     )  # fmt: skip
 
@@ -291,8 +291,7 @@ class Release:
     terms: Terms
     _details: Mapping[str, Any]
     _gram: FloatArray | None
-    _pair: tuple[FloatArray | None, FloatArray] | None
-    _subspace: Subspace | None
+    _pair: tuple[FloatArray | None, Subspace] | None
 
     def __init__(
         self,
@@ -319,7 +318,7 @@ class Release:
             terms = Terms(guarantee, row_norm, None if features is None else tuple(features))
         for array in (packed_gram, packed_smoothed, basis, span, eigenvalues):
             if array is not None:
-                array.flags.writeable = False
+                array.setflags(write=False)
         put = object.__setattr__
         put(self, "t", t)
         put(self, "n_components", n_components)
@@ -333,7 +332,6 @@ class Release:
         put(self, "_details", details or {})
         put(self, "_gram", None)
         put(self, "_pair", None)
-        put(self, "_subspace", None)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a release cannot be changed; Release.replaced({name}=...) makes another one")
@@ -465,27 +463,23 @@ class Release:
     @property
     def subspace(self) -> Subspace:
         """The private subspace."""
-        subspace = self._subspace
-        if subspace is None:
-            subspace = Subspace.__new__(Subspace)  # this runs once a release: no call of __init__
-            object.__setattr__(subspace, "basis", (self._pair or self._eigen())[1])
-            object.__setattr__(self, "_subspace", subspace)
-        return subspace
+        return (self._pair or self._eigen())[1]
 
-    def _eigen(self) -> tuple[FloatArray | None, FloatArray]:
-        """Eigenvalues, in units of row_norm = 1, and basis; computed when first asked for."""
-        packed, span = self.packed, self.own_span
-        if self.own_basis is not None or packed is None:
-            pair = self.own_eigenvalues, self.own_basis
-        else:
-            own = packed if self.own_smoothed is None else self.own_smoothed
+    def _eigen(self) -> tuple[FloatArray | None, Subspace]:
+        """Eigenvalues, in units of row_norm = 1, and the subspace; computed when first asked for."""
+        values, basis, span = self.own_eigenvalues, self.own_basis, self.own_span
+        own = self.packed if self.own_smoothed is None else self.own_smoothed
+        if basis is None and own is not None:
             # The rewards in later releases are computed from these bases: their bits are hidden, and stay the same.
             plain = "rewards" in self._details
             k = self.n_components
-            pair = top_pairs(own, k, plain=plain) if span is None else ritz_pairs(own, span, plain=plain)
-            pair[1].flags.writeable = False
+            values, basis = top_pairs(own, k, plain=plain) if span is None else ritz_pairs(own, span, plain=plain)
+            basis.setflags(write=False)
+        subspace = Subspace.__new__(Subspace)  # this runs once a release: no call of __init__
+        object.__setattr__(subspace, "basis", basis)
+        pair = values, subspace
         object.__setattr__(self, "_pair", pair)
-        return pair  # type: ignore[return-value]
+        return pair
 
     @property
     def span(self) -> FloatArray:

@@ -77,6 +77,7 @@ def verify(
     with closing(Verification(store, passphrase_of(passphrase_file))) as check:
         print(f"{check.file()}: every page and every release is whole")
         print(check_witness(store, witness))
+        print(f"bases by {check.kernels}")
         print(f"{check.replay()} rows since the snapshot, played again: the same releases")
         if file is not None:
             if reading.columns is None and check.features is not None:

@@ -21,7 +21,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 _IN, _IN2 = (types.Array(float64, n, "C", readonly=True) for n in (1, 2))
 _WORDS, _IN_INTS = (types.Array(kind, 1, "C", readonly=True) for kind in (types.uint64, int64))
 _OUT2 = float64[:, ::1]
-_SIDE = 32  # of the tiles in which a triangle is mirrored
 
 
 def compile_ahead(signature: Any, *, any_order: bool = False, nogil: bool = False) -> Callable[[F], F]:
@@ -151,29 +150,6 @@ def add_outer(parts: FloatArray, row: FloatArray, out: FloatArray) -> None:
             whole = np.floor(rest)
             new[j], left[j] = units[j] + whole, rest - whole
         at = end
-
-
-@compile_ahead("float64[:, ::1](Array(float64, 1, 'C', readonly=True), Array(float64, 2, 'C', readonly=True), float64)")
-def power_step(packed: FloatArray, span: FloatArray, shift: float) -> FloatArray:
-    """`eigen.power_step` by the same BLAS and LAPACK calls; bases by rows, (k, d)."""
-    k, d = span.shape
-    square = np.empty((d, d))
-    for top in range(0, d, _SIDE):
-        bottom = min(top + _SIDE, d)
-        for left in range(top, d, _SIDE):
-            right = min(left + _SIDE, d)
-            for i in range(top, bottom):
-                start = i * d - i * (i - 1) // 2 - i
-                for j in range(max(left, i), right):
-                    value = packed[start + j]
-                    square[i, j] = value
-                    square[j, i] = value
-    product = np.dot(span, square)
-    for i in range(k):
-        for j in range(d):
-            product[i, j] += shift * span[i, j]
-    basis = np.linalg.qr(product.T)[0]
-    return np.ascontiguousarray(basis.T)
 
 
 @compile_ahead(boolean(_IN2), any_order=True)

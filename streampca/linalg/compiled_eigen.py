@@ -1,4 +1,4 @@
-"""Leading eigenpairs of packed symmetric matrices, by numba (extra ``fast``): direct, and with a certificate.
+"""Leading eigenpairs of packed symmetric matrices, direct and certified, and power steps, by numba (extra ``fast``).
 
 Householder reduction to a tridiagonal matrix T, one pass over the matrix a reflector; brackets of the top eigenvalues
 by Sturm counts; eigenvectors by twisted factorisations with Rayleigh corrections (Dhillon 1997; Parlett and Dhillon
@@ -15,6 +15,7 @@ from streampca.linalg.compiled import compile_ahead
 from streampca.linalg.types import FloatArray
 
 _PACKED = types.Array(float64, 1, "C", readonly=True)
+_SPAN = types.Array(float64, 2, "C", readonly=True)
 _ROW, _ROWS = float64[::1], float64[:, ::1]
 #: Points a bracket at which eigenvalues are counted in one pass, passes, and corrections of an eigenpair.
 _POINTS, _PASSES, _CORRECTIONS = 4, 5, 6
@@ -276,11 +277,10 @@ def top_pairs(packed: FloatArray, values: FloatArray, basis: FloatArray) -> bool
     return True
 
 
-@compile_ahead(void(_PACKED, types.Array(float64, 2, "C", readonly=True), _ROW, _ROWS), any_order=True)
-def ritz_pairs(packed: FloatArray, span: FloatArray, values: FloatArray, basis: FloatArray) -> None:
-    """`eigen.ritz` of a packed matrix and a span by rows, (k, d), by cyclic Jacobi rotations of the compressed one."""
+@compile_ahead(void(_PACKED, _SPAN, _ROWS), any_order=True)
+def multiply_packed(packed: FloatArray, span: FloatArray, product: FloatArray) -> None:
+    """Add a packed matrix times a span to ``product``, both by rows, (k, d)."""
     k, d = span.shape
-    product = np.zeros((k, d))
     at = 0
     for i in range(d):
         entries = packed[at : at + d - i]
@@ -293,6 +293,51 @@ def ritz_pairs(packed: FloatArray, span: FloatArray, values: FloatArray, basis: 
                 total += entries[j] * x[j]
                 y[j] += entries[j] * one
             y[0] += total
+
+
+@compile_ahead(void(float64[::1], float64, float64[::1]), any_order=True)
+def reflect(v: FloatArray, tau: float, x: FloatArray) -> None:
+    """Multiply x by ``I - tau v v^T``."""
+    inner = 0.0
+    for j in range(v.size):
+        inner += v[j] * x[j]
+    inner *= tau
+    for j in range(v.size):
+        x[j] -= inner * v[j]
+
+
+@compile_ahead(void(_PACKED, _SPAN, float64, _ROWS), any_order=True)
+def power_step(packed: FloatArray, span: FloatArray, shift: float, basis: FloatArray) -> None:
+    """`eigen.power_step` by Householder reflectors with the signs of LAPACK; spans and bases by rows, (k, d)."""
+    k = span.shape[0]
+    product, tau = shift * span, np.zeros(k)
+    multiply_packed(packed, span, product)
+    for c in range(k):
+        v, square = product[c, c:], 0.0
+        for j in range(1, v.size):
+            square += v[j] * v[j]
+        if square > 0.0:
+            first = v[0]
+            length = -np.copysign(np.sqrt(first * first + square), first)
+            tau[c], scale = (length - first) / length, 1.0 / (first - length)
+            for j in range(1, v.size):
+                v[j] *= scale
+        v[0] = 1.0
+        for i in range(c + 1, k):
+            reflect(v, tau[c], product[i, c:])
+    basis[:] = 0.0
+    for i in range(k):
+        basis[i, i] = 1.0
+        for c in range(i, -1, -1):
+            reflect(product[c, c:], tau[c], basis[i, c:])
+
+
+@compile_ahead(void(_PACKED, _SPAN, _ROW, _ROWS), any_order=True)
+def ritz_pairs(packed: FloatArray, span: FloatArray, values: FloatArray, basis: FloatArray) -> None:
+    """`eigen.ritz` of a packed matrix and a span by rows, (k, d), by cyclic Jacobi rotations of the compressed one."""
+    k, d = span.shape
+    product = np.zeros((k, d))
+    multiply_packed(packed, span, product)
     small, turned = np.empty((k, k)), np.copy(span)
     largest = 0.0
     for i in range(k):

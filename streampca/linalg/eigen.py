@@ -70,7 +70,24 @@ def top_pairs(packed: FloatArray, k: int, *, plain: bool = False) -> tuple[Float
         values, basis = np.empty(k), np.empty((d, k))
         if kernels.top_pairs(np.ascontiguousarray(packed), values, basis):
             return values, basis
-    return top_eigh(packed.take(mirror(d)), k)
+    return _top_of_tridiagonal(packed, k) if 2 < k < d and not plain else top_eigh(packed.take(mirror(d)), k)
+
+
+def _top_of_tridiagonal(packed: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
+    """`top_pairs` by ``dstemr``, for 2 < k < d, in three quarters of the time: ``dsyevr`` would bisect.
+
+    LAPACK has the tridiagonal form as ``Q^T M Q``, with Q = diag(1, the product of reflectors).
+    """
+    d = math.isqrt(8 * packed.size + 1) // 2
+    reduced, diagonal, off, tau, _ = lapack.dsytrd(packed.take(mirror(d)).T, 1, 32 * d, 1)
+    beside = np.zeros(d)
+    beside[:-1] = off
+    count, values, vectors, info = lapack.dstemr(diagonal, beside, 2, 0.0, 0.0, d - k + 1, d)
+    vectors = vectors[:, :k]
+    if info != 0 or count != k or not abs(np.vdot(vectors, vectors) - k) < 0.5:
+        return top_eigh(packed.take(mirror(d)), k)
+    vectors[1:] = lapack.dormqr("L", "N", reduced[1:, :-1], tau, vectors[1:], 32 * k)[0]
+    return values[k - 1 :: -1].copy(), fix_signs(vectors[:, ::-1])
 
 
 def ritz_pairs(packed: FloatArray, span: FloatArray, *, plain: bool = False) -> tuple[FloatArray, FloatArray]:
@@ -107,10 +124,7 @@ def ritz(matrix: FloatArray, span: FloatArray) -> tuple[FloatArray, FloatArray]:
     values, rotation, info = lapack.dsyev(span.T @ matrix @ span)
     if info != 0:
         values, rotation = np.linalg.eigh(span.T @ matrix @ span)
-    basis = span @ rotation[:, ::-1]
-    # `fix_signs`, without a call
-    basis *= np.copysign(1.0, basis[np.abs(basis).argmax(axis=0), _first(basis.shape[1])])
-    return values[::-1].copy(), basis
+    return values[::-1].copy(), fix_signs(span @ rotation[:, ::-1])
 
 
 @lru_cache(maxsize=64)
@@ -118,7 +132,7 @@ def _first(count: int) -> IntArray:
     return np.arange(count)
 
 
-def power_step(packed: FloatArray, span: FloatArray, shift: float) -> FloatArray:
+def power_step(packed: FloatArray, span: FloatArray, shift: float, *, plain: bool = False) -> FloatArray:
     """Orthonormal basis of ``(matrix + shift * I) span``: one step of subspace iteration.
 
     Parameters
@@ -126,19 +140,20 @@ def power_step(packed: FloatArray, span: FloatArray, shift: float) -> FloatArray
     packed : packed upper triangle of the matrix, row by row, or the (d, d) matrix.
     span : (d, k) array in column-major order.
     shift : added to the diagonal.
+    plain : as for `top_pairs`.
     """
     if packed.ndim == 2:
         packed = pack_entries(packed)
     d, k = span.shape
     kernels = fast.kernels
-    if kernels is not None and k > 1 and d < _PACKED_FROM * k:  # a single column may be multiplied in another order
-        rows: FloatArray = kernels.power_step(packed, np.ascontiguousarray(span.T), shift)
+    if kernels is not None and not plain and d <= _COMPILED_FEATURES and k <= _COMPILED_COLUMNS:
+        rows = np.empty((k, d))
+        kernels.power_step(packed, np.ascontiguousarray(span.T), shift, rows)
         return rows.T
     product = _times(packed, span)
     product += shift * span
-    # Workspace for blocks of 32 columns, as in the compiled form: the same bits.
-    factors, tau, _, _ = lapack.dgeqrf(product, lwork=32 * k, overwrite_a=1)
-    basis: FloatArray = lapack.dorgqr(factors, tau, lwork=32 * k, overwrite_a=1)[0]
+    factors, tau, _, _ = lapack.dgeqrf(product, 32 * k, 1)
+    basis: FloatArray = lapack.dorgqr(factors, tau, 32 * k, 1)[0]
     return basis
 
 
@@ -157,8 +172,7 @@ def _times(packed: FloatArray, span: FloatArray) -> FloatArray:
 
 def fix_signs(basis: FloatArray) -> FloatArray:
     """Flip columns so that each one's entry of largest magnitude is positive."""
-    peak = np.abs(basis).argmax(axis=0)
-    signs = np.where(basis[peak, np.arange(basis.shape[1])] < 0.0, -1.0, 1.0)
+    signs = np.copysign(1.0, basis[np.abs(basis).argmax(axis=0), _first(basis.shape[1])])
     return np.ascontiguousarray(basis * signs)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,12 @@ def use(wanted: bool) -> bool:
     before = globals().get("kernels", load()) is not None
     kernels = load() if wanted else None
     return before
+
+
+def described() -> str:
+    """The package whose kernels make bases and eigenvalues here, with its version."""
+    name = "numpy" if globals().get("kernels", load()) is None else "numba"
+    return f"{name} {version(name)}"
 
 
 @cache

@@ -65,8 +65,7 @@ class Recurrence:
         step = np.add.reduce(steps, axis=0) if total.size > 1 else np.add.accumulate(steps, axis=0)[-1]
         step += fresh
         step *= scale
-        out = total * self.keep
-        out += step
+        out = step + (total if self.keep == 1.0 else total * self.keep)
         np.multiply(self.rate[:, None], buffers, out=steps)
         np.subtract(buffers, steps, out=steps)
         steps += fresh

@@ -28,8 +28,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain, pairwise
 from itertools import count as count_up
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,7 @@ _R = 4.385945034871305
 _AREA = 0.0003061541032784638
 _CHUNK = 8192  # long draws are made in chunks that fit the cache
 _BITS = np.uint64(_FIELD_BITS)
+_WORD = np.dtype(np.uint64)
 if sys.byteorder != "little":
     raise ImportError("streampca needs a little-endian machine: its noise is defined byte by byte")
 _PAIR = struct.Struct("<QQ")
@@ -78,6 +79,7 @@ _SCALE = np.array([sign * x * _TO_UNIT for sign in (1.0, -1.0) for x in _EDGES[:
 _INSIDE = np.array([int(b / a * 2**_UNIT_BITS) for a, b in pairwise(_EDGES)] * 2)
 _DENSITY = np.array(_HEIGHTS)
 _FIELD = 2**_FIELD_BITS - 1
+_FIELDS = np.uint64(_FIELD)
 
 
 def encoded(*parts: object) -> bytes:
@@ -190,21 +192,19 @@ class Draws:
     def __init__(self, keys: DrawKeys, n: int, name: bytes) -> None:
         self.n, self.name = n, name
         self._keys = keys
-        self._pair = np.frombuffer(name, dtype="<u8")
+        self._pair = np.frombuffer(name, _WORD)
 
     def words(self, count: int, first_block: int = 0) -> Words:
         """``count`` independent uniform 64-bit words, from this block on (two words a block)."""
         blocks = (count + 1) // 2
-        text = np.empty((blocks, 2), dtype=np.uint64)
-        text[:, 0] = self._pair[0]
-        np.bitwise_xor(_counter(first_block, blocks), self._pair[1], out=text[:, 1])
-        return np.frombuffer(self._keys.first(text.tobytes()), dtype=np.uint64, count=count)
+        text = np.frombuffer(self.name * blocks, _WORD) ^ _counter(first_block, blocks)
+        return np.frombuffer(self._keys.first(text.tobytes()), _WORD, count)
 
-    def more(self, coordinate: int) -> Iterator[int]:
-        """An endless sequence of further words for one coordinate."""
+    def more(self, coordinate: int, first: int = 0) -> Iterator[int]:
+        """An endless sequence of further words for one coordinate, from this attempt on (two words each)."""
         encrypt = self._keys.more
         low, high = int(self._pair[0]) ^ coordinate, int(self._pair[1])
-        for attempt in count_up():
+        for attempt in count_up(first):
             yield from _PAIR.unpack(encrypt(_PAIR.pack(low, high ^ attempt)))
 
     def uniform(self, count: int) -> FloatArray:
@@ -229,29 +229,34 @@ class Draws:
         for start in range(0, count, _CHUNK):
             part = values[start : start + _CHUNK]
             size = part.size
-            if kernels is None:
-                words = self.words(size, start // 2)
-            else:  # the same, without a call
-                text = np.empty(((size + 1) // 2, 2), dtype=np.uint64)
+            if kernels is not None:  # `words`, without a call
+                text, places = np.empty(((size + 1) // 2, 2), _WORD), np.empty(size, np.int64)
                 kernels.named_blocks(self._pair, start // 2, text)
-                words = np.frombuffer(self._keys.first(text.tobytes()), dtype=np.uint64, count=size)
-            outside = np.empty(size, dtype=np.int64)
-            if kernels is not None:
-                outside = outside[: kernels.ziggurat(words, _SCALE, _INSIDE, part, outside)]
-                if outside.size:
-                    pairs = np.zeros((outside.size, 2), dtype=np.uint64)  # (coordinate, attempt 0), as in `more`
-                    pairs[:, 0] = outside + start
-                    pairs ^= self._pair
-                    further = np.frombuffer(self._keys.more(pairs.tobytes()), dtype=np.uint64)
-                    left = kernels.finish_normals(words, outside, further, _DENSITY, _SCALE, _INSIDE, _R, part)
-                    outside = outside[:left]
+                words = np.frombuffer(self._keys.first(text.tobytes()), _WORD, size)
+                outside = places[: kernels.ziggurat(words, _SCALE, _INSIDE, part, places)]
             else:
-                field, integer = (words & np.uint64(_FIELD)).view(np.int64), (words >> _BITS).view(np.int64)
+                words = self.words(size, start // 2)
+                field, integer = (words & _FIELDS).view(np.int64), (words >> _BITS).view(np.int64)
                 np.multiply(integer, _SCALE.take(field), out=part)
                 outside = (integer >= _INSIDE.take(field)).nonzero()[0]
-            for i in outside.tolist():
-                part[i] = _finished(int(words[i]) & _FIELD, float(part[i]), self.more(start + i))
+            if outside.size:
+                self._finish(words, part, outside, start)
         return values
+
+    def _finish(self, words: Words, values: FloatArray, outside: npt.NDArray[np.int64], start: int) -> None:
+        """Finish the normals outside their rectangles (one in 830), of the coordinates from ``start`` on, in place."""
+        pairs = np.zeros((outside.size, 2), _WORD)  # (coordinate, attempt 0), as in `more`
+        pairs[:, 0] = outside + start
+        pairs ^= self._pair
+        further = np.frombuffer(self._keys.more(pairs.tobytes()), _WORD)
+        if fast.kernels is not None:
+            left = fast.kernels.finish_normals(words, outside, further, _DENSITY, _SCALE, _INSIDE, _R, values)
+            for i in outside[:left].tolist():
+                values[i] = _finished(int(words[i]) & _FIELD, float(values[i]), self.more(start + i))
+            return
+        for i, first in zip(outside.tolist(), further.reshape(-1, 2).tolist(), strict=True):
+            more = chain(first, self.more(start + i, 1))
+            values[i] = _finished(int(words[i]) & _FIELD, float(values[i]), more)
 
 
 class Note(NamedTuple):
@@ -409,10 +414,11 @@ class NoiseStream:
 
 @lru_cache(maxsize=64)
 def _counter(first: int, blocks: int) -> Words:
-    """Block numbers, (blocks,)."""
-    numbers = np.arange(first, first + blocks, dtype=np.uint64)
+    """Block numbers as pairs of words (0, i), (2 * blocks,)."""
+    numbers = np.zeros((blocks, 2), _WORD)
+    numbers[:, 1] = np.arange(first, first + blocks, dtype=np.uint64)
     numbers.flags.writeable = False
-    return numbers
+    return numbers.reshape(-1)
 
 
 def _finished(field: int, value: float, more: Iterator[int]) -> float:

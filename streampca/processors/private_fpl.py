@@ -408,7 +408,9 @@ class FPLProcessor(LeaderProcessor):
             fields = centered_fields(packed, count, std, self.terms, details, estimate)
         if span is not None:
             # The shift is the size of the noise's eigenvalues: it keeps negative ones from leading.
-            span = power_step(fields["packed_gram"], span, std * math.sqrt(2.0 * d))
+            shift = std * math.sqrt(2.0 * d)
+            # Released rewards are computed on this span: then it has the same bits without compiled kernels.
+            span = power_step(fields["packed_gram"], span, shift, plain=rewards is not None)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, span=span, **fields)
         after = FPLProcessor.__new__(FPLProcessor)  # this runs once a release: no call of __init__
         after.algorithm, after.n_features, after.source, after.terms = algorithm, d, self.source, self.terms

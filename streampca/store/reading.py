@@ -36,11 +36,21 @@ def check_witness(path: Path, witness: Path | None = None) -> str:
     return f"{where} remembers row {seen[0]}: no commit is missing"
 
 
+def kernels_of(database: Database) -> str:
+    """Whose kernels made the bases and eigenvalues, and from which row on. Released matrices do not depend on it."""
+    noted = database.get("kernels") or []
+    return ", ".join(f"{name} from row {row}" for row, name in noted) or "not noted"
+
+
 def status(path: Path) -> dict[str, Any]:
     """Status of a run. Curator only: the number of rows may not be public."""
     with closing(Database(str(path), write=False)) as database:
         run, progress = database.run(), database.progress
+<<<<<<< HEAD
         config = config_in(database)
+=======
+        config, kernels = config_in(database), kernels_of(database)
+>>>>>>> w-speed
     return {
         "run": run["run"],
         "schema": SCHEMA,
@@ -52,6 +62,7 @@ def status(path: Path) -> dict[str, Any]:
         "rows_in_snapshot": progress.snapshot,
         "rows_to_replay": progress.rows - progress.snapshot,
         "bytes": sum(file.stat().st_size for file in (path, beside(path, "-wal")) if file.exists()),
+        "kernels": kernels,
         "running": is_locked(beside(path, ".lock")),
     }
 

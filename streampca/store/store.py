@@ -41,6 +41,7 @@ from typing import Any, Self
 
 from streampca.advice import warn
 from streampca.errors import BadParameterError, WrongKeyError
+from streampca.linalg import fast
 from streampca.linalg.svec import svec_size
 from streampca.processors.base import Algorithm
 from streampca.release import Release
@@ -342,6 +343,7 @@ class Store:
             if account is not None and not moved:
                 check_lineage(database, head, f"the ledger {account.ledger.path}")
             stream = rebuild(database, key, kind)
+            self._note_kernels(database, stream.t + 1)
             writer = Writer(database, key, self._witness, account, head, stream, self._schedule)
             self._key, self._writer = key, writer
             if not moved:
@@ -424,7 +426,15 @@ class Store:
         database.put("config", described)
         database.put("label", label_of(stream.algorithm, stream.row_admission))
         database.put("progress", Progress())
+        database.put("kernels", [[1, fast.described()]])
         _put_start(database, key, stream)
+
+    def _note_kernels(self, database: Database, row: int) -> None:
+        """Note whose kernels make the bases from this row on, if others did before."""
+        noted, here = database.get("kernels") or [], fast.described()
+        if not noted or noted[-1][1] != here:
+            with told_plainly(self.path):
+                database.transact(lambda _: database.put("kernels", [*noted, [row, here]]))
 
     def _let_go(self) -> None:
         """Close everything. What was closed before, in a call that broke off, is closed again."""

@@ -11,6 +11,7 @@ from streampca.rows import Reader, RowSource
 from streampca.store.config import config_in
 from streampca.store.database import Database, plain_errors
 from streampca.store.keys import Seal, read_key
+from streampca.store.reading import kernels_of
 from streampca.store.records import read_trace
 from streampca.store.recovery import TOLERANCE, alike, check_key, fresh_stream, rebuild, replay_checked
 from streampca.store.witness import beside
@@ -36,6 +37,7 @@ class Verification:
             self._database.close()
             raise
         self.rows = self._database.progress.rows
+        self.kernels = kernels_of(self._database)
         self.features = None if config["features"] is None else tuple(config["features"])
         self.on_bad_row: Literal["raise", "zero"] = config["on_bad_row"]
         self._replayed: Stream | None = None

@@ -25,15 +25,18 @@ def matrix_of(values, rng):
     return 0.5 * (matrix + matrix.T)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.integers(2, 40),
     st.integers(1, 6),
     st.sampled_from(["gaussian", "gap", "near", "equal", "zero", "diagonal", "rank one"]),
     st.sampled_from([1e-9, 1.0, 1e12]),
     st.integers(0, 2**32),
+    st.booleans(),
 )
-def test_top_pairs_are_those_of_lapack(d, k, kind, scale, seed):
+def test_top_pairs_are_those_of_a_direct_solver(d, k, kind, scale, seed, compiled):
+    """With kernels by `compiled_eigen`, without by ``dstemr``; beside ``dsyevr``."""
+    fast.use(compiled)
     rng = np.random.default_rng(seed)
     k = min(k, d)
     spectrum = rng.standard_normal(d)
@@ -67,8 +70,8 @@ def test_top_pairs_are_those_of_lapack(d, k, kind, scale, seed):
 def test_top_pairs_of_noise_take_no_lapack_where_kernels_are_faster(d, monkeypatch):
     matrix = matrix_of(np.random.default_rng(0).standard_normal(d), np.random.default_rng(1))
     expected = top_eigh(matrix, 5)[0]
-    called = []
-    monkeypatch.setattr("streampca.linalg.eigen.top_eigh", lambda *given: called.append(1) or top_eigh(*given))
+    called, name = [], "streampca.linalg.eigen._top_of_tridiagonal"
+    monkeypatch.setattr(name, lambda *given: called.append(1) or top_pairs(*given, plain=True))
     np.testing.assert_allclose(top_pairs(pack_entries(matrix), 5)[0], expected, atol=1e-12)
     assert bool(called) == (d > 256)
 
@@ -128,4 +131,4 @@ def test_what_is_not_certified_is_left_to_lapack(monkeypatch):
     refused = fast.kernels.__class__(**{**vars(fast.kernels), "top_pairs": lambda *given: False})
     monkeypatch.setattr(fast, "kernels", refused)
     for made, expected in zip(top_pairs(pack_entries(matrix), 3), top_eigh(matrix, 3), strict=True):
-        np.testing.assert_array_equal(made, expected)
+        np.testing.assert_allclose(made, expected, atol=1e-12)

@@ -11,7 +11,7 @@ from streampca.errors import BadRowError
 from streampca.linalg import fast
 from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import STEP, GramSum, is_admitted, onto_ball
-from streampca.linalg.svec import svec_size
+from streampca.linalg.svec import pack_entries, svec_size
 from streampca.privacy.randomness import Randomness
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
@@ -88,12 +88,25 @@ def test_power_steps(d, k):
 
     def make():
         span = np.asfortranarray(np.linalg.qr(np.random.default_rng(k).standard_normal((d, k)))[0])
+        plain = power_step(packed, span, 2.0, plain=True)
         for _ in range(3):
             span = power_step(packed, span, 2.0)
             assert span.flags.f_contiguous
-        return span
+        return span, plain
 
-    same(make)
+    (compiled, plain), (expected, same_bits) = both(make)
+    np.testing.assert_allclose(compiled, expected, atol=1e-12)  # the signs of LAPACK, too
+    np.testing.assert_array_equal(plain, same_bits)
+
+
+def test_a_power_step_of_products_that_are_dependent():
+    """As of a span that is an eigenspace, or a matrix that is zero in part."""
+    for matrix in (np.zeros((6, 6)), np.eye(6), np.diag([1.0, 0.0, 0.0, 2.0, 0.0, 0.0]), np.ones((6, 6))):
+        for span in (np.eye(6, 3), np.eye(6)[:, 3:]):
+            steps = both(lambda m=matrix, s=span: power_step(pack_entries(m), np.asfortranarray(s), 0.0))
+            for basis in steps:
+                np.testing.assert_allclose(basis.T @ basis, np.eye(3), atol=1e-14)
+            np.testing.assert_allclose(*steps, atol=1e-14)
 
 
 def test_admission_is_judged_alike():

@@ -131,6 +131,25 @@ def test_a_solver_that_fails_is_replaced(monkeypatch):
     assert top_sum(a, 2) == pytest.approx(expected[1])
 
 
+@pytest.mark.parametrize("refused", ["info", "count", "zero vectors"])
+def test_dsyevr_takes_over_where_dstemr_fails(monkeypatch, refused):
+    a = np.random.default_rng(0).normal(size=(6, 6))
+    a = a + a.T
+    real = eigen.lapack.dstemr
+
+    def failing(*given):
+        count, values, vectors, info = real(*given)
+        if refused == "zero vectors":
+            vectors = 0.0 * vectors
+        return count - (refused == "count"), values, vectors, info + (refused == "info")
+
+    before = fast.use(False)
+    monkeypatch.setattr(eigen.lapack, "dstemr", failing)
+    for made, expected in zip(eigen.top_pairs(pack_entries(a), 3), top_eigh(a, 3), strict=True):
+        np.testing.assert_array_equal(made, expected)
+    fast.use(before)
+
+
 def test_orthonormal_keeps_an_orthonormal_basis_whatever_its_scale():
     q = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 3)))[0]
     for scale in (1e-3, 1.0, 1e3):

@@ -465,14 +465,18 @@ def test_a_store_that_other_kernels_wrote_is_continued(tmp_path: Path, written_c
     try:
         for name, algorithm in (("a", processor()), ("b", replace(processor(), solver="tracking", release_every=3))):
             fast.use(written_compiled)
+            wrote = fast.described()
             store = Store(tmp_path / name, commit_every="1h", snapshot_every="1h")
             stream = sp.Stream(algorithm, store=store)
             stream.push_many(ROWS[:300])
             store.flush()
             store._let_go()
             fast.use(not written_compiled)
-            with Store(tmp_path / name) as store:
-                assert sp.Stream.resume(store).t == 300
+            for _ in range(2):
+                with Store(tmp_path / name) as store:
+                    assert sp.Stream.resume(store).t == 300
+                noted = f"{wrote} from row 1, {fast.described()} from row 301"
+                assert status(tmp_path / name)["kernels"] == noted
     finally:
         fast.use(before)
 
