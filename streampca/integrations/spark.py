@@ -24,7 +24,7 @@ and in the Python that ``PYSPARK_PYTHON`` names. What travels to the driver are 
 blocks, a raw-data secret: turn on ``spark.network.crypto.enabled`` and
 ``spark.io.encryption.enabled``. Executors are trusted as the curator is.
 
-A block is ``8 d (d + 1)`` bytes for d features and there is one a release, so
+A block travels as some ``4 d (d + 1)`` bytes for d features and there is one a release, so
 this pays once ``release_every`` is some times d: else the blocks are larger than the rows.
 
 The releases are those of a `Stream` fed the same rows in the same order by
@@ -57,8 +57,8 @@ from streampca.stream import Stream
 
 # Rows of a task: what Spark does once a task takes some 50 ms of CPU.
 _TASK_ROWS = 2**18
-# Tasks of a Spark job for each of its slots: enough to hide the start of a job behind the one before.
-_WAVE = 4
+# Tasks of a Spark job for each of its slots: the next job runs while the blocks of this one are absorbed.
+_WAVE = 2
 _SCHEMA = "partition int, first long, count_ long, counts string, admission string, high_low binary"
 _FILES = "path string, modificationTime timestamp, length long, content binary"
 
@@ -83,8 +83,8 @@ def absorb_parquet(
     spark : the Spark session.
     paths : one file, or several in the order of rows, under paths that hold on every machine.
     columns : names of the columns, in the order of features; those of the stream if left out, or all.
-    rows_per_task : rows of one Spark task, rounded up to whole row groups of
-        the file. Carries no meaning: releases do not depend on it.
+    rows_per_task : rows of one Spark task, rounded up to whole row groups; fewer where
+        slots would be idle. Carries no meaning: releases do not depend on it.
     before : rows that the stream got from elsewhere, before these files.
 
     Yields
@@ -96,9 +96,10 @@ def absorb_parquet(
     BadParameterError, HorizonReachedError, SourceError
         Before any row, if a parameter, the rows or a file do not fit.
     """
-    cutter = stream.leaves()
-    tasks = file_ranges(stream, paths, columns, rows_per_task, before)
-    size = _WAVE * spark.sparkContext.defaultParallelism
+    cutter, slots = stream.leaves(), spark.sparkContext.defaultParallelism
+    ranges = file_ranges(stream, paths, columns, rows_per_task, before)
+    tasks = list(_tasks(ranges, rows_per_task, slots))
+    size = _WAVE * slots
     waves = [tasks[i : i + size] for i in range(0, len(tasks), size)]
     # The next wave is computed while this one is absorbed.
     with ThreadPoolExecutor(1) as ahead:
@@ -220,8 +221,10 @@ class EpochSink:
     def _file_blocks(self, frame: Any) -> list[BlockGram]:
         paths = [row.path for row in frame.orderBy("modificationTime", "path").select("path").collect()]
         stream, filled = self._stream, [path for path in paths if has_rows(path)]
-        tasks = file_ranges(stream, filled, self._columns, _TASK_ROWS, stream.t) if filled else []
-        return _run(frame.sparkSession, stream.leaves(), tasks)
+        ranges = file_ranges(stream, filled, self._columns, _TASK_ROWS, stream.t) if filled else []
+        spark = frame.sparkSession
+        tasks = list(_tasks(ranges, _TASK_ROWS, spark.sparkContext.defaultParallelism))
+        return _run(spark, stream.leaves(), tasks)
 
 
 def parquet_paths(spark: Any, folder: str, *, files_per_epoch: int | None = None) -> Any:
@@ -236,17 +239,30 @@ def parquet_paths(spark: Any, folder: str, *, files_per_epoch: int | None = None
     return reader.load(folder).select("path", "modificationTime")
 
 
-def _run(spark: Any, cutter: BlockCutter, tasks: list[FileRange]) -> list[BlockGram]:
+def _tasks(ranges: list[FileRange], rows: int, slots: int) -> Iterator[list[FileRange]]:
+    """Ranges that follow each other, in tasks of so many rows, or of an equal share of all if that is less."""
+    rows = min(rows, sum(one.count for one in ranges) // slots)
+    task: list[FileRange] = []
+    for one in ranges:
+        task.append(one)
+        if sum(some.count for some in task) >= rows:
+            yield task
+            task = []
+    if task:
+        yield task
+
+
+def _run(spark: Any, cutter: BlockCutter, tasks: list[list[FileRange]]) -> list[BlockGram]:
     """One Spark job: the blocks of these tasks, in order."""
     if not tasks:
         return []
-    made = spark.sparkContext.parallelize(tasks, len(tasks)).map(partial(_range_blocks, cutter)).collect()
+    made = spark.sparkContext.parallelize(tasks, len(tasks)).map(partial(_task_blocks, cutter)).collect()
     return [block for blocks in made for block in blocks]
 
 
-def _range_blocks(cutter: BlockCutter, task: FileRange) -> list[BlockGram]:
+def _task_blocks(cutter: BlockCutter, task: list[FileRange]) -> list[BlockGram]:
     _begin()
-    return task.blocks(cutter)
+    return [block for one in task for block in one.blocks(cutter)]
 
 
 def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> list[BlockGram]:
