@@ -224,8 +224,8 @@ class EpochSink:
         return epoch < due
 
     def _file_blocks(self, frame: Any) -> list[BlockGram]:
-        paths = [row.path for row in frame.orderBy("modificationTime", "path").select("path").collect()]
-        stream, filled = self._stream, [path for path in paths if has_rows(path)]
+        found = sorted(frame.selectExpr("unix_micros(modificationTime)", "path").collect())
+        stream, filled = self._stream, [path for _, path in found if has_rows(path)]
         ranges = file_ranges(stream, filled, self._columns, _TASK_ROWS, stream.t) if filled else []
         spark = frame.sparkSession
         tasks = list(_tasks(ranges, _TASK_ROWS, spark.sparkContext.defaultParallelism))
@@ -330,14 +330,15 @@ def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[FileRange] | No
         if not _is_scan(frame):
             return None
         file = f.col("_metadata.file_path"), f.col("_metadata.file_block_start"), f.col("_metadata.row_index")
-        placed = frame.select(f.spark_partition_id(), *file, f.monotonically_increasing_id()).toDF(*"pfbrm")
-        steps = f.min(f.col("m") - f.col("r")), f.max(f.col("m") - f.col("r"))
-        parts = placed.groupBy(*"pfb").agg(f.min("m"), f.min("r"), f.max("r"), f.count("*"), *steps).collect()
+        # The last goes up from row to row by one, and from partition to partition by more.
+        placed = frame.select(*file, f.monotonically_increasing_id()).toDF(*"pbrm")
+        step = f.col("m") - f.col("r")
+        parts = placed.groupBy(*"pb").agg(f.min(step), f.max(step), f.min("r"), f.max("r"), f.count("*")).collect()
         ranges = []
-        for _, path, _, _, first, last, count, *step in sorted(parts, key=lambda part: (part[0], part[3])):
+        for path, _, low, high, first, last, count in sorted(parts, key=lambda part: part[2] + part[4]):
             groups = _groups(path, kinds, first, last + 1)
             # All rows between the first and the last, in the order of the file.
-            if groups is None or count != last + 1 - first or step[0] != step[1]:
+            if groups is None or count != last + 1 - first or low != high:
                 return None
             ranges.append(FileRange(str(local_path(path)), groups, 0, count, at, tuple(kinds)))
             at += count
