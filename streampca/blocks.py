@@ -14,8 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -33,6 +34,8 @@ from streampca.rows import Position
 
 #: Rows that are admitted at a time, so that a leaf of any size takes little memory.
 _CHUNK = 4096
+#: Whole units up to which an entry is sent as one word: units of 2**-40 fill the rest of its 63 bits.
+_ONE_WORD = 2 ** (63 - UNIT_BITS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +83,13 @@ class BlockGram:
             raise BadRowError(
                 f"this is no Gram matrix of {self.count} rows of the unit ball; admit rows first (Stream.leaves)"
             )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Half as many bytes to another process, if every entry is below 2**23."""
+        rest = self.count, self.counts, self.first, self.admission
+        if not -_ONE_WORD <= self.high.min() <= self.high.max() < _ONE_WORD:
+            return BlockGram, (self.high, self.low, *rest)
+        return _of_words, ((self.high << UNIT_BITS) | self.low, *rest)
 
     @classmethod
     def of(
@@ -160,6 +170,11 @@ class BlockGram:
         return total
 
 
+def _of_words(words: IntArray, *rest: Any) -> BlockGram:
+    return BlockGram(words >> UNIT_BITS, words & LOW, *rest)
+
+
+@lru_cache(maxsize=8)  # by identity: an admission is an immutable value, and a driver asks once a block
 def admission_mark(admission: Admission) -> str:
     """A name for the map from rows to the unit ball: equal where every good row is admitted alike. Public.
 

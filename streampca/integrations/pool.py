@@ -6,7 +6,7 @@ Processes read, admit and sum rows; this one makes the releases.
     for step in absorb_parquet(stream, ["a.parquet", "b.parquet"]):
         step.release
 
-A block is ``8 d (d + 1)`` bytes for d features and there is one a release, so
+A block travels as some ``4 d (d + 1)`` bytes for d features and there is one a release, so
 this pays once ``release_every`` is some times d.
 
 Start it under ``if __name__ == "__main__":``, as every pool of processes.

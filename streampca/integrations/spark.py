@@ -24,7 +24,7 @@ and in the Python that ``PYSPARK_PYTHON`` names. What travels to the driver are 
 blocks, a raw-data secret: turn on ``spark.network.crypto.enabled`` and
 ``spark.io.encryption.enabled``. Executors are trusted as the curator is.
 
-A block is ``8 d (d + 1)`` bytes for d features and there is one a release, so
+A block travels as some ``4 d (d + 1)`` bytes for d features and there is one a release, so
 this pays once ``release_every`` is some times d: else the blocks are larger than the rows.
 
 The releases are those of a `Stream` fed the same rows in the same order by
@@ -35,31 +35,35 @@ driver, by position.
 from __future__ import annotations
 
 import gc
-import json
+import os
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
-import numpy as np
-
-from streampca.admission import Counts
 from streampca.blocks import BlockCutter, BlockGram
-from streampca.errors import BadParameterError, HorizonReachedError, StoreForkedError
-from streampca.integrations.pool import FileRange, Paths, file_ranges, has_rows
+from streampca.errors import BadParameterError, HorizonReachedError, SourceError, StoreForkedError
+from streampca.integrations.pool import FileRange, Paths, file_ranges, has_rows, local_path
 from streampca.release import Release
 from streampca.rows import arrow_rows
+from streampca.sources.parquet import from_parquet
 from streampca.step import BlockStep
 from streampca.store.store import Store
 from streampca.stream import Stream
 
 # Rows of a task: what Spark does once a task takes some 50 ms of CPU.
 _TASK_ROWS = 2**18
-# Tasks of a Spark job for each of its slots: enough to hide the start of a job behind the one before.
-_WAVE = 4
-_SCHEMA = "partition int, first long, count_ long, counts string, admission string, high_low binary"
+# Tasks of a Spark job for each of its slots: the next job runs while the blocks of this one are absorbed.
+_WAVE = 2
+_SCHEMA = "partition int, count_ long, block binary"
+# Types of columns in the words of Spark and of Arrow, whose numbers both read alike.
+_ARROW = {
+    "double": "double", "float": "float", "bigint": "int64", "int": "int32", "smallint": "int16", "tinyint": "int8",
+    "boolean": "bool",
+}  # fmt: skip
 _FILES = "path string, modificationTime timestamp, length long, content binary"
 
 
@@ -83,8 +87,8 @@ def absorb_parquet(
     spark : the Spark session.
     paths : one file, or several in the order of rows, under paths that hold on every machine.
     columns : names of the columns, in the order of features; those of the stream if left out, or all.
-    rows_per_task : rows of one Spark task, rounded up to whole row groups of
-        the file. Carries no meaning: releases do not depend on it.
+    rows_per_task : rows of one Spark task, rounded up to whole row groups; fewer where
+        slots would be idle. Carries no meaning: releases do not depend on it.
     before : rows that the stream got from elsewhere, before these files.
 
     Yields
@@ -96,9 +100,10 @@ def absorb_parquet(
     BadParameterError, HorizonReachedError, SourceError
         Before any row, if a parameter, the rows or a file do not fit.
     """
-    cutter = stream.leaves()
-    tasks = file_ranges(stream, paths, columns, rows_per_task, before)
-    size = _WAVE * spark.sparkContext.defaultParallelism
+    cutter, slots = stream.leaves(), spark.sparkContext.defaultParallelism
+    ranges = file_ranges(stream, paths, columns, rows_per_task, before)
+    tasks = list(_tasks(ranges, rows_per_task, slots))
+    size = _WAVE * slots
     waves = [tasks[i : i + size] for i in range(0, len(tasks), size)]
     # The next wave is computed while this one is absorbed.
     with ThreadPoolExecutor(1) as ahead:
@@ -114,8 +119,9 @@ def absorb_parquet(
 def absorb_frame(stream: Stream, frame: Any, *, columns: Sequence[str] | None = None) -> list[BlockStep]:
     """Feed the rows of a DataFrame, in the order of its partitions, summed by executors.
 
-    The plan runs twice, once to count the rows of each partition, and must
-    give the same partitions again (cache it where it does not).
+    Where the frame is what ``spark.read.parquet`` returned, or a selection of its columns, executors read the
+    files themselves, in the frame's order. Any other plan runs twice, once to count the rows of each
+    partition, and must give the same partitions again (cache it where it does not).
 
     Parameters
     ----------
@@ -218,10 +224,12 @@ class EpochSink:
         return epoch < due
 
     def _file_blocks(self, frame: Any) -> list[BlockGram]:
-        paths = [row.path for row in frame.orderBy("modificationTime", "path").select("path").collect()]
-        stream, filled = self._stream, [path for path in paths if has_rows(path)]
-        tasks = file_ranges(stream, filled, self._columns, _TASK_ROWS, stream.t) if filled else []
-        return _run(frame.sparkSession, stream.leaves(), tasks)
+        found = sorted(frame.selectExpr("unix_micros(modificationTime)", "path").collect())
+        stream, filled = self._stream, [path for _, path in found if has_rows(path)]
+        ranges = file_ranges(stream, filled, self._columns, _TASK_ROWS, stream.t) if filled else []
+        spark = frame.sparkSession
+        tasks = list(_tasks(ranges, _TASK_ROWS, spark.sparkContext.defaultParallelism))
+        return _run(spark, stream.leaves(), tasks)
 
 
 def parquet_paths(spark: Any, folder: str, *, files_per_epoch: int | None = None) -> Any:
@@ -236,17 +244,30 @@ def parquet_paths(spark: Any, folder: str, *, files_per_epoch: int | None = None
     return reader.load(folder).select("path", "modificationTime")
 
 
-def _run(spark: Any, cutter: BlockCutter, tasks: list[FileRange]) -> list[BlockGram]:
+def _tasks(ranges: list[FileRange], rows: int, slots: int) -> Iterator[list[FileRange]]:
+    """Ranges that follow each other, in tasks of so many rows, or of an equal share of all if that is less."""
+    rows = min(rows, sum(one.count for one in ranges) // slots)
+    task: list[FileRange] = []
+    for one in ranges:
+        task.append(one)
+        if sum(some.count for some in task) >= rows:
+            yield task
+            task = []
+    if task:
+        yield task
+
+
+def _run(spark: Any, cutter: BlockCutter, tasks: list[list[FileRange]]) -> list[BlockGram]:
     """One Spark job: the blocks of these tasks, in order."""
     if not tasks:
         return []
-    made = spark.sparkContext.parallelize(tasks, len(tasks)).map(partial(_range_blocks, cutter)).collect()
+    made = spark.sparkContext.parallelize(tasks, len(tasks)).map(partial(_task_blocks, cutter)).collect()
     return [block for blocks in made for block in blocks]
 
 
-def _range_blocks(cutter: BlockCutter, task: FileRange) -> list[BlockGram]:
+def _task_blocks(cutter: BlockCutter, task: list[FileRange]) -> list[BlockGram]:
     _begin()
-    return task.blocks(cutter)
+    return [block for one in task for block in one.blocks(cutter)]
 
 
 def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> list[BlockGram]:
@@ -261,11 +282,14 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
         if not isinstance(kinds.get(name), (BooleanType, NumericType)):
             what = "is not there" if name not in kinds else "does not hold numbers"
             raise BadParameterError(f"column {name!r} of the frame {what}; choose with columns=")
+    ranges = _scanned(frame, {name: kinds[name].simpleString() for name in names}, stream.t)
+    if ranges is not None:
+        _check_room(stream, sum(one.count for one in ranges))
+        spark = frame.sparkSession
+        return _run(spark, cutter, list(_tasks(ranges, _TASK_ROWS, spark.sparkContext.defaultParallelism)))
     frame = frame.select(*(f"`{name}`" for name in names))
     counts = {row[0]: row[1] for row in frame.groupBy(spark_partition_id()).count().collect()}
-    left = stream.processor.rows_left
-    if left is not None and sum(counts.values()) > left:
-        raise HorizonReachedError(f"{sum(counts.values())} rows given, but the horizon leaves room for {left}")
+    _check_room(stream, sum(counts.values()))
     starts, at = {}, stream.t
     for partition in sorted(counts):
         starts[partition] = at
@@ -278,7 +302,82 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
         raise BadParameterError(
             "the frame gave other partitions when it was read again; cache it first (frame.cache())"
         )
-    return sorted(map(_unpacked, found), key=_place)
+    return sorted((pickle.loads(row.block) for row in found), key=_place)  # noqa: S301 - of our own executors
+
+
+def _check_room(stream: Stream, rows: int) -> None:
+    left = stream.processor.rows_left
+    if left is not None and rows > left:
+        raise HorizonReachedError(f"{rows} rows given, but the horizon leaves room for {left}")
+
+
+def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[FileRange] | None:
+    """The ranges of files that a frame holds unchanged, in the order of its partitions; None if that is not certain.
+
+    Spark says which rows of which file a partition holds, and in what order. Executors then read the same columns,
+    of the same types, without Spark's row format.
+
+    Parameters
+    ----------
+    frame : any frame.
+    kinds : the columns wanted, in order, and their types in Spark's words.
+    at : rows of the stream before them.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as f
+
+    try:
+        if not _is_scan(frame):
+            return None
+        file = f.col("_metadata.file_path"), f.col("_metadata.file_block_start"), f.col("_metadata.row_index")
+        # The last goes up from row to row by one, and from partition to partition by more.
+        placed = frame.select(*file, f.monotonically_increasing_id()).toDF(*"pbrm")
+        step = f.col("m") - f.col("r")
+        parts = placed.groupBy(*"pb").agg(f.min(step), f.max(step), f.min("r"), f.max("r"), f.count("*")).collect()
+        ranges = []
+        for path, _, low, high, first, last, count in sorted(parts, key=lambda part: part[2] + part[4]):
+            groups = _groups(path, kinds, first, last + 1)
+            # All rows between the first and the last, in the order of the file.
+            if groups is None or count != last + 1 - first or low != high:
+                return None
+            ranges.append(FileRange(str(local_path(path)), groups, 0, count, at, tuple(kinds)))
+            at += count
+    except (PySparkException, BadParameterError, SourceError, OSError):
+        return None
+    return ranges
+
+
+def _is_scan(frame: Any) -> bool:
+    """Whether a frame is what ``spark.read.parquet`` makes of its files or their folder, or a selection of columns."""
+    paths = [str(local_path(path)) for path in frame.inputFiles()]
+    kept = frame.storageLevel
+    if not paths or kept.useMemory or kept.useDisk:
+        return False
+    folder = os.path.dirname(paths[0])
+    with os.scandir(folder) as entries:
+        whole = {one.path for one in entries if not one.name.startswith(("_", "."))} == set(paths)
+    # Spark tells a path from the same one in other words, where there is only one.
+    roots = [folder] * whole + paths * (len(paths) == 1)
+    schema = frame.sparkSession.read.parquet(paths[0]).schema
+    if not set(frame.columns) <= set(schema.names):
+        return False
+    for root in [paths, *([head + root + tail] for root in roots for head in ("", "file://") for tail in ("", "/"))]:
+        scan = frame.sparkSession.read.schema(schema).parquet(*root)
+        chosen = scan.select(*(f"`{name}`" for name in frame.columns))
+        if frame.sameSemantics(scan) or frame.sameSemantics(chosen):
+            return True
+    return False
+
+
+def _groups(path: str, kinds: dict[str, str], first: int, end: int) -> tuple[int, ...] | None:
+    """The row groups of a file that hold the rows from ``first`` to before ``end``, and columns of these types."""
+    with from_parquet(local_path(path), columns=list(kinds)).open() as file:
+        types = {field.name: str(field.type) for field in file.schema_arrow}
+        counts = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
+    starts = [0, *accumulate(counts)]
+    if {first, end} <= set(starts) and all(types.get(name) == _ARROW.get(kind) for name, kind in kinds.items()):
+        return tuple(range(starts.index(first), starts.index(end)))
+    return None
 
 
 @dataclass(frozen=True)
@@ -298,20 +397,11 @@ class _PartitionBlocks:
         rows = chain.from_iterable(arrow_rows(batch, self.names) for batch in batches)
         # A partition that held no row when it was counted makes no block; if it does now, the driver tells.
         for block in self.cutter.blocks(rows, self.starts.get(partition, 0)):
-            high_low = block.high.tobytes() + block.low.tobytes()
             yield pa.RecordBatch.from_pydict({
                 "partition": pa.array([partition], pa.int32()),
-                "first": [block.first],
                 "count_": [block.count],
-                "counts": [json.dumps(block.counts.plain(), default=np.ndarray.tolist)],
-                "admission": [block.admission],
-                "high_low": pa.array([high_low], pa.binary()),
+                "block": pa.array([pickle.dumps(block)], pa.binary()),
             })  # fmt: skip
-
-
-def _unpacked(row: Any) -> BlockGram:
-    high, low = np.frombuffer(row.high_low, dtype=np.int64).reshape(2, -1)
-    return BlockGram(high, low, row.count_, Counts.of_plain(json.loads(row.counts)), row.first, row.admission)
 
 
 def _place(block: BlockGram) -> int:

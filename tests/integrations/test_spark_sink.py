@@ -57,14 +57,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def stream(store: Store | None = None, **options) -> Stream:
-    algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=250, horizon=N)
+def stream(store: Store | None = None, horizon: int = N, **options) -> Stream:
+    algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=250, horizon=horizon)
     names = [f"x{j}" for j in range(D)]
     return Stream(algorithm, features=names, row_norm=2.0, seed=3, store=store, **options)
 
 
-def single(rows: list[np.ndarray]) -> list[str]:
-    one = stream()
+def single(rows: list[np.ndarray], **options) -> list[str]:
+    one = stream(**options)
     return [release.to_json() for block in rows for release in one.push_many(block).releases]
 
 
@@ -107,6 +107,87 @@ def _text():
     from pyspark.sql.functions import lit
 
     return lit("a")
+
+
+@pytest.fixture
+def arrow_calls(spark, monkeypatch) -> list[str]:
+    """How often Spark hands rows to Python."""
+    calls, kind = [], type(spark.range(1))
+    before = kind.mapInArrow
+
+    def counted(*given):
+        calls.append("mapInArrow")
+        return before(*given)
+
+    monkeypatch.setattr(kind, "mapInArrow", counted)
+    return calls
+
+
+def rows_in_order(frame) -> list[np.ndarray]:
+    return [np.array([[row[f"x{j}"] for j in range(D)] for row in frame.toLocalIterator()], dtype=float)]
+
+
+@pytest.mark.parametrize("split", [2**27, 20_000])
+def test_a_frame_that_is_a_scan_is_read_from_its_files(spark, folder: Path, arrow_calls, split: int) -> None:
+    """In the order of the frame, which goes by the sizes of files, or of parts of them."""
+    driver.write_files(folder.parent / "one", 1000, D, files=1, group=300)
+    (folder.parent / "one" / "part000.parquet").rename(folder / "a smaller one.parquet")
+    read, paths = spark.read, [str(path) for path in folder.iterdir()]
+    names = [f"x{j}" for j in range(D)]
+    spark.conf.set("spark.sql.files.maxPartitionBytes", split)
+    spark.conf.set("spark.sql.files.openCostInBytes", 1000)
+    try:
+        for frame in (
+            read.parquet(str(folder)),
+            read.parquet(f"file://{folder}/").select(*names[::-1]),
+            read.parquet(*paths).select(*names),
+            read.parquet(paths[1]),
+        ):
+            rows = rows_in_order(frame)
+            assert releases(absorb_frame(stream(horizon=2 * N), frame)) == single(rows, horizon=2 * N)
+            assert not arrow_calls
+        with pytest.raises(HorizonReachedError, match="4300 rows given, but the horizon leaves room for 3300"):
+            absorb_frame(stream(), read.parquet(*paths))
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+        spark.conf.unset("spark.sql.files.openCostInBytes")
+
+
+def test_any_other_frame_goes_through_spark(spark, folder: Path, tmp_path: Path, arrow_calls) -> None:
+    whole = spark.read.parquet(str(folder))
+    by_day = tmp_path / "by day"
+    whole.selectExpr("*", "cast(x0 > 0 as int) as day").write.partitionBy("day").parquet(str(by_day))
+    floats, both = tmp_path / "floats", tmp_path / "both"
+    whole.selectExpr(*(f"cast(x{j} as decimal(20, 12)) as x{j}" for j in range(D))).write.parquet(str(floats))
+    shutil.copytree(folder, both)
+    shutil.copy(next(floats.glob("*.parquet")), both / "z.parquet")
+    cached = spark.read.parquet(*map(str, sorted(folder.iterdir()))).select("x5", *(f"x{j}" for j in range(D - 1)))
+    cached.cache().count()
+    frames = [
+        whole.where("x0 > 1"),
+        whole.limit(700),
+        whole.sortWithinPartitions("x1"),
+        whole.union(whole),
+        whole.withColumn("x0", whole["x1"]),
+        whole.selectExpr("x0 + 1 as x0", *(f"x{j}" for j in range(1, D))),
+        whole.repartition(2, "x0").cache(),
+        whole.sample(0.5, seed=1),
+        whole.join(whole.select("x0").where("x0 > 0"), "x0"),
+        spark.read.option("mergeSchema", "true").parquet(str(folder)),
+        spark.read.parquet(str(by_day)),
+        spark.read.parquet(str(floats)),
+        spark.read.schema(whole.schema).parquet(str(folder)).where("x1 > 0").select("*"),
+        cached,
+        spark.createDataFrame([tuple(float(j) for j in range(D))], [f"x{j}" for j in range(D)]),
+    ]
+    for at, frame in enumerate(frames):
+        rows = rows_in_order(frame)
+        assert releases(absorb_frame(stream(horizon=2 * N), frame)) == single(rows, horizon=2 * N), at
+        assert len(arrow_calls) == at + 1, at
+    with pytest.raises(Exception, match="both"):  # of two types: Spark names the file
+        absorb_frame(stream(horizon=4 * N), spark.read.schema(whole.schema).parquet(str(both)))
+    for frame in (cached, frames[6]):
+        frame.unpersist()
 
 
 class StopError(Exception):
