@@ -46,11 +46,7 @@ def status(path: Path) -> dict[str, Any]:
     """Status of a run. Curator only: the number of rows may not be public."""
     with closing(Database(str(path), write=False)) as database:
         run, progress = database.run(), database.progress
-<<<<<<< HEAD
-        config = config_in(database)
-=======
         config, kernels = config_in(database), kernels_of(database)
->>>>>>> w-speed
     return {
         "run": run["run"],
         "schema": SCHEMA,

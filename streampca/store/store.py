@@ -433,7 +433,7 @@ class Store:
         """Note whose kernels make the bases from this row on, if others did before."""
         noted, here = database.get("kernels") or [], fast.described()
         if not noted or noted[-1][1] != here:
-            with told_plainly(self.path):
+            with plain_errors(self.path):
                 database.transact(lambda _: database.put("kernels", [*noted, [row, here]]))
 
     def _let_go(self) -> None:
