@@ -13,7 +13,10 @@ from itertools import islice
 
 def short(value: object) -> str:
     """A value that was read, for a message: its repr, in at most 80 characters."""
-    return _cut(repr(value))
+    try:
+        return _cut(repr(value))
+    except ValueError:  # an integer of more than 4300 digits
+        return f"<{type(value).__name__}>"
 
 
 def listed(values: Iterable[object]) -> str:

@@ -249,7 +249,7 @@ def load(name: str) -> Scenario:
         )
     try:
         scenario = msgspec.toml.decode(path.read_bytes(), type=Scenario)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+    except (msgspec.DecodeError, ValueError, RecursionError) as problem:  # ValueError: too many digits, or no UTF-8
         raise BadParameterError(f"{path}: {reason(problem)}") from problem
     folder = path.resolve().parent
     fault = _fault(scenario, folder)
@@ -263,7 +263,7 @@ def load(name: str) -> Scenario:
 def _fault(scenario: Scenario, folder: Path) -> str | None:
     """First error that the types do not catch; None if there is none."""
     if not 1 <= scenario.ci_rows <= scenario.rows:
-        return f"ci_rows={scenario.ci_rows} must be between 1 and rows={scenario.rows}"
+        return f"ci_rows={short(scenario.ci_rows)} must be between 1 and rows={short(scenario.rows)}"
     if not scenario.expect:
         return "expect is empty: a scenario must say what has to hold"
     if scenario.entry:

@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -44,6 +43,7 @@ from functools import cache, partial
 from itertools import accumulate, chain
 from typing import Any
 
+from streampca.admission import Counts
 from streampca.blocks import BlockCutter, BlockGram
 from streampca.errors import BadParameterError, HorizonReachedError, SourceError, StoreForkedError
 from streampca.integrations.pool import FileRange, Paths, file_ranges, has_rows, local_path
@@ -51,6 +51,7 @@ from streampca.release import Release
 from streampca.rows import arrow_rows
 from streampca.sources.parquet import from_parquet
 from streampca.step import BlockStep
+from streampca.store.records import decode, encode
 from streampca.store.store import Store
 from streampca.stream import Stream
 
@@ -302,7 +303,7 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
         raise BadParameterError(
             "the frame gave other partitions when it was read again; cache it first (frame.cache())"
         )
-    return sorted((pickle.loads(row.block) for row in found), key=_place)  # noqa: S301 - of our own executors
+    return sorted(map(_unpacked, found), key=_place)
 
 
 def _check_room(stream: Stream, rows: int) -> None:
@@ -397,11 +398,17 @@ class _PartitionBlocks:
         rows = chain.from_iterable(arrow_rows(batch, self.names) for batch in batches)
         # A partition that held no row when it was counted makes no block; if it does now, the driver tells.
         for block in self.cutter.blocks(rows, self.starts.get(partition, 0)):
+            packed = encode([block.high, block.low, block.count, block.counts.plain(), block.first, block.admission])
             yield pa.RecordBatch.from_pydict({
                 "partition": pa.array([partition], pa.int32()),
                 "count_": [block.count],
-                "block": pa.array([pickle.dumps(block)], pa.binary()),
+                "block": pa.array([packed], pa.binary()),
             })  # fmt: skip
+
+
+def _unpacked(row: Any) -> BlockGram:
+    high, low, count, counts, first, admission = decode(row.block)
+    return BlockGram(high, low, count, Counts.of_plain(counts), first, admission)
 
 
 def _place(block: BlockGram) -> int:

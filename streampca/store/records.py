@@ -29,7 +29,9 @@ MOST_BYTES = 2**18
 _RELEASE_BYTES = 2**20  # after so many bytes of releases, a record ends
 _TYPES = ("<f8", "<i8", "<u8", "<i4", "|b1", "|u1")
 _CODE = 1
-_PROBLEMS = (msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
+_PROBLEMS = (
+    msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError,
+)  # fmt: skip
 
 
 # -- plain values and arrays --------------------------------------------------------

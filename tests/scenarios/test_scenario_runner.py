@@ -125,6 +125,9 @@ def test_an_entry_without_its_function_is_refused_when_run(tmp_path):
     [
         ("rows = 600", "rows = 'x'", r"\$.rows"),
         ("ci_rows = 300", "ci_rows = 900", "ci_rows=900"),
+        ("ci_rows = 300", f"ci_rows = {'8' * 200}", r"ci_rows=8{1,77}\.\.\. must"),
+        ("ci_rows = 300", f"ci_rows = {'8' * 5000}", "digits"),
+        ("ci_rows = 300", f"ci_rows = 0x{'f' * 5000}", "ci_rows=<int> must"),
         ("at_least = LIMIT", "at_leest = 1.0", "at_leest"),
         ("at_least = LIMIT", "", "sets no limit"),
         ("at_least = LIMIT", "at_least = 0.5\nat = 2.0", "at=2.0"),

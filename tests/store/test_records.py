@@ -111,6 +111,8 @@ def test_many_releases_go_into_several_records(monkeypatch: pytest.MonkeyPatch) 
     [
         encode([1]), encode([{"terms": None}]), encode(3), b"", encode({"terms": [], "each": [[1, 0, 1, *[None] * 6]]}),
         encode({"terms": [], "each": [[1, 0]]}),
+        encode({"terms": [{"row_norm": 1.0, "features": None, "guarantee": PROMISE.to_dict(), "warmup": float("inf")}],
+                "each": []}),
     ],
 )  # fmt: skip
 def test_what_is_no_record_of_releases_is_told(record: bytes) -> None:
