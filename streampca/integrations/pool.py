@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from streampca.blocks import BlockCutter, BlockGram
 from streampca.errors import BadParameterError, HorizonReachedError
@@ -120,7 +121,8 @@ def _done(cutter: BlockCutter, task: FileRange) -> Future[list[BlockGram]]:
     """The blocks of a task, made here; an error comes at its turn."""
     done: Future[list[BlockGram]] = Future()
     try:
-        done.set_result(task.blocks(cutter))
+        with threadpool_limits(1, user_api="blas"):  # the other processes take the other cores
+            done.set_result(task.blocks(cutter))
     except Exception as problem:
         done.set_exception(problem)
     return done
