@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from numbers import Real
@@ -26,6 +27,9 @@ from streampca.sources.csv_cells import number as number_in
 from streampca.sources.text_files import LONGEST_RECORD, Readable, TextFile, TextRows
 
 _NAN = float("nan")
+#: Most levels of lists and objects in a line: far fewer than Python's parser takes, which depend on its caller.
+_DEEPEST = 200
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 class NdjsonRows(TextRows):
@@ -103,6 +107,8 @@ class NdjsonRows(TextRows):
 
     def _record(self, number: int, line: bytes) -> dict[str, object]:
         try:
+            if _depth(line) > _DEEPEST:
+                raise ValueError(f"more than {_DEEPEST} levels")
             record = json.loads(line.decode())
         except (ValueError, RecursionError) as error:
             raise SourceError(f"{self._file.name}, line {number}: not JSON ({short(str(error))}); {REMEDY}") from None
@@ -138,6 +144,15 @@ class NdjsonRows(TextRows):
             what = "missing" if np.isnan(value) else "infinite"
             raise SourceError(f"{where} is {what} ({short(given)}); {REMEDY}")
         return value
+
+
+def _depth(line: bytes) -> int:
+    """Levels of lists and objects in a line, or fewer than `_DEEPEST` where it has no more brackets than that."""
+    if line.count(b"[") + line.count(b"{") <= _DEEPEST:
+        return 0
+    marks = np.frombuffer(_STRING.sub(b"", line), np.uint8)
+    steps = np.isin(marks, (91, 123)).astype(np.int64) - np.isin(marks, (93, 125))
+    return int(steps.cumsum().max(initial=0))
 
 
 from_ndjson = NdjsonRows

@@ -17,7 +17,7 @@ import numpy as np
 from streampca import admission as rows_admission
 from streampca.admission import Admission
 from streampca.bounds import PrivateBounds
-from streampca.errors import BadParameterError, StoreCorruptError, reason
+from streampca.errors import BadParameterError, StoreCorruptError, reason, short
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy import outlet, randomness
 from streampca.private_regret import PrivateRegret
@@ -47,7 +47,7 @@ def load(text: str) -> dict[str, Any]:
         config = _rebuilt(json.loads(text))
         if not isinstance(config, dict):
             raise TypeError("not a mapping")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as problem:
         raise StoreCorruptError(
             f"the configuration of the run cannot be read ({str(problem)[:80]}); open it with the version that wrote it"
         ) from problem
@@ -62,15 +62,12 @@ def config_in(database: Database) -> dict[str, Any]:
     return load(text)
 
 
-def storable() -> dict[str, type[Any]]:
-    """The public algorithms and mechanisms, by name. Nothing else is ever built from a store."""
+def storable(name: Any) -> type[Any] | None:
+    """The public algorithm or mechanism of this name, if there is one. Nothing else is ever built from a store."""
     package = import_module("streampca")  # by name: the package imports this module
-    public = ((name, getattr(package, name)) for name in package.__all__)
-    return {
-        name: value
-        for name, value in public
-        if isinstance(value, type) and issubclass(value, (Algorithm, Mechanism)) and is_dataclass(value)
-    }
+    found = getattr(package, name) if name in package.__all__ else None
+    stored = isinstance(found, type) and issubclass(found, (Algorithm, Mechanism)) and is_dataclass(found)
+    return found if stored else None
 
 
 def _plain(value: Any) -> Any:
@@ -86,11 +83,12 @@ def _plain(value: Any) -> Any:
         return [_plain(inner) for inner in value]
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
-    name, known = type(value).__name__, storable()
-    if known.get(name) is type(value):
+    name = type(value).__name__
+    if storable(name) is type(value):
         return {_CLASS: name, "with": {k: _plain(v) for k, v in parameters_of(value).items()}}
     raise BadParameterError(
-        f"{name} cannot be kept in a store; it holds runs of {', '.join(sorted(known))} and their parameters"
+        f"{name} cannot be kept in a store; it holds runs of the public algorithms and mechanisms of streampca, "
+        "and their parameters"
     )
 
 
@@ -132,7 +130,10 @@ def _rebuilt(plain: Any) -> Any:
     if _TUPLE in plain:
         return tuple(_rebuilt(inner) for inner in plain[_TUPLE])
     if _CLASS in plain:
-        return storable()[plain[_CLASS]](**{k: _rebuilt(v) for k, v in plain["with"].items()})
+        made = storable(plain[_CLASS])
+        if made is None:
+            raise ValueError(f"it names {short(plain[_CLASS])}, which is no algorithm or mechanism")
+        return made(**{k: _rebuilt(v) for k, v in plain["with"].items()})
     return {k: _rebuilt(v) for k, v in plain.items()}
 
 

@@ -429,3 +429,15 @@ def test_bad_rows_are_counted_by_reason(tmp_path: Path, name: str, bad: list[str
     list(stream.run(rows))
     reasons = {"not a number": 1, "missing value": 1, "unreadable record": 2}
     assert stream.admission.zero_rows_by_reason == reasons
+
+
+@pytest.mark.parametrize(("levels", "bad"), [(199, 0), (200, 1)])
+def test_an_object_of_many_levels_is_bad_whoever_asks(levels: int, bad: int) -> None:
+    """Python's own limit depends on how deep the caller is."""
+    other = "[" * levels + "]" * levels
+    text = f'{{"a": 1, "b": "{"[" * 300}", "c": {other}}}\n'.encode()
+    (rows,) = from_ndjson(io.BytesIO(text), columns=["a"], on_bad_row="zero").blocks()
+    assert np.isnan(rows).any() == bool(bad)
+    if bad:
+        with pytest.raises(SourceError, match="more than 200 levels"):
+            list(from_ndjson(io.BytesIO(text), columns=["a"]).blocks())
