@@ -40,7 +40,7 @@ class NdjsonRows(TextRows):
     path : the file, in UTF-8, a named pipe, ``"-"`` for standard input, or a binary stream.
     columns : keys to read, in that order; those of the first object by default. Other keys are left aside.
     bounds, missing, na, chunk_rows, max_bytes, follow, times : as in `from_csv`. A key that is absent or null is
-        missing; true is 1.
+        missing; true is 1. A line of more than 200 levels of nesting is a bad row.
     on_bad_row : "raise", or "zero", as in `from_csv`; then ``columns`` must be given.
 
     Raises
