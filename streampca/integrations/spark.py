@@ -59,7 +59,7 @@ from streampca.stream import Stream
 _TASK_ROWS = 2**18
 # Tasks of a Spark job for each of its slots: the next job runs while the blocks of this one are absorbed.
 _WAVE = 2
-_SCHEMA = "partition int, count_ long, block binary"
+_SCHEMA = "partition int, block binary"
 # Types of columns in the words of Spark and of Arrow, whose numbers both read alike.
 _ARROW = {
     "double": "double", "float": "float", "bigint": "int64", "int": "int32", "smallint": "int16", "tinyint": "int8",
@@ -296,14 +296,14 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
         starts[partition] = at
         at += counts[partition]
     found = frame.mapInArrow(_PartitionBlocks(cutter, tuple(names), starts), _SCHEMA).collect()
-    seen = dict.fromkeys(starts, 0)
-    for row in found:
-        seen[row.partition] = seen.get(row.partition, 0) + row.count_
+    blocks, seen = [_unpacked(row.block) for row in found], dict.fromkeys(starts, 0)
+    for row, block in zip(found, blocks, strict=True):
+        seen[row.partition] = seen.get(row.partition, 0) + block.count
     if seen != counts:
         raise BadParameterError(
             "the frame gave other partitions when it was read again; cache it first (frame.cache())"
         )
-    return sorted(map(_unpacked, found), key=_place)
+    return sorted(blocks, key=_place)
 
 
 def _check_room(stream: Stream, rows: int) -> None:
@@ -401,13 +401,12 @@ class _PartitionBlocks:
             packed = encode([block.high, block.low, block.count, block.counts.plain(), block.first, block.admission])
             yield pa.RecordBatch.from_pydict({
                 "partition": pa.array([partition], pa.int32()),
-                "count_": [block.count],
                 "block": pa.array([packed], pa.binary()),
             })  # fmt: skip
 
 
-def _unpacked(row: Any) -> BlockGram:
-    high, low, count, counts, first, admission = decode(row.block)
+def _unpacked(packed: bytes) -> BlockGram:
+    high, low, count, counts, first, admission = decode(packed)
     return BlockGram(high, low, count, Counts.of_plain(counts), first, admission)
 
 

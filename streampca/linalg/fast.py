@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,7 +30,7 @@ def use(wanted: bool) -> bool:
 def described() -> str:
     """The package whose kernels make bases and eigenvalues here, with its version."""
     name = "numpy" if globals().get("kernels", load()) is None else "numba"
-    return f"{name} {version(name)}"
+    return f"{name} {import_module(name).__version__}"
 
 
 @cache
