@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,9 +28,11 @@ from streampca.linalg.lattice import LOW, UNIT_BITS, GramSum, is_plausible
 from streampca.linalg.svec import mirror, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.randomness import encoded
-from streampca.processors.base import Algorithm
-from streampca.release import Release, Scoring
 from streampca.rows import Position
+
+if TYPE_CHECKING:  # what processes of a pool do not need
+    from streampca.processors.base import Algorithm
+    from streampca.release import Release, Scoring
 
 #: Rows that are admitted at a time, so that a leaf of any size takes little memory.
 _CHUNK = 4096

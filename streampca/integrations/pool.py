@@ -14,8 +14,10 @@ Start it under ``if __name__ == "__main__":``, as every pool of processes.
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +29,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from streampca.blocks import BlockCutter, BlockGram
 from streampca.errors import BadParameterError, HorizonReachedError
@@ -45,6 +47,8 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 TASK_ROWS = 2**16
 # Rows of a process from which compiled kernels gain more than they take to load, at 64 features.
 _COMPILED = 2**22
+# From glibc's malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def absorb_parquet(
@@ -92,7 +96,7 @@ def absorb_parquet(
         return
     compiled = sum(task.count for task in tasks) > _COMPILED * count
     # Not "fork": a durable stream has a thread that may hold a lock at that moment.
-    context = multiprocessing.get_context("spawn")
+    context, blas = multiprocessing.get_context("spawn"), ThreadpoolController()
     with ProcessPoolExecutor(count - 1, context, _begin, (compiled,)) as pool:
         window: deque[Future[list[BlockGram]]] = deque()
         begun = [pool.submit(_ready) for _ in range(count - 1)]  # until then, nothing runs ahead of the stream
@@ -101,7 +105,7 @@ def absorb_parquet(
                 while tasks and begun[0].done() and sum(not one.done() for one in window) < 2 * (count - 1):
                     window.append(pool.submit(_blocks, cutter, tasks.popleft()))
                 if tasks and (not window or not window[0].done()) and len(window) < 3 * count:
-                    window.append(_done(cutter, tasks.popleft()))
+                    window.append(_done(cutter, tasks.popleft(), blas))
                 if not tasks or len(window) >= 3 * count or window[0].done():
                     yield from map(stream.push_block, window.popleft().result())
         finally:
@@ -117,11 +121,11 @@ def _blocks(cutter: BlockCutter, task: FileRange) -> list[BlockGram]:
     return task.blocks(cutter)
 
 
-def _done(cutter: BlockCutter, task: FileRange) -> Future[list[BlockGram]]:
+def _done(cutter: BlockCutter, task: FileRange, blas: ThreadpoolController) -> Future[list[BlockGram]]:
     """The blocks of a task, made here; an error comes at its turn."""
     done: Future[list[BlockGram]] = Future()
     try:
-        with threadpool_limits(1, user_api="blas"):  # the other processes take the other cores
+        with blas.limit(limits=1, user_api="blas"):  # the other processes take the other cores
             done.set_result(task.blocks(cutter))
     except Exception as problem:
         done.set_exception(problem)
@@ -136,7 +140,20 @@ def _begin(compiled: bool) -> None:
     if not compiled:  # blocks have the same bits
         fast.kernels = None
     one_blas_thread()
+    _keep_memory()
     threading.Thread(target=_outlived, daemon=True).start()
+
+
+def _keep_memory() -> None:
+    """Let this process keep the memory that it frees: its next task takes as much, and pages that are new cost time."""
+    import pyarrow as pa
+
+    pa.set_memory_pool(pa.system_memory_pool())
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of glibc
+        if mallopt is not None:
+            for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+                mallopt(option, 2**30)
 
 
 def _outlived() -> None:

@@ -11,10 +11,10 @@ exactly, not up to rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
-from scipy.linalg.blas import dspr, dsyrk
 
 from streampca.errors import BadParameterError, BadRowError
 from streampca.linalg import fast
@@ -160,6 +160,15 @@ def coarsen(values: FloatArray, scale: float) -> FloatArray:
     return values
 
 
+@cache
+def _dspr() -> Callable[..., FloatArray]:
+    """BLAS's sum of a packed matrix and a square, loaded by those who need it: processes of a pool do not."""
+    from scipy.linalg.blas import dspr
+
+    found: Callable[..., FloatArray] = dspr
+    return found
+
+
 def _carried(whole: FloatArray, rest: FloatArray) -> FloatArray:
     """Whole units and a rest below 2**13 as whole units and a rest below 1, (2, size)."""
     parts = np.empty((2, rest.size))
@@ -227,11 +236,11 @@ class GramSum:
                 made.n_features, made.parts, made.hidden = self.n_features, out, (out,)
                 return made
             # Column-major lower in memory order is row-major upper.
-            rest = dspr(self.n_features, 1.0, rows[0], parts[1].copy(), lower=1, overwrite_ap=1)
+            rest = _dspr()(self.n_features, 1.0, rows[0], parts[1].copy(), lower=1, overwrite_ap=1)
             return GramSum(self.n_features, _carried(parts[0], rest))
         for start in range(0, count, EXACT_ROWS):
-            square = dsyrk(1.0, rows[start : start + EXACT_ROWS].T, lower=1)
-            rest = square.reshape(-1, order="F").take(upper(self.n_features))
+            some = rows[start : start + EXACT_ROWS]
+            rest = (some.T @ some).take(upper(self.n_features))  # BLAS makes one triangle and copies it
             rest += parts[1]
             parts = _carried(parts[0], rest)
         return GramSum(self.n_features, parts)

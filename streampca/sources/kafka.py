@@ -27,6 +27,7 @@ from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_count
 from streampca.rows import Part, PositionedBlock
 from streampca.sources.base import BoundsLike, OnBadRow, check_on_bad_row, repeated, source_bounds
+from streampca.sources.ndjson_rows import check_levels
 from streampca.sources.positions import PositionedRows, numbers
 
 logger = logging.getLogger("streampca.kafka")
@@ -164,8 +165,7 @@ def reader(value: Value, schema: Any = None) -> Callable[[bytes], Any]:
     if callable(value):
         return value
     if value == "json":
-        decode = msgspec.json.decode
-        return lambda data: decode(data)
+        return _json
     if value == "block":
         return _refused
     if value != "avro":
@@ -185,6 +185,11 @@ def reader(value: Value, schema: Any = None) -> Callable[[bytes], Any]:
 
 def _refused(data: bytes) -> Any:
     raise BadParameterError("messages of blocks are no rows; streampca.integrations.readers.collect takes them")
+
+
+def _json(data: bytes) -> Any:
+    check_levels(data)
+    return msgspec.json.decode(data)
 
 
 def _avro(schema: Any, data: bytes) -> Any:
@@ -350,8 +355,9 @@ def from_kafka(
     group : consumer group that is told which offsets are durable. It decides nothing.
     servers : addresses of brokers, ``host:port`` with commas between.
     features : names of the numbers of a message, in the order wanted.
-    value : ``"json"`` (an object, or an array in the order of the features), ``"avro"``, or a function of the bytes of
-        a message that returns a mapping or a sequence of numbers; what it raises makes the message a bad one.
+    value : ``"json"`` (an object, or an array in the order of the features; of at most 200 levels), ``"avro"``, or a
+        function of the bytes of a message that returns a mapping or a sequence of numbers; what it raises makes the
+        message a bad one.
         ``"block"``: sums of rows, made and collected by `streampca.integrations.readers`.
     schema : for Avro: the schema of all messages; or a mapping from number to schema for messages with the header
         of a schema registry.

@@ -107,8 +107,7 @@ class NdjsonRows(TextRows):
 
     def _record(self, number: int, line: bytes) -> dict[str, object]:
         try:
-            if _depth(line) > _DEEPEST:
-                raise ValueError(f"more than {_DEEPEST} levels")
+            check_levels(line)
             record = json.loads(line.decode())
         except (ValueError, RecursionError) as error:
             raise SourceError(f"{self._file.name}, line {number}: not JSON ({short(str(error))}); {REMEDY}") from None
@@ -146,13 +145,13 @@ class NdjsonRows(TextRows):
         return value
 
 
-def _depth(line: bytes) -> int:
-    """Levels of lists and objects in a line, or fewer than `_DEEPEST` where it has no more brackets than that."""
-    if line.count(b"[") + line.count(b"{") <= _DEEPEST:
-        return 0
-    marks = np.frombuffer(_STRING.sub(b"", line), np.uint8)
-    steps = np.isin(marks, (91, 123)).astype(np.int64) - np.isin(marks, (93, 125))
-    return int(steps.cumsum().max(initial=0))
+def check_levels(text: bytes) -> None:
+    """Raise ValueError if a JSON text has more than 200 levels of lists and objects."""
+    if text.count(b"[") + text.count(b"{") > _DEEPEST:
+        marks = np.frombuffer(_STRING.sub(b"", text), np.uint8)
+        steps = np.isin(marks, (91, 123)).astype(np.int64) - np.isin(marks, (93, 125))
+        if steps.cumsum().max(initial=0) > _DEEPEST:
+            raise ValueError(f"more than {_DEEPEST} levels")
 
 
 from_ndjson = NdjsonRows

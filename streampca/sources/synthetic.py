@@ -14,7 +14,6 @@ import numpy as np
 
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_components, check_count
-from streampca.linalg.eigen import orthonormal
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.sources.base import BlockSource
 
@@ -90,6 +89,8 @@ class Synthetic(BlockSource):
                 f"n_components={self.n_components} takes {count} directions here, more than n_features="
                 f"{self.n_features}; ask for fewer components"
             )
+        from streampca.linalg.eigen import orthonormal  # loads slowly; sources of real rows do not need it
+
         return orthonormal(self._random("directions").standard_normal((self.n_features, count)))
 
     def __repr__(self) -> str:

@@ -133,6 +133,8 @@ class TextFile(ByteFile):
                 raw, stream, limit = self._opened(stack)
                 read = getattr(stream, "read1" if self.once else "read")  # of a pipe, what is there
                 total, length = 0, 0 if self.once else os.fstat(raw.fileno()).st_size
+                if length and limit is None:  # many small files would else leave the heap in pieces
+                    size = min(size, length + 1)
                 while block := read(size):
                     total += len(block)
                     self._share = raw.tell() / length if length else 0.0

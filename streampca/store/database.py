@@ -101,6 +101,7 @@ class Format(NamedTuple):
     tables: str  #: statements that make them
     #: called, in the same transaction, once they are made in a file that is new or of an older schema
     taken_over: Callable[[sqlite3.Connection], object] | None = None
+    always: frozenset[str] = frozenset()  #: names of the tables of the oldest schema
 
 
 class SQLiteFile:
@@ -177,7 +178,9 @@ class SQLiteFile:
         for setting in ("synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF", "foreign_keys = ON"):
             self.db.execute(f"PRAGMA {setting}")
         if version < kind.schema:
-            self.transact(lambda db: _make_tables(db, kind))
+            gone = self.transact(lambda db: _make_tables(db, kind, new=not tables))
+            if gone:
+                raise StoreCorruptError(f"{self.path} is damaged: a table is gone; restore the newest copy")
 
     def transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
         """Make all of ``work`` one transaction: all that it writes, or nothing of it."""
@@ -207,13 +210,18 @@ def _identity(db: sqlite3.Connection) -> tuple[int, int, int]:
     return application, version, tables
 
 
-def _make_tables(db: sqlite3.Connection, kind: Format) -> None:
+def _make_tables(db: sqlite3.Connection, kind: Format, *, new: bool) -> bool:
+    """Make the tables of a file that is new or of an older schema; return True, and make none, if old ones are gone."""
+    there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+    if not new and not kind.always <= there:
+        return True
     for statement in kind.tables.strip().removesuffix(";").split(";\n"):
         db.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
     db.execute(f"PRAGMA application_id = {kind.application}")
     db.execute(f"PRAGMA user_version = {kind.schema}")
     if kind.taken_over is not None:
         kind.taken_over(db)
+    return False
 
 
 def _read_only(path: Path) -> str:

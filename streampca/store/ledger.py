@@ -379,7 +379,10 @@ def _put_sums(db: sqlite3.Connection) -> None:
 
 
 # Schema 3 has checksums.
-_FORMAT = Format("ledger", 0x53504C47, schema=3, oldest=1, tables=_TABLES, taken_over=_put_sums)
+_FORMAT = Format(
+    "ledger", 0x53504C47, schema=3, oldest=1, tables=_TABLES, taken_over=_put_sums,
+    always=frozenset({"budgets", "entries"}),
+)  # fmt: skip
 
 
 def _head(data_set: str, run: str, db: sqlite3.Connection) -> Point | None:

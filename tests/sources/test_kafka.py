@@ -90,6 +90,13 @@ def test_poison_is_a_zero_row_or_an_error_after_the_rows_before_it(cluster) -> N
         next(rows)
 
 
+def test_a_message_of_more_than_200_levels_is_refused_whoever_asks() -> None:
+    read = reader("json")
+    assert len(read(b"[" * 200 + b"]" * 200)) == 1
+    with pytest.raises(ValueError, match="more than 200 levels"):
+        read(b"[" * 201 + b"]" * 201)
+
+
 def test_avro_bare_framed_and_by_a_function() -> None:
     import io
 

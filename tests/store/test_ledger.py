@@ -315,6 +315,18 @@ def test_damage_to_the_number_of_the_schema_hides_no_other_damage(tmp_path, ledg
         again.balance("patients")
 
 
+def test_no_table_that_was_always_there_is_made_again(tmp_path, ledger):
+    ledger.debit("patients", fpl(0.5))
+    ledger.close()
+    with sqlite3.connect(tmp_path / "ledger.db") as db:
+        for table in ("entries", "heads", "sums"):
+            db.execute(f"DROP TABLE {table}")
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+    with pytest.raises(StoreCorruptError, match="a table is gone"):
+        Ledger(tmp_path / "ledger.db")
+
+
 def test_command_line(tmp_path, capsys):
     file = str(tmp_path / "l.db")
     assert main(["ledger", "show", file]) == 2
