@@ -38,7 +38,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import accumulate, chain
 from typing import Any
@@ -313,10 +313,10 @@ def _check_room(stream: Stream, rows: int) -> None:
 
 
 def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[FileRange] | None:
-    """The ranges of files that a frame holds unchanged, in the order of its partitions; None if that is not certain.
+    """The row groups of files that a frame holds unchanged, in the order of its partitions; None if in doubt.
 
-    Spark says which rows of which file a partition holds, and in what order. Executors then read the same columns,
-    of the same types, without Spark's row format.
+    Spark says where the first and the last row of each are among the rows of the frame. Executors then read the same
+    columns, of the same types, without Spark's row format.
 
     Parameters
     ----------
@@ -330,20 +330,29 @@ def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[FileRange] | No
     try:
         if not _is_scan(frame):
             return None
-        file = f.col("_metadata.file_path"), f.col("_metadata.file_block_start"), f.col("_metadata.row_index")
+        groups = [group for path in frame.inputFiles() for group in _groups(str(local_path(path)), kinds)]
+        edges = {row for _, _, start, count in groups for row in (start, start + count - 1)}
         # The last goes up from row to row by one, and from partition to partition by more.
-        placed = frame.select(*file, f.monotonically_increasing_id()).toDF(*"pbrm")
-        step = f.col("m") - f.col("r")
-        parts = placed.groupBy(*"pb").agg(f.min(step), f.max(step), f.min("r"), f.max("r"), f.count("*")).collect()
-        ranges = []
-        for path, _, low, high, first, last, count in sorted(parts, key=lambda part: part[2] + part[4]):
-            groups = _groups(path, kinds, first, last + 1)
-            # All rows between the first and the last, in the order of the file.
-            if groups is None or count != last + 1 - first or low != high:
+        place = f.col("_metadata.file_path"), f.col("_metadata.row_index"), f.monotonically_increasing_id()
+        found = frame.select(*place).toDF(*"prm").where(f"r in ({', '.join(map(str, edges))})").collect()
+        places = {(str(local_path(path)), row): place for path, row, place in found}
+        if len(places) != len(found):
+            return None
+        ordered = []
+        for path, number, start, count in groups:
+            first, last = places[path, start], places[path, start + count - 1]
+            if last - first != count - 1:  # not all rows of the row group, one after the other
                 return None
-            ranges.append(FileRange(str(local_path(path)), groups, 0, count, at, tuple(kinds)))
+            ordered.append((first, path, number, count))
+        ranges: list[FileRange] = []
+        for _, path, number, count in sorted(ordered):
+            before = ranges[-1] if ranges else None
+            if before and (before.path, before.groups[-1] + 1) == (path, number) and before.count + count <= _TASK_ROWS:
+                ranges[-1] = replace(before, groups=(*before.groups, number), count=before.count + count)
+            else:
+                ranges.append(FileRange(path, (number,), 0, count, at, tuple(kinds)))
             at += count
-    except (PySparkException, BadParameterError, SourceError, OSError):
+    except (PySparkException, BadParameterError, SourceError, OSError, KeyError):
         return None
     return ranges
 
@@ -370,15 +379,15 @@ def _is_scan(frame: Any) -> bool:
     return False
 
 
-def _groups(path: str, kinds: dict[str, str], first: int, end: int) -> tuple[int, ...] | None:
-    """The row groups of a file that hold the rows from ``first`` to before ``end``, and columns of these types."""
-    with from_parquet(local_path(path), columns=list(kinds)).open() as file:
+def _groups(path: str, kinds: dict[str, str]) -> list[tuple[str, int, int, int]]:
+    """Path, number, first row and rows of each row group that has rows; KeyError if a column is of another type."""
+    with from_parquet(path, columns=list(kinds)).open() as file:
         types = {field.name: str(field.type) for field in file.schema_arrow}
         counts = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
-    starts = [0, *accumulate(counts)]
-    if {first, end} <= set(starts) and all(types.get(name) == _ARROW.get(kind) for name, kind in kinds.items()):
-        return tuple(range(starts.index(first), starts.index(end)))
-    return None
+    if any(types.get(name) != _ARROW.get(kind) for name, kind in kinds.items()):
+        raise KeyError(path)
+    starts = accumulate(counts, initial=0)
+    return [(path, g, start, count) for g, (start, count) in enumerate(zip(starts, counts, strict=False)) if count]
 
 
 @dataclass(frozen=True)
