@@ -23,6 +23,7 @@ from streampca.linalg.frequent_directions import FrequentDirections
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.memory import History
 from streampca.linalg.svec import unpack_entries
+from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Processor
 from streampca.release import Scoring, Subspace, rewarded
@@ -315,7 +316,8 @@ class RegretSums(NamedTuple):
         waiting : Gram matrix of rows that are counted here and that the processor has not absorbed.
         """
         gram = self.gram(processor, waiting) if self.current is None else self.current
-        opt, slack, captured = self._best(gram, processor.n_components, played)
+        with OneThread(processor.n_features):
+            opt, slack, captured = self._best(gram, processor.n_components, played)
         opt, slack = self.past_opt + opt, self.past_slack + slack
         proved = self.log.window is None and not self.center
         bound = processor.regret_bound(self.t, opt) if proved else None

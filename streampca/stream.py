@@ -26,6 +26,7 @@ from streampca.card import card
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreLockedError
 from streampca.facts import budget_fact
 from streampca.linalg.lattice import GramSum
+from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
 from streampca.notebook import Watch
 from streampca.privacy.guarantee import Guarantee
@@ -332,16 +333,17 @@ class Stream:
             admission = admission.fixed_by_block(rows)
         if not len(rows):
             return Steps(now.t + 1, no_rewards(0), [], self._log)
-        values = admission.all_values(rows, now.t + 1)
-        if now.processor is None:
-            now = self._begun(admission, None, len(values))
-        else:
-            now.processor.check_horizon(len(values))
-        first, rewards, releases = now.t + 1, [], []
-        for _, release, scored in self._absorb_all(values, position):
-            rewards.append(scored)
-            if release is not None:
-                releases.append(release)
+        with OneThread(admission.n_features or 1, least=1):
+            values = admission.all_values(rows, now.t + 1)
+            if now.processor is None:
+                now = self._begun(admission, None, len(values))
+            else:
+                now.processor.check_horizon(len(values))
+            first, rewards, releases = now.t + 1, [], []
+            for _, release, scored in self._absorb_all(values, position):
+                rewards.append(scored)
+                if release is not None:
+                    releases.append(release)
         if self._now.t == self._last:
             self._warn_of_release()
         return Steps(first, np.concatenate(rewards) * now.unit, releases, self._log)
@@ -385,7 +387,8 @@ class Stream:
                 now.regret.check_block(block.count)
             if begins:
                 now = self._paid(now)
-            step = self._absorb_block(now, block, position=position)
+            with OneThread(block.n_features, least=1):
+                step = self._absorb_block(now, block, position=position)
             if step.t == self._last:
                 self._warn_of_release()
             return step
@@ -527,7 +530,9 @@ class Stream:
         """Warn if the latest release predicts too little. The last thing that a method does."""
         release = self._now.release
         if release is not None:
-            warn(release_warnings(release))
+            with OneThread(release.n_features):
+                found = release_warnings(release)
+            warn(found)
 
     def adopt(self, source: RowSource) -> None:
         """Take feature names and public bounds over from a source, where the stream has none."""
@@ -783,7 +788,8 @@ class Stream:
         """Check, pay, start: the state with its features fixed, after the first rows were found good."""
         if row is not None:
             admission.values(row, 1)
-        processor = self._processor(admission)
+        with OneThread():
+            processor = self._processor(admission)
         processor.check_horizon(count)
         return self._paid(self._first(admission, processor))
 

@@ -11,6 +11,7 @@ from scipy.linalg.blas import dgemm, dspmv
 
 from streampca.linalg import fast
 from streampca.linalg.svec import mirror, pack_entries, unpack_entries
+from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray, IntArray
 
 #: Features to a column from which a packed matrix is multiplied column by column.
@@ -39,15 +40,16 @@ def top_eigh(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
     depends on the matrix alone.
     """
     d = matrix.shape[0]
-    values, vectors, _, _, info = lapack.dsyevr(
-        matrix, range="I" if k < d else "A", il=d - k + 1, iu=d, compute_v=1, lower=1
-    )
-    values, vectors = values[:k], vectors[:, :k]
-    # Documented as "internal error" only; near multiples of the identity, vectors may be zero without one.
-    if info != 0 or not abs(np.vdot(vectors, vectors) - k) < 0.5:
-        values, vectors = np.linalg.eigh(matrix)
-        values, vectors = values[d - k :], vectors[:, d - k :]
-    return values[::-1].copy(), fix_signs(vectors[:, ::-1])
+    with OneThread(d):
+        values, vectors, _, _, info = lapack.dsyevr(
+            matrix, range="I" if k < d else "A", il=d - k + 1, iu=d, compute_v=1, lower=1
+        )
+        values, vectors = values[:k], vectors[:, :k]
+        # Documented as "internal error" only; near multiples of the identity, vectors may be zero without one.
+        if info != 0 or not abs(np.vdot(vectors, vectors) - k) < 0.5:
+            values, vectors = np.linalg.eigh(matrix)
+            values, vectors = values[d - k :], vectors[:, d - k :]
+        return values[::-1].copy(), fix_signs(vectors[:, ::-1])
 
 
 def top_pairs(packed: FloatArray, k: int, *, plain: bool = False) -> tuple[FloatArray, FloatArray]:
@@ -79,15 +81,16 @@ def _top_of_tridiagonal(packed: FloatArray, k: int) -> tuple[FloatArray, FloatAr
     LAPACK has the tridiagonal form as ``Q^T M Q``, with Q = diag(1, the product of reflectors).
     """
     d = math.isqrt(8 * packed.size + 1) // 2
-    reduced, diagonal, off, tau, _ = lapack.dsytrd(packed.take(mirror(d)).T, 1, 32 * d, 1)
-    beside = np.zeros(d)
-    beside[:-1] = off
-    count, values, vectors, info = lapack.dstemr(diagonal, beside, 2, 0.0, 0.0, d - k + 1, d)
-    vectors = vectors[:, :k]
-    if info != 0 or count != k or not abs(np.vdot(vectors, vectors) - k) < 0.5:
-        return top_eigh(packed.take(mirror(d)), k)
-    vectors[1:] = lapack.dormqr("L", "N", reduced[1:, :-1], tau, vectors[1:], 32 * k)[0]
-    return values[k - 1 :: -1].copy(), fix_signs(vectors[:, ::-1])
+    with OneThread(d):
+        reduced, diagonal, off, tau, _ = lapack.dsytrd(packed.take(mirror(d)).T, 1, 32 * d, 1)
+        beside = np.zeros(d)
+        beside[:-1] = off
+        count, values, vectors, info = lapack.dstemr(diagonal, beside, 2, 0.0, 0.0, d - k + 1, d)
+        vectors = vectors[:, :k]
+        if info != 0 or count != k or not abs(np.vdot(vectors, vectors) - k) < 0.5:
+            return top_eigh(packed.take(mirror(d)), k)
+        vectors[1:] = lapack.dormqr("L", "N", reduced[1:, :-1], tau, vectors[1:], 32 * k)[0]
+        return values[k - 1 :: -1].copy(), fix_signs(vectors[:, ::-1])
 
 
 def ritz_pairs(packed: FloatArray, span: FloatArray, *, plain: bool = False) -> tuple[FloatArray, FloatArray]:
@@ -103,10 +106,13 @@ def ritz_pairs(packed: FloatArray, span: FloatArray, *, plain: bool = False) -> 
 def top_sum(matrix: FloatArray, k: int) -> float:
     """The sum of the k largest eigenvalues of a symmetric matrix: the most that k dimensions can capture of it."""
     d = matrix.shape[0]
-    values, _, _, _, info = lapack.dsyevr(matrix, range="I" if k < d else "A", il=d - k + 1, iu=d, compute_v=0, lower=1)
-    if info != 0:
-        return float(np.linalg.eigvalsh(matrix)[d - k :].sum())
-    return float(values[:k].sum())
+    with OneThread(d):
+        values, _, _, _, info = lapack.dsyevr(
+            matrix, range="I" if k < d else "A", il=d - k + 1, iu=d, compute_v=0, lower=1
+        )
+        if info != 0:
+            return float(np.linalg.eigvalsh(matrix)[d - k :].sum())
+        return float(values[:k].sum())
 
 
 def ritz(matrix: FloatArray, span: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -121,10 +127,11 @@ def ritz(matrix: FloatArray, span: FloatArray) -> tuple[FloatArray, FloatArray]:
     -------
     values, basis : as `top_eigh`, for the matrix compressed to the span.
     """
-    values, rotation, info = lapack.dsyev(span.T @ matrix @ span)
-    if info != 0:
-        values, rotation = np.linalg.eigh(span.T @ matrix @ span)
-    return values[::-1].copy(), fix_signs(span @ rotation[:, ::-1])
+    with OneThread(span.shape[0]):
+        values, rotation, info = lapack.dsyev(span.T @ matrix @ span)
+        if info != 0:
+            values, rotation = np.linalg.eigh(span.T @ matrix @ span)
+        return values[::-1].copy(), fix_signs(span @ rotation[:, ::-1])
 
 
 @lru_cache(maxsize=64)
@@ -150,11 +157,12 @@ def power_step(packed: FloatArray, span: FloatArray, shift: float, *, plain: boo
         rows = np.empty((k, d))
         kernels.power_step(packed, np.ascontiguousarray(span.T), shift, rows)
         return rows.T
-    product = _times(packed, span)
-    product += shift * span
-    factors, tau, _, _ = lapack.dgeqrf(product, 32 * k, 1)
-    basis: FloatArray = lapack.dorgqr(factors, tau, 32 * k, 1)[0]
-    return basis
+    with OneThread(d):
+        product = _times(packed, span)
+        product += shift * span
+        factors, tau, _, _ = lapack.dgeqrf(product, 32 * k, 1)
+        basis: FloatArray = lapack.dorgqr(factors, tau, 32 * k, 1)[0]
+        return basis
 
 
 def _times(packed: FloatArray, span: FloatArray) -> FloatArray:

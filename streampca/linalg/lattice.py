@@ -20,6 +20,7 @@ from streampca.errors import BadParameterError, BadRowError
 from streampca.linalg import fast
 from streampca.linalg.memory import available_memory
 from streampca.linalg.svec import entry_weights, mirror, svec_size, upper
+from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray, IntArray
 
 BITS = 20
@@ -227,16 +228,16 @@ class GramSum:
     def add(self, rows: FloatArray) -> GramSum:
         """The sum with the outer products of admitted rows, (n, d), added."""
         count, parts = rows.shape[0], self.parts
+        kernels = fast.kernels
+        if count == 1 and kernels is not None and rows.flags.c_contiguous:
+            out = np.empty(parts.shape)
+            kernels.add_outer(parts, rows[0], out)
+            made = GramSum.__new__(GramSum)  # this runs once a row: no call of __init__
+            made.n_features, made.parts, made.hidden = self.n_features, out, (out,)
+            return made
         if count == 1:
-            kernels = fast.kernels
-            if kernels is not None and rows.flags.c_contiguous:
-                out = np.empty(parts.shape)
-                kernels.add_outer(parts, rows[0], out)
-                made = GramSum.__new__(GramSum)  # this runs once a row: no call of __init__
-                made.n_features, made.parts, made.hidden = self.n_features, out, (out,)
-                return made
-            # Column-major lower in memory order is row-major upper.
-            rest = _dspr()(self.n_features, 1.0, rows[0], parts[1].copy(), lower=1, overwrite_ap=1)
+            with OneThread(self.n_features):  # column-major lower in memory order is row-major upper
+                rest = _dspr()(self.n_features, 1.0, rows[0], parts[1].copy(), lower=1, overwrite_ap=1)
             return GramSum(self.n_features, _carried(parts[0], rest))
         for start in range(0, count, EXACT_ROWS):
             some = rows[start : start + EXACT_ROWS]
