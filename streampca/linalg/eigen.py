@@ -1,4 +1,4 @@
-"""Leading eigenvectors of small symmetric matrices, angles between subspaces, and the Loewner order."""
+"""Leading eigenvectors of small symmetric matrices, angles between subspaces, and whether a matrix is positive."""
 
 from __future__ import annotations
 
@@ -224,13 +224,6 @@ def negative_direction(matrix: FloatArray) -> FloatArray | None:
         x[:k] = -lapack.dpotrs(factor[:k, :k], matrix[:k, k], lower=1)[0]
     x /= np.linalg.norm(x)
     return x
-
-
-def loewner_below(a: FloatArray, b: FloatArray, slack: float = 0.0) -> bool:
-    """True if ``a <= b + slack I`` in the Loewner order, up to rounding."""
-    gap = b - a
-    gap[np.diag_indices_from(gap)] += slack
-    return is_positive(gap)
 
 
 def spectral_norm(matrix: FloatArray) -> float:
