@@ -13,6 +13,7 @@ import numpy.typing as npt
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import UNIT_BITS
 from streampca.linalg.memory import Array
+from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization, RunningNoise, next_sum
 from streampca.privacy.discrete_gaussian import DiscreteGaussian, gram_noise, lattice_sigma
@@ -199,8 +200,7 @@ class ExactTree(BinaryTree):
     def begin(self, n_features: int) -> ExactTreeNoise:
         """The integer noise before the first Gram matrix of so many features."""
         sampler = gram_noise(super().node_std, n_features)
-        size = n_features * (n_features + 1) // 2
-        return ExactTreeNoise(self, sampler, 0, (), np.zeros(size, dtype=np.int64))
+        return ExactTreeNoise(self, sampler, 0, (), np.zeros(svec_size(n_features), dtype=np.int64))
 
     def restore_exact(self, n_features: int, snapshot: Mapping[str, Any], source: NoiseSource) -> ExactTreeNoise:
         """The integer noise of a snapshot."""
