@@ -161,8 +161,7 @@ def _times(packed: FloatArray, span: FloatArray) -> FloatArray:
     """A packed symmetric matrix times a few columns, in column-major order."""
     d, k = span.shape
     if d < _PACKED_FROM * k:
-        product: FloatArray = dgemm(1.0, unpack_entries(packed, d).T, span)
-        return product
+        return dgemm(1.0, unpack_entries(packed, d).T, span)
     # Reading the triangle k times costs less than filling the square.
     columns = np.empty((k, d))
     for column, into in zip(span.T, columns, strict=True):
