@@ -629,8 +629,7 @@ def _reasons(rows: FloatArray) -> npt.NDArray[np.int64]:
     """Places in `REASONS` of bad rows, (n,)."""
     marks = np.ascontiguousarray(rows[:, 0]).view(np.uint64) - np.uint64(_NAN)
     missing = np.isnan(rows).any(axis=1)
-    found: npt.NDArray[np.int64] = np.where(marks < len(REASONS), marks, np.where(missing, 0, 1)).astype(np.int64)
-    return found
+    return np.where(marks < len(REASONS), marks, np.where(missing, 0, 1)).astype(np.int64)
 
 
 def _unwrapped(row: Any, *, named: bool = True) -> Any:

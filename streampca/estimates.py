@@ -140,8 +140,7 @@ class Estimates:
     @cached_property
     def _variances(self) -> FloatArray:
         """Debiased variances along all eigenvectors, (d,); their sum is the trace."""
-        debiased: FloatArray = self._eigen[0] - self._repulsion[0]
-        return debiased
+        return self._eigen[0] - self._repulsion[0]
 
     @property
     def variances(self) -> FloatArray:
@@ -154,8 +153,7 @@ class Estimates:
     @property
     def std(self) -> FloatArray:
         """Standard deviations of the noise in `variances`, (k,), to first order."""
-        std: FloatArray = self.noise_std * np.sqrt(1.0 + self._along[: self.n_components])
-        return std
+        return self.noise_std * np.sqrt(1.0 + self._along[: self.n_components])
 
     @property
     def eigenvalues(self) -> FloatArray:
@@ -163,13 +161,11 @@ class Estimates:
 
         ``w_i - sigma**2 / 2 sum_j Delta / (Delta**2 + sigma**2 / 2)``.
         """
-        debiased: FloatArray = (self._eigen[0] - 0.5 * self._repulsion[0])[: self.n_components]
-        return debiased
+        return (self._eigen[0] - 0.5 * self._repulsion[0])[: self.n_components]
 
     @cached_property
     def _quality(self) -> FloatArray:
-        quality: FloatArray = np.clip(1.0 - 0.5 * self._repulsion[1], 0.0, 1.0)
-        return quality
+        return np.clip(1.0 - 0.5 * self._repulsion[1], 0.0, 1.0)
 
     @property
     def direction_quality(self) -> FloatArray:

@@ -296,8 +296,7 @@ def as_floats(column: Any) -> FloatArray:
     if types.is_boolean(column.type):
         column = column.cast(pa.int8())
     if types.is_date(column.type) or types.is_timestamp(column.type):
-        seconds: FloatArray = as_floats(column.cast(pa.timestamp("us")).cast(pa.int64())) / 1e6
-        return seconds
+        return as_floats(column.cast(pa.timestamp("us")).cast(pa.int64())) / 1e6
     if types.is_float16(column.type):
         column = column.cast(pa.float32())
     # Not "safe": integers past 2**53 are rounded, as they are in any float.

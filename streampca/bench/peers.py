@@ -54,8 +54,7 @@ def grouse(rows: FloatArray, k: int) -> FloatArray:
             angle = math.atan(out_norm / in_norm) / (1.0 + 0.005 * t)
             turn = (math.cos(angle) - 1.0) / in_norm * inside + math.sin(angle) / out_norm * rest
             basis += np.outer(turn, weights / in_norm)
-    found: FloatArray = np.linalg.qr(basis)[0]
-    return found
+    return np.linalg.qr(basis)[0]
 
 
 def pro_svd(rows: FloatArray, k: int) -> FloatArray:

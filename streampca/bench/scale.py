@@ -62,12 +62,7 @@ def measure_scale(rounds: int, *, small: bool, memory_rows: int, full: bool = Fa
     of_wide, doublings = 10 if full else 50 * f, (0, 4, 7, 10)
     measured: list[tuple[str, Sequence[int], list[Callable[[], Processor]], str]] = [
         ("n", s := [125 * f, 250 * f, 500 * f, 1000 * f], [leader(n) for n in s], "time: 1; memory: 0"),
-        (
-            "n",
-            [10**5 * 2**j for j in doublings],
-            [blocks(j) for j in doublings],
-            "100 blocks: time and memory: 0",
-        ),
+        ("n", [10**5 * 2**j for j in doublings], [blocks(j) for j in doublings], "100 blocks: time and memory: 0"),
         ("d", wide, [leader(of_wide, d) for d in wide], "time and memory: at most 2"),
         ("W", s := [50 * f, 100 * f, 200 * f, 400 * f], [window(w) for w in s], "both well below 1 (log W)"),
         ("k", s := [1, 2, 4, 8, 16], [leader(100 * f, k=k) for k in s], "time: at most 1"),

@@ -43,13 +43,7 @@ class CuratorPage(PageData):
                 self.ended = ""
                 self.changed()
 
-    def count(
-        self,
-        *,
-        rows: int,
-        rows_per_second: float | None = None,
-        further: Sequence[Fact] = (),
-    ) -> None:
+    def count(self, *, rows: int, rows_per_second: float | None = None, further: Sequence[Fact] = ()) -> None:
         """Show how many rows came, how fast, and further figures."""
         with self.lock:
             self._counts = [Fact("Rows", grouped(rows), curator=True)]

@@ -35,8 +35,7 @@ class Scaling:
 
     def apply(self, rows: FloatArray) -> FloatArray:
         """Rows in the stream's units."""
-        scaled: FloatArray = (rows - self.middle) * self.scale
-        return scaled
+        return (rows - self.middle) * self.scale
 
 
 class LedgerFile:

@@ -158,8 +158,7 @@ class _Sum:
 def _goe(size: int, source: np.random.Generator) -> FloatArray:
     """A GOE matrix with standard deviation 1 on the diagonal."""
     normals = source.standard_normal((size, size))
-    matrix: FloatArray = 0.5 * (normals + normals.T)
-    return matrix
+    return 0.5 * (normals + normals.T)
 
 
 def _distance(one: FloatArray, two: FloatArray, k: int) -> float:

@@ -375,8 +375,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _seen(self, rows: FloatArray) -> FloatArray:
         """Rows in the units of the components, less the mean."""
-        seen: FloatArray = np.asarray((rows - self.mean_) * self.scale_, dtype=np.float64)
-        return seen
+        return np.asarray((rows - self.mean_) * self.scale_, dtype=np.float64)
 
     def _divisors(self) -> FloatArray:
         """What scores are divided by, (n_components_,)."""

@@ -1,4 +1,4 @@
-"""Leading eigenvectors of small symmetric matrices, angles between subspaces, and the Loewner order."""
+"""Leading eigenvectors of small symmetric matrices, angles between subspaces, and whether a matrix is positive."""
 
 from __future__ import annotations
 
@@ -169,8 +169,7 @@ def _times(packed: FloatArray, span: FloatArray) -> FloatArray:
     """A packed symmetric matrix times a few columns, in column-major order."""
     d, k = span.shape
     if d < _PACKED_FROM * k:
-        product: FloatArray = dgemm(1.0, unpack_entries(packed, d).T, span)
-        return product
+        return dgemm(1.0, unpack_entries(packed, d).T, span)
     # Reading the triangle k times costs less than filling the square.
     columns = np.empty((k, d))
     for column, into in zip(span.T, columns, strict=True):
@@ -232,13 +231,6 @@ def negative_direction(matrix: FloatArray) -> FloatArray | None:
         x[:k] = -lapack.dpotrs(factor[:k, :k], matrix[:k, k], lower=1)[0]
     x /= np.linalg.norm(x)
     return x
-
-
-def loewner_below(a: FloatArray, b: FloatArray, slack: float = 0.0) -> bool:
-    """True if ``a <= b + slack I`` in the Loewner order, up to rounding."""
-    gap = b - a
-    gap[np.diag_indices_from(gap)] += slack
-    return is_positive(gap)
 
 
 def spectral_norm(matrix: FloatArray) -> float:

@@ -166,8 +166,7 @@ def _dspr() -> Callable[..., FloatArray]:
     """BLAS's sum of a packed matrix and a square, loaded by those who need it: processes of a pool do not."""
     from scipy.linalg.blas import dspr
 
-    found: Callable[..., FloatArray] = dspr
-    return found
+    return dspr
 
 
 def _carried(whole: FloatArray, rest: FloatArray) -> FloatArray:

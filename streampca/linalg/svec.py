@@ -60,8 +60,7 @@ def pack_entries(matrix: FloatArray) -> FloatArray:
 
 def unpack_entries(packed: FloatArray, n_features: int) -> FloatArray:
     """Inverse of `pack_entries`: the full symmetric (d, d) matrix."""
-    matrix: FloatArray = packed.take(mirror(n_features))
-    return matrix
+    return packed.take(mirror(n_features))
 
 
 def svec(matrix: FloatArray) -> FloatArray:

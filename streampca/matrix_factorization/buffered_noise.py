@@ -61,9 +61,7 @@ class Recurrence:
             kernels.buffered_step(fresh, buffers, total, self.mix, self.rate, scale, self.keep, after, out)
             return after, out
         steps = self.mix[:, None] * buffers
-        # In order: `add.reduce` over rows adds in order, except for rows of one number.
-        step = np.add.reduce(steps, axis=0) if total.size > 1 else np.add.accumulate(steps, axis=0)[-1]
-        step += fresh
+        step = fast.sum_of_rows(steps) + fresh
         step *= scale
         out = step + (total if self.keep == 1.0 else total * self.keep)
         np.multiply(self.rate[:, None], buffers, out=steps)

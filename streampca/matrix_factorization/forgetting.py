@@ -82,20 +82,17 @@ class ForgettingBLT(BufferedFactorization):
         """Limit of `std` for large n, its largest value."""
         return self.scale * math.sqrt(self.buffers.faded_row_square(self._fade))
 
-    def _powers(self, n: int) -> FloatArray:
-        lag = np.arange(n)[:, None] - np.arange(n)
-        return np.where(lag >= 0, self.decay ** np.maximum(lag, 0), 0.0)
-
     def workload(self, n: int) -> FloatArray:
         """Dense A (n, n): decayed sums. For tests."""
-        return self._powers(n)
+        lag = np.arange(n)[:, None] - np.arange(n)
+        return np.where(lag >= 0, self.decay ** np.maximum(lag, 0), 0.0)
 
     def reconstruction(self, n: int) -> FloatArray:
         """Dense B (n, n). For tests."""
         self._check(n)
-        return self.scale * self._powers(n) @ (self._powers(n) * self.buffers.inverse(n))
+        return self.scale * self.workload(n) @ (self.workload(n) * self.buffers.inverse(n))
 
     def strategy(self, n: int) -> FloatArray:
         """Dense C (n, n). For tests."""
         self._check(n)
-        return self._powers(n) * self.buffers.strategy(n) / self.scale
+        return self.workload(n) * self.buffers.strategy(n) / self.scale

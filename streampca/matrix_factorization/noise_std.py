@@ -75,8 +75,7 @@ def variances(blt: Buffers, horizon: int, ends: IntArray) -> FloatArray:
         band[1, :-1] = band[1, 1:]
         q = lapack.dtbtrs(band, after, uplo="L")[0]
         covariance[1:] += share[kind[1:], i] * q[:-1].ravel()
-    gains: FloatArray = np.cumsum(scale * (2.0 * covariance + scale * variance))
-    return gains
+    return np.cumsum(scale * (2.0 * covariance + scale * variance))
 
 
 def _parts(size: int) -> list[slice]:

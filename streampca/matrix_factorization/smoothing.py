@@ -213,9 +213,7 @@ class SmoothedSum:
         # The noise of this step if the input is as expected, over its scale.
         step = (released - self.released - expected) / scale
         decayed, work = rule.theta[:, None] * buffers, rule.omega[:, None] * buffers
-        # In order: `add.reduce` over rows adds in order, except for rows of one number.
-        innovation = np.add.reduce(work, axis=0) if step.size > 1 else np.add.accumulate(work, axis=0)[-1]
-        innovation += step
+        innovation = fast.sum_of_rows(work) + step
         decayed += step
         decayed -= np.multiply(gain[2:-1, None], innovation, out=work)
         total = self.sum + expected + gain[-1] * innovation

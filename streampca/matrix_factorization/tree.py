@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,11 @@ import numpy.typing as npt
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import UNIT_BITS
 from streampca.linalg.memory import Array
+from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.base import MatrixFactorization, RunningNoise, Value, next_sum
+from streampca.matrix_factorization.base import MatrixFactorization, RunningNoise, next_sum
 from streampca.privacy.discrete_gaussian import DiscreteGaussian, gram_noise, lattice_sigma
-from streampca.privacy.outlet import Exact, NoiseSource
+from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import NAME_BYTES, Draws
 
 
@@ -100,11 +101,8 @@ class BinaryTree(MatrixFactorization):
         return TreeNoise(self, 0, (), np.zeros(size))
 
     def restore(self, size: int, snapshot: Mapping[str, Any], source: NoiseSource) -> TreeNoise:
-        """The noise of a snapshot: the nodes in use are drawn again."""
-        noise = self.start(size)
-        for n, draws in nodes_again(snapshot, source):
-            noise = noise.with_node(n, draws)
-        return noise
+        """The noise of a snapshot."""
+        return self.start(size).restored(snapshot, source)
 
 
 class Node(NamedTuple):
@@ -128,14 +126,14 @@ class TreeNoise(RunningNoise):
 
     __slots__ = ("mechanism", "n", "nodes", "noise")
 
-    def __init__(self, mechanism: BinaryTree, n: int, nodes: tuple[Node, ...], noise: FloatArray) -> None:
+    def __init__(self, mechanism: BinaryTree, n: int, nodes: tuple[Node, ...], noise: Array) -> None:
         self.mechanism, self.n, self.nodes, self.noise = mechanism, n, nodes, noise
 
     def advance(self, draws: Draws) -> TreeNoise:
         """The noise after one sum more."""
         return self.with_node(next_sum(self.n, self.mechanism.horizon), draws)
 
-    def with_node(self, n: int, draws: Draws) -> TreeNoise:
+    def with_node(self, n: int, draws: Draws) -> Self:
         """The noise of sum n: that of the node that ends at n, and of the larger nodes of the sum, which are in use."""
         mechanism, size = self.mechanism, self.noise.size
         kept = self.nodes[: n.bit_count() - 1]
@@ -146,23 +144,20 @@ class TreeNoise(RunningNoise):
         nodes = (*kept, Node(draws.n, draws.name, noise))
         if mechanism.topped_up:
             noise = noise + drawn[size:] * mechanism.top_up_std(n)
-        return TreeNoise(mechanism, n, nodes, noise)
+        return type(self)(mechanism, n, nodes, noise)
 
     def snapshot(self) -> dict[str, Any]:
-        """The step, and the names of the nodes in use."""
-        return {"n": self.n, **node_names(self.nodes)}
+        """The step, and the numbers and names of the nodes in use."""
+        names = np.frombuffer(b"".join(node.name for node in self.nodes), dtype=np.uint8)
+        draws = np.array([node.n for node in self.nodes], dtype=np.int64)
+        return {"n": self.n, "draws": draws, "names": names.reshape(-1, NAME_BYTES)}
 
-
-def node_names(nodes: tuple[Node, ...]) -> dict[str, npt.NDArray[Any]]:
-    """The numbers and names of the nodes in use, for a snapshot."""
-    names = np.frombuffer(b"".join(node.name for node in nodes), dtype=np.uint8)
-    return {"draws": np.array([node.n for node in nodes], dtype=np.int64), "names": names.reshape(-1, NAME_BYTES)}
-
-
-def nodes_again(snapshot: Mapping[str, Any], source: NoiseSource) -> Iterator[tuple[int, Draws]]:
-    """The end of each node of a snapshot, and its vector, drawn again; the largest node first."""
-    for n, draw, name in zip(reversed(_ends(int(snapshot["n"]))), snapshot["draws"], snapshot["names"], strict=True):
-        yield n, source.draws(int(draw), bytes(name))
+    def restored(self, snapshot: Mapping[str, Any], source: NoiseSource) -> Self:
+        """The noise of a snapshot, from that before the first sum: the nodes in use are drawn again."""
+        noise, ends = self, reversed(_ends(int(snapshot["n"])))
+        for n, draw, name in zip(ends, snapshot["draws"], snapshot["names"], strict=True):
+            noise = noise.with_node(n, source.draws(int(draw), bytes(name)))
+        return noise
 
 
 def _ends(n: int) -> list[int]:
@@ -205,44 +200,31 @@ class ExactTree(BinaryTree):
     def begin(self, n_features: int) -> ExactTreeNoise:
         """The integer noise before the first Gram matrix of so many features."""
         sampler = gram_noise(super().node_std, n_features)
-        size = n_features * (n_features + 1) // 2
-        return ExactTreeNoise(self, sampler, 0, (), np.zeros(size, dtype=np.int64))
+        return ExactTreeNoise(self, sampler, 0, (), np.zeros(svec_size(n_features), dtype=np.int64))
 
     def restore_exact(self, n_features: int, snapshot: Mapping[str, Any], source: NoiseSource) -> ExactTreeNoise:
-        """The integer noise of a snapshot: the nodes in use are drawn again."""
-        noise = self.begin(n_features)
-        for n, draws in nodes_again(snapshot, source):
-            noise = noise.with_node(n, draws)
-        return noise
+        """The integer noise of a snapshot."""
+        return self.begin(n_features).restored(snapshot, source)
 
 
-class ExactTreeNoise:
+class ExactTreeNoise(TreeNoise):
     """Integer noise of an `ExactTree`, in units of 2**-40 of unscaled entries: an immutable value. Curator only.
 
     Parameters
     ----------
-    mechanism : the configuration.
     sampler : of the noise of a node.
-    n : sums so far.
-    nodes : whose noise is in the latest sum, the largest first.
-    noise : of the latest sum, (size,) integers.
+    mechanism, n, nodes, noise : as in `TreeNoise`; the noise is an array of integers.
     """
 
-    __slots__ = ("mechanism", "n", "nodes", "noise", "sampler")
+    __slots__ = ("sampler",)
+
+    mechanism: ExactTree
 
     def __init__(
         self, mechanism: ExactTree, sampler: DiscreteGaussian, n: int, nodes: tuple[Node, ...], noise: Array
     ) -> None:
-        self.mechanism, self.sampler, self.n, self.nodes, self.noise = mechanism, sampler, n, nodes, noise
-
-    def advance(self, draws: Draws) -> ExactTreeNoise:
-        """The noise after one sum more; `HorizonReachedError` if it is calibrated for no more."""
-        return self.with_node(next_sum(self.n, self.mechanism.horizon), draws)
-
-    def released(self, draws: Draws, exact: Exact[Value], std: float) -> tuple[ExactTreeNoise, Value]:
-        """`RunningNoise.released`."""
-        after = self.advance(draws)
-        return after, exact.noisy(after.noise, std)
+        super().__init__(mechanism, n, nodes, noise)
+        self.sampler = sampler
 
     def with_node(self, n: int, draws: Draws) -> ExactTreeNoise:
         """The noise of sum n: that of the node that ends at n, and of the larger nodes of the sum, which are in use."""
@@ -251,7 +233,3 @@ class ExactTreeNoise:
         if kept:
             noise += kept[-1].sum
         return ExactTreeNoise(self.mechanism, self.sampler, n, (*kept, Node(draws.n, draws.name, noise)), noise)
-
-    def snapshot(self) -> dict[str, Any]:
-        """The step, and the names of the nodes in use."""
-        return {"n": self.n, **node_names(self.nodes)}

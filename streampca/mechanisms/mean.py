@@ -172,8 +172,7 @@ class ClippedMean:
         return outlet.gaussian(kind, total, self.std, self.grid) / count
 
     def _weights(self, squares: FloatArray) -> FloatArray:
-        weights: FloatArray = self.radius / np.maximum(np.sqrt(squares), self.radius)
-        return weights
+        return self.radius / np.maximum(np.sqrt(squares), self.radius)
 
     def _on_lattice(self, total: FloatArray) -> FloatArray:
         return np.rint(total / self.grid) * self.grid

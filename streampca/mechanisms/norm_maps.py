@@ -432,8 +432,7 @@ class Model:
 def entry_std(weights: FloatArray, std: float) -> FloatArray:
     """Standard deviations of the entries of a mapped estimate's noise, times sqrt(2) off the diagonal: (d, d)."""
     roots = 1.0 / np.sqrt(weights)
-    spread: FloatArray = std * roots[:, None] * roots
-    return spread
+    return std * roots[:, None] * roots
 
 
 def combined(
@@ -443,8 +442,7 @@ def combined(
     if factor == 0.0:
         return second
     weight = second_std**2 / (second_std**2 + (factor * first_std) ** 2)
-    average: FloatArray = (1.0 - weight) * second + weight * (factor * first)
-    return average
+    return (1.0 - weight) * second + weight * (factor * first)
 
 
 def _blocks(shape: FloatArray, spectrum: FloatArray, q: int, share: float) -> FloatArray:

@@ -117,7 +117,7 @@ def plan(
         row_norm=row_norm, typical_norm=typical_norm,
     )  # fmt: skip
     curve = Curve(question.spectrum, question.n_components)
-    found = [p for predict in PREDICTORS for p in predict(question, curve)]
+    found = [p.scaled(question.row_norm**2) for predict in PREDICTORS for p in predict(question, curve)]
     purpose = question.purpose
     order = sorted(found, key=lambda p: (p.serves != purpose, not p.is_certain, -p.captured))
     recommended, reason = _recommend([p for p in order if p.serves == purpose], question)

@@ -65,38 +65,42 @@ class Prediction:
 
     Attributes
     ----------
-    name : class, e.g. ``"PrivateFPL"``.
+    algorithm : the algorithm or mechanism itself.
     settings : its keywords, ready to be passed on.
     serves : ``"stream"`` (a subspace of all rows, again and again), ``"window"`` (of the last rows)
         or ``"once"`` (one release at the end).
     captured : expected share of the best subspace's reward that the last release captures of its rows.
+    releases : how many.
+    memory : most bytes held at a time; of a single release, beside the table.
+    seconds : CPU time for all rows, pushed in blocks, without records of the regret.
+    note : what else should be known.
     noise_std : sd of a diagonal entry of the noise in the last released Gram matrix, in units of
         row_norm**2; None where no Gram matrix is released or its noise is of another law.
     spectral_error : expected ||released - exact Gram matrix||, in the same units; None where none is released.
     regret_per_row : expected regret a row after all rows that is due to privacy and to waiting, in the same units;
         None where there is no stream of releases.
-    releases : how many.
-    memory : most bytes held at a time; of a single release, beside the table.
-    seconds : CPU time for all rows, pushed in blocks, without records of the regret.
-    note : what else should be known.
-    algorithm : the algorithm or mechanism itself.
     is_certain : False where ``captured`` is that of made-up Gaussian rows of the spectrum, and real rows of the same
         spectrum may lose several times more or less: the planner cannot tell.
     """
 
-    name: str
+    algorithm: Any
     settings: dict[str, Any]
     serves: Literal["stream", "window", "once"]
     captured: float
-    noise_std: float | None
-    spectral_error: float | None
-    regret_per_row: float | None
     releases: int
     memory: int
     seconds: float
     note: str
-    algorithm: Any
+    noise_std: float | None = None
+    spectral_error: float | None = None
+    regret_per_row: float | None = None
     is_certain: bool = True
+
+    @property
+    def name(self) -> str:
+        """Its class, e.g. ``"PrivateFPL"``."""
+        kind = type(self.algorithm).__name__
+        return f"{kind}[{type(self.algorithm.mechanism).__name__}]" if isinstance(self.algorithm, Tumbling) else kind
 
     @property
     def label(self) -> str:
@@ -112,6 +116,11 @@ class Prediction:
         """Python that builds it, without the parameters all candidates share."""
         inner = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
         return f"{self.name}({inner})"
+
+    def scaled(self, square: float) -> Prediction:
+        """The same for rows of another norm: noise, error and regret times its square."""
+        figures = {name: getattr(self, name) for name in ("noise_std", "spectral_error", "regret_per_row")}
+        return replace(self, **{name: value * square for name, value in figures.items() if value is not None})
 
 
 # -- cost: memory by `tracemalloc`, CPU time on one core, rows pushed in blocks, releases read as they come --
@@ -164,16 +173,15 @@ def covariances(question: Question, curve: Curve) -> Iterator[Prediction]:
         mechanism = kind(**settings)
         scale = mechanism.noise_std(d)
         note = "pure epsilon: no delta is spent" if settings is pure else ""
+        std: float | None = None
         if kind is GaussianCovariance:
-            spread = float(question.spread(scale, rows))
+            std = spread = float(question.spread(scale, rows))
             share, norm = float(curve.captured(spread / rows)), curve.norm_of(scale, mean=question.mean_and_rows(rows))
-            std: float | None = spread * question.row_norm**2
         else:
             stream = Randomness.from_seed(_SEED).stream("plan", label_of(mechanism))
             noise = (unsvec(mechanism.noise(d, stream.draws(i)), d) for i in itertools.count())
             share, norm = curve.mean_over(noise, rows * np.diag(question.spectrum))
-            std = None
-        yield _once(question, mechanism, settings, share, std, norm * question.row_norm**2, note)
+        yield _once(question, mechanism, settings, share, note, std, norm)
 
 
 def projectors(question: Question, curve: Curve) -> Iterator[Prediction]:
@@ -182,11 +190,7 @@ def projectors(question: Question, curve: Curve) -> Iterator[Prediction]:
         return
     mechanism = SubspacePerturbation(**question.settings)
     tried = _trial(question, mechanism, _rows_of(question, gaussian=False), 16)
-    unit = question.row_norm**2
-    yield _once(
-        question, mechanism, question.settings, tried.captured, None if tried.std is None else tried.std * unit,
-        None if tried.error is None else tried.error * unit, tried.note,
-    )  # fmt: skip
+    yield _once(question, mechanism, question.settings, tried.captured, tried.note, tried.std, tried.error)
 
 
 def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
@@ -202,7 +206,7 @@ def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
         f"are, the more; never much less than {beside}"
     )
     settings = {key: value for key, value in question.settings.items() if key != "delta" or not is_pure}
-    made = _once(question, mechanism, settings, tried.captured, None, None, note)
+    made = _once(question, mechanism, settings, tried.captured, note)
     seconds = made.seconds + (0.0 if is_pure else made.releases * (0.015 + 3e-5 * question.n_features**2))
     memory = made.memory + 16 * question.rows * question.n_features + 60_000
     yield replace(made, is_certain=False, memory=memory, seconds=seconds)
@@ -255,27 +259,23 @@ def spans(question: Question, curve: Curve) -> Iterator[Prediction]:
     needed = mechanism.rows_needed()
     if question.rows >= needed:
         note = f"exact, where rows lie in a subspace exactly; from {needed} rows"
-        yield _once(question, mechanism, settings, 1.0, None, None, note)
+        yield _once(question, mechanism, settings, 1.0, note)
 
 
 def _once(
-    question: Question, mechanism: Mechanism, settings: dict[str, Any], share: float, std: float | None,
-    error: float | None, note: str,
+    question: Question, mechanism: Mechanism, settings: dict[str, Any], share: float, note: str,
+    std: float | None = None, error: float | None = None,
 ) -> Prediction:  # fmt: skip
     d, rows = question.n_features, question.rows
     if question.window is None:
         made = (30 if isinstance(mechanism, WishartCovariance) else 8) * 8 * svec_size(d)
-        return Prediction(
-            type(mechanism).__name__, settings, "once", share, std, error, None, 1, 8 * rows * d + made,
-            gram_seconds(rows, d) + release_seconds(1, d), note, mechanism,
-        )  # fmt: skip
+        seconds = gram_seconds(rows, d) + release_seconds(1, d)
+        return Prediction(mechanism, settings, "once", share, 1, 8 * rows * d + made, seconds, note, std, error)
     blocks = question.n_rows // rows
     return Prediction(
-        f"Tumbling[{type(mechanism).__name__}]", {**settings, "every": rows}, "once", share, std, error, None, blocks,
-        stream_bytes(d, rows, 6.0, 16.0 * rows * d),
-        gram_seconds(question.n_rows, d) + release_seconds(blocks, d),
-        "; ".join(filter(None, ("one release a window, of windows side by side", note))),
-        Tumbling(mechanism, release_every=rows),
+        Tumbling(mechanism, release_every=rows), {**settings, "every": rows}, "once", share, blocks,
+        stream_bytes(d, rows, 6.0, 16.0 * rows * d), gram_seconds(question.n_rows, d) + release_seconds(blocks, d),
+        "; ".join(filter(None, ("one release a window, of windows side by side", note))), std, error,
     )  # fmt: skip
 
 
@@ -321,14 +321,12 @@ def _scaled_leader(question: Question, curve: Curve, every: int) -> Iterator[Pre
     shares = curve.captured(stds / (np.minimum((before + ends) * every, n) - gauge))
     chance = float(question.spectrum.sum()) * k / d / question.best
     played, known = np.append(np.arange(1, before + 1), before + ends), np.append(np.full(before, chance), shares)
-    last, unit = float(stds[-1]), question.row_norm**2
     yield Prediction(
-        "PrivateFPL", settings, "stream", float(shares[-1]), last * unit, None,
-        _regret(question, every, played, known) * unit, leaves - before, stream_bytes(d, every, 40.0),
+        algorithm, settings, "stream", float(shares[-1]), leaves - before, stream_bytes(d, every, 40.0),
         2.0 * gram_seconds(n, d) + 1.8 * release_seconds(leaves, d),
         f"the first release comes after {gauge} rows; for rows of about one norm, here some {radius:.2g} row_norm; "
         "no regret bound is proved, and what clipping takes the planner cannot tell",
-        algorithm, is_certain=False,
+        float(stds[-1]), regret_per_row=_regret(question, every, played, known), is_certain=False,
     )  # fmt: skip
 
 
@@ -352,11 +350,11 @@ def _leader(
         shares = _smoothed_shares(question, curve, smoothing, every, ends)
         note = "for rows that change slowly if at all; no regret bound is proved"
     return Prediction(
-        "PrivateFPL", settings, "stream", float(shares[-1]), float(spreads[-1]) * question.row_norm**2,
-        curve.norm_of(float(stds[-1]), mean=question.mean_and_rows(n)) * question.row_norm**2,
-        _regret(question, every, ends, shares, stds) * question.row_norm**2,
-        leaves, stream_bytes(d, every, 32.0 if smoothing is not None else 19.0 if horizon is not None else 30.0),
-        gram_seconds(n, d) + release_seconds(leaves, d) * (1.0 if smoothing is None else 1.8), note, algorithm,
+        algorithm, settings, "stream", float(shares[-1]), leaves,
+        stream_bytes(d, every, 32.0 if smoothing is not None else 19.0 if horizon is not None else 30.0),
+        gram_seconds(n, d) + release_seconds(leaves, d) * (1.0 if smoothing is None else 1.8), note,
+        float(spreads[-1]), curve.norm_of(float(stds[-1]), mean=question.mean_and_rows(n)),
+        _regret(question, every, ends, shares, stds),
     )  # fmt: skip
 
 
@@ -429,10 +427,10 @@ def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
         played = np.concatenate(([float(question.spectrum.sum()) * k / d / question.best], shares[:-1]))
         losses.append(float(np.diff([0, *steps]) @ (1.0 - played)))
     yield Prediction(
-        "PrivateOja", settings, "stream", float(np.mean(lasts)), None, None,
-        question.best * float(np.mean(losses)) / n * question.row_norm**2, len(steps),
+        algorithm, settings, "stream", float(np.mean(lasts)), len(steps),
         stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)), oja_seconds(n, d),
-        "O(d k) memory; few releases; for rows in no particular order", algorithm,
+        "O(d k) memory; few releases; for rows in no particular order",
+        regret_per_row=question.best * float(np.mean(losses)) / n,
     )  # fmt: skip
 
 
@@ -476,10 +474,10 @@ def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
     basis = stream.subspace.basis
     share = float(question.spectrum @ (basis**2).sum(axis=1)) / question.best
     yield Prediction(
-        "DPPCA", settings, "stream", share, None, None, None, releases,
+        algorithm, settings, "stream", share, releases,
         stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)), 4.0 * oja_seconds(n, d),
         f"captures {share:.1%} in one trial on Gaussian rows; better on rows that are alike, far worse on others",
-        algorithm, is_certain=False,
+        is_certain=False,
     )  # fmt: skip
 
 
@@ -526,11 +524,10 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
         }[method]
         releases = 1 if method == "once" else n // every
         yield Prediction(
-            "SlidingWindowPCA", settings, "once" if method == "once" else "window", share,
-            float(question.spread(std, width)) * question.row_norm**2, error * question.row_norm**2, None, releases,
+            algorithm, settings, "once" if method == "once" else "window", share, releases,
             stream_bytes(d, every, 10.0 if method == "once" else 26.0, held),
             gram_seconds(n, d) + window_seconds(releases, d, leaves if method == "smoothed" else 0), note,
-            algorithm,
+            float(question.spread(std, width)), error,
         )  # fmt: skip
 
 
@@ -553,7 +550,7 @@ def _smoothed_window(question: Question, curve: Curve, algorithm: SlidingWindowP
     return curve.share_of(float(weights.sum() / window.sum()), noise_std, scatter_std)
 
 
-#: Each yields what applies to a question, and nothing where nothing does.
+#: Each yields what applies to a question, and nothing where nothing does; for rows in the unit ball.
 PREDICTORS: tuple[Callable[[Question, Curve], Iterator[Prediction]], ...] = (
     covariances, adaptive, projectors, spans, leaders, oja, dp_pca, windows,
 )  # fmt: skip

@@ -215,8 +215,7 @@ class Draws:
         """``count`` independent Laplace variables of scale 1."""
         words = self.words(count)
         signs = np.where(words & np.uint64(1), -1.0, 1.0)
-        draws: FloatArray = signs * -np.log(_open_uniform(words))
-        return draws
+        return signs * -np.log(_open_uniform(words))
 
     def permutation(self, count: int) -> npt.NDArray[np.int64]:
         """A uniform permutation of ``range(count)`` (ties have probability below count**2 / 2**65)."""
@@ -450,5 +449,4 @@ def _unit(word: int) -> float:
 
 
 def _open_uniform(words: Words) -> FloatArray:
-    uniforms: FloatArray = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    return uniforms
+    return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53

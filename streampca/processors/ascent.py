@@ -75,8 +75,7 @@ def orthonormalise(matrix: FloatArray) -> FloatArray:
     diagonal = factor.diagonal()
     if info != 0 or not diagonal.max() <= _WELL_CONDITIONED * diagonal.min():
         return np.asfortranarray(orthonormal(matrix))
-    basis: FloatArray = dtrsm(1.0, factor, matrix, side=1, lower=0, overwrite_b=1)
-    return basis
+    return dtrsm(1.0, factor, matrix, side=1, lower=0, overwrite_b=1)
 
 
 def hashable(rate: Any) -> Any:

@@ -370,5 +370,4 @@ def _deflated(rows: FloatArray, found: FloatArray) -> FloatArray:
     """Rows without their part in the components found. Never longer than before."""
     if not found.shape[1]:
         return rows
-    rest: FloatArray = rows - (rows @ found) @ found.T
-    return rest
+    return rows - (rows @ found) @ found.T

@@ -103,8 +103,7 @@ def clipped_gradients(rows: FloatArray, basis: FloatArray, bound: float) -> Floa
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows) * np.einsum("ij,ij->i", scores, scores))
     if norms.max() > bound:
         scores *= np.minimum(1.0, bound / np.maximum(norms, bound))[:, None]
-    total: FloatArray = np.rint(dgemm(1.0, columns, scores) * (1.0 / GRID)) * GRID
-    return total
+    return np.rint(dgemm(1.0, columns, scores) * (1.0 / GRID)) * GRID
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from streampca.errors import BadParameterError
+from streampca.linalg import fast
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.fading import LONGEST, ROUNDING, FadingSum
 from streampca.linalg.lattice import STEP, GramSum
@@ -345,9 +346,7 @@ class SmoothedRingProcessor(RingProcessor):
         if leaving > 0:
             increment += increments.item(leaving)
         self.increments, self.released = increments.append(increment), view.packed
-        # In order: `add.reduce` over rows adds in order, except for rows of one number.
-        weighted = self.increments.latest() * self.smoothing.weights(self.increments.n)[:, None]
-        total = np.add.reduce(weighted, axis=0) if increment.size > 1 else np.add.accumulate(weighted, axis=0)[-1]
+        total = fast.sum_of_rows(self.increments.latest() * self.smoothing.weights(self.increments.n)[:, None])
         std = self.terms.of_unit(self.smoothing.noise_std(self.increments.n))
         return view._replace(smoothed=total, details={**view.details, "smoothed_noise_std": std})
 

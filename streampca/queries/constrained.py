@@ -92,8 +92,7 @@ def _deflate(release: Release, best: Callable[[FloatArray], FloatArray], n_compo
 
 def _shifted(gram: FloatArray) -> FloatArray:
     """A PSD matrix that differs by a constant on unit vectors: on it, power methods ascend."""
-    shifted: FloatArray = gram - min(float(np.linalg.eigvalsh(gram)[0]), 0.0) * np.eye(gram.shape[0])
-    return shifted
+    return gram - min(float(np.linalg.eigvalsh(gram)[0]), 0.0) * np.eye(gram.shape[0])
 
 
 # -- the sparse direction of most variance of one symmetric matrix --

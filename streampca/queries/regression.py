@@ -125,5 +125,4 @@ def _std(sigma: float, inverse: FloatArray, coefficients: FloatArray) -> FloatAr
     u_square = np.einsum("ij,ij->i", inverse, inverse)
     w_square = 1.0 + np.einsum("ir,ir->r", coefficients, coefficients)
     cross = inverse @ coefficients
-    made: FloatArray = sigma * np.sqrt(0.5 * (np.outer(u_square, w_square) + cross**2))
-    return made
+    return sigma * np.sqrt(0.5 * (np.outer(u_square, w_square) + cross**2))

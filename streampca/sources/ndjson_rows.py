@@ -12,16 +12,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
-from streampca.sources.base import (
-    BLOCK_ROWS,
-    REMEDY,
-    BoundsLike,
-    OnBadRow,
-    bad_row,
-    choose,
-    in_blocks,
-    source_bounds,
-)
+from streampca.sources.base import BLOCK_ROWS, REMEDY, BoundsLike, OnBadRow, bad_row, choose, in_blocks, source_bounds
 from streampca.sources.csv_cells import as_seconds
 from streampca.sources.csv_cells import number as number_in
 from streampca.sources.text_files import LONGEST_RECORD, Readable, TextFile, TextRows

@@ -6,7 +6,6 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,19 +121,51 @@ class ColumnarRows(BlockSource):
 
 
 class ParquetRows(ColumnarRows):
-    """The rows of a Parquet file; made by `from_parquet`.
+    """Rows of numbers from a Parquet file, read in batches; also called `from_parquet`.
+
+    Memory holds one row group of the chosen columns at most. Booleans are 0
+    and 1, decimals and large integers are rounded to floats.
+
+    Parameters
+    ----------
+    path : the file.
+    columns : names or positions of the columns to read, in that order; None for all.
+    bounds : public bounds of the columns, as in `from_csv`.
+    missing : "raise" makes a null, NaN or infinite value an error; "nan"
+        passes it on, so that ``Stream(on_bad_row=...)`` decides.
+    on_bad_row : "zero" is the same as ``missing="nan"``: columns are typed, so nothing else can be wrong with a row.
+    chunk_rows : most rows in a block.
+    times : one of the columns, which may hold times or dates: they are read as seconds since 1970.
 
     Attributes
     ----------
     path, features, bounds, columns : see `ColumnarRows`.
     n_rows : how many rows it has, as its footer says.
+
+    Raises
+    ------
+    SourceError
+        Here, if pyarrow is missing, the file cannot be read, has no rows or
+        lacks a column, or a column does not hold numbers; while reading, at
+        the first row that is missing a value, after every row before it.
     """
 
     def __init__(
-        self, path: Path, *, columns: Sequence[str | int] | None, bounds: BoundsLike, missing: str,
-        on_bad_row: OnBadRow, chunk_rows: int, times: str | int | None,
-    ) -> None:  # fmt: skip
-        self.path = path
+        self,
+        path: str | os.PathLike[str],
+        *,
+        columns: Sequence[str | int] | None = None,
+        bounds: BoundsLike = None,
+        missing: str = "raise",
+        on_bad_row: OnBadRow = "raise",
+        chunk_rows: int = BLOCK_ROWS,
+        times: str | int | None = None,
+    ) -> None:
+        if path == "-":
+            raise BadParameterError(
+                "a Parquet file cannot be read from a pipe; save it, or write Arrow's streaming format"
+            )
+        self.path = path = as_path(path)
         with self.open() as file, told(path, "cannot be read as Parquet"):
             schema = file.schema_arrow
             self.n_rows: int = file.metadata.num_rows
@@ -167,17 +198,36 @@ class ParquetRows(ColumnarRows):
 
 
 class ArrowRows(ColumnarRows):
-    """The rows of an Arrow IPC file or stream; made by `from_arrow`.
+    """Rows of numbers from an Arrow IPC file (Feather), or a stream in Arrow's streaming format; also `from_arrow`.
+
+    Memory holds one record batch at most.
+
+    Parameters
+    ----------
+    path : the file, a named pipe, ``"-"`` for standard input, or a binary stream.
+    columns, bounds, missing, on_bad_row, chunk_rows, times : as in `from_parquet`.
 
     Attributes
     ----------
     path, features, bounds, columns : see `ColumnarRows`.
+
+    Raises
+    ------
+    SourceError
+        As `from_parquet`.
     """
 
     def __init__(
-        self, path: Readable, *, columns: Sequence[str | int] | None, bounds: BoundsLike, missing: str,
-        on_bad_row: OnBadRow, chunk_rows: int, times: str | int | None,
-    ) -> None:  # fmt: skip
+        self,
+        path: Readable,
+        *,
+        columns: Sequence[str | int] | None = None,
+        bounds: BoundsLike = None,
+        missing: str = "raise",
+        on_bad_row: OnBadRow = "raise",
+        chunk_rows: int = BLOCK_ROWS,
+        times: str | int | None = None,
+    ) -> None:
         pyarrow("Arrow")
         self._file = ByteFile(path)
         self._begun: tuple[Any, Any] | None = None
@@ -261,76 +311,5 @@ def pyarrow(what: str) -> None:
         raise SourceError(f"{what} files need pyarrow; install it with pip install 'streampca[parquet]'") from error
 
 
-def from_parquet(
-    path: str | os.PathLike[str],
-    *,
-    columns: Sequence[str | int] | None = None,
-    bounds: BoundsLike = None,
-    missing: str = "raise",
-    on_bad_row: OnBadRow = "raise",
-    chunk_rows: int = BLOCK_ROWS,
-    times: str | int | None = None,
-) -> ParquetRows:
-    """Rows of numbers from a Parquet file, read in batches.
-
-    Memory holds one row group of the chosen columns at most. Booleans are 0
-    and 1, decimals and large integers are rounded to floats.
-
-    Parameters
-    ----------
-    path : the file.
-    columns : names or positions of the columns to read, in that order; None for all.
-    bounds : public bounds of the columns, as in `from_csv`.
-    missing : "raise" makes a null, NaN or infinite value an error; "nan"
-        passes it on, so that ``Stream(on_bad_row=...)`` decides.
-    on_bad_row : "zero" is the same as ``missing="nan"``: columns are typed, so nothing else can be wrong with a row.
-    chunk_rows : most rows in a block.
-    times : one of the columns, which may hold times or dates: they are read as seconds since 1970.
-
-    Returns
-    -------
-    A source of rows for ``Stream.run``, with ``features`` and ``bounds``.
-
-    Raises
-    ------
-    SourceError
-        Here, if pyarrow is missing, the file cannot be read, has no rows or
-        lacks a column, or a column does not hold numbers; while reading, at
-        the first row that is missing a value, after every row before it.
-    """
-    if path == "-":
-        raise BadParameterError("a Parquet file cannot be read from a pipe; save it, or write Arrow's streaming format")
-    return ParquetRows(
-        as_path(path), columns=columns, bounds=bounds, missing=missing, on_bad_row=on_bad_row, chunk_rows=chunk_rows,
-        times=times,
-    )  # fmt: skip
-
-
-def from_arrow(
-    path: Readable,
-    *,
-    columns: Sequence[str | int] | None = None,
-    bounds: BoundsLike = None,
-    missing: str = "raise",
-    on_bad_row: OnBadRow = "raise",
-    chunk_rows: int = BLOCK_ROWS,
-    times: str | int | None = None,
-) -> ArrowRows:
-    """Rows of numbers from an Arrow IPC file (Feather), or from a stream in Arrow's streaming format.
-
-    Memory holds one record batch at most.
-
-    Parameters
-    ----------
-    path : the file, a named pipe, ``"-"`` for standard input, or a binary stream.
-    columns, bounds, missing, on_bad_row, chunk_rows, times : as in `from_parquet`.
-
-    Raises
-    ------
-    SourceError
-        As `from_parquet`.
-    """
-    return ArrowRows(
-        path, columns=columns, bounds=bounds, missing=missing, on_bad_row=on_bad_row, chunk_rows=chunk_rows,
-        times=times,
-    )  # fmt: skip
+from_parquet = ParquetRows
+from_arrow = ArrowRows

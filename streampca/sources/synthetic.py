@@ -133,8 +133,7 @@ class Spiked(Synthetic):
 
     def _mean(self, scores: FloatArray, positions: IntArray) -> FloatArray:
         """Means of the rows, given their scores."""
-        mean: FloatArray = scores @ self._basis.T
-        return mean
+        return scores @ self._basis.T
 
 
 @dataclass(eq=False, repr=False)
@@ -174,8 +173,7 @@ class Drift(Spiked):
 
     def _mean(self, scores: FloatArray, positions: IntArray) -> FloatArray:
         cosine, sine = self._turned(positions)
-        mean: FloatArray = (scores * cosine[:, None]) @ self._basis.T + (scores * sine[:, None]) @ self._other.T
-        return mean
+        return (scores * cosine[:, None]) @ self._basis.T + (scores * sine[:, None]) @ self._other.T
 
 
 @dataclass(eq=False, repr=False)

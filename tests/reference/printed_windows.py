@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from streampca.linalg.eigen import loewner_below
+from streampca.linalg.eigen import is_positive
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.wishart import wishart
@@ -20,6 +20,11 @@ from streampca.privacy.randomness import Randomness
 CITATION = "Upadhyay, Upadhyay, ICML 2021"
 #: Loewner comparisons allow for rounding by this much.
 TOLERANCE = 1e-9
+
+
+def loewner_below(a: FloatArray, b: FloatArray) -> bool:
+    """True if a <= b in the Loewner order, up to rounding."""
+    return is_positive(b - a + TOLERANCE * np.eye(len(a)))
 
 
 def delete_close(
@@ -36,7 +41,7 @@ def delete_close(
     i = 0
     while i < len(starts) - 2:
         first = (1.0 - eta) * gram(items[i])
-        close = [p for p in range(i + 1, len(starts) - 1) if loewner_below(first, gram(items[p]), TOLERANCE)]
+        close = [p for p in range(i + 1, len(starts) - 1) if loewner_below(first, gram(items[p]))]
         if close:
             del starts[i + 1 : close[-1]], items[i + 1 : close[-1]]
         i += 1
@@ -219,6 +224,6 @@ class PrintedSlidingWishart:
         """Steps 10 to 12: the first checkpoint not above the newest is replaced by it, with all that follow."""
         newest = self._grams[-1]
         for p, gram in enumerate(self._grams[:-1]):
-            if not loewner_below(newest, gram, TOLERANCE):
+            if not loewner_below(newest, gram):
                 del self.starts[p:-1], self._grams[p:-1]
                 return
