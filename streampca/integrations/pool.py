@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from streampca.blocks import BlockCutter, BlockGram
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.counts import check_count
+from streampca.linalg.threads import OneThread, one_blas_thread
 from streampca.linalg.types import FloatArray
 from streampca.rows import arrow_rows
 from streampca.sources.parquet import ParquetRows, from_parquet, read_batches
@@ -92,11 +92,11 @@ def absorb_parquet(
     tasks = deque(file_ranges(stream, paths, columns, rows_per_task, before))
     if count == 1 or len(tasks) < 2:
         for task in tasks:
-            yield from map(stream.push_block, task.blocks(cutter))
+            yield from map(stream.push_block, _done(cutter, task).result())
         return
     compiled = sum(task.count for task in tasks) > _COMPILED * count
     # Not "fork": a durable stream has a thread that may hold a lock at that moment.
-    context, blas = multiprocessing.get_context("spawn"), ThreadpoolController()
+    context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count - 1, context, _begin, (compiled,)) as pool:
         window: deque[Future[list[BlockGram]]] = deque()
         begun = [pool.submit(_ready) for _ in range(count - 1)]  # until then, nothing runs ahead of the stream
@@ -105,7 +105,7 @@ def absorb_parquet(
                 while tasks and begun[0].done() and sum(not one.done() for one in window) < 2 * (count - 1):
                     window.append(pool.submit(_blocks, cutter, tasks.popleft()))
                 if tasks and (not window or not window[0].done()) and len(window) < 3 * count:
-                    window.append(_done(cutter, tasks.popleft(), blas))
+                    window.append(_done(cutter, tasks.popleft()))
                 if not tasks or len(window) >= 3 * count or window[0].done():
                     yield from map(stream.push_block, window.popleft().result())
         finally:
@@ -121,11 +121,11 @@ def _blocks(cutter: BlockCutter, task: FileRange) -> list[BlockGram]:
     return task.blocks(cutter)
 
 
-def _done(cutter: BlockCutter, task: FileRange, blas: ThreadpoolController) -> Future[list[BlockGram]]:
+def _done(cutter: BlockCutter, task: FileRange) -> Future[list[BlockGram]]:
     """The blocks of a task, made here; an error comes at its turn."""
     done: Future[list[BlockGram]] = Future()
     try:
-        with blas.limit(limits=1, user_api="blas"):  # the other processes take the other cores
+        with OneThread():  # the other processes take the other cores
             done.set_result(task.blocks(cutter))
     except Exception as problem:
         done.set_exception(problem)
@@ -135,7 +135,6 @@ def _done(cutter: BlockCutter, task: FileRange, blas: ThreadpoolController) -> F
 def _begin(compiled: bool) -> None:
     """Set a process up: one BLAS thread, and no life after its parent's, however that ends."""
     from streampca.linalg import fast
-    from streampca.linalg.threads import one_blas_thread
 
     if not compiled:  # blocks have the same bits
         fast.kernels = None
