@@ -86,6 +86,9 @@ def test_a_height_above_the_tail_is_drawn_again():
     words = iter([0, 2**64 - 1, 2**64 - 1, 0, 0])
     assert sampler._from_tail(made, start, words.__next__) == end
     assert sampler._from_tail(made, start, iter([0, 2**64 - 1, (made.tail_height - 1) << 61, 0]).__next__) == 0
+    # At the start of the tail too, the curve is below the last of the heights that are drawn.
+    assert sampler._from_tail(made, start, iter([0, 0, (made.tail_height - 2) << 61, 0]).__next__) == start
+    assert sampler._from_tail(made, start, iter([0, 0, (made.tail_height - 1) << 61, 0]).__next__) == 0
 
 
 def test_kinds_have_their_own_sigma():
@@ -108,6 +111,23 @@ def test_a_draw_is_a_function_of_the_vector_it_is_made_of():
     sampler.draw(noise.draws(4))
     assert np.array_equal(sampler.draw(noise.draws(5)), first)
     assert not np.array_equal(sampler.draw(noise.draws(6)), first)
+
+
+@pytest.mark.parametrize(
+    ("sigmas", "first", "sum_", "mixed"),
+    [
+        ([1], [0, 0, -1], -1175850, -61314),
+        ([40], [-10, -24, -36], -87025841, 3003956),
+        ([2**41, 3 * 2**40], [-567077592685, -2038091132740, -1982876294207], -5146786299934550207, 129761024229943236),
+    ],
+)
+def test_draws_of_version_2(sigmas, first, sum_, mixed):
+    """Seeded results depend on these numbers: `randomness.VERSION` changes with them."""
+    places = np.arange(20_000)
+    draws = DiscreteGaussian(sigmas, places % len(sigmas)).draw(stream().draws(0))
+    assert draws[:3].tolist() == first
+    assert (draws * places).sum() == sum_  # modulo 2**64
+    assert np.bitwise_xor.reduce(draws * (places + 1)) == mixed
 
 
 class OneChanged:
@@ -215,7 +235,7 @@ class _AskedError(Exception):
     pass
 
 
-@pytest.mark.parametrize("sigma", [Fraction(7, 2), 900, 2**14 + 1])
+@pytest.mark.parametrize("sigma", [Fraction(7, 2), 30, 900, 2**14 + 1])  # 30: blocks of the tail are narrowest
 def test_what_is_decided_without_more_digits_is_right(sigma):
     sampler = alike(sigma)
     made, width = sampler._made[0], sampler._width

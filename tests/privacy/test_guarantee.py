@@ -54,6 +54,12 @@ def test_composition_keeps_slack() -> None:
     assert delta_at(both.mu or 0, both.epsilon) + both.slack == pytest.approx(both.delta, rel=1e-6)
 
 
+@pytest.mark.parametrize("slack", [0.4, 0.5])
+def test_nothing_is_promised_where_slack_uses_up_delta(slack: float) -> None:
+    wide = gaussian(delta=0.6, slack=slack)
+    assert not wide.compose(wide).is_private
+
+
 @pytest.mark.parametrize(
     "bad",
     [{"mu": -1.0}, {"mu": math.inf}, {"slack": 1.0}, {"slack": -0.1}, {"epsilon": -1.0}, {"epsilon": math.inf},
