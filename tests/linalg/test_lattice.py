@@ -17,6 +17,7 @@ from streampca.linalg.lattice import (
     coarsen,
     difference,
     grid_bits,
+    grid_step,
     is_admitted,
     onto_ball,
 )
@@ -80,6 +81,7 @@ def test_rows_outside_or_off_the_lattice_are_told(compiled: bool) -> None:
             assert not is_admitted(np.array([bad]))
             assert not is_admitted(np.array([bad, [0.5, 0.0]]))
             assert not is_admitted(np.array([[0.5, 0.0], bad]))
+        assert not is_admitted(np.array([[0.5], [1.0 + STEP]]))  # two rows of one feature
         assert is_admitted(np.array([[1.0, 0.0], [0.6 // STEP * STEP, 0.5]]))
         assert is_admitted(np.array([[1.0, 0.0]]))
     finally:
@@ -223,4 +225,6 @@ def test_a_released_zero_has_no_sign():
 
 
 def test_grids_are_2_to_the_minus_20_of_the_noise_and_no_finer_than_the_lattice():
-    assert [grid_bits(std) for std in (1.0, 1.5, 2.0, 2.0**-20, 2.0**-21, 1e-30)] == [-20, -19, -19, -40, -40, -40]
+    stds = (1.0, 1.5, 2.0, 2.0**-20, 2.0**-21, 1e-30)
+    assert [grid_bits(std) for std in stds] == [-20, -19, -19, -40, -40, -40]
+    assert [grid_step(std) for std in stds] == [2.0 ** grid_bits(std) for std in stds]

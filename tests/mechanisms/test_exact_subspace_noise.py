@@ -34,6 +34,15 @@ def test_the_bound_is_finite_at_any_epsilon():
     assert release.details["integer_basis"] == [[1, 0, 0]]
 
 
+@pytest.mark.parametrize("method", ["all", "blocks"])
+@pytest.mark.parametrize(("count", "released"), [(1, False), (2, True)])
+def test_the_largest_noise_never_releases_what_one_row_brought_in(method, count, released, monkeypatch):
+    monkeypatch.setattr(TruncatedLaplace, "draw", lambda self, draws, count: np.full(count, self.bound))
+    mechanism = ExactSubspace(n_components=1, epsilon=1.0, delta=1e-6, method=method)
+    release = mechanism.release(np.eye(3)[[0] * count], seed=1)
+    assert release.details["null"] is not released
+
+
 def test_draws_follow_the_law_and_stay_inside():
     # KS at 20000 draws and p > 1e-4; the untruncated law and a scale of 1.1 are refused.
     noise = TruncatedLaplace(1.0, 1.0, 0.05)

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,6 +89,12 @@ def test_small_gap_falls_back_and_large_gap_does_not():
     assert kstest((gaps - 3600.0) / MECHANISM.gap_std, norm.cdf).pvalue > 1e-3
 
 
+def test_a_gap_that_replacing_a_row_may_close_falls_back():
+    # A gap of 2 and next to no noise: the lower bound is between 1 and 2, the projector might turn by any angle.
+    mechanism = SubspacePerturbation(n_components=1, epsilon=1e4, delta=1e-6, adjacency="replace")
+    assert mechanism.release(np.eye(3)[[0, 0, 0, 1]], seed=0).details["released"] == "gram"
+
+
 def test_less_noise_than_on_the_gram_matrix_at_a_large_gap():
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(20_000, 20)) * np.where(np.arange(20) < 3, 1.0, 0.05)
@@ -158,12 +165,19 @@ def test_the_allowance_for_rounding_grows_with_rows_and_features():
     assert details["gap_std"] / MECHANISM.gap_std - 1.0 == pytest.approx(2.0 * rounding, rel=1e-6)
 
 
-def test_the_allowance_for_rounding_widens_the_noise_on_the_projector():
-    rows = np.zeros((30_000, 40))
-    rows[:, 0] = 1.0
-    details = MECHANISM.release(rows, seed=0).details
+def test_the_lower_bound_allows_for_the_grid_of_the_released_gap():
+    # Rounded to 2**-20 of its noise or finer, the gap may be too large by half of that.
+    below = 5.0 - MECHANISM._lower_bound(5.0, 1.0, 0.0)
+    assert norm.isf(1e-7) + 2.0**-21 < below < norm.isf(1e-7) + 2.0**-18
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_the_allowance_for_rounding_widens_the_noise_on_the_projector(k):
+    rows = np.tile(np.eye(40)[:k], (30_000 // k, 1))
+    mechanism = replace(MECHANISM, n_components=k)
+    details = mechanism.release(rows, seed=0).details
     rounding = 16.0 * 40 * 30_000 * 2.0**-52
     bound = details["gap"] - (norm.isf(1e-7) + 2.0**-19) * details["gap_std"] - rounding
-    without = projector_shift(bound) / MECHANISM._mu2
-    allowance = 4.0 * rounding / (bound - 1.0) / MECHANISM._mu2  # 7e-4 of it
+    without = projector_shift(bound) / mechanism._mu2
+    allowance = 4.0 * math.sqrt(k) * rounding / (bound - 1.0) / mechanism._mu2  # 7e-4 of it
     assert details["projector_noise_std"] - without == pytest.approx(allowance, rel=1e-3)

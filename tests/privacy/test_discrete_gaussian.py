@@ -91,6 +91,17 @@ def test_a_height_above_the_tail_is_drawn_again():
     assert sampler._from_tail(made, start, iter([0, 0, (made.tail_height - 1) << 61, 0]).__next__) == 0
 
 
+def test_a_draw_beyond_the_bins_is_of_the_tail_or_made_again():
+    sampler = alike(40)
+    made, last = sampler._made[0], len(sampler._made[0].inside) - 2
+    # The first block of the tail, the third number in it, and a height of zero.
+    assert sampler._decided(0, last, 0, 0, 1, iter([0, 2, 0, 0]).__next__) == (last + 2, 1)
+    # Past the tail's area, and a zero with a sign: the next two words make a draw, of bin 10 at height zero.
+    again = (int(made.edges[10]) << 12) | 1
+    assert sampler._decided(0, last + 1, 0, 0, 0, iter([again, 0]).__next__) == (10, 1)
+    assert sampler._decided(0, 0, 0, 0, 1, iter([again, 0]).__next__) == (10, 1)
+
+
 def test_kinds_have_their_own_sigma():
     kinds = np.arange(4000) % 3
     sigmas = [2**40, 3 * 2**40, 2**41]
@@ -212,8 +223,9 @@ def test_bad_sigma(sigma):
 
 
 def test_sigmas_too_far_apart():
+    assert DiscreteGaussian([1, 4], np.arange(2)).sigmas == (1, 4)
     with pytest.raises(BadParameterError, match="within a factor of 4"):
-        DiscreteGaussian([1, 100], np.arange(2))
+        DiscreteGaussian([2, 9], np.arange(2))
 
 
 @pytest.mark.parametrize(("sigma", "width"), [(Fraction(7, 2), 0), (Fraction(900), 0), (Fraction(2**14), 4)])
@@ -263,6 +275,8 @@ def test_what_is_decided_without_more_digits_is_right(sigma):
             value = (last << width) + (block << made.tail_bits)
             assert made.scale * mpmath.exp(-mpmath.mpf(value * value * q) / p) * 2**block <= made.tail_height
         assert made.edges[last + 1] - made.edges[last] == made.tail_height << (made.tail_bits - width + 1)
+    assert made.edges[0] == 0
+    assert not made.inside[last:].any()  # nothing there is accepted at once
     assert asked > 5
     assert decided > 5
 
