@@ -19,6 +19,7 @@ from streampca.linalg.lattice import (
     grid_bits,
     grid_step,
     is_admitted,
+    is_plausible,
     onto_ball,
 )
 from streampca.linalg.svec import entry_weights
@@ -222,6 +223,15 @@ def test_a_released_zero_has_no_sign():
     for zero in (coarsen(np.array([-1e-9]), 1.0), GramSum(1).noisy(np.array([-1e-9]), 1.0)):
         assert zero == 0.0
         assert not np.signbit(zero).any()
+
+
+def test_sums_that_no_rows_have_are_told():
+    zeros = np.zeros(3, dtype=np.int64)
+    unit = np.array([1, 0, 0])  # of the packed entries (0, 0), (0, 1), (1, 1)
+    assert is_plausible((unit, zeros), 1, 2)
+    assert is_plausible((zeros, unit), 1, 2)
+    for high, low in ((unit, unit), (2 * unit, zeros), (-unit, zeros), (zeros, -unit), (zeros, unit << 40)):
+        assert not is_plausible((high, low), 1, 2)
 
 
 def test_grids_are_2_to_the_minus_20_of_the_noise_and_no_finer_than_the_lattice():

@@ -43,9 +43,10 @@ def test_the_largest_noise_never_releases_what_one_row_brought_in(method, count,
     assert release.details["null"] is not released
 
 
-def test_draws_follow_the_law_and_stay_inside():
+@pytest.mark.parametrize("sensitivity", [1.0, 2.0])
+def test_draws_follow_the_law_and_stay_inside(sensitivity):
     # KS at 20000 draws and p > 1e-4; the untruncated law and a scale of 1.1 are refused.
-    noise = TruncatedLaplace(1.0, 1.0, 0.05)
+    noise = TruncatedLaplace(sensitivity, 1.0, 0.05)
     made = draws(noise)
     assert np.abs(made).max() <= noise.bound
 
@@ -54,7 +55,7 @@ def test_draws_follow_the_law_and_stay_inside():
 
     assert kstest(made, cdf).pvalue > 1e-4
     assert kstest(1.1 * made, cdf).pvalue < 1e-4
-    assert kstest(made, "laplace").pvalue < 1e-4
+    assert kstest(made / sensitivity, "laplace").pvalue < 1e-4
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-3), (1.0, 1e-6), (3.0, 0.01)])

@@ -169,6 +169,7 @@ def test_the_lower_bound_allows_for_the_grid_of_the_released_gap():
     # Rounded to 2**-20 of its noise or finer, the gap may be too large by half of that.
     below = 5.0 - MECHANISM._lower_bound(5.0, 1.0, 0.0)
     assert norm.isf(1e-7) + 2.0**-21 < below < norm.isf(1e-7) + 2.0**-18
+    assert MECHANISM._lower_bound(5.0, 1.0, 0.25) == 5.0 - below - 0.25
 
 
 @pytest.mark.parametrize("k", [1, 2])

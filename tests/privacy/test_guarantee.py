@@ -43,6 +43,7 @@ def test_composition() -> None:
     assert (approximate.epsilon, approximate.delta) == (1.5, 1e-6 + 1e-7)
     half = Guarantee(1.0, 0.5, "zero-out", "s", "t", "c")
     assert not half.compose(half).is_private
+    assert not pure(1e308).compose(pure(1e308)).is_private
     assert not gaussian().compose(Guarantee.none("why")).is_private
     with pytest.raises(BadParameterError, match="cannot compose"):
         gaussian().compose(gaussian(adjacency="replace"))

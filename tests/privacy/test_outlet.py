@@ -143,9 +143,10 @@ def test_keys_chain_and_seeded_bytes_are_those_of_scheme_1():
     digest = chain_hash(b"".join(parts), digest_size=48).digest()
     assert outlet.chain == (1, digest[:32])
     assert (drawn.n, drawn.name) == (1, digest[32:])
-    for epoch in (0, 3):
+    for epoch in (0, 1, 3):
         keys = DrawKeys(blake2b(encoded(epoch), key=draw, digest_size=32, person=b"streampca epoch").digest())
-        assert own.draws((epoch << 16) + 5, drawn.name).words(2).tobytes() == keys.first(drawn.name)
+        again = source("test", 3, randomness=seeded, start=start)
+        assert again.draws((epoch << 16) + 5, drawn.name).words(2).tobytes() == keys.first(drawn.name)
 
 
 # -- replay --------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lattice import onto_ball
@@ -306,6 +307,15 @@ def test_shuffled_calibration_is_within_budget() -> None:
             spent.append(min(totals))
         assert spent[0] <= delta * 1.02  # the grid misses the chosen local epsilon by a little
         assert spent[1] > delta
+
+
+@pytest.mark.parametrize(("epsilon", "n"), [(1.0, 100_000), (0.1, 5_000)])
+def test_shuffled_calibration_spends_delta_to_the_end(epsilon: float, n: int) -> None:
+    mu, delta = shuffled_mu(epsilon, 1e-6, n), 1e-6
+    low, high = 1e-3, largest_local_epsilon(n, delta / 2)
+    e0 = brentq(lambda e: shuffled_epsilon(e, delta / 2, n) - epsilon, low, high, xtol=1e-14)
+    tail = (math.exp(epsilon) + 1) * (1 + math.exp(-e0) / 2) * n * delta_at(mu, e0)
+    assert delta / 2 + tail == pytest.approx(delta, rel=1e-6)
 
 
 SHUFFLED: dict[str, object] = {"n_components": 1, "epsilon": 0.1, "adjacency": "replace", "shuffle": 1250}
