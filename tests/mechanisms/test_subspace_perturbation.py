@@ -54,8 +54,9 @@ def test_the_bound_is_nearly_attained():
         vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
         moved = max(np.linalg.norm(projector(gram, 1) - projector(gram - np.outer(a, a), 1)) for a in vectors)
         assert moved > 0.55 * projector_shift(gap)
-    with pytest.raises(BadParameterError, match="above 2"):
-        projector_shift(1.5, "replace")
+    for bound in (1.5, 2.0):
+        with pytest.raises(BadParameterError, match="above 2"):
+            projector_shift(bound, "replace")
 
 
 def test_the_budget_is_split_exactly():
