@@ -87,6 +87,7 @@ def test_a_height_above_the_tail_is_drawn_again():
     assert sampler._from_tail(made, start, words.__next__) == end
     assert sampler._from_tail(made, start, iter([0, 2**64 - 1, made.tail_height << 61, 0, 0]).__next__) == end
     assert sampler._from_tail(made, start, iter([0, 2**64 - 1, (made.tail_height - 1) << 61, 0]).__next__) == 0
+    assert sampler._from_tail(made, start, iter([0, 0, 2**64 - 1, (made.tail_height - 1) << 61, 0]).__next__) == 0
     # At the start of the tail too, the curve is below the last of the heights that are drawn.
     assert sampler._from_tail(made, start, iter([0, 0, (made.tail_height - 2) << 61, 0]).__next__) == start
     assert sampler._from_tail(made, start, iter([0, 0, (made.tail_height - 1) << 61, 0]).__next__) == 0

@@ -1,7 +1,8 @@
 """Keys, labels and the laws of what is drawn. False-alarm rates are stated per test; seeds are fixed."""
 
+from collections.abc import Iterator
 from hashlib import blake2b
-from itertools import combinations
+from itertools import combinations, islice
 
 import numpy as np
 import pytest
@@ -197,6 +198,21 @@ def test_draws_of_different_indices_are_uncorrelated() -> None:
     draws = np.array([stream().normal(i, 2000) for i in range(40)])
     correlations = np.corrcoef(draws)[np.triu_indices(40, 1)]
     assert np.abs(correlations).max() * np.sqrt(2000) < 5.0
+
+
+def test_words_beyond_the_first_are_those_of_the_coordinate(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[list[int]] = []
+
+    def noted(field: int, value: float, more: Iterator[int]) -> float:
+        found.append([next(more) for _ in range(6)])
+        return value
+
+    monkeypatch.setattr(module, "_finished", noted)
+    draws = Randomness.from_seed(0).stream("test").draws(0)
+    draws.normal(10_000)
+    words = {some[0]: some for some in (list(islice(draws.more(i), 6)) for i in range(10_000))}
+    assert len(found) > 3
+    assert all(words[some[0]] == some for some in found)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 8191, 8192, 8193, 3 * 8192 + 1])

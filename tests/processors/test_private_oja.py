@@ -281,6 +281,11 @@ def test_closed_form_of_2021() -> None:
 def test_refused_outside_its_validity() -> None:
     with pytest.raises(BadParameterError, match="shuffl"):
         shuffled_epsilon(5.0, 1e-6, 10_000)
+    assert largest_local_epsilon(100, 1e-6) == -math.inf  # below 16 ln(4 / delta) = 243 rows nothing is proved
+    assert largest_local_epsilon(250, 1e-6) == pytest.approx(math.log(250 / (16 * math.log(4e6))))
+    for refused in (shuffled_epsilon, shuffled_mu):
+        with pytest.raises(BadParameterError, match="shuffl"):
+            refused(0.1, 1e-6, 100)
     with pytest.raises(BadParameterError, match="shuffle"):
         PrivateOja(epsilon=1.0, delta=1e-6, adjacency="replace", shuffle=500)
     with pytest.raises(BadParameterError, match="adjacency"):
