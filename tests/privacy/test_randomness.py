@@ -194,6 +194,14 @@ def test_numbers_beyond_the_last_edge_are_of_the_tail() -> None:
         assert stats.kstest(made, lambda x: 1.0 - np.exp(-far * (x - far))).pvalue < 1e-5
 
 
+@pytest.mark.parametrize(("second", "kept"), [(0.60, True), (0.61, False)])
+def test_a_number_beyond_the_last_edge_is_kept_under_the_curve(second: float, kept: bool) -> None:
+    # One that is 1 beyond it is kept with probability exp(-1/2) = 0.6065; the pair after it always is.
+    uniforms = (np.exp(-module._R), second, np.exp(-0.5 * module._R), 1e-9)
+    words = [int(uniform * 2.0**53) << 11 for uniform in uniforms]
+    assert module._tail(iter(words)) == pytest.approx(module._R + (1.0 if kept else 0.5), abs=1e-9)
+
+
 def test_draws_of_different_indices_are_uncorrelated() -> None:
     draws = np.array([stream().normal(i, 2000) for i in range(40)])
     correlations = np.corrcoef(draws)[np.triu_indices(40, 1)]
