@@ -34,6 +34,14 @@ def test_the_bound_is_finite_at_any_epsilon():
     assert release.details["integer_basis"] == [[1, 0, 0]]
 
 
+def test_the_noise_is_for_what_one_row_moves():
+    # The gap of two scores: by 1 if a row is zeroed, by 2 if it is replaced. Two counts of votes: by 1 each.
+    for adjacency, moves in (("zero-out", 1.0), ("replace", 2.0)):
+        mechanism = ExactSubspace(n_components=1, epsilon=0.5, delta=1e-6, adjacency=adjacency)
+        assert mechanism.gap_noise == TruncatedLaplace(moves, 0.5, 1e-6)
+        assert mechanism.vote_noise == TruncatedLaplace(1.0, 0.25, 5e-7)
+
+
 @pytest.mark.parametrize("method", ["all", "blocks"])
 @pytest.mark.parametrize(("count", "released"), [(1, False), (2, True)])
 def test_the_largest_noise_never_releases_what_one_row_brought_in(method, count, released, monkeypatch):
