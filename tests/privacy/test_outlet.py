@@ -126,6 +126,7 @@ def blind(monkeypatch):
 
 def test_keys_chain_and_seeded_bytes_are_those_of_scheme_1():
     """Written out once more. Stored runs and seeded results depend on every byte of it."""
+    assert SCHEME == 1
     seeded, start, n = Randomness.from_seed(5), bytes(range(16)), 0x0102030405060708
     full = encoded(SCHEME, VERSION, "test", 3, start)
     link, tag, draw, seed = (seeded.derived("noise", purpose, full) for purpose in ("link", "hash", "draw", "fresh"))
