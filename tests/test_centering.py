@@ -8,7 +8,7 @@ import pytest
 import streampca as sp
 from streampca.blocks import BlockGram
 from streampca.errors import BadParameterError, BadRowError
-from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT, centered, joint_factor, with_constant
+from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT, MeanNoise, centered, joint_factor, with_constant
 from streampca.linalg.lattice import STEP, GramSum, onto_ball
 from streampca.linalg.svec import pack_entries, svec, svec_size, unpack_entries, unsvec
 from streampca.privacy.budget import Budget
@@ -103,6 +103,20 @@ def test_the_mean_in_play_is_shrunk_and_stays_in_the_ball() -> None:
     raw = np.sqrt(d) / MEAN_WEIGHT / n  # length of the noise of a mean that is not shrunk, at std = 1
     assert lengths[0] == 0.0
     assert 0.0 < lengths[1] < 0.3 * raw
+
+
+@pytest.mark.parametrize("length", [0.0, 0.2, 0.6, 1.2])
+def test_the_noise_of_the_mean_is_that_of_its_length_before_it_was_shrunk(length: float) -> None:
+    d, own, n = 9, 0.05, 400  # standard deviation of each entry of the mean
+    raw = length * np.array([0.6, 0.8, *[0.0] * (d - 2)])
+    mean = raw * max(0.0, 1.0 - d * own**2 / length**2) if length else raw  # as `centered` shrinks it
+    std, noise = MeanNoise.of(mean, own * MEAN_WEIGHT * n, n)
+    bias = d * own**2
+    unbiased = min(1.0, max(0.0, length**2 - bias) ** 0.5) if length else 0.0
+    np.testing.assert_allclose(noise.ratio, unbiased / MEAN_WEIGHT * raw / (length or 1.0), atol=1e-12)
+    most = max(length, bias**0.5)  # a mean shrunk to zero was at most as long as its noise
+    assert noise.most == pytest.approx(min(1.0, most + 2.0 * own) / MEAN_WEIGHT)
+    assert std == pytest.approx(np.hypot(own * MEAN_WEIGHT * n, 2**0.5 * own**2 * n))
 
 
 def test_the_stated_noise_covers_every_direction() -> None:

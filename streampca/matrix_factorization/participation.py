@@ -85,7 +85,7 @@ def _products(mechanism: GeometricBLT | AnytimeBLT, last: int) -> FloatArray:
     coefficients = buffers.strategy_coefficients(horizon)
     norms = np.sqrt(np.cumsum(coefficients**2))  # of a column with so many entries
     out = np.zeros(last + 1)
-    for lag in range(min(last, horizon - 1) + 1):
+    for lag in range(last + 1):
         shared = np.cumsum(coefficients[: horizon - lag] * coefficients[lag:])
         out[lag] = float((shared / (norms[: horizon - lag] * norms[lag:])).max())
     return np.minimum(1.0, out * INFLATION)

@@ -70,8 +70,8 @@ class BinaryTree(MatrixFactorization):
         return self.node_std, self.levels, self.topped_up
 
     def top_up_std(self, n: int) -> float:
-        """Standard deviation of the fresh noise that is added to prefix n."""
-        return self.node_std * math.sqrt(self.levels - n.bit_count()) if self.topped_up else 0.0
+        """Standard deviation of the fresh noise that tops up prefix n."""
+        return self.node_std * math.sqrt(self.levels - n.bit_count())
 
     def std(self, n: int) -> float:
         """Exact standard deviation of the noise in the sum of the first n inputs."""

@@ -224,7 +224,7 @@ class AdaptiveCovariance(Mechanism):
     def _gram(self, rows: FloatArray, weights: FloatArray, outlet: Outlet, kind: str, std: float) -> FloatArray:
         """Release the Gram matrix of the rows times sqrt(weights), clipped to norm 1, and undo the weights."""
         d, roots = rows.shape[1], np.sqrt(weights)
-        clipped = GramSum.of(rows if (roots == 1.0).all() else onto_ball(rows * roots))
+        clipped = GramSum.of(onto_ball(rows * roots))
         noisy = unpack_entries(outlet.gram(kind, clipped, svec_size(d), std), d)
         unmapped: FloatArray = noisy / (roots[:, None] * roots)
         return unmapped

@@ -112,7 +112,7 @@ class AdaptiveLaplaceCovariance(Mechanism):
             stages = 2 if gauge.has_lost_energy else 1
         radius = gauge.radius
         matrix = self.on_gram(stages)
-        clipped = GramSum.of(rows if radius == 1.0 else onto_ball(rows / radius))
+        clipped = GramSum.of(onto_ball(rows / radius))
         packed = outlet.release("gram", clipped, lambda draws: matrix.noise(d, draws), matrix.noise_std(d))
         packed = coarsen(radius**2 * packed, radius**2 * matrix.noise_std(d))
         details = {"mechanism": type(self).__name__, **gauge.details, "clip_radius": radius}

@@ -126,8 +126,6 @@ def basic_epsilon(events: Iterable[Event], delta: float) -> float:
     slack = sum(event.slack for event in events)
     others = [event for event in events if event.mu is None]
     left = delta - slack - sum(event.delta for event in others)
-    if left < 0.0 or (slack > 0.0 and delta <= slack):
-        return math.inf
     return sum(event.epsilon for event in others) + gaussian.epsilon_at(mu, left)
 
 

@@ -30,7 +30,7 @@ def delta_at(mu: float, epsilon: float) -> float:
 
 def epsilon_at(mu: float, delta: float) -> float:
     """The smallest epsilon >= 0 for which a mu-GDP mechanism is (epsilon, delta)-DP."""
-    if mu <= 0.0 or delta_at(mu, 0.0) <= delta:
+    if delta_at(mu, 0.0) <= delta:
         return 0.0
     if delta <= 0.0 or math.isinf(mu):
         return math.inf

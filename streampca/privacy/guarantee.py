@@ -61,7 +61,7 @@ class Guarantee:
     @property
     def is_private(self) -> bool:
         """Whether the guarantee is finite. Ignores caveats."""
-        return math.isfinite(self.epsilon) and self.delta < 1.0
+        return math.isfinite(self.epsilon)
 
     def epsilon_at(self, delta: float) -> float:
         """The smallest epsilon that this guarantee supports at another delta.
@@ -74,7 +74,7 @@ class Guarantee:
         if not self.is_private:
             return math.inf
         if self.mu is not None:
-            return gaussian.epsilon_at(self.mu, delta - self.slack) if delta > self.slack else math.inf
+            return gaussian.epsilon_at(self.mu, delta - self.slack)
         return self.epsilon if delta >= self.delta else math.inf
 
     def compose(self, other: Guarantee) -> Guarantee:

@@ -11,6 +11,7 @@ import pytest
 
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg import fast
+from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.forgetting import ForgettingBLT
 from streampca.matrix_factorization.tree import BinaryTree
@@ -214,6 +215,26 @@ def test_compiled_and_plain_noise_have_equal_bits(name, size):
     finally:
         fast.use(before)
     np.testing.assert_array_equal(compiled.view(np.int64), plain.view(np.int64))
+
+
+@pytest.mark.parametrize("std", [0.25, 0.3, 2.0**-30])  # a power of two, another number, noise below the lattice
+@some_cases
+def test_compiled_and_plain_releases_have_equal_bits(name, std):
+    pytest.importorskip("numba", reason="the extra 'fast' is not installed: pip install 'streampca[fast]'")
+    mechanism, before, made = CASES[name], fast.use(True), []
+    gram = GramSum.of(onto_ball(np.random.default_rng(0).standard_normal((50, 4))))
+    try:
+        for compiled in (True, False):
+            fast.use(compiled)
+            source = NoiseSource(Randomness.from_seed(0), "noise")
+            outlet = source.outlet(source.first)
+            noise = mechanism.start(10, source)
+            for _ in range(15):
+                noise, released = noise.released(outlet.hide("sum"), gram, std)
+                made.append(released)
+    finally:
+        fast.use(before)
+    np.testing.assert_array_equal(made[:15], made[15:])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from streampca.linalg.fading import LONGEST, FadingSum
+from streampca.linalg.fading import LONGEST, ROUNDING, FadingSum
 from streampca.linalg.lattice import LOW, GramSum, coarsen, onto_ball
 
 D = 3
@@ -34,6 +34,12 @@ def test_a_step_rounds_down_by_less_than_a_unit():
             for now, then, more in zip(value(fading.parts), before, added, strict=True):
                 exact = then * (1 - Fraction(1, memory)) + more
                 assert 0 <= now - exact < Fraction(1, 2**80)  # what is lost is rounded down
+
+
+def test_the_sensitivity_covers_what_rounding_adds_a_thousandfold():
+    # Neighbouring streams of 1000 features drift apart by a unit of 2**-80 an entry and leaf, over 2**40 leaves.
+    drift = 1000 * 2.0**-80 * 2.0**40
+    assert 1000 * drift < ROUNDING
 
 
 def test_the_largest_sum_fits():

@@ -17,7 +17,9 @@ from streampca.linalg.lattice import (
     coarsen,
     difference,
     grid_bits,
+    grid_step,
     is_admitted,
+    is_plausible,
     onto_ball,
 )
 from streampca.linalg.svec import entry_weights
@@ -80,6 +82,7 @@ def test_rows_outside_or_off_the_lattice_are_told(compiled: bool) -> None:
             assert not is_admitted(np.array([bad]))
             assert not is_admitted(np.array([bad, [0.5, 0.0]]))
             assert not is_admitted(np.array([[0.5, 0.0], bad]))
+        assert not is_admitted(np.array([[0.5], [1.0 + STEP]]))  # two rows of one feature
         assert is_admitted(np.array([[1.0, 0.0], [0.6 // STEP * STEP, 0.5]]))
         assert is_admitted(np.array([[1.0, 0.0]]))
     finally:
@@ -222,5 +225,16 @@ def test_a_released_zero_has_no_sign():
         assert not np.signbit(zero).any()
 
 
+def test_sums_that_no_rows_have_are_told():
+    zeros = np.zeros(3, dtype=np.int64)
+    unit = np.array([1, 0, 0])  # of the packed entries (0, 0), (0, 1), (1, 1)
+    assert is_plausible((unit, zeros), 1, 2)
+    assert is_plausible((zeros, unit), 1, 2)
+    for high, low in ((unit, unit), (2 * unit, zeros), (-unit, zeros), (zeros, -unit), (zeros, unit << 40)):
+        assert not is_plausible((high, low), 1, 2)
+
+
 def test_grids_are_2_to_the_minus_20_of_the_noise_and_no_finer_than_the_lattice():
-    assert [grid_bits(std) for std in (1.0, 1.5, 2.0, 2.0**-20, 2.0**-21, 1e-30)] == [-20, -19, -19, -40, -40, -40]
+    stds = (1.0, 1.5, 2.0, 2.0**-20, 2.0**-21, 1e-30)
+    assert [grid_bits(std) for std in stds] == [-20, -19, -19, -40, -40, -40]
+    assert [grid_step(std) for std in stds] == [2.0 ** grid_bits(std) for std in stds]

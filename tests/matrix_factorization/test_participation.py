@@ -9,7 +9,7 @@ from streampca.errors import BadParameterError
 from streampca.matrix_factorization import blt
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.buffers import Buffers
-from streampca.matrix_factorization.participation import user_factor
+from streampca.matrix_factorization.participation import _products, user_factor
 from streampca.matrix_factorization.tree import BinaryTree
 from streampca.matrix_factorization.window import StationaryBLT
 
@@ -46,6 +46,13 @@ def test_no_positions_do_more(mechanism, m):
 def test_no_positions_do_more_with_several_rows_an_input(mechanism):
     for m in (2, 3):
         assert worst(mechanism, m, b=2) <= user_factor(mechanism, m, rows_per_input=2) <= m
+
+
+def test_products_of_columns_are_taken_a_millionth_larger():
+    columns = KNOWN[0].strategy(T) / np.linalg.norm(KNOWN[0].strategy(T), axis=0)
+    products = columns.T @ columns
+    most = [np.diagonal(products, lag).max() for lag in range(1, T)]
+    assert _products(KNOWN[0], T - 1)[1:] == pytest.approx(np.array(most) * (1.0 + 1e-6), rel=1e-12)
 
 
 def test_it_beats_group_privacy_and_would_notice_being_too_bold():

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampca.linalg.lattice import GramSum, onto_ball
-from streampca.linalg.svec import entry_weights
+from streampca.linalg.svec import entry_weights, svec
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.norm_maps import energy_outside
-from streampca.privacy.outlet import LatticeSum, Outlet
+from streampca.privacy.outlet import LatticeSum, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 from streampca.processors.tumbling import Tumbling
 from streampca.release import Release
@@ -223,6 +223,19 @@ def test_the_whole_space(d, k):
     assert release.details["clip_radius"] < 0.5
     gram = onto_ball(rows).T @ onto_ball(rows)
     assert np.linalg.norm(release.gram - gram) < 0.3 * np.linalg.norm(gram)
+
+
+def test_the_standard_deviation_for_the_next_block_is_that_of_the_release():
+    # 1800 entries: the ratio is within 8 % of 1 but for a probability of 1e-5.
+    mechanism, rows = AdaptiveCovariance(n_components=3, epsilon=1.0, delta=1e-6), np.eye(3)[[0, 1, 2] * 1000]
+    terms = mechanism.release(rows, seed=0).terms
+    errors, stds = [], []
+    for seed in range(300):
+        source = NoiseSource(Randomness.from_seed(seed), "test")
+        release, past = mechanism.released_after(rows, source.outlet(source.first), terms, 3000, None)
+        errors.append(svec(release.gram - rows.T @ rows))
+        stds.append(past.std)
+    assert np.sqrt(np.mean(np.square(errors))) / np.mean(stds) == pytest.approx(1.0, abs=0.08)
 
 
 def test_blocks_of_a_stream():

@@ -11,6 +11,7 @@ from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance, ada
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.laplace import MatrixLaplaceCovariance
 from streampca.privacy.outlet import Outlet
+from streampca.privacy.randomness import Randomness
 
 BUDGET = {"n_components": 2, "epsilon": 1.0}
 
@@ -92,6 +93,39 @@ def test_no_row_spends_more_than_epsilon_on_all_vectors_together(adjacency, rows
             most = max(most, sum(parts.values()))
     assert most > 0.95 * mechanism.epsilon  # the noise is not more than privacy needs
     assert (mechanism.guarantee.epsilon, mechanism.guarantee.delta, mechanism.guarantee.mu) == (1.0, 0.0, None)
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+def test_the_shares_add_up_to_epsilon(epsilon, adjacency):
+    mechanism = AdaptiveLaplaceCovariance(n_components=2, epsilon=epsilon, adjacency=adjacency)
+    norms, lost, *grams = mechanism.constants(5)
+    moves = 1.0 if adjacency == "zero-out" else 2.0
+    alone, after_norms, after_both = (moves / (2.0 * scale) for scale in grams)  # a trace norm over 2c
+    assert alone == pytest.approx(epsilon, rel=1e-12)
+    assert moves / norms + after_norms == pytest.approx(epsilon, rel=1e-12)
+    assert moves / norms + 1.0 / lost + after_both == pytest.approx(epsilon, rel=1e-12)
+
+
+@pytest.mark.parametrize(("rows", "stages"), [(short(), 2), (short(norm=1.0), 1), (short(499), 0)])
+def test_each_vector_has_the_noise_of_its_stage(rows, stages, monkeypatch):
+    mechanism, release = AdaptiveLaplaceCovariance(**BUDGET), Outlet.release
+    numbers = Randomness.from_seed(0).stream("test").draws(0)
+    made = {}
+
+    def noted(self, kind, exact, draw, std=0.0):
+        made[kind] = draw(numbers)
+        return release(self, kind, exact, draw, std)
+
+    monkeypatch.setattr(Outlet, "release", noted)
+    mechanism.release(rows, seed=0)
+    expected = {"gram": mechanism.on_gram(stages).noise(5, numbers)}
+    if stages > 0:
+        expected["norms"] = mechanism.norms_scale * numbers.laplace(96)
+    if stages > 1:
+        expected["lost"] = mechanism.lost_scale * numbers.laplace(1)
+    assert made.keys() == expected.keys()
+    assert all(np.array_equal(made[kind], expected[kind]) for kind in made)
 
 
 def test_short_rows_get_less_noise_and_long_ones_hardly_more():

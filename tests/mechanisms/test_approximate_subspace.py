@@ -31,6 +31,8 @@ def test_constants_are_the_designs():
     assert mechanism.histogram.threshold == pytest.approx(1 + b * math.log(WIDTHS / 2e-6))
     assert mechanism.blocks_needed == math.ceil(1.25 * (mechanism.histogram.threshold + b * math.log(10)))
     assert mechanism.rows_needed() == 4312
+    widths = mechanism.constants(4)[2:]  # from 0.125 / sqrt(4) down, by halves
+    assert widths == tuple(0.0625 / 2**i for i in reversed(range(WIDTHS)))
     assert ApproximateSubspace(n_components=2, widths=[0.01], **BUDGET).blocks_needed == 40
 
 

@@ -34,9 +34,27 @@ def test_the_bound_is_finite_at_any_epsilon():
     assert release.details["integer_basis"] == [[1, 0, 0]]
 
 
-def test_draws_follow_the_law_and_stay_inside():
+def test_the_noise_is_for_what_one_row_moves():
+    # The gap of two scores: by 1 if a row is zeroed, by 2 if it is replaced. Two counts of votes: by 1 each.
+    for adjacency, moves in (("zero-out", 1.0), ("replace", 2.0)):
+        mechanism = ExactSubspace(n_components=1, epsilon=0.5, delta=1e-6, adjacency=adjacency)
+        assert mechanism.gap_noise == TruncatedLaplace(moves, 0.5, 1e-6)
+        assert mechanism.vote_noise == TruncatedLaplace(1.0, 0.25, 5e-7)
+
+
+@pytest.mark.parametrize("method", ["all", "blocks"])
+@pytest.mark.parametrize(("count", "released"), [(1, False), (2, True)])
+def test_the_largest_noise_never_releases_what_one_row_brought_in(method, count, released, monkeypatch):
+    monkeypatch.setattr(TruncatedLaplace, "draw", lambda self, draws, count: np.full(count, self.bound))
+    mechanism = ExactSubspace(n_components=1, epsilon=1.0, delta=1e-6, method=method)
+    release = mechanism.release(np.eye(3)[[0] * count], seed=1)
+    assert release.details["null"] is not released
+
+
+@pytest.mark.parametrize("sensitivity", [1.0, 2.0])
+def test_draws_follow_the_law_and_stay_inside(sensitivity):
     # KS at 20000 draws and p > 1e-4; the untruncated law and a scale of 1.1 are refused.
-    noise = TruncatedLaplace(1.0, 1.0, 0.05)
+    noise = TruncatedLaplace(sensitivity, 1.0, 0.05)
     made = draws(noise)
     assert np.abs(made).max() <= noise.bound
 
@@ -45,7 +63,7 @@ def test_draws_follow_the_law_and_stay_inside():
 
     assert kstest(made, cdf).pvalue > 1e-4
     assert kstest(1.1 * made, cdf).pvalue < 1e-4
-    assert kstest(made, "laplace").pvalue < 1e-4
+    assert kstest(made / sensitivity, "laplace").pvalue < 1e-4
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-3), (1.0, 1e-6), (3.0, 0.01)])

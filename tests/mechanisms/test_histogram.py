@@ -176,7 +176,7 @@ def test_gaussian_lone_votes_stay_hidden_with_the_stated_probability() -> None:
     assert abs(total - 400 * 0.49) < 4.0 * math.sqrt(400 * 0.49)
 
 
-@pytest.mark.parametrize("bad", [{"epsilon": 0.0}, {"delta": 0.0}, {"delta": 0.5}])
+@pytest.mark.parametrize("bad", [{"epsilon": 0.0}, {"epsilon": math.inf}, {"delta": 0.0}, {"delta": 0.5}])
 def test_bad_parameters(bad: dict[str, object]) -> None:
     with pytest.raises(BadParameterError, match=next(iter(bad))):
         StabilityHistogram(**{"epsilon": 1.0, "delta": 1e-6, **bad})  # type: ignore[arg-type]

@@ -54,7 +54,9 @@ def test_center_falls_back_to_the_guess() -> None:
     center, found = release(mechanism, rng.uniform(-1, 1, size=(800, 4)), 0.01, guess)
     assert not found.any()
     assert np.array_equal(center, guess)
-    far = np.full((2000, 4), 0.1 * (WINDOW + 2))  # past the window: not counted, and not an error
+    last = np.full((2000, 4), 0.1 * WINDOW)  # the outermost bin
+    assert release(mechanism, last, 0.1)[0] == pytest.approx(last[0])
+    far = np.full((2000, 4), 0.1 * (WINDOW + 1))  # past the window: not counted, and not an error
     assert not release(mechanism, far, 0.1)[1].any()
 
 

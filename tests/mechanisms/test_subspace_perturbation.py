@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,8 +54,9 @@ def test_the_bound_is_nearly_attained():
         vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
         moved = max(np.linalg.norm(projector(gram, 1) - projector(gram - np.outer(a, a), 1)) for a in vectors)
         assert moved > 0.55 * projector_shift(gap)
-    with pytest.raises(BadParameterError, match="above 2"):
-        projector_shift(1.5, "replace")
+    for bound in (1.5, 2.0):
+        with pytest.raises(BadParameterError, match="above 2"):
+            projector_shift(bound, "replace")
 
 
 def test_the_budget_is_split_exactly():
@@ -86,6 +88,12 @@ def test_small_gap_falls_back_and_large_gap_does_not():
     assert all(r.eigenvalues is None for r in large)
     gaps = np.array([r.details["gap"] for r in large])
     assert kstest((gaps - 3600.0) / MECHANISM.gap_std, norm.cdf).pvalue > 1e-3
+
+
+def test_a_gap_that_replacing_a_row_may_close_falls_back():
+    # A gap of 2 and next to no noise: the lower bound is between 1 and 2, the projector might turn by any angle.
+    mechanism = SubspacePerturbation(n_components=1, epsilon=1e4, delta=1e-6, adjacency="replace")
+    assert mechanism.release(np.eye(3)[[0, 0, 0, 1]], seed=0).details["released"] == "gram"
 
 
 def test_less_noise_than_on_the_gram_matrix_at_a_large_gap():
@@ -144,26 +152,38 @@ def test_the_projector_is_taken_only_where_it_loses_no_more_whatever_the_spectru
 
 
 def test_bad_parameters():
-    with pytest.raises(BadParameterError, match="gap_share=1"):
-        SubspacePerturbation(n_components=1, epsilon=1.0, delta=1e-6, gap_share=1)
+    for share in (0, 1):
+        with pytest.raises(BadParameterError, match=f"gap_share={share}"):
+            SubspacePerturbation(n_components=1, epsilon=1.0, delta=1e-6, gap_share=share)
     with pytest.raises(BadParameterError, match="below the 2 features"):
         SubspacePerturbation(n_components=2, epsilon=1.0, delta=1e-6).release(np.zeros((3, 2)))
 
 
-def test_the_allowance_for_rounding_grows_with_rows_and_features():
+@pytest.mark.parametrize(("adjacency", "moves"), [("zero-out", 1.0), ("replace", 2.0)])
+def test_the_allowance_for_rounding_grows_with_rows_and_features(adjacency, moves):
     rows = np.zeros((30_000, 40))
     rows[:, 0] = 1.0
-    details = MECHANISM.release(rows, seed=0).details
+    mechanism = replace(MECHANISM, adjacency=adjacency)
+    details = mechanism.release(rows, seed=0).details
     rounding = 16.0 * 40 * 30_000 * 2.0**-52  # 4.3e-9; both eigenvalues of the gap may be off by it
-    assert details["gap_std"] / MECHANISM.gap_std - 1.0 == pytest.approx(2.0 * rounding, rel=1e-6)
+    assert details["gap_std"] / mechanism.gap_std - 1.0 == pytest.approx(2.0 * rounding / moves, rel=1e-6)
 
 
-def test_the_allowance_for_rounding_widens_the_noise_on_the_projector():
-    rows = np.zeros((30_000, 40))
-    rows[:, 0] = 1.0
-    details = MECHANISM.release(rows, seed=0).details
-    rounding = 16.0 * 40 * 30_000 * 2.0**-52
+def test_the_lower_bound_allows_for_the_grid_of_the_released_gap():
+    # Rounded to 2**-20 of its noise or finer, the gap may be too large by half of that.
+    below = 5.0 - MECHANISM._lower_bound(5.0, 1.0, 0.0)
+    assert norm.isf(1e-7) + 2.0**-21 < below < norm.isf(1e-7) + 2.0**-18
+    assert MECHANISM._lower_bound(5.0, 1.0, 0.25) == 5.0 - below - 0.25
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("n", [600, 30_000])
+def test_the_allowance_for_rounding_widens_the_noise_on_the_projector(k, n):
+    rows = np.tile(np.eye(40)[:k], (n // k, 1))
+    mechanism = replace(MECHANISM, n_components=k)
+    details = mechanism.release(rows, seed=0).details
+    rounding = 16.0 * 40 * n * 2.0**-52
     bound = details["gap"] - (norm.isf(1e-7) + 2.0**-19) * details["gap_std"] - rounding
-    without = projector_shift(bound) / MECHANISM._mu2
-    allowance = 4.0 * rounding / (bound - 1.0) / MECHANISM._mu2  # 7e-4 of it
-    assert details["projector_noise_std"] - without == pytest.approx(allowance, rel=1e-3)
+    without = projector_shift(bound) / mechanism._mu2
+    allowance = 4.0 * math.sqrt(k) * rounding / (bound - 1.0) / mechanism._mu2  # at most 7e-4 of it
+    assert details["projector_noise_std"] - without == pytest.approx(allowance, rel=1e-3, abs=0.0)

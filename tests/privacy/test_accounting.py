@@ -70,6 +70,8 @@ def test_tree_accounting_is_exact_where_the_library_is_eight_percent_loose():
 def test_other_claims_compose_from_above():
     assert epsilon_of([claim(0.5)], 0.0) == 0.5
     assert epsilon_of([claim(0.5), claim(0.25)], 0.0) == pytest.approx(0.75)
+    assert library_epsilon([claim(0.5)], 0.0) == pytest.approx(0.5)
+    assert epsilon_of([claim(0.5)] * 2, 0.01) < 0.98  # less than their sum
     many = epsilon_of([claim(0.1)] * 100, 1e-6)
     assert 3.0 < many < 10.0  # advanced composition, exactly: well below the sum
     mixed = epsilon_of([gauss(0.236704), claim(0.5), claim(0.3, 1e-7)], 1e-6)

@@ -85,7 +85,23 @@ def test_a_height_above_the_tail_is_drawn_again():
     # The first block, its last number, a height of all ones, which is too large, and one of zeros, below the curve.
     words = iter([0, 2**64 - 1, 2**64 - 1, 0, 0])
     assert sampler._from_tail(made, start, words.__next__) == end
+    assert sampler._from_tail(made, start, iter([0, 2**64 - 1, made.tail_height << 61, 0, 0]).__next__) == end
     assert sampler._from_tail(made, start, iter([0, 2**64 - 1, (made.tail_height - 1) << 61, 0]).__next__) == 0
+    assert sampler._from_tail(made, start, iter([0, 0, 2**64 - 1, (made.tail_height - 1) << 61, 0]).__next__) == 0
+    # At the start of the tail too, the curve is below the last of the heights that are drawn.
+    assert sampler._from_tail(made, start, iter([0, 0, (made.tail_height - 2) << 61, 0]).__next__) == start
+    assert sampler._from_tail(made, start, iter([0, 0, (made.tail_height - 1) << 61, 0]).__next__) == 0
+
+
+def test_a_draw_beyond_the_bins_is_of_the_tail_or_made_again():
+    sampler = alike(40)
+    made, last = sampler._made[0], len(sampler._made[0].inside) - 2
+    # The first block of the tail, the third number in it, and a height of zero.
+    assert sampler._decided(0, last, 0, 0, 1, iter([0, 2, 0, 0]).__next__) == (last + 2, 1)
+    # Past the tail's area, and a zero with a sign: the next two words make a draw, of bin 10 at height zero.
+    again = (int(made.edges[10]) << 12) | 1
+    assert sampler._decided(0, last + 1, 0, 0, 0, iter([again, 0]).__next__) == (10, 1)
+    assert sampler._decided(0, 0, 0, 0, 1, iter([again, 0]).__next__) == (10, 1)
 
 
 def test_kinds_have_their_own_sigma():
@@ -108,6 +124,23 @@ def test_a_draw_is_a_function_of_the_vector_it_is_made_of():
     sampler.draw(noise.draws(4))
     assert np.array_equal(sampler.draw(noise.draws(5)), first)
     assert not np.array_equal(sampler.draw(noise.draws(6)), first)
+
+
+@pytest.mark.parametrize(
+    ("sigmas", "first", "sum_", "mixed"),
+    [
+        ([1], [0, 0, -1], -1175850, -61314),
+        ([40], [-10, -24, -36], -87025841, 3003956),
+        ([2**41, 3 * 2**40], [-567077592685, -2038091132740, -1982876294207], -5146786299934550207, 129761024229943236),
+    ],
+)
+def test_draws_of_version_2(sigmas, first, sum_, mixed):
+    """Seeded results depend on these numbers: `randomness.VERSION` changes with them."""
+    places = np.arange(20_000)
+    draws = DiscreteGaussian(sigmas, places % len(sigmas)).draw(stream().draws(0))
+    assert draws[:3].tolist() == first
+    assert (draws * places).sum() == sum_  # modulo 2**64
+    assert np.bitwise_xor.reduce(draws * (places + 1)) == mixed
 
 
 class OneChanged:
@@ -192,8 +225,9 @@ def test_bad_sigma(sigma):
 
 
 def test_sigmas_too_far_apart():
+    assert DiscreteGaussian([1, 4], np.arange(2)).sigmas == (1, 4)
     with pytest.raises(BadParameterError, match="within a factor of 4"):
-        DiscreteGaussian([1, 100], np.arange(2))
+        DiscreteGaussian([2, 9], np.arange(2))
 
 
 @pytest.mark.parametrize(("sigma", "width"), [(Fraction(7, 2), 0), (Fraction(900), 0), (Fraction(2**14), 4)])
@@ -215,7 +249,7 @@ class _AskedError(Exception):
     pass
 
 
-@pytest.mark.parametrize("sigma", [Fraction(7, 2), 900, 2**14 + 1])
+@pytest.mark.parametrize("sigma", [Fraction(7, 2), 30, 900, 2**14 + 1])  # 30: blocks of the tail are narrowest
 def test_what_is_decided_without_more_digits_is_right(sigma):
     sampler = alike(sigma)
     made, width = sampler._made[0], sampler._width
@@ -243,6 +277,8 @@ def test_what_is_decided_without_more_digits_is_right(sigma):
             value = (last << width) + (block << made.tail_bits)
             assert made.scale * mpmath.exp(-mpmath.mpf(value * value * q) / p) * 2**block <= made.tail_height
         assert made.edges[last + 1] - made.edges[last] == made.tail_height << (made.tail_bits - width + 1)
+    assert made.edges[0] == 0
+    assert not made.inside[last:].any()  # nothing there is accepted at once
     assert asked > 5
     assert decided > 5
 

@@ -134,6 +134,7 @@ def test_sigma_covers_what_discreteness_costs():
         sigma = lattice_sigma(std)
         # Room for the randomised rounding of variance 25 (see privacy.discrete_gaussian).
         assert sigma**2 - 25 > (Fraction(std) * 2**UNIT_BITS) ** 2
+        assert sigma >= Fraction(std) * 2**UNIT_BITS * (1 + Fraction(1, 10**9))  # and for many coordinates
         assert sigma * UNIT < std * (1 + 1.01e-9) + UNIT
 
 

@@ -43,6 +43,7 @@ def test_composition() -> None:
     assert (approximate.epsilon, approximate.delta) == (1.5, 1e-6 + 1e-7)
     half = Guarantee(1.0, 0.5, "zero-out", "s", "t", "c")
     assert not half.compose(half).is_private
+    assert not pure(1e308).compose(pure(1e308)).is_private
     assert not gaussian().compose(Guarantee.none("why")).is_private
     with pytest.raises(BadParameterError, match="cannot compose"):
         gaussian().compose(gaussian(adjacency="replace"))
@@ -52,6 +53,12 @@ def test_composition_keeps_slack() -> None:
     both = gaussian(slack=1e-7).compose(gaussian(slack=2e-7))
     assert both.slack == pytest.approx(3e-7)
     assert delta_at(both.mu or 0, both.epsilon) + both.slack == pytest.approx(both.delta, rel=1e-6)
+
+
+@pytest.mark.parametrize("slack", [0.4, 0.5])
+def test_nothing_is_promised_where_slack_uses_up_delta(slack: float) -> None:
+    wide = gaussian(delta=0.6, slack=slack)
+    assert not wide.compose(wide).is_private
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Keys, labels and the laws of what is drawn. False-alarm rates are stated per test; seeds are fixed."""
 
+from collections.abc import Iterator
 from hashlib import blake2b
-from itertools import combinations
+from itertools import combinations, islice
 
 import numpy as np
 import pytest
@@ -193,10 +194,33 @@ def test_numbers_beyond_the_last_edge_are_of_the_tail() -> None:
         assert stats.kstest(made, lambda x: 1.0 - np.exp(-far * (x - far))).pvalue < 1e-5
 
 
+@pytest.mark.parametrize(("second", "kept"), [(0.60, True), (0.61, False)])
+def test_a_number_beyond_the_last_edge_is_kept_under_the_curve(second: float, kept: bool) -> None:
+    # One that is 1 beyond it is kept with probability exp(-1/2) = 0.6065; the pair after it always is.
+    uniforms = (np.exp(-module._R), second, np.exp(-0.5 * module._R), 1e-9)
+    words = [int(uniform * 2.0**53) << 11 for uniform in uniforms]
+    assert module._tail(iter(words)) == pytest.approx(module._R + (1.0 if kept else 0.5), abs=1e-9)
+
+
 def test_draws_of_different_indices_are_uncorrelated() -> None:
     draws = np.array([stream().normal(i, 2000) for i in range(40)])
     correlations = np.corrcoef(draws)[np.triu_indices(40, 1)]
     assert np.abs(correlations).max() * np.sqrt(2000) < 5.0
+
+
+def test_words_beyond_the_first_are_those_of_the_coordinate(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[list[int]] = []
+
+    def noted(field: int, value: float, more: Iterator[int]) -> float:
+        found.append([next(more) for _ in range(6)])
+        return value
+
+    monkeypatch.setattr(module, "_finished", noted)
+    draws = Randomness.from_seed(0).stream("test").draws(0)
+    draws.normal(10_000)
+    words = {some[0]: some for some in (list(islice(draws.more(i), 6)) for i in range(10_000))}
+    assert len(found) > 3
+    assert all(words[some[0]] == some for some in found)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 8191, 8192, 8193, 3 * 8192 + 1])

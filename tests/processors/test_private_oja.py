@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lattice import onto_ball
@@ -280,6 +281,11 @@ def test_closed_form_of_2021() -> None:
 def test_refused_outside_its_validity() -> None:
     with pytest.raises(BadParameterError, match="shuffl"):
         shuffled_epsilon(5.0, 1e-6, 10_000)
+    assert largest_local_epsilon(100, 1e-6) == -math.inf  # below 16 ln(4 / delta) = 243 rows nothing is proved
+    assert largest_local_epsilon(250, 1e-6) == pytest.approx(math.log(250 / (16 * math.log(4e6))))
+    for refused in (shuffled_epsilon, shuffled_mu):
+        with pytest.raises(BadParameterError, match="shuffl"):
+            refused(0.1, 1e-6, 100)
     with pytest.raises(BadParameterError, match="shuffle"):
         PrivateOja(epsilon=1.0, delta=1e-6, adjacency="replace", shuffle=500)
     with pytest.raises(BadParameterError, match="adjacency"):
@@ -306,6 +312,15 @@ def test_shuffled_calibration_is_within_budget() -> None:
             spent.append(min(totals))
         assert spent[0] <= delta * 1.02  # the grid misses the chosen local epsilon by a little
         assert spent[1] > delta
+
+
+@pytest.mark.parametrize(("epsilon", "n"), [(1.0, 100_000), (0.1, 5_000)])
+def test_shuffled_calibration_spends_delta_to_the_end(epsilon: float, n: int) -> None:
+    mu, delta = shuffled_mu(epsilon, 1e-6, n), 1e-6
+    low, high = 1e-3, largest_local_epsilon(n, delta / 2)
+    e0 = brentq(lambda e: shuffled_epsilon(e, delta / 2, n) - epsilon, low, high, xtol=1e-14)
+    tail = (math.exp(epsilon) + 1) * (1 + math.exp(-e0) / 2) * n * delta_at(mu, e0)
+    assert delta / 2 + tail == pytest.approx(delta, rel=1e-6)
 
 
 SHUFFLED: dict[str, object] = {"n_components": 1, "epsilon": 0.1, "adjacency": "replace", "shuffle": 1250}
