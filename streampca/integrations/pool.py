@@ -139,11 +139,11 @@ def _begin(compiled: bool) -> None:
     if not compiled:  # blocks have the same bits
         fast.kernels = None
     one_blas_thread()
-    _keep_memory()
+    keep_memory()
     threading.Thread(target=_outlived, daemon=True).start()
 
 
-def _keep_memory() -> None:
+def keep_memory() -> None:
     """Let this process keep the memory that it frees: its next task takes as much, and pages that are new cost time."""
     import pyarrow as pa
 

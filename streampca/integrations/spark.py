@@ -46,7 +46,7 @@ from typing import Any
 from streampca.admission import Counts
 from streampca.blocks import BlockCutter, BlockGram
 from streampca.errors import BadParameterError, HorizonReachedError, SourceError, StoreForkedError
-from streampca.integrations.pool import FileRange, Paths, file_ranges, has_rows, local_path
+from streampca.integrations.pool import FileRange, Paths, file_ranges, has_rows, keep_memory, local_path
 from streampca.release import Release
 from streampca.rows import arrow_rows
 from streampca.sources.parquet import from_parquet
@@ -432,6 +432,7 @@ def _begin() -> None:
     from streampca.linalg.threads import one_blas_thread
 
     one_blas_thread()
+    keep_memory()
     fast.use(True)
     # Spark collects garbage after each task: a tenth of a second where it looks through all these modules.
     gc.freeze()
