@@ -92,7 +92,7 @@ def absorb_parquet(
     tasks = deque(file_ranges(stream, paths, columns, rows_per_task, before))
     if count == 1 or len(tasks) < 2:
         for task in tasks:
-            yield from map(stream.push_block, _done(cutter, task).result())
+            yield from map(stream.push_block, task.blocks(cutter))
         return
     compiled = sum(task.count for task in tasks) > _COMPILED * count
     # Not "fork": a durable stream has a thread that may hold a lock at that moment.
@@ -125,8 +125,7 @@ def _done(cutter: BlockCutter, task: FileRange) -> Future[list[BlockGram]]:
     """The blocks of a task, made here; an error comes at its turn."""
     done: Future[list[BlockGram]] = Future()
     try:
-        with OneThread():  # the other processes take the other cores
-            done.set_result(task.blocks(cutter))
+        done.set_result(task.blocks(cutter))
     except Exception as problem:
         done.set_exception(problem)
     return done
@@ -184,7 +183,8 @@ class FileRange:
 
     def blocks(self, cutter: BlockCutter) -> list[BlockGram]:
         """The blocks of these rows; runs wherever it is sent."""
-        return list(cutter.blocks(self._rows(), self.before))
+        with OneThread():  # other processes take the other cores
+            return list(cutter.blocks(self._rows(), self.before))
 
     def _rows(self) -> Iterator[FloatArray]:
         # What is missing or not finite is left to the admission, which goes by on_bad_row.

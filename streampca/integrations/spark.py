@@ -328,9 +328,10 @@ def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[FileRange] | No
     from pyspark.sql import functions as f
 
     try:
-        if not _is_scan(frame):
+        files = _files(frame)
+        if not files:
             return None
-        groups = [group for path in frame.inputFiles() for group in _groups(str(local_path(path)), kinds)]
+        groups = [group for path in files for group in _groups(path, kinds)]
         edges = {row for _, _, start, count in groups for row in (start, start + count - 1)}
         # The last goes up from row to row by one, and from partition to partition by more.
         place = f.col("_metadata.file_path"), f.col("_metadata.row_index"), f.monotonically_increasing_id()
@@ -357,12 +358,15 @@ def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[FileRange] | No
     return ranges
 
 
-def _is_scan(frame: Any) -> bool:
-    """Whether a frame is what ``spark.read.parquet`` makes of its files or their folder, or a selection of columns."""
+def _files(frame: Any) -> list[str]:
+    """The files of a frame that is what ``spark.read.parquet`` makes of them or their folder, or columns of it.
+
+    None of any other frame.
+    """
     paths = [str(local_path(path)) for path in frame.inputFiles()]
     kept = frame.storageLevel
     if not paths or kept.useMemory or kept.useDisk:
-        return False
+        return []
     folder = os.path.dirname(paths[0])
     with os.scandir(folder) as entries:
         whole = {one.path for one in entries if not one.name.startswith(("_", "."))} == set(paths)
@@ -370,13 +374,13 @@ def _is_scan(frame: Any) -> bool:
     roots = [folder] * whole + paths * (len(paths) == 1)
     schema = frame.sparkSession.read.parquet(paths[0]).schema
     if not set(frame.columns) <= set(schema.names):
-        return False
+        return []
     for root in [paths, *([head + root + tail] for root in roots for head in ("", "file://") for tail in ("", "/"))]:
         scan = frame.sparkSession.read.schema(schema).parquet(*root)
         chosen = scan.select(*(f"`{name}`" for name in frame.columns))
         if frame.sameSemantics(scan) or frame.sameSemantics(chosen):
-            return True
-    return False
+            return paths
+    return []
 
 
 def _groups(path: str, kinds: dict[str, str]) -> list[tuple[str, int, int, int]]:
@@ -425,7 +429,7 @@ def _place(block: BlockGram) -> int:
 
 @cache
 def _begin() -> None:
-    """Set an executor's process up, once: one BLAS thread, as Spark runs one process a core."""
+    """Set an executor's process up, once: one BLAS thread (Spark runs a process a core), memory kept."""
     import pyarrow.parquet  # noqa: F401
 
     from streampca.linalg import fast

@@ -178,9 +178,19 @@ class SQLiteFile:
         for setting in ("synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF", "foreign_keys = ON"):
             self.db.execute(f"PRAGMA {setting}")
         if version < kind.schema:
-            gone = self.transact(lambda db: _make_tables(db, kind, new=not tables))
-            if gone:
-                raise StoreCorruptError(f"{self.path} is damaged: a table is gone; restore the newest copy")
+            self.transact(lambda db: self._make_tables(db, kind, new=not tables))
+
+    def _make_tables(self, db: sqlite3.Connection, kind: Format, *, new: bool) -> None:
+        """Make the tables of a file that is new or of an older schema, whose own must be there."""
+        there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+        if not new and not kind.always <= there:
+            raise StoreCorruptError(f"{self.path} is damaged: a table is gone; restore the newest copy")
+        for statement in kind.tables.strip().removesuffix(";").split(";\n"):
+            db.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
+        db.execute(f"PRAGMA application_id = {kind.application}")
+        db.execute(f"PRAGMA user_version = {kind.schema}")
+        if kind.taken_over is not None:
+            kind.taken_over(db)
 
     def transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
         """Make all of ``work`` one transaction: all that it writes, or nothing of it."""
@@ -208,20 +218,6 @@ def _identity(db: sqlite3.Connection) -> tuple[int, int, int]:
     queries = "PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master"
     application, version, tables = (db.execute(query).fetchone()[0] for query in queries)
     return application, version, tables
-
-
-def _make_tables(db: sqlite3.Connection, kind: Format, *, new: bool) -> bool:
-    """Make the tables of a file that is new or of an older schema; return True, and make none, if old ones are gone."""
-    there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-    if not new and not kind.always <= there:
-        return True
-    for statement in kind.tables.strip().removesuffix(";").split(";\n"):
-        db.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
-    db.execute(f"PRAGMA application_id = {kind.application}")
-    db.execute(f"PRAGMA user_version = {kind.schema}")
-    if kind.taken_over is not None:
-        kind.taken_over(db)
-    return False
 
 
 def _read_only(path: Path) -> str:

@@ -79,7 +79,7 @@ def test_streams_of_few_features_run_in_one_thread(library, push) -> None:
     assert library.count == 4
 
 
-def test_the_libraries_are_those_of_numpy_and_scipy() -> None:
+def test_the_libraries_are_those_of_blas() -> None:
     assert all(library.user_api == "blas" for library in threads._libraries())
     assert len(threads._libraries()) >= 1
 
