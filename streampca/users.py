@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streampca.admission import AdmissionReport
-from streampca.errors import BadParameterError, BadRowError
+from streampca.errors import BadParameterError, BadRowError, short
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.private_regret import LivePrivateRegret
@@ -32,6 +32,21 @@ class _CappedStream(Stream):
     """The `Stream` that a `UserStream` feeds."""
 
     caps_users = True
+
+
+def _is_name(user: Any) -> bool:
+    """True if the rows of one user are known by it: if it is equal to every other object of its value.
+
+    Missing values are not, nor are objects of classes that define no equality, nor tuples that hold one.
+    """
+    if isinstance(user, (tuple, frozenset)):
+        return all(map(_is_name, user))
+    kind: Any = type(user)
+    try:
+        hash(user)
+        return user is None or (kind.__hash__ is not object.__hash__ and bool(user == user))
+    except (TypeError, ValueError):  # a list, an array; pandas.NA, whose equality is not known
+        return False
 
 
 class UserStream:
@@ -90,7 +105,7 @@ class UserStream:
         Parameters
         ----------
         row : as for `Stream.push`; a mapping may hold the user's column.
-        user : whose row it is, if the row does not say.
+        user : whose row it is, if the row does not say: a string, a number, or a tuple of such.
         """
         with self.stream.lock:
             row, user = self._owned(row, user)
@@ -233,9 +248,10 @@ class UserStream:
         return row, user
 
     def _check_user(self, user: Hashable) -> None:
-        if user is None or user != user or not isinstance(user, Hashable):
+        if user is None or not _is_name(user):
             raise BadRowError(
-                f"row {self.t + 1}: whose row it is is not said (user={user!r}); pass user=, or name the column"
+                f"row {self.t + 1}: whose row it is is not said (user={short(user)}); "
+                "pass user=, a string or a number, or name the column"
             )
 
     def _table(self, table: Any, users: Iterable[Hashable] | None) -> tuple[FloatArray, Sequence[Hashable]]:
