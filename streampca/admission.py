@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from streampca.bounds import Bins, PrivateBounds, column_bounds
 from streampca.bounds import Bounds as Bounds
+from streampca.conversion import as_floats, is_frame
 from streampca.errors import BadParameterError, BadRowError, listed, short
 from streampca.linalg import fast
 from streampca.linalg.centering import CONSTANT, with_constant
@@ -335,7 +336,7 @@ class Admission:
 
     def fixed_by_block(self, rows: Any, number: int = 1) -> Admission:
         """The same admission with the features of a table, of an array or of the first of a list of rows."""
-        if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
+        if is_frame(rows):
             return self if self.features is not None else self.fixed([str(name) for name in rows.columns])
         if self.n_features is not None and self.features is not None:
             return self
@@ -431,7 +432,7 @@ class Admission:
         BadRowError
             If a row is bad and ``on_bad_row="raise"``, or a block has the wrong shape.
         """
-        if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
+        if is_frame(rows):
             rows = self.table(rows)
         if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub":
             values = self._shaped(rows, number)
@@ -478,7 +479,12 @@ class Admission:
         return (with_constant(admitted) if self.center else admitted), marks
 
     def _shaped(self, rows: FloatArray, number: int) -> FloatArray:
-        rows = _as_floats(rows)
+        try:
+            rows = as_floats(rows)
+        except (TypeError, ValueError, OverflowError):
+            raise BadRowError(
+                "a block must be a 2-D array of numbers; push rows one at a time to find the bad one"
+            ) from None
         if rows.ndim != 2:
             raise BadRowError(f"a block of shape {rows.shape} given; (n, n_features) expected")
         if rows.shape[1] != self._count():
@@ -518,7 +524,7 @@ class Admission:
         arrays = []
         for name in wanted:
             try:
-                arrays.append(np.asarray(table[columns[name]], dtype=np.float64))
+                arrays.append(as_floats(table[columns[name]]))
             except (TypeError, ValueError, OverflowError):
                 raise BadRowError(f"feature {short(name)} of the table is not numeric; drop or encode it") from None
         return np.stack(arrays, axis=1)
@@ -556,7 +562,7 @@ class Admission:
 
     def _vector(self, row: Any, number: int) -> FloatArray:
         """A 1-D float array from any kind of row."""
-        if isinstance(row, np.ndarray) and row.dtype == np.float64 and row.shape == (self.n_features,):
+        if type(row) is np.ndarray and row.dtype == np.float64 and row.shape == (self.n_features,):
             return row
         names = getattr(row, "_fields", None)
         if names is not None:
@@ -575,9 +581,11 @@ class Admission:
         if isinstance(row, np.ndarray) and row.dtype.kind not in "fiubOUS":
             raise _not_a_number(f"row {number}: values of type {row.dtype} are not real numbers")
         try:
-            values = np.asarray(row, dtype=np.float64)
+            values = as_floats(row)
         except (TypeError, ValueError, OverflowError):
             values = self._one_by_one(row, number)
+        if values.ndim == 0:
+            raise _no_row(row, number)
         if values.ndim != 1:
             raise BadRowError(f"row {number}: shape {values.shape} given; one row is 1-D (use push_many for a block)")
         return values
@@ -599,10 +607,8 @@ class Admission:
 
     def _one_by_one(self, row: Any, number: int) -> FloatArray:
         """Find the value that is not a number, for the message."""
-        if isinstance(row, (str, bytes)) or not hasattr(row, "__iter__"):
-            raise BadRowError(
-                f"row {number}: {reprlib.repr(row)} is not a row of numbers; pass an array, a sequence or a mapping"
-            )
+        if isinstance(row, (str, bytes, set, frozenset)) or not hasattr(row, "__iter__"):
+            raise _no_row(row, number)
         values = list(row)
         for j, value in enumerate(values):
             try:
@@ -617,6 +623,12 @@ class Admission:
         if self.features is None or j >= len(self.features):  # a row that is too long, too
             return f"feature {j}"
         return f"feature {short(self.features[j])}"
+
+
+def _no_row(row: Any, number: int) -> BadRowError:
+    return BadRowError(
+        f"row {number}: {reprlib.repr(row)} is not a row of numbers; pass an array, a sequence or a mapping"
+    )
 
 
 def _not_a_number(message: str) -> BadRowError:
@@ -638,12 +650,3 @@ def _unwrapped(row: Any, *, named: bool = True) -> Any:
     if named and hasattr(labels, "dtype") and all(isinstance(label, str) for label in labels):
         return dict(zip(labels, row, strict=True))
     return row.toarray().reshape(-1) if hasattr(row, "toarray") else row
-
-
-def _as_floats(rows: Any) -> FloatArray:
-    try:
-        return np.asarray(rows, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise BadRowError(
-            "a block must be a 2-D array of numbers; push rows one at a time to find the bad one"
-        ) from None

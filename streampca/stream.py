@@ -23,6 +23,7 @@ from streampca.blocks import BlockCutter, BlockGram, CommitLog
 from streampca.blocks import Entry as Entry  # part of this module's interface
 from streampca.bounds import PrivateBounds
 from streampca.card import card
+from streampca.conversion import as_block, check_iterable
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreLockedError
 from streampca.facts import budget_fact
 from streampca.linalg.lattice import GramSum
@@ -307,7 +308,7 @@ class Stream:
 
         Parameters
         ----------
-        rows : (n, d) array, table, or sequence of rows.
+        rows : (n, d) array; a table as `run` takes it; or an iterable of rows.
         position : gives where the source stands after the first m of them. A durable stream keeps it in the
             transaction of the rows.
 
@@ -320,8 +321,7 @@ class Stream:
         BadRowError, HorizonReachedError
             If a row is bad and ``on_bad_row="raise"``, or not all of them can be taken. No row was absorbed.
         """
-        if not hasattr(rows, "__len__"):
-            rows = list(rows)
+        rows = as_block(rows)
         with self.lock:
             return self._push_many(rows, position)
 
@@ -420,6 +420,7 @@ class Stream:
         elif source is not None:
             yield from self._run_source(source)
         else:
+            check_iterable(rows)
             for row in rows:
                 yield from self._steps(row)
         if self._last is None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streampca.admission import AdmissionReport
+from streampca.conversion import as_block, is_frame
 from streampca.errors import BadParameterError, BadRowError, short
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
@@ -125,16 +126,17 @@ class UserStream:
 
     def _push_many(self, rows: Any, users: Iterable[Hashable] | None) -> Steps:
         """`push_many`, under the lock."""
-        if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
+        rows = as_block(rows)
+        if is_frame(rows):
             rows, users = self._table(rows, users)
         elif users is None:
             pairs = [self._owned(row, None) for row in rows]
             rows, users = [row for row, _ in pairs], [user for _, user in pairs]
-        whose = list(users)
+        if isinstance(users, (str, bytes)) or not isinstance(users, Iterable):
+            raise BadParameterError(f"users={short(users)} must name one user for each row")
+        whose = [self._checked_user(user) for user in users]
         if len(whose) != len(rows):
             raise BadParameterError(f"{len(whose)} users given for {len(rows)} rows; name one for each row")
-        for user in whose:
-            self._check_user(user)
         numbers = self._numbers(whose)
         return self.stream.push_many(self._capped(rows, [i for i, n in enumerate(numbers) if n > self._cap]))
 
@@ -244,24 +246,27 @@ class UserStream:
                 raise BadRowError(f"row {self.t + 1}: lacks the user column {self._user!r}")
             user = row[self._user]
             row = {name: value for name, value in row.items() if name != self._user}
-        self._check_user(user)
-        return row, user
+        return row, self._checked_user(user)
 
-    def _check_user(self, user: Hashable) -> None:
-        if user is None or not _is_name(user):
+    def _checked_user(self, user: Any) -> Hashable:
+        """The user, of an Arrow scalar its value; raises `BadRowError` if it names nobody."""
+        known: Hashable = user.as_py() if hasattr(user, "as_py") else user
+        if known is None or not _is_name(known):
             raise BadRowError(
                 f"row {self.t + 1}: whose row it is is not said (user={short(user)}); "
                 "pass user=, a string or a number, or name the column"
             )
+        return known
 
-    def _table(self, table: Any, users: Iterable[Hashable] | None) -> tuple[FloatArray, Sequence[Hashable]]:
+    def _table(self, table: Any, users: Iterable[Hashable] | None) -> tuple[Any, Iterable[Hashable]]:
+        """The table without the user column, and whose each row is."""
         if users is None:
             if self._user is None or self._user not in table.columns:
                 raise BadParameterError(f"the table lacks the user column {self._user!r}; pass users=, or name it")
             users = list(table[self._user])
         if self._user in table.columns:
             table = table[[name for name in table.columns if name != self._user]]
-        return self.stream.row_admission.fixed_by_block(table).table(table), list(users)
+        return table, users
 
     def _capped(self, rows: Any, over: list[int]) -> Any:
         """The rows, those of the given numbers replaced by what is admitted as the zero row."""
@@ -269,6 +274,12 @@ class UserStream:
             return rows
         admission = self.stream.row_admission.fixed_by_block(rows)
         zero = admission.neutral(admission.n_features or 0)
+        if is_frame(rows):
+            import pandas as pd
+
+            values = admission.table(rows)
+            values[over] = zero
+            return pd.DataFrame(values, columns=admission.features)
         if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub" and rows.ndim == 2:
             rows = rows.astype(np.float64)
             rows[over] = zero

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from streampca.errors import BadParameterError, BadRowError
+from streampca.conversion import as_block, as_floats
+from streampca.errors import BadParameterError, BadRowError, reason
 from streampca.linalg.counts import check_components, check_count, label_of, use_plain_numbers
 from streampca.linalg.lattice import check_memory, onto_ball
 from streampca.linalg.lazy import cached_property
@@ -213,10 +214,13 @@ class SubspaceFinder(Mechanism):
 
 def checked_rows(rows: Any) -> FloatArray:
     """Return the rows as a 2-D float array, or raise one clear error."""
+    block = as_block(rows)
     try:
-        checked: FloatArray = np.asarray(rows, dtype=np.float64)
-    except (TypeError, ValueError) as problem:
-        raise BadRowError(f"rows are not all numbers ({problem}); give an (n, d) array of finite numbers") from problem
+        checked = as_floats(block)
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise BadRowError(
+            f"rows are not all numbers ({reason(problem)}); give an (n, d) array or a table of finite numbers"
+        ) from None
     if checked.ndim != 2 or 0 in checked.shape:
         raise BadParameterError(f"rows of shape {checked.shape} given; (n, d) with n >= 1 and d >= 1 expected")
     bad = np.flatnonzero(~np.isfinite(checked).all(axis=1))
