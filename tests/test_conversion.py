@@ -10,6 +10,7 @@ from scipy import sparse
 import streampca as sp
 from streampca.conversion import as_block, as_floats
 from streampca.errors import StreamPCAError
+from streampca.integrations.readers import reader_blocks
 from streampca.users import UserStream
 
 ROWS = np.random.default_rng(0).uniform(0.0, 0.4, size=(6, 3))
@@ -152,6 +153,21 @@ def test_users_of_an_arrow_table_are_known_by_their_value():
     kept = ROWS[[0, 1, 2, 4, 5]]
     assert np.allclose(made.regret.exact_gram(), kept.T @ kept, atol=1e-4)
     assert np.array_equal(made.regret.exact_gram(), other.regret.exact_gram())
+
+
+def test_hidden_values_are_missing_for_scikit_learn_too():
+    kind = pytest.importorskip("streampca.integrations.sklearn").PrivatePCA
+    model = kind(n_components=1, epsilon=1.0, delta=1e-6, row_norm=1.0)
+    for method in (model.fit, model.partial_fit):
+        with pytest.raises(ValueError, match="NaN"):
+            method(np.ma.array(ROWS, mask=ROWS > 0.2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_readers_pack_rows_of_every_kind(kind):
+    made = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100, release_every=3), features=NAMES)
+    packed = list(reader_blocks(made.leaves(), [KINDS[kind][0]()], reader=0, rows=3))
+    assert packed == list(reader_blocks(made.leaves(), [ROWS], reader=0, rows=3))
 
 
 def test_columns_of_users_tables_are_taken_by_name():
