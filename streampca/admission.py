@@ -596,6 +596,8 @@ class Admission:
                 f"row {number}: a mapping given, but the features of this stream have no names; pass an array"
             )
         if len(row) != len(self.features) or any(name not in row for name in self.features):
+            if not all(isinstance(name, str) for name in row):  # features have names of text
+                return self._by_name({str(name): value for name, value in row.items()}, number)
             missing = [name for name in self.features if name not in row]
             extra = [name for name in row if name not in self.features]
             what = f"lacks feature {short(missing[0])}" if missing else f"has unknown feature {short(extra[0])}"

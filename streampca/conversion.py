@@ -68,7 +68,8 @@ def check_iterable(rows: Any) -> None:
     """Raise `BadRowError` unless rows can be taken one after the other."""
     if not isinstance(rows, Iterable) or isinstance(rows, (str, bytes, Mapping, set, frozenset)):
         raise BadRowError(
-            f"a {type(rows).__name__} given; pass an (n, d) array, a table or a sequence of rows (push takes one row)"
+            f"rows of type {type(rows).__name__} given; pass an (n, d) array, a table or a sequence of rows "
+            "(push takes one row)"
         )
 
 

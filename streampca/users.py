@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streampca.admission import AdmissionReport
-from streampca.conversion import as_block, is_frame
+from streampca.conversion import as_block, check_iterable, is_arrow, is_frame
 from streampca.errors import BadParameterError, BadRowError, short
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
@@ -141,9 +141,13 @@ class UserStream:
         return self.stream.push_many(self._capped(rows, [i for i, n in enumerate(numbers) if n > self._cap]))
 
     def run(self, rows: Iterable[Any]) -> Iterator[Step]:
-        """Feed mappings that hold the user's column, lazily; yield a `Step` a row."""
+        """Feed mappings or a table that hold the user's column, mappings lazily; yield a `Step` a row."""
         if isinstance(rows, RowSource):
             raise BadParameterError("sources hold features only; feed mappings, or push_many(rows, users=...)")
+        if is_frame(rows) or is_arrow(rows):
+            yield from self.push_many(rows)
+            return
+        check_iterable(rows)
         for row in rows:
             yield self.push(row)
 

@@ -153,6 +153,11 @@ def test_users_of_an_arrow_table_are_known_by_their_value():
     kept = ROWS[[0, 1, 2, 4, 5]]
     assert np.allclose(made.regret.exact_gram(), kept.T @ kept, atol=1e-4)
     assert np.array_equal(made.regret.exact_gram(), other.regret.exact_gram())
+    lazily = UserStream(sp.PrivateFPL(**BUDGET, **capped), user="who")
+    assert len(list(lazily.run(table))) == 6
+    assert np.array_equal(made.regret.exact_gram(), lazily.regret.exact_gram())
+    with pytest.raises(StreamPCAError, match="of type int given"):
+        list(lazily.run(7))
 
 
 def test_hidden_values_are_missing_for_scikit_learn_too():

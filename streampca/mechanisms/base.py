@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,20 +15,13 @@ from streampca.linalg.lattice import check_memory, onto_ball
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
 from streampca.release import Release, Terms
 
 #: What the guarantee of a mechanism covers.
 SCOPE = "one release of one data set"
-
-
-class Account(Protocol):
-    """An account of privacy budget, e.g. of one data set in a `streampca.store.Ledger`."""
-
-    def debit(self, guarantee: Guarantee, start: bytes) -> None:
-        """Debit the guarantee for one start, or raise `BudgetExhaustedError`. The same start is debited once."""
 
 
 class Mechanism(ABC):
@@ -159,6 +152,7 @@ class Mechanism(ABC):
         BudgetExhaustedError
             If the account does not cover the guarantee. Nothing was drawn or released.
         """
+        check_account(ledger)
         rows = self._read(rows)
         self.check(rows.shape[1])
         if t is not None and (isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < rows.shape[0]):
