@@ -12,8 +12,8 @@ from streampca.linalg.types import FloatArray
 
 #: Attributes of Arrow tables, batches and streams, and of what becomes one, such as a DuckDB relation.
 _ARROW = ("__arrow_c_stream__", "__arrow_c_array__", "fetch_arrow_reader")
-#: Kinds of numpy types that numpy would turn into floats, or into their parts: complex numbers, dates, times, records.
-_NOT_REAL = "cMmV"
+#: Kinds of numpy types that numpy turns into floats, but are no real numbers: complex ones, dates, times, records.
+NOT_REAL = "cMmV"
 
 
 def as_floats(values: Any) -> FloatArray:
@@ -28,7 +28,7 @@ def as_floats(values: Any) -> FloatArray:
         values = [as_floats(one) if isinstance(one, np.ma.MaskedArray) else one for one in values]
     else:
         values = np.asanyarray(values)
-        if values.dtype.kind in _NOT_REAL:
+        if values.dtype.kind in NOT_REAL:
             raise TypeError(f"values of type {values.dtype} are not real numbers")
         if isinstance(values, np.ma.MaskedArray):
             values = np.ma.filled(values.astype(np.float64), np.nan)

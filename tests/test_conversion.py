@@ -168,6 +168,31 @@ def test_hidden_values_are_missing_for_scikit_learn_too():
             method(np.ma.array(ROWS, mask=ROWS > 0.2))
 
 
+def test_rows_of_river_are_mappings_and_frames():
+    kind = pytest.importorskip("streampca.integrations.river").PrivatePCA
+    row, dates = FRAME.iloc[0], BAD["column of dates"]()
+
+    def learnt():
+        model = kind(n_components=1, epsilon=1.0, delta=1e-6)
+        model.learn_one(row.to_dict())
+        return model
+
+    fresh = learnt()
+    fresh.learn_one(row)
+    assert fresh.transform_one(row) == fresh.transform_one(row.to_dict())
+    for make in (learnt, lambda: kind(n_components=1, epsilon=1.0, delta=1e-6)):
+        for x in ([0.1, 0.2, 0.3], ROWS[0], "abc", None, 7):
+            for method in ("learn_one", "transform_one"):
+                with pytest.raises(StreamPCAError, match="a row is a mapping"):
+                    getattr(make(), method)(x)
+        for X, message in ((ROWS, "pandas or polars"), (dates, "not real numbers|not all numbers"), (7, "polars")):
+            for method in ("learn_many", "transform_many"):
+                with pytest.raises(StreamPCAError, match=message):
+                    getattr(make(), method)(X)
+    with pytest.raises(StreamPCAError, match="one name"):
+        fresh.learn_many(pd.DataFrame(np.ones((2, 4)), columns=["a", "b", "c", "a"]))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_readers_pack_rows_of_every_kind(kind):
     made = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100, release_every=3), features=NAMES)
