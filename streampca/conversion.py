@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import BadRowError, SourceError
+from streampca.errors import BadRowError, SourceError, short
 from streampca.linalg.types import FloatArray
 
 #: Attributes of Arrow tables, batches and streams, and of what becomes one, such as a DuckDB relation.
@@ -66,7 +67,9 @@ def arrow_reader(table: Any) -> Any:
 
 def check_iterable(rows: Any) -> None:
     """Raise `BadRowError` unless rows can be taken one after the other."""
-    if not isinstance(rows, Iterable) or isinstance(rows, (str, bytes, Mapping, set, frozenset)):
+    if isinstance(rows, (str, PathLike)):
+        raise BadRowError(f"{short(rows)} given in place of rows; read a file by sources.open_rows(path)")
+    if not isinstance(rows, Iterable) or isinstance(rows, (bytes, Mapping, set, frozenset)):
         raise BadRowError(
             f"rows of type {type(rows).__name__} given; pass an (n, d) array, a table or a sequence of rows "
             "(push takes one row)"

@@ -1,6 +1,7 @@
 """What people hand over as rows, through every door."""
 
 import array
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -54,6 +55,7 @@ BAD = {
     "none": lambda: None,
     "object": object,
     "text": lambda: "abc",
+    "path": lambda: Path("rows.csv"),
     "mapping of columns": lambda: FRAME.to_dict("list"),
     "set": lambda: {1.0, 2.0},
     "rows that are sets": lambda: [{1.0, 2.0}],
@@ -213,6 +215,12 @@ def test_columns_of_users_tables_are_taken_by_name():
 def test_users_are_named_row_by_row(named):
     with pytest.raises(StreamPCAError, match=r"users=.* must name one user for each row|not said"):
         users().push_many(ROWS[:3], users=named)
+
+
+def test_paths_are_told_how_files_are_read():
+    for rows in ("rows.csv", Path("rows.csv")):
+        with pytest.raises(StreamPCAError, match="open_rows"):
+            list(stream().run(rows))
 
 
 def test_what_has_the_form_already_is_not_copied():
