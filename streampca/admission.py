@@ -267,8 +267,11 @@ class Admission:
 
     def __post_init__(self) -> None:
         row_norm, names, count = self.row_norm, self.features, self.n_features
-        if isinstance(row_norm, bool) or not isinstance(row_norm, (int, float)) or not 0.0 < row_norm < math.inf:
-            raise BadParameterError(f"row_norm={short(row_norm)} must be a positive finite number")
+        number = isinstance(row_norm, (int, float, np.floating, np.integer)) and not isinstance(row_norm, bool)
+        if not number or not 1e-150 < row_norm < 1e150:  # its square is finite, as `Terms.from_dict` asks
+            raise BadParameterError(
+                f"row_norm={short(row_norm)} must be a positive finite number, between 1e-150 and 1e150"
+            )
         if self.on_bad_row not in ("raise", "zero"):
             raise BadParameterError(f"on_bad_row={short(self.on_bad_row)} must be 'raise' or 'zero'")
         if names is not None:
@@ -290,6 +293,8 @@ class Admission:
             put(self, "bounds", dict(self.bounds))
         bounds = self.found if isinstance(self.bounds, PrivateBounds) else self.bounds
         put(self, "is_warming_up", bounds is not self.bounds and self.found is None)
+        if count is None and isinstance(bounds, tuple) and all(np.ndim(side) == 0 for side in bounds):
+            column_bounds(bounds, 1, None)  # the same for all features: checked before their number is known
         if count is not None and bounds is not None:
             lower, upper = column_bounds(bounds, count, names)
             put(self, "middle", 0.5 * lower + 0.5 * upper)
