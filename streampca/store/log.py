@@ -12,6 +12,7 @@ for, and reads off the stream which entries were taken.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import os
@@ -20,7 +21,7 @@ import sqlite3
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from queue import SimpleQueue
@@ -257,6 +258,7 @@ class Writer:
         self._logged = self._snapshot_bytes = self._since_checkpoint = 0
         self._last = self._last_snapshot = time.monotonic()
         self._thread = WritingThread()
+        _WRITERS.add(self)
 
     # -- what the stream calls --------------------------------------------------------
 
@@ -564,6 +566,18 @@ class Writer:
             self._noted, self._unnoted = _Noted(last.number, last.rows, last.size, last.ends), []
             for kept in older:
                 kept.previous = None
+
+
+#: Writers of this process.
+_WRITERS: weakref.WeakSet[Writer] = weakref.WeakSet()
+
+
+@atexit.register
+def _commit_at_exit() -> None:
+    """Commit what streams hold when the interpreter ends, as files are written that nobody closed."""
+    for writer in list(_WRITERS):
+        with suppress(Exception):  # it is logged
+            writer.finish(snapshot=False)
 
 
 def position_of(database: Database, seal: Seal) -> Position | None:

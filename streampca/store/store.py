@@ -77,7 +77,7 @@ class Store:
     commit_every : a time such as ``"200ms"``: commits happen in the background while rows
         arrive, and a crash loses the rows of about the last interval; rows that came
         less than the interval after a commit wait for the next row, the next release
-        that is read, or `close`. Or a number of rows: `push` returns after the
+        that is read, `close`, or the end of the interpreter. Or a number of rows: `push` returns after the
         commit, and a crash loses fewer rows than that; 1 loses none. With either, no
         row is lost of which a release was read. Reading a release waits for the commit of
         its rows, some 5 to 10 ms each if every release is read at once; `durable` tells which can

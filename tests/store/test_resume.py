@@ -1,5 +1,7 @@
 """A resumed run is the run: same releases, same regret, whatever the algorithm and wherever it stopped."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
@@ -183,7 +185,7 @@ def test_the_end_of_a_stream_is_played_again(tmp_path: Path) -> None:
 def test_blocks_are_played_again_as_blocks_and_as_rows(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     with Store(path, commit_every="1h") as store:
-        stream = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=20), features="abcde", store=store)
+        stream = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=20), features=list("abcde"), store=store)
         leaves = stream.leaves()
         for block in leaves.blocks([ROWS[:130]], 0):
             stream.push_block(block)
@@ -333,3 +335,20 @@ def test_releases_read_in_another_thread_commit_no_half_of_a_block() -> None:
         assert resumed.t == len(rows)
         assert [bits(release) for release in store.releases()] == expected
         assert resumed.regret.now().t == len(rows)
+
+
+@pytest.mark.parametrize(
+    "end", ["pass", "raise SystemExit(3)", "raise ValueError", "raise KeyboardInterrupt", "del store"]
+)
+def test_the_end_of_the_interpreter_commits_what_nobody_closed(tmp_path: Path, end: str) -> None:
+    code = f"""
+import numpy as np, streampca as sp
+store = sp.Store({str(tmp_path / "run.db")!r}, commit_every="1h")
+stream = sp.Stream(sp.PrivateFPL(**{BUDGET!r}, release_every=7), store=store)
+for row in np.full((40, 3), 0.1):
+    stream.push(row)
+{end}
+"""
+    subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL, check=False, timeout=120)
+    with Store(tmp_path / "run.db") as store:
+        assert sp.Stream.resume(store).t == 40
