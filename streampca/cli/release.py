@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from streampca.cli import say
+from streampca.cli import caution
 from streampca.cli.reading import Reading, SourcePath
 from streampca.cli.run import OutPath, Switch
 
@@ -142,5 +142,5 @@ def release(
     told += release_warnings(releases[0])
     print(*lines, sep="\n", file=sys.stderr)
     for text in told:
-        say(f"warning: {text}")
+        caution(text)
     return 0
