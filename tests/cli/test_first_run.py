@@ -36,10 +36,11 @@ def add_what_is_missing(said):
     return shlex.split(options)
 
 
+@pytest.mark.parametrize("command", [("run",), ("release", "--mechanism", "gaussian")])
 @pytest.mark.parametrize("scale", [(), ("--bounds", "0:100000")])
-def test_a_realistic_table_needs_two_commands(tmp_path, capsys, scale):
+def test_a_realistic_table_needs_two_commands(tmp_path, capsys, scale, command):
     table, out = write(tmp_path / "customers.csv"), tmp_path / "releases.jsonl"
-    argv = ["run", str(table), *COMMAND, *scale, "--out", str(out)]
+    argv = [*command, str(table), *COMMAND, *scale, "--out", str(out)]
     assert main(argv) == 2
     assert list(tmp_path.iterdir()) == [table]
     added = add_what_is_missing(capsys.readouterr().err)
