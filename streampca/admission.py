@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from streampca.bounds import Bins, PrivateBounds, column_bounds
 from streampca.bounds import Bounds as Bounds
+from streampca.conversion import as_floats, is_frame
 from streampca.errors import BadParameterError, BadRowError, listed, short
 from streampca.linalg import fast
 from streampca.linalg.centering import CONSTANT, with_constant
@@ -275,8 +276,11 @@ class Admission:
 
     def __post_init__(self) -> None:
         row_norm, names, count = self.row_norm, self.features, self.n_features
-        if isinstance(row_norm, bool) or not isinstance(row_norm, (int, float)) or not 0.0 < row_norm < math.inf:
-            raise BadParameterError(f"row_norm={short(row_norm)} must be a positive finite number")
+        number = isinstance(row_norm, (int, float, np.floating, np.integer)) and not isinstance(row_norm, bool)
+        if not number or not 1e-150 < row_norm < 1e150:  # its square is finite, as `Terms.from_dict` asks
+            raise BadParameterError(
+                f"row_norm={short(row_norm)} must be a positive finite number, between 1e-150 and 1e150"
+            )
         if self.on_bad_row not in ("raise", "zero"):
             raise BadParameterError(f"on_bad_row={short(self.on_bad_row)} must be 'raise' or 'zero'")
         if names is not None:
@@ -298,6 +302,8 @@ class Admission:
             put(self, "bounds", dict(self.bounds))
         bounds = self.found if isinstance(self.bounds, PrivateBounds) else self.bounds
         put(self, "is_warming_up", bounds is not self.bounds and self.found is None)
+        if count is None and isinstance(bounds, tuple) and all(np.ndim(side) == 0 for side in bounds):
+            column_bounds(bounds, 1, None)  # the same for all features: checked before their number is known
         if count is not None and bounds is not None:
             lower, upper = column_bounds(bounds, count, names)
             put(self, "middle", 0.5 * lower + 0.5 * upper)
@@ -344,7 +350,7 @@ class Admission:
 
     def fixed_by_block(self, rows: Any, number: int = 1) -> Admission:
         """The same admission with the features of a table, of an array or of the first of a list of rows."""
-        if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
+        if is_frame(rows):
             return self if self.features is not None else self.fixed([str(name) for name in rows.columns])
         if self.n_features is not None and self.features is not None:
             return self
@@ -440,7 +446,7 @@ class Admission:
         BadRowError
             If a row is bad and ``on_bad_row="raise"``, or a block has the wrong shape.
         """
-        if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
+        if is_frame(rows):
             rows = self.table(rows)
         if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub":
             values = self._shaped(rows, number)
@@ -487,7 +493,12 @@ class Admission:
         return (with_constant(admitted) if self.center else admitted), marks
 
     def _shaped(self, rows: FloatArray, number: int) -> FloatArray:
-        rows = _as_floats(rows)
+        try:
+            rows = as_floats(rows)
+        except (TypeError, ValueError, OverflowError):
+            raise BadRowError(
+                "a block must be a 2-D array of numbers; push rows one at a time to find the bad one"
+            ) from None
         if rows.ndim != 2:
             raise BadRowError(f"a block of shape {rows.shape} given; (n, n_features) expected")
         if rows.shape[1] != self._count():
@@ -527,7 +538,7 @@ class Admission:
         arrays = []
         for name in wanted:
             try:
-                arrays.append(np.asarray(table[columns[name]], dtype=np.float64))
+                arrays.append(as_floats(table[columns[name]]))
             except (TypeError, ValueError, OverflowError):
                 raise BadRowError(f"feature {short(name)} of the table is not numeric; drop or encode it") from None
         return np.stack(arrays, axis=1)
@@ -565,7 +576,7 @@ class Admission:
 
     def _vector(self, row: Any, number: int) -> FloatArray:
         """A 1-D float array from any kind of row."""
-        if isinstance(row, np.ndarray) and row.dtype == np.float64 and row.shape == (self.n_features,):
+        if type(row) is np.ndarray and row.dtype == np.float64 and row.shape == (self.n_features,):
             return row
         names = getattr(row, "_fields", None)
         if names is not None:
@@ -584,9 +595,11 @@ class Admission:
         if isinstance(row, np.ndarray) and row.dtype.kind not in "fiubOUS":
             raise _not_a_number(f"row {number}: values of type {row.dtype} are not real numbers")
         try:
-            values = np.asarray(row, dtype=np.float64)
+            values = as_floats(row)
         except (TypeError, ValueError, OverflowError):
             values = self._one_by_one(row, number)
+        if values.ndim == 0:
+            raise _no_row(row, number)
         if values.ndim != 1:
             raise BadRowError(f"row {number}: shape {values.shape} given; one row is 1-D (use push_many for a block)")
         return values
@@ -597,6 +610,8 @@ class Admission:
                 f"row {number}: a mapping given, but the features of this stream have no names; pass an array"
             )
         if len(row) != len(self.features) or any(name not in row for name in self.features):
+            if not all(isinstance(name, str) for name in row):  # features have names of text
+                return self._by_name({str(name): value for name, value in row.items()}, number)
             missing = [name for name in self.features if name not in row]
             extra = [name for name in row if name not in self.features]
             what = f"lacks feature {short(missing[0])}" if missing else f"has unknown feature {short(extra[0])}"
@@ -608,10 +623,8 @@ class Admission:
 
     def _one_by_one(self, row: Any, number: int) -> FloatArray:
         """Find the value that is not a number, for the message."""
-        if isinstance(row, (str, bytes)) or not hasattr(row, "__iter__"):
-            raise BadRowError(
-                f"row {number}: {reprlib.repr(row)} is not a row of numbers; pass an array, a sequence or a mapping"
-            )
+        if isinstance(row, (str, bytes, set, frozenset)) or not hasattr(row, "__iter__"):
+            raise _no_row(row, number)
         values = list(row)
         for j, value in enumerate(values):
             try:
@@ -626,6 +639,12 @@ class Admission:
         if self.features is None or j >= len(self.features):  # a row that is too long, too
             return f"feature {j}"
         return f"feature {short(self.features[j])}"
+
+
+def _no_row(row: Any, number: int) -> BadRowError:
+    return BadRowError(
+        f"row {number}: {reprlib.repr(row)} is not a row of numbers; pass an array, a sequence or a mapping"
+    )
 
 
 def _not_a_number(message: str) -> BadRowError:
@@ -647,12 +666,3 @@ def _unwrapped(row: Any, *, named: bool = True) -> Any:
     if named and hasattr(labels, "dtype") and all(isinstance(label, str) for label in labels):
         return dict(zip(labels, row, strict=True))
     return row.toarray().reshape(-1) if hasattr(row, "toarray") else row
-
-
-def _as_floats(rows: Any) -> FloatArray:
-    try:
-        return np.asarray(rows, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise BadRowError(
-            "a block must be a 2-D array of numbers; push rows one at a time to find the bad one"
-        ) from None

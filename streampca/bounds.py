@@ -71,7 +71,8 @@ def column_bounds(
             f"bounds={reprlib.repr(bounds)} do not fit {n_features} features; give lower and upper, "
             f"each a number or {n_features} numbers"
         ) from None
-    usable = np.isfinite(lower) & np.isfinite(upper) & (lower < upper)
+    # A range so narrow that values over it are not finite is none.
+    usable = np.isfinite(lower) & np.isfinite(upper) & (0.5 * upper - 0.5 * lower > 1e-300)
     if not usable.all():
         j = int(np.argmin(usable))
         name = f"feature {short(features[j])}" if features else f"feature {j}"

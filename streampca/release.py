@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from streampca.conversion import as_block, as_floats, is_frame
 from streampca.errors import BadParameterError, BadRowError, NoReleaseError, reason
 from streampca.estimates import Estimates
 from streampca.linalg import fast
@@ -570,7 +571,8 @@ class Release:
         BadRowError
             If the rows do not fit the features.
         """
-        if hasattr(rows, "columns") and self.features is not None:
+        rows = as_block(rows)
+        if is_frame(rows) and self.features is not None:
             missing = [name for name in self.features if name not in rows.columns]
             if missing:
                 raise BadRowError(
@@ -578,8 +580,8 @@ class Release:
                 )
             rows = rows[list(self.features)]
         try:
-            values = np.asarray(rows, dtype=np.float64)
-        except (TypeError, ValueError):
+            values = as_floats(rows)
+        except (TypeError, ValueError, OverflowError):
             raise BadRowError("rows must be an (n, d) array of numbers, or a table with a column a feature") from None
         if values.ndim != 2 or values.shape[1] != self.n_features:
             raise BadRowError(f"rows of shape {values.shape} given; (n, {self.n_features}) expected")

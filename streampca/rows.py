@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from streampca.conversion import arrow_reader, as_floats, is_arrow, is_frame
 from streampca.errors import SourceError, short
 from streampca.linalg.types import FloatArray
 
@@ -155,9 +156,9 @@ def as_source(rows: Any, features: Sequence[str] | None = None) -> RowSource | N
         return rows
     if hasattr(rows, "tocsr") and len(rows.shape) == 2:
         return SparseRows(rows)
-    if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
+    if is_frame(rows):
         return FrameRows(rows, features)
-    if any(hasattr(rows, name) for name in ("__arrow_c_stream__", "__arrow_c_array__", "fetch_arrow_reader")):
+    if is_arrow(rows):
         return ArrowTableRows(rows, features)
     return None
 
@@ -219,7 +220,7 @@ class FrameRows(TableRows):
             for at, name in enumerate(self.features):
                 column = part[names[name]]
                 try:
-                    block[:, at] = np.asarray(column, dtype=np.float64)
+                    block[:, at] = as_floats(column)
                 except (TypeError, ValueError, OverflowError):
                     raise not_numbers(name, column.dtype) from None
             yield block
@@ -229,7 +230,7 @@ class ArrowTableRows(TableRows):
     """The rows of an Arrow table or stream."""
 
     def __init__(self, table: Any, features: Sequence[str] | None) -> None:
-        self._table, self._begun = table, self._reader(table)
+        self._table, self._begun = table, arrow_reader(table)
         schema = self._begun.schema
         for name, kind in zip(schema.names, schema.types, strict=True):
             if not is_number(kind):
@@ -238,25 +239,9 @@ class ArrowTableRows(TableRows):
 
     def blocks(self) -> Iterator[FloatArray]:
         """The rows from the start, in blocks; once only if the table is a stream."""
-        reader, self._begun = self._begun or self._reader(self._table), None
+        reader, self._begun = self._begun or arrow_reader(self._table), None
         for batch in reader:
             yield from arrow_rows(batch, self.features)
-
-    @staticmethod
-    def _reader(table: Any) -> Any:
-        try:
-            import pyarrow as pa
-        except ImportError as error:
-            raise SourceError("Arrow tables need pyarrow; install it with pip install 'streampca[parquet]'") from error
-        if hasattr(table, "__arrow_c_stream__"):
-            return pa.RecordBatchReader.from_stream(table)
-        return table.fetch_arrow_reader() if hasattr(table, "fetch_arrow_reader") else _one(pa.record_batch(table))
-
-
-def _one(batch: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.Table.from_batches([batch]).to_reader()
 
 
 def not_numbers(name: str, kind: object) -> SourceError:
@@ -276,7 +261,7 @@ def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK, skip: int =
 
     Columns become rows a tile at a time, which stays in the processor's cache.
     """
-    columns = [as_floats(batch.column(name)) for name in names]
+    columns = [floats_of_column(batch.column(name)) for name in names]
     tile = max(_LEAST_TILE, _TILE_NUMBERS // max(1, len(columns)))
     for start in range(skip, batch.num_rows, size):
         rows = np.empty((min(size, batch.num_rows - start), len(columns)))
@@ -288,7 +273,7 @@ def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK, skip: int =
         yield rows
 
 
-def as_floats(column: Any) -> FloatArray:
+def floats_of_column(column: Any) -> FloatArray:
     """The numbers of an Arrow column; nan where a value is missing."""
     import pyarrow as pa
     import pyarrow.types as types
@@ -296,7 +281,7 @@ def as_floats(column: Any) -> FloatArray:
     if types.is_boolean(column.type):
         column = column.cast(pa.int8())
     if types.is_date(column.type) or types.is_timestamp(column.type):
-        return as_floats(column.cast(pa.timestamp("us")).cast(pa.int64())) / 1e6
+        return floats_of_column(column.cast(pa.timestamp("us")).cast(pa.int64())) / 1e6
     if types.is_float16(column.type):
         column = column.cast(pa.float32())
     # Not "safe": integers past 2**53 are rounded, as they are in any float.

@@ -30,13 +30,15 @@ from streampca.blocks import BlockCutter, BlockGram, CommitLog
 from streampca.blocks import Entry as Entry  # part of this module's interface
 from streampca.bounds import PrivateBounds
 from streampca.card import card
+from streampca.conversion import as_block, check_iterable
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreLockedError
 from streampca.facts import budget_fact
+from streampca.linalg.counts import check_switch
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
 from streampca.notebook import Watch
-from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
 from streampca.private_regret import LivePrivateRegret, PrivateRegret, PrivateRegretRecords
@@ -65,13 +67,6 @@ class RunStore(Protocol):
 
     def resume(self, kind: type[Any], *, moved: bool = False) -> Any:
         """Rebuild the stream of a run."""
-
-
-class Account(Protocol):
-    """Who pays for a stream: e.g. one data set of a `streampca.store.Ledger`."""
-
-    def debit(self, guarantee: Guarantee, start: bytes) -> None:
-        """Book one start of a stream, or raise `BudgetExhaustedError`. Booking the same start again does nothing."""
 
 
 class _Now(NamedTuple):
@@ -177,8 +172,14 @@ class Stream:
             raise BadParameterError(f"algorithm={algorithm!r} is not an algorithm; pass e.g. PrivateFPL(...)")
         if getattr(algorithm, "max_rows_per_user", None) is not None and not self.caps_users:
             raise BadParameterError("max_rows_per_user needs to know whose rows they are; use UserStream(algorithm)")
-        if isinstance(regret, str) and regret != "exact":
+        if regret is not None and regret != "exact" and not isinstance(regret, RegretLog):
             raise BadParameterError(f"regret={regret!r} must be a RegretLog, 'exact' or None")
+        if private_regret is not None and not isinstance(private_regret, PrivateRegret):
+            raise BadParameterError(f"private_regret={private_regret!r} must be a PrivateRegret or None")
+        if isinstance(features, str) or not isinstance(features, Iterable | None):
+            raise BadParameterError(f"features={features!r} must be a sequence of names")
+        check_switch("center", center)
+        check_account(ledger)
         publishes = bool(getattr(algorithm, "publish_regret", False))
         if center:
             algorithm = algorithm.centered()
@@ -314,7 +315,7 @@ class Stream:
 
         Parameters
         ----------
-        rows : (n, d) array, table, or sequence of rows.
+        rows : (n, d) array; a table as `run` takes it; or an iterable of rows.
         position : gives where the source stands after the first m of them. A durable stream keeps it in the
             transaction of the rows.
 
@@ -327,8 +328,7 @@ class Stream:
         BadRowError, HorizonReachedError
             If a row is bad and ``on_bad_row="raise"``, or not all of them can be taken. No row was absorbed.
         """
-        if not hasattr(rows, "__len__"):
-            rows = list(rows)
+        rows = as_block(rows)
         with self.lock:
             return self._push_many(rows, position)
 
@@ -427,6 +427,7 @@ class Stream:
         elif source is not None:
             yield from self._run_source(source)
         else:
+            check_iterable(rows)
             for row in rows:
                 yield from self._steps(row)
         if self._last is None:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streampca.admission import AdmissionReport
-from streampca.errors import BadParameterError, BadRowError
+from streampca.conversion import as_block, check_iterable, is_arrow, is_frame
+from streampca.errors import BadParameterError, BadRowError, short
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.private_regret import LivePrivateRegret
@@ -32,6 +33,21 @@ class _CappedStream(Stream):
     """The `Stream` that a `UserStream` feeds."""
 
     caps_users = True
+
+
+def _is_name(user: Any) -> bool:
+    """True if the rows of one user are known by it: if it is equal to every other object of its value.
+
+    Missing values are not, nor are objects of classes that define no equality, nor tuples that hold one.
+    """
+    if isinstance(user, (tuple, frozenset)):
+        return all(map(_is_name, user))
+    kind: Any = type(user)
+    try:
+        hash(user)
+        return user is None or (kind.__hash__ is not object.__hash__ and bool(user == user))
+    except (TypeError, ValueError):  # a list, an array; pandas.NA, whose equality is not known
+        return False
 
 
 class UserStream:
@@ -90,7 +106,7 @@ class UserStream:
         Parameters
         ----------
         row : as for `Stream.push`; a mapping may hold the user's column.
-        user : whose row it is, if the row does not say.
+        user : whose row it is, if the row does not say: a string, a number, or a tuple of such.
         """
         with self.stream.lock:
             row, user = self._owned(row, user)
@@ -110,23 +126,28 @@ class UserStream:
 
     def _push_many(self, rows: Any, users: Iterable[Hashable] | None) -> Steps:
         """`push_many`, under the lock."""
-        if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
+        rows = as_block(rows)
+        if is_frame(rows):
             rows, users = self._table(rows, users)
         elif users is None:
             pairs = [self._owned(row, None) for row in rows]
             rows, users = [row for row, _ in pairs], [user for _, user in pairs]
-        whose = list(users)
+        if isinstance(users, (str, bytes)) or not isinstance(users, Iterable):
+            raise BadParameterError(f"users={short(users)} must name one user for each row")
+        whose = [self._checked_user(user) for user in users]
         if len(whose) != len(rows):
             raise BadParameterError(f"{len(whose)} users given for {len(rows)} rows; name one for each row")
-        for user in whose:
-            self._check_user(user)
         numbers = self._numbers(whose)
         return self.stream.push_many(self._capped(rows, [i for i, n in enumerate(numbers) if n > self._cap]))
 
     def run(self, rows: Iterable[Any]) -> Iterator[Step]:
-        """Feed mappings that hold the user's column, lazily; yield a `Step` a row."""
+        """Feed mappings or a table that hold the user's column, mappings lazily; yield a `Step` a row."""
         if isinstance(rows, RowSource):
             raise BadParameterError("sources hold features only; feed mappings, or push_many(rows, users=...)")
+        if is_frame(rows) or is_arrow(rows):
+            yield from self.push_many(rows)
+            return
+        check_iterable(rows)
         for row in rows:
             yield self.push(row)
 
@@ -229,23 +250,27 @@ class UserStream:
                 raise BadRowError(f"row {self.t + 1}: lacks the user column {self._user!r}")
             user = row[self._user]
             row = {name: value for name, value in row.items() if name != self._user}
-        self._check_user(user)
-        return row, user
+        return row, self._checked_user(user)
 
-    def _check_user(self, user: Hashable) -> None:
-        if user is None or user != user or not isinstance(user, Hashable):
+    def _checked_user(self, user: Any) -> Hashable:
+        """The user, of an Arrow scalar its value; raises `BadRowError` if it names nobody."""
+        known: Hashable = user.as_py() if hasattr(user, "as_py") else user
+        if known is None or not _is_name(known):
             raise BadRowError(
-                f"row {self.t + 1}: whose row it is is not said (user={user!r}); pass user=, or name the column"
+                f"row {self.t + 1}: whose row it is is not said (user={short(user)}); "
+                "pass user=, a string or a number, or name the column"
             )
+        return known
 
-    def _table(self, table: Any, users: Iterable[Hashable] | None) -> tuple[FloatArray, Sequence[Hashable]]:
+    def _table(self, table: Any, users: Iterable[Hashable] | None) -> tuple[Any, Iterable[Hashable]]:
+        """The table without the user column, and whose each row is."""
         if users is None:
             if self._user is None or self._user not in table.columns:
                 raise BadParameterError(f"the table lacks the user column {self._user!r}; pass users=, or name it")
             users = list(table[self._user])
         if self._user in table.columns:
             table = table[[name for name in table.columns if name != self._user]]
-        return self.stream.row_admission.fixed_by_block(table).table(table), list(users)
+        return table, users
 
     def _capped(self, rows: Any, over: list[int]) -> Any:
         """The rows, those of the given numbers replaced by what is admitted as the zero row."""
@@ -253,6 +278,12 @@ class UserStream:
             return rows
         admission = self.stream.row_admission.fixed_by_block(rows)
         zero = admission.neutral(admission.n_features or 0)
+        if is_frame(rows):
+            import pandas as pd
+
+            values = admission.table(rows)
+            values[over] = zero
+            return pd.DataFrame(values, columns=admission.features)
         if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub" and rows.ndim == 2:
             rows = rows.astype(np.float64)
             rows[over] = zero

@@ -201,9 +201,35 @@ def test_settings_outside_their_domain() -> None:
         ({"seed": 1, "key": bytes(32)}, "not both"),
         ({"row_norm": -1}, "row_norm=-1"),
         ({"key": b"x"}, "32 bytes"),
+        ({"regret": True}, "regret=True"),
+        ({"private_regret": True}, "private_regret=True"),
+        ({"center": "no"}, "center='no' must be True or False"),
+        ({"features": "age"}, "features='age' must be a sequence"),
+        ({"features": 3}, "features=3 must be a sequence"),
+        ({"ledger": "budget.db"}, r"pass Ledger\(file\).account"),
     ):
         with pytest.raises(BadParameterError, match=message):
             sp.Stream(**({"algorithm": fpl()} | keywords))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["publish_regret", "discrete_noise", "center"])
+def test_switches_are_true_or_false(name: str) -> None:
+    for value in ("no", "False", 2, None, 0.5):
+        with pytest.raises(BadParameterError, match=f"{name}=.* must be True or False"):
+            fpl(**{name: value})
+    assert fpl(**{name: np.False_}) == fpl(**{name: 0}) == fpl()
+
+
+def test_names_of_features_that_are_no_text() -> None:
+    stream = sp.Stream(fpl(), seed=0)
+    for row in some_rows(4):
+        stream.push(dict(enumerate(row.tolist())))
+    plain = sp.Stream(fpl(), seed=0, features=[str(i) for i in range(some_rows(1).shape[1])])
+    plain.push_many(some_rows(4))
+    assert stream.features == plain.features
+    assert np.array_equal(stream.regret.exact_gram(), plain.regret.exact_gram())
+    with pytest.raises(BadRowError, match="lacks feature"):
+        stream.push({9: 1.0, **dict(enumerate(some_rows(1)[0].tolist()[1:]))})
 
 
 def test_a_stream_without_regret() -> None:

@@ -1,5 +1,10 @@
 """Users with several rows: the cap, and what the guarantee then says."""
 
+from copy import deepcopy
+from datetime import date
+from decimal import Decimal
+from uuid import UUID
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -88,6 +93,35 @@ def test_refused_rows_are_not_counted():
     stream.push(ROWS[1], user="ann")
     stream.push(ROWS[2], user="ann")
     kept = ROWS[:2]
+    assert np.allclose(stream.regret.exact_gram(), kept.T @ kept, atol=1e-4)
+
+
+class Anonymous:
+    """Equal to itself only."""
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        np.nan, pd.NA, pd.NaT, Decimal("sNaN"), ("ann", np.nan), frozenset({np.nan}), Anonymous(), ("ann", Anonymous()),
+        [1], ("ann", [1]), np.zeros(3),
+    ],
+)  # fmt: skip
+def test_two_rows_of_what_names_nobody_would_count_as_two_users(user):
+    stream = UserStream(fpl())
+    for push in (lambda: stream.push(ROWS[0], user), lambda: stream.push_many(ROWS[:1], users=[user])):
+        with pytest.raises(BadRowError, match=r"row 1: whose row it is is not said \(user=") as told:
+            push()
+        assert len(str(told.value)) < 250
+    assert stream.t == 0
+
+
+@pytest.mark.parametrize("user", ["ann", b"ann", 7, 7.5, np.int64(7), ("ann", None), UUID(int=7), date(2026, 1, 1)])
+def test_users_are_known_by_their_value(user):
+    stream = UserStream(fpl())
+    for row in ROWS[:4]:
+        stream.push(row, deepcopy(user))
+    kept = ROWS[:CAP]
     assert np.allclose(stream.regret.exact_gram(), kept.T @ kept, atol=1e-4)
 
 

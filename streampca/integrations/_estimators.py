@@ -51,7 +51,7 @@ class LedgerFile:
         self.path, self.data_set = fspath(path), data_set
 
     def debit(self, guarantee: Guarantee, start: bytes) -> None:
-        """Book one start of a stream; see `streampca.stream.Account`."""
+        """Book one start of a stream; see `streampca.privacy.guarantee.Account`."""
         from streampca.store.ledger import Ledger  # for those only who keep one
 
         with Ledger.existing(self.path) as ledger:

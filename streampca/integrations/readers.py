@@ -42,11 +42,11 @@ import numpy as np
 
 from streampca.admission import NO_COUNTS, Counts
 from streampca.blocks import BlockCutter, BlockGram, admission_mark
+from streampca.conversion import as_block
 from streampca.errors import BadParameterError, BadRowError, SourceError
 from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import LOW, UNIT_BITS
 from streampca.linalg.svec import svec_size
-from streampca.linalg.types import FloatArray
 from streampca.rows import Part, Position
 from streampca.step import BlockStep
 from streampca.stream import Stream
@@ -84,14 +84,14 @@ _ENCODE, _DECODE = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(_Pa
 
 
 def reader_blocks(
-    cutter: BlockCutter, chunks: Iterable[FloatArray], *, reader: int, rows: int, number: int = 0
+    cutter: BlockCutter, chunks: Iterable[Any], *, reader: int, rows: int, number: int = 0
 ) -> Iterator[bytes]:
     """The packed blocks of a reader; rows that fill no block are left.
 
     Parameters
     ----------
     cutter : of the stream: `Stream.leaves`, pickled. Public settings only.
-    chunks : raw rows, (n, n_features), of any n.
+    chunks : raw rows of any number: arrays, tables or sequences of rows.
     reader : number of the reader, from 0.
     rows : of a block, the same for all readers.
     number : of the first block. After a restart, go on with any that was sent, from its first row.
@@ -104,7 +104,8 @@ def reader_blocks(
     admission, held = cutter.admission, np.empty((0, cutter.admission.n_features or 0))
     mark = admission_mark(admission)
     for chunk in chunks:
-        held = np.concatenate([held, np.asarray(chunk, dtype=np.float64)])
+        values = admission.all_values(as_block(chunk), number * rows + len(held) + 1)
+        held = np.concatenate([held, values])
         while len(held) >= rows:
             admitted, marks = admission.block(held[:rows], number * rows + 1)
             counts = marks.counts()

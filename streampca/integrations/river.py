@@ -30,7 +30,8 @@ import pandas as pd
 from river import base
 
 from streampca.admission import Admission, AdmissionReport, Bounds, OnBadRow
-from streampca.errors import BadParameterError, BadRowError, NoReleaseError
+from streampca.conversion import NOT_REAL, is_frame
+from streampca.errors import BadParameterError, BadRowError, NoReleaseError, reason
 from streampca.integrations._estimators import Scaling, account
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.gaussian import GaussianCovariance
@@ -94,9 +95,14 @@ class Features:
     def table(self, X: pd.DataFrame, stream: Stream | None) -> FloatArray:
         """The columns of a table as an (n, d) array, in order; errors as by `row`, or if one is not numeric."""
         place: dict[Hashable, int] = {name: j for j, name in enumerate(X.columns.tolist())}
+        if len(place) != X.shape[1]:
+            raise BadRowError(f"{_place(stream)}: two columns of the table have one name; names must differ")
         if place.keys() != self._known:
             self._check(place, stream)
         try:
+            for kind in X.dtypes:
+                if kind.kind in NOT_REAL:
+                    raise TypeError(f"values of type {kind} are not real numbers")
             if place.keys() == self._known:
                 order = np.array([place[name] for name in self.names])
                 return X.to_numpy(dtype=np.float64)[:, order]
@@ -104,7 +110,9 @@ class Features:
             for j, name in enumerate(self.names):
                 rows[:, j] = X.iloc[:, place[name]].to_numpy(dtype=np.float64) if name in place else self._fill[j]
         except (TypeError, ValueError) as problem:
-            raise BadRowError(f"{_place(stream)}: a column is not numeric ({problem}); drop or encode it") from None
+            raise BadRowError(
+                f"{_place(stream)}: a column is not numeric ({reason(problem)}); drop or encode it"
+            ) from None
         return rows
 
     def _check(self, given: Iterable[Any], stream: Stream | None) -> None:
@@ -276,7 +284,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         HorizonReachedError, BudgetExhaustedError
             If no more rows may be taken. Nothing has changed.
         """
-        begun = self._learnt()
+        x, begun = _mapping(x), self._learnt()
         if begun is None:
             if not x and self.features is None:
                 return  # a row of no features does not tell which features there are
@@ -285,15 +293,15 @@ class RiverAdapter(base.MiniBatchTransformer):
 
     def learn_many(self, X: Any) -> None:
         """Feed a pandas or polars frame of rows: the same releases as one by one, bit for bit."""
+        X = _pandas(X)
         if not len(X):
             return
-        X = _pandas(X)
         begun = self._learnt() or self._begin(list(X.columns))
         begun.stream.push_many(begun.features.table(X, begun.stream))
 
     def transform_one(self, x: dict[Any, Any]) -> dict[Any, Any]:
         """Scores of a row on the components, ``{"pc0": ..., "pc1": ...}``. As sensitive as the row."""
-        begun = self._learnt()
+        x, begun = _mapping(x), self._learnt()
         if begun is None:
             return dict(zip(self._labels, self._unlearnt([x])[0].tolist(), strict=True))
         return dict(zip(self._labels, (begun.features.seen(x) @ self._basis(begun)).tolist(), strict=True))
@@ -320,7 +328,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         begun = self._learnt()
         if begun is None:
             raise NoReleaseError("nothing has been learnt yet, so the features are not known")
-        return begun.features.seen(x)
+        return begun.features.seen(_mapping(x))
 
     def _unlearnt(self, rows: Sequence[Mapping[Any, Any]]) -> FloatArray:
         """Scores before any row was learnt from: on the first coordinate axes."""
@@ -395,10 +403,21 @@ class RiverAdapter(base.MiniBatchTransformer):
         return begun, release
 
 
+def _mapping(x: Any) -> Any:
+    """A row as a mapping; raises `BadRowError` if it is none."""
+    if isinstance(x, (dict, Mapping)):
+        return x
+    if isinstance(x, pd.Series):
+        return x.to_dict()
+    raise BadRowError(f"a row of type {type(x).__name__} given; a row is a mapping from feature to number")
+
+
 def _pandas(X: Any) -> pd.DataFrame:
     """A frame of another library, such as polars, as one of pandas."""
     if isinstance(X, pd.DataFrame):
         return X
+    if not is_frame(X):
+        raise BadRowError(f"rows of type {type(X).__name__} given; pass a pandas or polars frame")
     return pd.DataFrame({name: X[name].to_numpy() for name in X.columns})
 
 

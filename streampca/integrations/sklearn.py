@@ -34,6 +34,7 @@ import numpy as np
 
 from streampca.admission import AdmissionReport, Bounds
 from streampca.blocks import BlockCutter
+from streampca.conversion import as_floats
 from streampca.errors import BadParameterError, needs
 from streampca.integrations._estimators import Scaling, account
 from streampca.linalg.eigen import fix_signs
@@ -179,7 +180,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         X : (n_rows, n_features) array, sparse matrix or table of finite numbers.
         y : ignored.
         """
-        X = validate_data(self, X, dtype=_DTYPES, accept_sparse="csr")
+        X = self._read(X, reset=True)
         n = X.shape[0]
         algorithm = PrivateFPL(
             n_components=self._most(), epsilon=float(self.epsilon), delta=float(self.delta),
@@ -207,7 +208,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         stream: Stream | None = self.__dict__.get("_stream")
         if stream is not None and not stream.t:
             stream = None  # a first batch was broken off or refused
-        X = validate_data(self, X, dtype=_DTYPES, accept_sparse="csr", reset=stream is None)
+        X = self._read(X, reset=stream is None)
         before = None if stream is None else getattr(self, "components_", None)
         if stream is None:
             if self.bounds == "private":
@@ -223,6 +224,12 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             if stream.t:  # also where the batch was learnt from and something broke off after that
                 self.__dict__.update(self._found(stream, before))
         return self
+
+    def _read(self, X: Any, *, reset: bool) -> Any:
+        """What scikit-learn makes of rows, but that values which a masked array hides are missing."""
+        if isinstance(X, np.ma.MaskedArray):
+            X = as_floats(X)
+        return validate_data(self, X, dtype=_DTYPES, accept_sparse="csr", reset=reset)
 
     def _most(self) -> int:
         """The number of components asked for; all of them where the release is to say how many."""
@@ -317,7 +324,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def transform(self, X: Any) -> Any:
         """Scores of rows on the components, (n_rows, n_components_). **Not private**: as sensitive as the rows."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=_DTYPES, accept_sparse="csr", reset=False)
+        X = self._read(X, reset=False)
         scores = [self._seen(block) @ self.components_.T / self._divisors() for block in _blocks(X)]
         return np.concatenate(scores).astype(X.dtype, copy=False)
 
@@ -352,7 +359,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         **Not private**: each is a function of a raw row, and as sensitive as it is.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=_DTYPES, accept_sparse="csr", reset=False)
+        X = self._read(X, reset=False)
         variances, left = self._variances()
         d, others = self.components_.shape[1], self.components_.shape[1] - variances.size
         volume = d * math.log(2.0 * math.pi) + float(np.log(variances).sum() - 2.0 * np.log(self.scale_).sum())

@@ -79,14 +79,28 @@ def use_plain_numbers(configuration: Any) -> None:
     """Convert parameters of a frozen dataclass, in place: NumPy scalars to Python ones, integers to floats where due.
 
     Equal configurations then have equal reprs, whatever types they were given, and a store reads back what it wrote.
+
+    Raises
+    ------
+    BadParameterError
+        If a switch is neither True nor False.
     """
     for field in fields(configuration):
         value = getattr(configuration, field.name, None)
         plain = value.item() if isinstance(value, np.generic) else value
         if str(field.type).startswith("float") and isinstance(plain, int) and not isinstance(plain, bool):
             plain = float(plain)
+        if field.type == "bool" and field.init:
+            plain = check_switch(field.name, plain)
         if plain is not value:
             object.__setattr__(configuration, field.name, plain)
+
+
+def check_switch(name: str, value: object) -> bool:
+    """True or False; raise `BadParameterError` for what is neither, nor 0 or 1."""
+    if not isinstance(value, (int, np.bool_)) or value not in (0, 1):
+        raise BadParameterError(f"{name}={short(value)} must be True or False")
+    return bool(value)
 
 
 def check_count(name: str, value: object, *, optional: bool = False) -> None:

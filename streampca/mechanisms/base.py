@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
-from streampca.errors import BadParameterError, BadRowError
+from streampca.conversion import as_block, as_floats
+from streampca.errors import BadParameterError, BadRowError, reason
 from streampca.linalg.counts import check_components, check_count, label_of, use_plain_numbers
 from streampca.linalg.lattice import check_memory, onto_ball
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
 from streampca.release import Release, Terms
 
 #: What the guarantee of a mechanism covers.
 SCOPE = "one release of one data set"
-
-
-class Account(Protocol):
-    """An account of privacy budget, e.g. of one data set in a `streampca.store.Ledger`."""
-
-    def debit(self, guarantee: Guarantee, start: bytes) -> None:
-        """Debit the guarantee for one start, or raise `BudgetExhaustedError`. The same start is debited once."""
 
 
 class Mechanism(ABC):
@@ -158,6 +152,7 @@ class Mechanism(ABC):
         BudgetExhaustedError
             If the account does not cover the guarantee. Nothing was drawn or released.
         """
+        check_account(ledger)
         rows = self._read(rows)
         self.check(rows.shape[1])
         if t is not None and (isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < rows.shape[0]):
@@ -213,10 +208,13 @@ class SubspaceFinder(Mechanism):
 
 def checked_rows(rows: Any) -> FloatArray:
     """Return the rows as a 2-D float array, or raise one clear error."""
+    block = as_block(rows)
     try:
-        checked: FloatArray = np.asarray(rows, dtype=np.float64)
-    except (TypeError, ValueError) as problem:
-        raise BadRowError(f"rows are not all numbers ({problem}); give an (n, d) array of finite numbers") from problem
+        checked = as_floats(block)
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise BadRowError(
+            f"rows are not all numbers ({reason(problem)}); give an (n, d) array or a table of finite numbers"
+        ) from None
     if checked.ndim != 2 or 0 in checked.shape:
         raise BadParameterError(f"rows of shape {checked.shape} given; (n, d) with n >= 1 and d >= 1 expected")
     bad = np.flatnonzero(~np.isfinite(checked).all(axis=1))

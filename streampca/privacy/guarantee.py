@@ -6,13 +6,29 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 from streampca.errors import BadParameterError, short
 from streampca.privacy import gaussian
 from streampca.tables import html_table
 
 SEEDED = "seeded: not private against whoever knows the seed"
+
+
+class Account(Protocol):
+    """Who pays: one data set of a `streampca.store.Ledger`, for example."""
+
+    def debit(self, guarantee: Guarantee, start: bytes) -> None:
+        """Book one start of a stream or a release, or raise `BudgetExhaustedError`.
+
+        Booking the same start again does nothing.
+        """
+
+
+def check_account(account: Any) -> None:
+    """Raise `BadParameterError` unless it is an account or None."""
+    if account is not None and (not hasattr(account, "debit") or hasattr(account, "account")):
+        raise BadParameterError(f"ledger={short(account)} is not an account; pass Ledger(file).account(data_set)")
 
 
 @dataclass(frozen=True)

@@ -79,15 +79,14 @@ class PrivateFPL(Leader):
     solver : ``"exact"``, the top eigenvectors of each released matrix, to which
         the regret bound applies; ``"tracking"``, one step of subspace iteration
         a release, from the subspace before: O(d^2 k) instead of O(d^3). It averages noise over releases and
-        follows change slowly, so its regret is below that of ``"exact"`` where noise is large and up to three
+        follows change slowly, so its regret is below that of ``"exact"`` where noise is large and up to five
         times it where noise is small; ``"smoothed"``, the top eigenvectors of the best linear estimate of the
         exact matrix from all releases so far (`matrix_factorization.smoothing`; noise ``"blt"``, without
         ``"doubling"``). The released matrix stays as it is; the estimate is `Release.smoothed`. A
         regret bound is proved for ``"exact"`` only. ``"auto"`` becomes ``"smoothed"`` where that is allowed and the
         horizon holds 200 releases or more (or is None), and ``"exact"`` otherwise; `solver` then says which.
-        Regret of ``"smoothed"`` over ``"exact"`` on 8000 rows, geometric means over epsilon = .1, .3, 1 and 3: with 400
-        releases .90 on ten tables of one distribution (worst 1.54, at a regret of 7), .94 on two subspaces that
-        rotate (worst 1.19), .98 on three that jump (worst 1.27); with 80 releases .92, 1.02 and 1.04.
+        Regret of ``"smoothed"`` over ``"exact"``, at epsilon = .1, .3, 1 and 3: .93 on twelve tables (geometric mean;
+        worst cell 1.25), .96 on streams that turn or jump (worst 1.30). ``docs/utility.md`` has them all.
     discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise, so that the
         guarantee holds without floating-point error
         (`privacy.discrete_gaussian`). With ``noise="tree"`` only; same noise level.

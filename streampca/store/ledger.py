@@ -22,6 +22,7 @@ from streampca.errors import (
     StoreForkedError,
     StreamPCAError,
     reason,
+    short,
 )
 from streampca.privacy.accounting import Event, Promising, basic_epsilon, epsilon_of
 from streampca.privacy.budget import Budget
@@ -166,6 +167,8 @@ class Ledger:
         """
         if not data_set:
             raise BadParameterError("data_set='' must be a name")
+        if not isinstance(budget, Budget):
+            raise BadParameterError(f"budget={short(budget)} is not a budget; pass Budget(epsilon, delta)")
         wanted = (budget.epsilon, budget.delta, budget.adjacency, unit)
 
         def work(db: sqlite3.Connection) -> None:

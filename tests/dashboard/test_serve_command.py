@@ -102,9 +102,10 @@ def test_a_public_page_shows_releases_alone_and_not_the_name_of_the_file(folder)
     assert shown.end() == 0
 
 
-def test_a_folder_is_served_and_followed(folder):
+def test_a_folder_is_served_and_followed(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert main([*RUN, "--release-every", "100", "--regret", "regret.csv", "--regret-every", "100", "--force"]) == 0
     releases = folder / "releases.jsonl"
-    assert releases.exists()
     whole = releases.read_text(encoding="utf-8").splitlines(keepends=True)
     releases.write_text("".join(whole[:11]), encoding="utf-8")
     shown = Command(folder, "serve", ".")

@@ -256,6 +256,12 @@ def test_budgets_are_set_once(ledger):
     ledger.set_budget("patients", sp.Budget(2.0, 1e-6))
     with pytest.raises(BadParameterError, match="budgets are set once"):
         ledger.set_budget("patients", sp.Budget(3.0, 1e-6))
+    with pytest.raises(BadParameterError, match=r"budget=2\.0 is not a budget"):
+        ledger.set_budget("flights", 2.0, 1e-6)
+    with pytest.raises(BadParameterError, match="is not an account"):
+        sp.Stream(fpl(), ledger=ledger)
+    with pytest.raises(BadParameterError, match="is not an account"):
+        sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6).release(ROWS, ledger=ledger)
     with pytest.raises(BadParameterError, match="'flights' has no budget"):
         ledger.debit("flights", fpl())
     with pytest.raises(BadParameterError, match="calibrate it for the same"):

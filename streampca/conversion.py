@@ -1,0 +1,103 @@
+"""Rows of any kind, as people hand them over, as arrays and frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import BadRowError, SourceError, short
+from streampca.linalg.types import FloatArray
+
+#: Attributes of Arrow tables, batches and streams, and of what becomes one, such as a DuckDB relation.
+_ARROW = ("__arrow_c_stream__", "__arrow_c_array__", "fetch_arrow_reader")
+#: Kinds of numpy types that numpy turns into floats, but are no real numbers: complex ones, dates, times, records.
+NOT_REAL = "cMmV"
+
+
+def as_floats(values: Any) -> FloatArray:
+    """Real numbers of any kind as an array of floats; nan where a masked array has no value.
+
+    Raises
+    ------
+    TypeError, ValueError, OverflowError
+        If they are not real numbers.
+    """
+    if isinstance(values, (list, tuple)):
+        values = [as_floats(one) if isinstance(one, np.ma.MaskedArray) else one for one in values]
+    else:
+        values = np.asanyarray(values)
+        if values.dtype.kind in NOT_REAL:
+            raise TypeError(f"values of type {values.dtype} are not real numbers")
+        if isinstance(values, np.ma.MaskedArray):
+            values = np.ma.filled(values.astype(np.float64), np.nan)
+    return np.asarray(values, dtype=np.float64)
+
+
+def is_frame(rows: Any) -> bool:
+    """Whether rows are a pandas or polars frame."""
+    return hasattr(rows, "to_numpy") and hasattr(rows, "columns")
+
+
+def is_arrow(rows: Any) -> bool:
+    """Whether rows are an Arrow table, batch or stream, or anything that becomes one."""
+    return any(hasattr(rows, name) for name in _ARROW)
+
+
+def arrow_reader(table: Any) -> Any:
+    """The batches of an Arrow table, batch or stream as a ``pyarrow.RecordBatchReader``.
+
+    Raises
+    ------
+    SourceError
+        If pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise SourceError("Arrow tables need pyarrow; install it with pip install 'streampca[parquet]'") from error
+    if hasattr(table, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(table)
+    if hasattr(table, "fetch_arrow_reader"):
+        return table.fetch_arrow_reader()
+    return pa.Table.from_batches([pa.record_batch(table)]).to_reader()
+
+
+def check_iterable(rows: Any) -> None:
+    """Raise `BadRowError` unless rows can be taken one after the other."""
+    if isinstance(rows, (str, PathLike)):
+        raise BadRowError(f"{short(rows)} given in place of rows; read a file by sources.open_rows(path)")
+    if not isinstance(rows, Iterable) or isinstance(rows, (bytes, Mapping, set, frozenset)):
+        raise BadRowError(
+            f"rows of type {type(rows).__name__} given; pass an (n, d) array, a table or a sequence of rows "
+            "(push takes one row)"
+        )
+
+
+def as_block(rows: Any) -> Any:
+    """Rows of any kind as an array, as a pandas or polars frame, or as a list or tuple of rows.
+
+    Parameters
+    ----------
+    rows : one of these; a series, which is one feature; an Arrow table, record batch or stream, a DuckDB
+        relation; a scipy sparse matrix; or an iterable of rows.
+
+    Raises
+    ------
+    BadRowError
+        If they are none of these.
+    SourceError
+        If pyarrow is needed and not installed.
+    """
+    if isinstance(rows, (np.ndarray, list, tuple)) or is_frame(rows):
+        return rows
+    if hasattr(rows, "to_frame"):
+        return rows.to_frame()
+    if is_arrow(rows):
+        return arrow_reader(rows).read_pandas()
+    if hasattr(rows, "tocsr") and len(rows.shape) == 2:
+        return rows.toarray()
+    check_iterable(rows)
+    return list(rows)

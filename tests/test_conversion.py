@@ -1,0 +1,229 @@
+"""What people hand over as rows, through every door."""
+
+import array
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+import streampca as sp
+from streampca.conversion import as_block, as_floats
+from streampca.errors import StreamPCAError
+from streampca.integrations.readers import reader_blocks
+from streampca.users import UserStream
+
+ROWS = np.random.default_rng(0).uniform(0.0, 0.4, size=(6, 3))
+NAMES = ("a", "b", "c")
+FRAME = pd.DataFrame(ROWS, columns=NAMES)
+BUDGET = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6}
+
+
+def arrow():
+    return pytest.importorskip("pyarrow").table(dict(zip(NAMES, ROWS.T, strict=True)))
+
+
+def duckdb():
+    return pytest.importorskip("duckdb").from_arrow(arrow())
+
+
+#: The same rows, made anew each time, and whether their features have names.
+KINDS = {
+    "array": (lambda: ROWS, False),
+    "array by columns": (lambda: np.asfortranarray(ROWS), False),
+    "objects": (lambda: ROWS.astype(object), False),
+    "text": (lambda: ROWS.astype(str), False),
+    "masked array that hides nothing": (lambda: np.ma.array(ROWS, mask=False), False),
+    "list of arrays": (lambda: list(ROWS), False),
+    "tuple of tuples": (lambda: tuple(map(tuple, ROWS)), False),
+    "list of array.array": (lambda: [array.array("d", row) for row in ROWS], False),
+    "generator": (lambda: (row for row in ROWS), False),
+    "values of a mapping": (lambda: dict(enumerate(ROWS)).values(), False),
+    "sparse": (lambda: sparse.csc_array(ROWS), False),
+    "pandas": (lambda: FRAME, True),
+    "pandas, nullable": (lambda: FRAME.astype("Float64"), True),
+    "polars": (lambda: pytest.importorskip("polars").DataFrame(FRAME.to_dict("list")), True),
+    "Arrow table": (arrow, True),
+    "Arrow batch": (lambda: arrow().to_batches()[0], True),
+    "Arrow stream": (lambda: arrow().to_reader(), True),
+    "DuckDB relation": (duckdb, True),
+}
+#: What is no rows of real numbers.
+BAD = {
+    "number": lambda: 7,
+    "none": lambda: None,
+    "object": object,
+    "text": lambda: "abc",
+    "path": lambda: Path("rows.csv"),
+    "mapping of columns": lambda: FRAME.to_dict("list"),
+    "set": lambda: {1.0, 2.0},
+    "rows that are sets": lambda: [{1.0, 2.0}],
+    "numbers": lambda: [1.0, 2.0],
+    "complex": lambda: ROWS + 0j,
+    "dates": lambda: np.full((2, 3), np.datetime64("2026-01-01")),
+    "column of dates": lambda: FRAME.assign(a=pd.date_range("2026", periods=6)),
+    "column of durations": lambda: FRAME.assign(a=pd.to_timedelta(range(6))),
+    "column of complex": lambda: FRAME.assign(a=ROWS[:, 0] + 1j),
+    "column of text": lambda: FRAME.assign(a=list("uvwxyz")),
+    "records": lambda: FRAME.to_records(index=False),
+    "lazy frame": lambda: pytest.importorskip("polars").LazyFrame(FRAME.to_dict("list")),
+    "hidden values": lambda: np.ma.array(ROWS, mask=ROWS > 0.2),
+    "hidden values of a row": lambda: list(np.ma.array(ROWS, mask=ROWS > 0.2)),
+}
+
+
+def stream():
+    return sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100))
+
+
+def users():
+    return UserStream(sp.PrivateFPL(**BUDGET, horizon=100, max_rows_per_user=9))
+
+
+def exact(made):
+    return made.regret.exact_gram(), made.features
+
+
+def released(rows):
+    release = sp.GaussianCovariance(**BUDGET).release(rows, seed=1)
+    return release.gram, None
+
+
+RELEASE = sp.GaussianCovariance(**BUDGET).release(ROWS, seed=1)
+DOORS = {
+    "push_many": lambda rows: (made := stream(), made.push_many(rows))[0],
+    "run": lambda rows: (made := stream(), list(made.run(rows)))[0],
+    "users": lambda rows: (made := users(), made.push_many(rows, users=range(6)))[0],
+    "release": released,
+    "transform": lambda rows: (RELEASE.transform(rows), None),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_every_kind_are_the_same_rows(kind, door):
+    make, named = KINDS[kind]
+    (found, features), (expected, _) = (
+        made if isinstance(made, tuple) else exact(made) for made in (DOORS[door](make()), DOORS[door](ROWS))
+    )
+    assert np.allclose(found, expected, rtol=1e-12, atol=0.0)
+    assert features == (NAMES if named and door in ("push_many", "run", "users") else None)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("kind", BAD)
+def test_what_is_no_rows_of_real_numbers_gives_one_clear_error(kind, door):
+    if door == "transform" and kind.startswith("hidden"):
+        assert np.isnan(RELEASE.transform(BAD[kind]())).any()
+        return
+    with pytest.raises(StreamPCAError) as told:
+        DOORS[door](BAD[kind]())
+    assert len(str(told.value)) < 250
+
+
+def test_one_row_that_is_a_set_or_hides_a_value_is_refused():
+    for row in ({0.1, 0.2}, np.ma.array(ROWS[0], mask=[True, False, False]), "0.1", 7, None):
+        made = stream()
+        with pytest.raises(StreamPCAError, match="row 1"):
+            made.push(row)
+        assert made.t == 0
+
+
+def test_a_hidden_value_is_a_bad_row_like_a_missing_one():
+    hidden, missing = np.ma.array(ROWS, mask=ROWS > 0.35), np.where(ROWS > 0.35, np.nan, ROWS)
+    grams = []
+    for rows in (hidden, missing, list(hidden)):
+        made = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100), on_bad_row="zero")
+        made.push_many(rows)
+        assert made.bad_rows == np.isnan(missing).any(axis=1).sum()
+        grams.append(made.regret.exact_gram())
+    assert np.array_equal(grams[0], grams[1])
+    assert np.array_equal(grams[0], grams[2])
+
+
+def test_users_of_an_arrow_table_are_known_by_their_value():
+    pa = pytest.importorskip("pyarrow")
+    table = arrow().append_column("who", pa.array(["ann", "bob", "ann", "ann", "bob", "cid"]))
+    capped = {"horizon": 100, "max_rows_per_user": 2}
+    made = UserStream(sp.PrivateFPL(**BUDGET, **capped), user="who")
+    made.push_many(table)
+    made.push(ROWS[0], "bob")
+    made.push(ROWS[0], pa.scalar("ann"))
+    other = UserStream(sp.PrivateFPL(**BUDGET, **capped))
+    other.push_many(ROWS, users=table["who"])
+    kept = ROWS[[0, 1, 2, 4, 5]]
+    assert np.allclose(made.regret.exact_gram(), kept.T @ kept, atol=1e-4)
+    assert np.array_equal(made.regret.exact_gram(), other.regret.exact_gram())
+    lazily = UserStream(sp.PrivateFPL(**BUDGET, **capped), user="who")
+    assert len(list(lazily.run(table))) == 6
+    assert np.array_equal(made.regret.exact_gram(), lazily.regret.exact_gram())
+    with pytest.raises(StreamPCAError, match="of type int given"):
+        list(lazily.run(7))
+
+
+def test_hidden_values_are_missing_for_scikit_learn_too():
+    kind = pytest.importorskip("streampca.integrations.sklearn").PrivatePCA
+    model = kind(n_components=1, epsilon=1.0, delta=1e-6, row_norm=1.0)
+    for method in (model.fit, model.partial_fit):
+        with pytest.raises(ValueError, match="NaN"):
+            method(np.ma.array(ROWS, mask=ROWS > 0.2))
+
+
+def test_rows_of_river_are_mappings_and_frames():
+    kind = pytest.importorskip("streampca.integrations.river").PrivatePCA
+    row, dates = FRAME.iloc[0], BAD["column of dates"]()
+
+    def learnt():
+        model = kind(n_components=1, epsilon=1.0, delta=1e-6)
+        model.learn_one(row.to_dict())
+        return model
+
+    fresh = learnt()
+    fresh.learn_one(row)
+    assert fresh.transform_one(row) == fresh.transform_one(row.to_dict())
+    for make in (learnt, lambda: kind(n_components=1, epsilon=1.0, delta=1e-6)):
+        for x in ([0.1, 0.2, 0.3], ROWS[0], "abc", None, 7):
+            for method in ("learn_one", "transform_one"):
+                with pytest.raises(StreamPCAError, match="a row is a mapping"):
+                    getattr(make(), method)(x)
+        for X, message in ((ROWS, "pandas or polars"), (dates, "not real numbers|not all numbers"), (7, "polars")):
+            for method in ("learn_many", "transform_many"):
+                with pytest.raises(StreamPCAError, match=message):
+                    getattr(make(), method)(X)
+    with pytest.raises(StreamPCAError, match="one name"):
+        fresh.learn_many(pd.DataFrame(np.ones((2, 4)), columns=["a", "b", "c", "a"]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_readers_pack_rows_of_every_kind(kind):
+    made = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100, release_every=3), features=NAMES)
+    packed = list(reader_blocks(made.leaves(), [KINDS[kind][0]()], reader=0, rows=3))
+    assert packed == list(reader_blocks(made.leaves(), [ROWS], reader=0, rows=3))
+
+
+def test_columns_of_users_tables_are_taken_by_name():
+    made = users()
+    made.push_many(FRAME, users=["ann"] * 6)
+    made.push_many(FRAME[["c", "a", "b"]], users=["ann"] * 6)  # from the fourth row on past the cap of 9
+    kept = np.vstack([ROWS, ROWS[:3]])
+    assert made.features == NAMES
+    assert np.allclose(made.regret.exact_gram(), kept.T @ kept, atol=1e-4)
+
+
+@pytest.mark.parametrize("named", ["ann", b"ann", 7, None])
+def test_users_are_named_row_by_row(named):
+    with pytest.raises(StreamPCAError, match=r"users=.* must name one user for each row|not said"):
+        users().push_many(ROWS[:3], users=named)
+
+
+def test_paths_are_told_how_files_are_read():
+    for rows in ("rows.csv", Path("rows.csv")):
+        with pytest.raises(StreamPCAError, match="open_rows"):
+            list(stream().run(rows))
+
+
+def test_what_has_the_form_already_is_not_copied():
+    assert as_block(ROWS) is ROWS
+    assert as_block(FRAME) is FRAME
+    assert as_floats(ROWS) is ROWS
