@@ -1,4 +1,4 @@
-"""Private bounds beside hand-made ones on real tables: ``python scenarios/private_bounds.py`` prints a table.
+"""Private bounds beside hand-made ones: ``python scenarios/private_bounds.py`` prints the table of docs/utility.md.
 
 Hand-made bounds are the .5 % and 99.5 % quantiles of the columns, as somebody who knows the data well would state
 them. Each run releases one centered covariance at the end. Captured is the share of the best subspace's variance, of
@@ -46,9 +46,10 @@ def captured(rows: FloatArray, epsilon: float, seed: int, **bounds: object) -> t
 def main() -> None:
     """Print the table."""
     print(
-        "| table | rows | columns | epsilon | warm-up | hand-made | private | same, hand-made scales | clamped | ball |"
+        "| table | rows | columns | epsilon | warm-up | hand-made | private | private, as hand-made bounds scale "
+        "| clamped | ball used |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| --- " * 10 + "|")
     for name in TABLES:
         values, lower, upper = ranged(name)
         rows = values[np.random.default_rng(len(values)).permutation(len(values))[:20_000]]

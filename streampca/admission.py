@@ -47,6 +47,11 @@ _OUTSIDE = 1.0 + STEP
 Mask = npt.NDArray[np.bool_]
 
 
+def share_text(share: float) -> str:
+    """A share in per cent, in up to three digits."""
+    return f"{100.0 * share:.3g} %"
+
+
 def bad_values(reason: str, n_features: int) -> FloatArray:
     """The numbers of a bad row, all nan, that are counted under one of `REASONS` when they are admitted."""
     row = np.full(n_features, np.nan)
@@ -178,6 +183,11 @@ class AdmissionReport:
         zeroed = {reason: count for reason, count in zip(REASONS, counts.zeroed, strict=True) if count}
         return cls(rows, zeroed, counts.scaled / used, shares, counts.squares / UNIT / used)
 
+    @property
+    def reasons(self) -> str:
+        """The counts of rows that could not be used, by reason, as text."""
+        return ", ".join(f"{count} {reason}" for reason, count in self.zero_rows_by_reason.items())
+
     def warnings(self) -> list[str]:
         """Plain sentences on what should be changed. Curator only: they depend on raw rows.
 
@@ -186,13 +196,12 @@ class AdmissionReport:
         """
         found = []
         if self.zero_rows_by_reason:
-            reasons = ", ".join(f"{count} {reason}" for reason, count in self.zero_rows_by_reason.items())
             bad = sum(self.zero_rows_by_reason.values())
-            found.append(f"{bad} of {self.rows} rows could not be used and count as zero rows ({reasons}).")
+            found.append(f"{bad} of {self.rows} rows could not be used and count as zero rows ({self.reasons}).")
         worst = sorted((item for item in self.share_clamped.items() if item[1] > 0.01), key=lambda item: -item[1])
         if worst:
             named = ", ".join(f"{name} {share:.1%}" for name, share in worst[:5])
-            others = f" and {len(worst) - 5} others" if len(worst) > 5 else ""
+            others = f" and {len(worst) - 5} more" if len(worst) > 5 else ""
             found.append(
                 f"Values outside their bounds were clamped ({named}{others}): the components show the bounds more than "
                 "the rows. Give these features wider public bounds."
@@ -203,22 +212,22 @@ class AdmissionReport:
                 "their direction only. Give public bounds of the features, or a larger row_norm."
             )
         if self.ball_used < 0.1:
+            remedy = "tighter public bounds" if self.share_clamped else "a smaller row_norm"
             found.append(
-                f"The rows use {self.ball_used:.2%} of the ball that the noise is calibrated for. Give a smaller "
-                "row_norm, or tighter public bounds."
+                f"The rows use {self.ball_used:.2%} of the ball that the noise is calibrated for. Give {remedy}."
             )
         return found
 
     def facts(self) -> list[Fact]:
         """The shares and the warnings, as cards and pages show them. Curator only."""
         clamped = sorted(((share, name) for name, share in self.share_clamped.items() if share > 0.0), reverse=True)
-        named = ", ".join(f"{name} {100.0 * share:.2g} %" for share, name in clamped[:4])
-        others = f" and {len(clamped) - 4} others" if len(clamped) > 4 else ""
+        named = ", ".join(f"{name} {share_text(share)}" for share, name in clamped[:4])
+        others = f" and {len(clamped) - 4} more" if len(clamped) > 4 else ""
         shown = {}
         if self.share_clamped:
             shown["Values clamped to their bounds"] = f"{named}{others}" if clamped else "none"
-        shown["Rows scaled onto the ball"] = f"{100.0 * self.share_scaled:.2g} %"
-        shown["Mean squared norm, as a share of the ball's"] = f"{100.0 * self.ball_used:.2g} %"
+        shown["Rows scaled onto the ball"] = share_text(self.share_scaled)
+        shown["Mean squared norm, as a share of the ball's"] = share_text(self.ball_used)
         pairs = [*shown.items(), *(("Warning", text) for text in self.warnings())]
         return [Fact(label, value, curator=True) for label, value in pairs]
 

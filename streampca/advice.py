@@ -28,17 +28,22 @@ _LARGE_MEMORY = 1e9
 _FEATURES = 1024
 
 
-def settings_warnings(guarantee: Guarantee, horizon: int | None) -> list[str]:
-    """Sentences on what weakens a guarantee: epsilon over 10, delta over one in the number of rows."""
+def settings_warnings(guarantee: Guarantee, n_rows: int | None) -> list[str]:
+    """Sentences on what weakens a guarantee: epsilon over 10, delta over one in the number of rows, if it is known."""
     found = []
     if guarantee.is_private and guarantee.epsilon > _LARGE_EPSILON:
         found.append(f"epsilon={guarantee.epsilon:g} promises little: values of at most 10, better 1, are advised")
-    if guarantee.is_private and horizon is not None and guarantee.delta > 1.0 / horizon:
-        found.append(
-            f"delta={guarantee.delta:g} exceeds 1/{horizon}, one over the number of rows: such a delta allows to "
-            "publish whole rows; choose one well below"
-        )
-    return found
+    return found if n_rows is None else found + delta_warnings(guarantee, n_rows)
+
+
+def delta_warnings(guarantee: Guarantee, n_rows: int) -> list[str]:
+    """A sentence if delta is over one in the number of rows."""
+    if not guarantee.is_private or guarantee.delta * n_rows <= 1.0:
+        return []
+    return [
+        f"delta={guarantee.delta:g} exceeds 1/{n_rows}, one over the number of rows: such a delta allows to "
+        "publish whole rows; choose one well below"
+    ]
 
 
 def dimension_warnings(n_components: int | None, n_features: int | None) -> list[str]:

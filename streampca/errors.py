@@ -7,7 +7,8 @@ drawn and no budget is spent by a call that raises one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 
 
@@ -22,6 +23,15 @@ def short(value: object) -> str:
 def listed(values: Iterable[object]) -> str:
     """The first of several values that were read, for a message: at most 80 characters."""
     return _cut(", ".join(map(repr, islice(values, 40))))
+
+
+@contextmanager
+def needs(extra: str) -> Iterator[None]:
+    """Import modules of an extra: where one is missing, the error says how to install it."""
+    try:
+        yield
+    except ModuleNotFoundError as problem:
+        raise ModuleNotFoundError(f"{problem}; pip install 'streampca[{extra}]'", name=problem.name) from None
 
 
 def reason(problem: BaseException) -> str:

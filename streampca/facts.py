@@ -120,7 +120,7 @@ def what_ran(name: str, first_t: int, latest: Release) -> str:
     """Sentence on what an algorithm read and released."""
     at = f"from row {grouped(first_t)} to row" if latest.t > first_t else "at row"
     return (
-        f"{name} read rows of {grouped(latest.n_features)} numbers, scaled onto the ball of radius "
+        f"{name} read rows of {grouped(latest.n_features)} numbers, scaled into the ball of radius "
         f"{latest.row_norm:g}, and released a {latest.n_components}-dimensional subspace {at} {grouped(latest.t)}."
     )
 
@@ -183,11 +183,10 @@ def released_facts(release: Release, releases: int | None, estimates: Estimates 
     ]
     if estimates is None:
         return shown
-    clear = [i for i, is_clear in enumerate(clear_components(estimates), 1) if is_clear]
-    which = "all" if len(clear) == estimates.n_components else ", ".join(map(str, clear)) or "none"
+    clear = sum(clear_components(estimates))
     return [
         *shown,
-        Fact("Components above the noise", f"{which} of {estimates.n_components}"),
+        Fact("Components above the noise", f"{clear} of {estimates.n_components}"),
         Fact("Explained share of the variance", percent(float(estimates.explained_variance_ratio.sum()), 1)),
         Fact("Captured, as the release predicts", f"{percent(estimates.predicted_captured, 1)} of the best subspace"),
     ]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from streampca.errors import NoReleaseError
+from streampca.errors import NoReleaseError, needs
 from streampca.linalg.types import FloatArray
 
 if TYPE_CHECKING:
@@ -236,7 +236,8 @@ def motion(
 
     There are at least two ``bases``; each is turned within its subspace as close as can be to the last one.
     """
-    from matplotlib.collections import LineCollection
+    with needs("report"):
+        from matplotlib.collections import LineCollection
 
     style, names = DARK if dark else LIGHT, feature_names(names, bases.shape[1])
     last, plane, chosen = bases[-1], trails(bases), moving(bases)
@@ -337,7 +338,8 @@ def _figure(
     style: _Style, width: float = 6.4, height: float = 4.0, count: int = 1, places: Any = None
 ) -> tuple[Figure, list[Axes]]:
     """An empty picture, with axes one below the other or in the places that are named. Sizes in inches."""
-    from matplotlib.figure import Figure
+    with needs("report"):
+        from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained", facecolor=style.background)
     if places is None:

@@ -18,7 +18,14 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 import numpy as np
 
 from streampca.admission import NO_COUNTS, Admission, AdmissionReport, Bounds, Counts, OnBadRow
-from streampca.advice import dimension_warnings, memory_warnings, release_warnings, settings_warnings, warn
+from streampca.advice import (
+    delta_warnings,
+    dimension_warnings,
+    memory_warnings,
+    release_warnings,
+    settings_warnings,
+    warn,
+)
 from streampca.blocks import BlockCutter, BlockGram, CommitLog
 from streampca.blocks import Entry as Entry  # part of this module's interface
 from streampca.bounds import PrivateBounds
@@ -528,11 +535,13 @@ class Stream:
             return None if release is None else self._committed().release
 
     def _warn_of_release(self) -> None:
-        """Warn if the latest release predicts too little. The last thing that a method does."""
+        """Warn of the latest release, and of rows too many for delta. The last thing that a method does."""
         release = self._now.release
         if release is not None:
             with OneThread(release.n_features):
                 found = release_warnings(release)
+            if self._last is None:  # with a horizon, it was told when the stream was made
+                found += delta_warnings(release.guarantee, self._now.t)
             warn(found)
 
     def adopt(self, source: RowSource) -> None:

@@ -261,7 +261,8 @@ def incomes() -> np.ndarray:
             ["100.0% of the rows were longer than row_norm and were scaled onto it, which keeps their direction only"],
         ),
         ({"bounds": (0.0, 1.0)}, ["clamped \\(feature 0 100.0%, feature 1 100.0%\\).* wider public bounds"]),
-        ({"bounds": ([-1e6, -500.0], [1e6, 600.0])}, [r"use \d\.\d\d% of the ball .* tighter public bounds"]),
+        ({"bounds": ([-1e6, -500.0], [1e6, 600.0])}, [r"use \d\.\d\d% of the ball .*\. Give tighter public bounds"]),
+        ({"row_norm": 1e6}, [r"use \d\.\d\d% of the ball .*\. Give a smaller row_norm"]),
         ({"bounds": ([0.0, 0.0], [80_000.0, 100.0])}, []),
     ],
 )
@@ -272,6 +273,13 @@ def test_settings_that_mislead_are_told_to_the_curator(options: dict, warnings: 
     assert len(found) == len(warnings), found
     for text, pattern in zip(found, warnings, strict=True):
         assert re.search(pattern, text), text
+
+
+def test_all_rows_are_written_as_a_hundred_per_cent() -> None:
+    told = stream()
+    told.push_many(incomes())
+    shown = {fact.label: fact.value for fact in told.admitted.facts()}
+    assert shown["Rows scaled onto the ball"] == shown["Mean squared norm, as a share of the ball's"] == "100 %"
 
 
 def test_one_bad_cell_is_told_to_the_curator_and_changes_no_number_of_releases() -> None:

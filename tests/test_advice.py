@@ -76,6 +76,9 @@ def test_a_stream_without_end_is_warned_of_where_the_rows_end() -> None:
     stream = sp.Stream(fpl(horizon=None), seed=0)
     with pytest.warns(StreamPCAWarning, match="in the release after 60 rows"):
         list(stream.run(rows_of(spikes=False)))
+    stream = sp.Stream(fpl(horizon=None, delta=0.02, epsilon=3.0), seed=0)
+    with pytest.warns(StreamPCAWarning, match=r"delta=0.02 exceeds 1/60"):
+        list(stream.run(rows_of(spikes=True)))
 
 
 def test_estimators_warn_of_what_is_public_and_show_what_was_done_to_rows() -> None:

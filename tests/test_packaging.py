@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
+
+import numpy as np
+import pytest
 
 import streampca
 
@@ -38,3 +43,17 @@ def test_links_of_the_readme_work_on_an_index() -> None:
     base = PROJECT["urls"]["Source"] + "/blob/main/"
     inside = [link.removeprefix(base).partition("#")[0] for link in links if link.startswith(base)]
     assert [path for path in inside if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize(("package", "extra"), [("sklearn", "sklearn"), ("matplotlib", "report")])
+def test_python_says_which_extra_is_missing(monkeypatch: pytest.MonkeyPatch, package: str, extra: str) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
+    monkeypatch.delitem(sys.modules, "streampca.integrations.sklearn", raising=False)
+    stream = streampca.Stream(
+        streampca.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=5), regret=None
+    )
+    release = stream.push_many(np.zeros((5, 3))).releases[-1]
+    with pytest.raises(ModuleNotFoundError, match=rf"pip install 'streampca\[{extra}\]'"):
+        import_module("streampca.integrations.sklearn") if package == "sklearn" else release.plot("scree")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -12,6 +14,9 @@ from collections.abc import Sequence
 
 #: Exit code of bad input. An expectation that fails gives 1, an interrupted run 128 + the number of the signal.
 BAD_INPUT = 2
+
+#: The words before options that a message says to add.
+ADD = "All at once, by what the first rows hold: add "
 
 #: What the library says of its parameters, where the command line differs by more than a name.
 _OTHERWISE = {
@@ -28,7 +33,8 @@ _OTHERWISE = {
     "use horizon=None": "leave out --horizon",
     "bounds= ": "--bounds ",
 }
-_PARAMETER = re.compile(r"\b([a-z_]+)=('[^']*'|\[[^\]]*\]|[^\s;,()'\[\]]*)")
+_TEXT = r"""'(?:\\.|[^'\\])*'"""
+_PARAMETER = re.compile(rf"""\b([a-z_]+)=({_TEXT}|\[(?:{_TEXT}|"[^"]*"|[^]'"])*\]|[^\s;,()'\[\]]*)""")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,11 +97,18 @@ def _fail(message: str) -> int:
 
 
 def say(line: str) -> None:
-    """Print a line on standard error; in a terminal, broken between words."""
+    """Print a line on standard error; in a terminal, broken between words, but for options to be copied."""
     if sys.stderr.isatty():
+        text, add, options = line.partition(ADD)
         width = shutil.get_terminal_size().columns
-        line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        line = textwrap.fill(text + add, width, break_long_words=False, break_on_hyphens=False)
+        line += f"\n{options}" if options else ""
     print(line, file=sys.stderr)
+
+
+def caution(text: str) -> None:
+    """Print a warning of the library on standard error, with options in place of parameters."""
+    say(f"warning: {_in_flags(text)}")
 
 
 def _in_flags(message: str) -> str:
@@ -115,8 +128,12 @@ def _in_flags(message: str) -> str:
         if name not in options:
             return found[0]
         if value.startswith("["):
-            value = ",".join(re.findall(r"[^\s'\",\[\]]+", value))
-        value = value.strip("'")
+            try:
+                value = shlex.quote(",".join(map(str, ast.literal_eval(value))))
+            except (SyntaxError, ValueError):  # no list of names
+                return found[0]
+        else:
+            value = value.strip("'")
         return f"{'-k' if name == 'n_components' else '--' + name.replace('_', '-')}{value and ' '}{value}"
 
     return _PARAMETER.sub(flag, message)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import streampca
+from streampca.cli import ADD
 from streampca.errors import BadParameterError, StreamPCAError
 from streampca.linalg.counts import by_present_names
 from streampca.mechanisms.base import Mechanism
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from streampca.cli.reading import Address, Reading
 
 _TABLES = frozenset((".csv", ".tsv", ".tab", ".txt"))
+#: Share of the cells of a column of numbers that are numbers, at least.
+_MOSTLY = 0.5
 #: Names of columns that number rows.
 _IDENTIFIER = re.compile(r"(^|[_ ])id$|^index$|^Unnamed: ", re.IGNORECASE)
 #: Short names of algorithms. Every public algorithm may also be given by its own name.
@@ -80,6 +83,10 @@ def missing_options(path: Path | Address, reading: Reading, on_bad_row: str, has
         return ""
     if reading.columns is not None:
         head = head.loc[:, [name for name in head if str(name) in reading.columns.split(",")]]
+    for name in head:
+        numbers = pd.to_numeric(head[name], errors="coerce")
+        if numbers.notna().mean() > _MOSTLY:  # words in some cells do not make it a column of words
+            head[name] = numbers
     usable = [name for name in head if head[name].dtype.kind in "iuf" and not _IDENTIFIER.search(str(name))]
     words = []
     if reading.columns is None and 0 < len(usable) < head.shape[1]:
@@ -88,7 +95,7 @@ def missing_options(path: Path | Address, reading: Reading, on_bad_row: str, has
         words += ["--on-bad-row", "zero"]
     if not has_scale:
         words += ["--bounds", "private"]
-    return f". All at once, by what the first rows hold: add {shlex.join(words)}" if words else ""
+    return f". {ADD}{shlex.join(words)}" if words else ""
 
 
 def make_algorithm(
@@ -191,13 +198,16 @@ def _made(kind: type, values: Mapping[str, Any]) -> Any:
             raise BadParameterError(
                 f"{_flag(key)}: {kind.__name__} takes no such parameter; it takes {', '.join(takes)}"
             )
-    for key, parameter in takes.items():
-        if parameter.default is inspect.Parameter.empty and key not in given:
-            raise BadParameterError(f"{kind.__name__} needs {_flag(key)}")
+    missing = [_flag(key) for key, taken in takes.items() if taken.default is taken.empty and key not in given]
+    if missing:
+        raise BadParameterError(f"{kind.__name__} needs {', '.join(missing)}")
     return kind(**given)
 
 
 def _flag(name: str) -> str:
+    """The option of a parameter."""
+    if name not in (*_OPTIONS, "mechanism"):
+        return f"--set {name}"
     return "-k" if name == "n_components" else "--" + name.replace("_", "-")
 
 

@@ -21,7 +21,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from streampca.admission import AdmissionReport
+from streampca.admission import AdmissionReport, share_text
 from streampca.card import printable
 from streampca.facts import clear_components, estimates_of, floor, percent, signs_like
 from streampca.linalg.memory import History
@@ -279,10 +279,13 @@ def facts(progress: Progress, guarantee: Guarantee, n_components: int) -> list[t
     report = progress.admitted
     if report is not None and (report.share_scaled > 0.0 or any(report.share_clamped.values())):
         name, most = max(report.share_clamped.items(), key=lambda item: item[1], default=("", 0.0))
-        worst = f"; {100 * most:.2g} % of {printable(name)} clamped" if most > 0.0 else ""
-        lines.append(("clipped", f"{100 * report.share_scaled:.2g} % of the rows scaled{worst}"))
+        worst = f"; {share_text(most)} of {printable(name)} clamped" if most > 0.0 else ""
+        lines.append(("clipped", f"{share_text(report.share_scaled)} of the rows scaled{worst}"))
+    if report is not None and not math.isnan(report.ball_used):
+        lines.append(("ball", f"{share_text(report.ball_used)} used on average; noise is for rows that use all of it"))
     if progress.bad_rows:
-        lines.append(("bad rows", f"{progress.bad_rows} absorbed as zero rows"))
+        reasons = "" if report is None else f" ({report.reasons})"
+        lines.append(("bad rows", f"{progress.bad_rows} absorbed as zero rows{reasons}"))
     return lines
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from streampca.cli import say
+from streampca.cli import caution
 from streampca.cli.reading import Reading, SourcePath
 from streampca.cli.run import OutPath, Switch
 
@@ -19,7 +19,7 @@ def release(
     /,
     *,
     mechanism: str,
-    epsilon: float,
+    epsilon: float | None = None,
     delta: float | None = None,
     n_components: Annotated[int | None, Parameter(name=["--n-components", "-k"])] = None,
     reading: Reading = Reading(),  # noqa: B008
@@ -88,7 +88,7 @@ def release(
 
     from streampca.advice import dimension_warnings, release_warnings, settings_warnings
     from streampca.bounds import NONE_GIVEN, PrivateBounds, read_bounds
-    from streampca.cli.arguments import make_mechanism
+    from streampca.cli.arguments import make_mechanism, missing_options
     from streampca.cli.live import Progress
     from streampca.cli.run import paying
     from streampca.cli.session import Ending, Files, closing, parameters_of_run, refuse_inputs
@@ -103,13 +103,16 @@ def release(
     auto = mechanism == "auto" and bounds != "private"  # which are (epsilon, delta)-private themselves
     made = make_mechanism("adaptive" if mechanism == "auto" else mechanism, common, set_ or ())
     if bounds is None and row_norm is None:
-        raise BadParameterError(NONE_GIVEN)
+        raise BadParameterError(NONE_GIVEN + missing_options(file, reading, on_bad_row, has_scale=False))
     private = bounds == "private"
     source = reading.open(file, None if bounds is None or private else read_bounds(bounds), on_bad_row)
     refuse_inputs(file, out)
     files = Files(out, gram=gram, force=force)
     with paying(ledger, data_set) as account:
-        blocks = list(source.blocks())
+        try:
+            blocks = list(source.blocks())
+        except SourceError as problem:
+            raise SourceError(f"{problem}{missing_options(file, reading, on_bad_row, has_scale=True)}") from None
         if not blocks:
             raise SourceError(f"{file} has no rows; there is nothing to release")
         rows = np.concatenate(blocks)
@@ -119,10 +122,13 @@ def release(
                 adjacency=made.adjacency,
             )  # fmt: skip
         algorithm = Tumbling(made, release_every=len(rows))
-        told = []
+        told = settings_warnings(made.guarantee, len(rows)) + dimension_warnings(made.n_components, rows.shape[1])
         if private:
             wanted = PrivateBounds.of(algorithm.guarantee, warmup, len(rows))
-            warmup, told = wanted.rows(rows.shape[1]), wanted.warnings(rows.shape[1], len(rows))
+            warmup = wanted.rows(rows.shape[1])
+            told += wanted.warnings(rows.shape[1], len(rows))
+        for text in told:
+            caution(text)
         stream = Stream(
             algorithm, row_norm=1.0 if row_norm is None else row_norm, bounds="private" if private else None,
             warmup=warmup, on_bad_row=on_bad_row, center=algorithm.can_center if center is None else center,
@@ -138,9 +144,7 @@ def release(
             stream.t, seconds, len(releases), stream.bad_rows, None, release=releases[0], admitted=admitted
         )  # fmt: skip
         lines = closing(Ending(progress), stream, files, "" if account is None else account.remaining())
-    told += settings_warnings(made.guarantee, len(rows)) + dimension_warnings(made.n_components, rows.shape[1])
-    told += release_warnings(releases[0])
     print(*lines, sep="\n", file=sys.stderr)
-    for text in told:
-        say(f"warning: {text}")
+    for text in release_warnings(releases[0]):
+        caution(text)
     return 0

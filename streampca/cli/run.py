@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from streampca.cli import say
+from streampca.cli import caution
 from streampca.cli.reading import Address, Reading, SourceAddress
 from streampca.errors import BadParameterError, SourceError
 
@@ -62,7 +62,7 @@ def run(
     source: SourceAddress,
     /,
     *,
-    n_components: Annotated[int, Parameter(name=["--n-components", "-k"])],
+    n_components: Annotated[int | None, Parameter(name=["--n-components", "-k"])] = None,
     epsilon: float | None = None,
     delta: float | None = None,
     reading: Reading = Reading(),  # noqa: B008
@@ -113,9 +113,9 @@ def run(
         a named pipe, or - for standard input; kafka://BROKER/TOPIC?group=NAME with messages of JSON; sqlite:///FILE,
         duckdb:///FILE or postgresql://... with --query and --cursor.
     n_components
-        Dimension of the subspace.
+        Dimension of the subspace. Most algorithms need it, and both privacy parameters.
     epsilon
-        Privacy parameter of all releases together.
+        Privacy parameter of all releases together, e.g. 1.
     delta
         Privacy parameter, well below one over the number of rows, e.g. 1e-6.
     bounds
@@ -189,7 +189,7 @@ def run(
     token_file
         With --serve: keep the token of the page in this file (mode 0600), so that an open page goes on after a restart.
     """
-    from streampca.advice import dimension_warnings, memory_warnings, release_warnings, settings_warnings
+    from streampca import advice
     from streampca.bounds import NONE_GIVEN, PrivateBounds, read_bounds
     from streampca.cli.arguments import make_algorithm, missing_options, open_store
     from streampca.cli.live import is_live, view
@@ -222,15 +222,16 @@ def run(
         raise BadParameterError(NONE_GIVEN + missing_options(source, reading, on_bad_row, has_scale=False))
     private = bounds == "private"
     rows = reading.open(source, None if bounds is None or private else read_bounds(bounds), on_bad_row)
-    told = settings_warnings(algorithm.guarantee, getattr(algorithm, "horizon", None))
-    told += dimension_warnings(algorithm.n_components, len(rows.features))
-    told += memory_warnings(algorithm.square_bytes, len(rows.features))
     ends = [n for n in (getattr(algorithm, "horizon", None), rows.expected_rows) if n is not None]
+    n_rows = min(ends, default=None)
+    told = advice.settings_warnings(algorithm.guarantee, n_rows)
+    told += advice.dimension_warnings(algorithm.n_components, len(rows.features))
+    told += advice.memory_warnings(algorithm.square_bytes, len(rows.features))
     if store is not None:
-        told += room_warnings(store, algorithm, len(rows.features), min(ends, default=None))
+        told += room_warnings(store, algorithm, len(rows.features), n_rows)
     if private:
         wanted = PrivateBounds.of(algorithm.guarantee, warmup, None)
-        told += wanted.warnings(len(rows.features), min(ends, default=None))
+        told += wanted.warnings(len(rows.features), n_rows)
     if isinstance(source, Path):
         refuse_inputs(source, out, regret, private_regret, summary)
     files = Files(
@@ -263,7 +264,7 @@ def run(
         if page is not None:
             page.open(title)
         for text in told:
-            say(f"warning: {text}")
+            caution(text)
         shown = view(live, title, stream.guarantee, algorithm.n_components, getattr(algorithm, "horizon", None))
         session = Session(
             stream,
@@ -284,8 +285,11 @@ def run(
             database.close()
             lines.append(f"curator only: {store}, {store}.key")
         print(*lines, sep="\n", file=sys.stderr)
-        for text in () if stream.release is None else release_warnings(stream.release):
-            say(f"warning: {text}")
+        late = [] if stream.release is None else advice.release_warnings(stream.release)
+        if n_rows is None and stream.t:
+            late += advice.delta_warnings(algorithm.guarantee, stream.t)
+        for text in late:
+            caution(text)
         if page is not None:
             page.close(stay=not ending.signal and ending.problem is None, budget=budget)
     if isinstance(ending.problem, SourceError) and not ending.progress.releases:

@@ -483,8 +483,9 @@ class Session:
         rows: int | None = getattr(self._source, "expected_rows", None)
         if rows is None:
             return None
-        rows = self._stream.t if self._ended else rows + self._first - self._skip
-        return rows if self._limit is None else min(rows, self._limit)
+        if self._ended:
+            return self._stream.t
+        return rows + self._first - self._skip if self._limit is None else self._limit
 
 
 def _position(source: str, after: Callable[[int], Any], m: int) -> Position:
@@ -500,14 +501,20 @@ def closing(ending: Ending, stream: Stream, files: Files, budget: str = "") -> l
     progress = ending.progress
     if ending.problem is not None and not progress.t:
         return []
-    lines, complete = [], "the files are complete up to there" if progress.releases else "no file was written"
+    lines, is_begun = [], progress.releases or files.releases.is_written
+    complete = "the files are complete up to there" if is_begun else "no file was written"
     if ending.signal:
         lines.append(f"Interrupted after {progress.t} rows; {complete}.")
     if ending.problem is not None:
         lines.append(f"Stopped after {progress.t} rows by the problem below; {complete}.")
     lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s")
     if progress.t and not progress.releases:
-        lines.append("No release was due yet: give more rows, or a smaller --release-every.")
+        warmup = progress.t + stream.warmup_left
+        if stream.warmup_left:
+            remedy = f"a smaller --warmup than {warmup}, which is for private bounds, or public bounds"
+        else:
+            remedy = "or a smaller --release-every"
+        lines.append(f"No release was due yet: give more rows, {remedy}.")
     made = card_of(ending, budget)
     publishables, curators = (files.releases, files.private_regret), (files.regret, files.summary)
     for file in (*publishables, *curators):

@@ -31,15 +31,11 @@ from os import PathLike
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
-from sklearn.utils import Tags
-from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from streampca.admission import AdmissionReport, Bounds
 from streampca.blocks import BlockCutter
 from streampca.conversion import as_floats
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, needs
 from streampca.integrations._estimators import Scaling, account
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray
@@ -51,6 +47,12 @@ from streampca.queries.principal import pca
 from streampca.release import Release
 from streampca.rows import SparseRows
 from streampca.stream import Stream
+
+with needs("sklearn"):
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+    from sklearn.utils import Tags
+    from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
+    from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 _DTYPES = [np.float64, np.float32]
 

@@ -130,14 +130,13 @@ class TextFile(ByteFile):
     def _decompressed(self, size: int) -> Iterator[bytes]:
         try:
             with contextlib.ExitStack() as stack:
-                raw, stream, limit = self._opened(stack)
-                read = getattr(stream, "read1" if self.once else "read")  # of a pipe, what is there
-                total, length = 0, 0 if self.once else os.fstat(raw.fileno()).st_size
+                stream, limit, counted, length = self._opened(stack)
+                read, total = getattr(stream, "read1" if self.once else "read"), 0  # of a pipe, what is there
                 if length and limit is None:  # many small files would else leave the heap in pieces
                     size = min(size, length + 1)
                 while block := read(size):
                     total += len(block)
-                    self._share = raw.tell() / length if length else 0.0
+                    self._share = counted.tell() / length if length else 0.0
                     if limit is not None and total > limit:
                         raise SourceError(
                             f"{self.name}: expands to more than {limit} bytes; pass max_bytes= if that is meant"
@@ -149,23 +148,29 @@ class TextFile(ByteFile):
                 f"{self.name}: cannot be read: {reason}; check the path, or make the file again"
             ) from error
 
-    def _opened(self, stack: contextlib.ExitStack) -> tuple[Any, Any, int | None]:
-        """The file, the decompressed stream, and the limit if it is compressed."""
+    def _opened(self, stack: contextlib.ExitStack) -> tuple[Any, int | None, Any, int]:
+        """The decompressed stream, the limit if it is compressed, and what tells how much was read of how many bytes.
+
+        The number of bytes is 0 where it is not known.
+        """
         raw: Any = stack.enter_context(self.open())
+        length = 0 if self.once else os.fstat(raw.fileno()).st_size
         packed = self._packing(raw)
         if packed is not None and self._follow:
             raise SourceError(f"{self.name}: a compressed file cannot be followed; pass it through a pipe, as in zcat")
         if packed == "gzip":
-            return raw, stack.enter_context(gzip.GzipFile(fileobj=raw, mode="rb")), self._max_bytes
+            return stack.enter_context(gzip.GzipFile(fileobj=raw, mode="rb")), self._max_bytes, raw, length
         if packed is None:
-            return raw, raw, None
+            return raw, None, raw, length
         if not raw.seekable():
             raise SourceError(f"{self.name}: a zip archive cannot be read from a pipe; use gzip, or give its path")
         archive = stack.enter_context(zipfile.ZipFile(raw))
         members = [m for m in archive.namelist() if not m.endswith("/") and not m.startswith("__MACOSX/")]
         if len(members) != 1:
             raise SourceError(f"{self.name}: holds {len(members)} files ({listed(members)}); make an archive of one")
-        return raw, stack.enter_context(archive.open(members[0])), self._max_bytes
+        member = stack.enter_context(archive.open(members[0]))
+        # The member itself is asked: it reads the file far ahead.
+        return member, self._max_bytes, member, archive.getinfo(members[0]).file_size
 
     def _packing(self, raw: io.BufferedReader) -> str | None:
         if self._by_name:

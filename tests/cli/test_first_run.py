@@ -3,6 +3,7 @@
 import csv
 import re
 import shlex
+import sys
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ COMMAND = ("-k", "2", "--epsilon", "1", "--delta", "1e-6", "--seed", "1")
 
 
 def write(path, *, clean=False):
-    """Customers: an identifier, quoted names, dates, words, missing cells of two kinds, and incomes near 40 000."""
+    """Customers: an identifier, quoted names, dates, words, missing cells of three kinds, and incomes near 40 000."""
     rng = np.random.default_rng(5)
     wealth, age = rng.normal(size=(2, 3000))
     with path.open("w", newline="") as file:
@@ -23,7 +24,7 @@ def write(path, *, clean=False):
         for i in range(3000):
             numbers = [round(45 + 12 * age[i]), round(40_000 * np.exp(0.4 * wealth[i]), 2), rng.poisson(4)]
             if not clean and i % 50 == 7:
-                numbers[i % 3] = ("", "NA")[i % 2]
+                numbers[i % 3] = ("", "NA", "?")[i // 50 % 3]
             date = f"2024-{i % 12 + 1:02d}-{i % 28 + 1:02d}"
             table.writerow([i + 1, f"Smith, J. {i}", date, *numbers, ("Paris", "Rome", "")[i % 3]])
     return path
@@ -35,10 +36,11 @@ def add_what_is_missing(said):
     return shlex.split(options)
 
 
+@pytest.mark.parametrize("command", [("run",), ("release", "--mechanism", "gaussian")])
 @pytest.mark.parametrize("scale", [(), ("--bounds", "0:100000")])
-def test_a_realistic_table_needs_two_commands(tmp_path, capsys, scale):
+def test_a_realistic_table_needs_two_commands(tmp_path, capsys, scale, command):
     table, out = write(tmp_path / "customers.csv"), tmp_path / "releases.jsonl"
-    argv = ["run", str(table), *COMMAND, *scale, "--out", str(out)]
+    argv = [*command, str(table), *COMMAND, *scale, "--out", str(out)]
     assert main(argv) == 2
     assert list(tmp_path.iterdir()) == [table]
     added = add_what_is_missing(capsys.readouterr().err)
@@ -76,3 +78,15 @@ def test_files_that_are_no_tables_are_refused_without_a_suggestion_that_fails(tm
     table.write_bytes(content)
     assert main(["run", str(table), *COMMAND, "--out", str(tmp_path / "r.jsonl")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_options_to_be_copied_are_not_broken_in_a_terminal(tmp_path, capsys, monkeypatch):
+    table = tmp_path / "rows.csv"
+    table.write_text("weight at the last visit (kg),height at the first visit (cm),date\n70.5,180,2024-01-31\n")
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["run", str(table), *COMMAND, "--out", str(tmp_path / "r.jsonl")]) == 2
+    *text, options = capsys.readouterr().err.splitlines()
+    assert max(map(len, text)) <= 60
+    wanted = ["--columns", "weight at the last visit (kg),height at the first visit (cm)", "--bounds", "private"]
+    assert shlex.split(options) == wanted

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from streampca import PrivateFPL, RegretRecord, Release
+from streampca.admission import AdmissionReport
 from streampca.cli.live import LiveView, PlainView, Progress, view
 from streampca.facts import floor
 
@@ -76,6 +77,19 @@ def test_components_are_shown_by_the_names_of_their_features_with_steady_signs()
     assert "\x1b[2J" not in text
     assert text.count("component 1 +0.80 delay") == 2
     assert text.count("component 2 +1.00 hour") == 2
+
+
+def test_what_was_done_to_rows_is_shown():
+    console = Console(file=io.StringIO(), width=80, height=24)
+    report = AdmissionReport(100, {"missing value": 4, "not a number": 3}, 0.0, {"age": 1.0, "income": 0.004}, 0.08)
+    made = LiveView(console, "a title", GUARANTEE, 3, None)
+    console.print(made.render(Progress(100, 1.0, 1, 7, None, admitted=report)))
+    for line in (
+        "clipped 0 % of the rows scaled; 100 % of age clamped",
+        "ball 8 % used on average; noise is for rows that use all of it",
+        "bad rows 7 absorbed as zero rows (4 missing value, 3 not a number)",
+    ):
+        assert line in console.file.getvalue()
 
 
 def test_an_unknown_total_has_no_bar():

@@ -119,6 +119,7 @@ def test_auto_takes_what_has_less_noise_for_the_number_of_features(table, capsys
         (["release", "--mechanism", "nope", *BUDGET], "--mechanism nope"),
         (["release", "--mechanism", "laplace", *BUDGET], "--delta: LaplaceCovariance takes no such parameter"),
         (["release", "--mechanism", "gaussian", *PURE], "GaussianCovariance needs --delta"),
+        (["release", "--mechanism", "gaussian"], "GaussianCovariance needs -k, --epsilon, --delta"),
         (
             ["release", "--mechanism", "gaussian", *BUDGET, "--row-norm", "1", "--ledger", "x.db"],
             "--ledger and --data-set",
@@ -152,3 +153,11 @@ def test_private_bounds_come_from_some_of_the_rows(tmp_path, capsys):
     assert "Values clamped" in capsys.readouterr().err
     assert main(["release", *given, "--force", "--mechanism", "laplace"]) == 2
     assert "--bounds private needs a guarantee for single rows with delta > 0" in capsys.readouterr().err
+
+
+def test_what_is_public_is_told_before_anything_is_released(table, capsys):
+    assert main(["release", str(table), "--mechanism", "gaussian", "-k", "2", "--epsilon", "20", "--delta", "0.1",
+                 "--row-norm", "1", "--out", str(table.with_name("r.jsonl"))]) == 0  # fmt: skip
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in said[:2]] == ["--epsilon", "--delta"]
+    assert not any(line.startswith("warning: --") for line in said[2:])

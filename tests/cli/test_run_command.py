@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -162,7 +163,8 @@ def test_bad_input_costs_one_line_and_leaves_nothing(table, capsys, more, words)
         (["-k", "2", "--epsilon", "-1", "--delta", "1e-5"], "--epsilon -1"),
         (["-k", "2", "--epsilon", "1", "--delta", "1"], "--delta 1"),
         (["-k", "2", "--delta", "1e-5"], "--epsilon"),
-        (["--epsilon", "1", "--delta", "1e-5"], "--n-components"),
+        ([], "PrivateFPL needs -k, --epsilon, --delta"),
+        (["-k", "2", "--epsilon", "1", "--delta", "1e-5", "--set", "foo=1"], "--set foo: PrivateFPL takes no such"),
     ],
 )
 def test_bad_parameters_cost_one_line(table, capsys, common, words):
@@ -388,10 +390,34 @@ def test_what_is_public_is_warned_of(table, capsys):
     )
     said = capsys.readouterr().err
     for text in (
-        "warning: epsilon=11 promises little",
-        "warning: delta=0.01 exceeds 1/300",
-        "warning: n_components=4 is",
+        "warning: --epsilon 11 promises little",
+        "warning: --delta 0.01 exceeds 1/300",
+        "warning: -k 4 is",
     ):
         assert said.count(text) == 1
     assert run(table, "--bounds", "-900:900", "--horizon", "300", "--seed", "1", out="b.jsonl") == 0
     assert "warning: too few rows for this budget: in the release after 300 rows" in capsys.readouterr().err
+
+
+def test_a_delta_too_large_is_told_without_a_horizon_too(table, capsys):
+    common = ["-k", "2", "--epsilon", "1", "--delta", "0.01"]
+    assert run(table, common=common) == 0
+    assert re.search(r"^warning: --delta 0.01 exceeds 1/\d+.*^streampca run", capsys.readouterr().err, re.M | re.S)
+    pipe = table.parent / "pipe.csv"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(table.read_bytes()))
+    writer.start()
+    assert run(pipe, common=common, out="piped.jsonl") == 0
+    writer.join()
+    assert capsys.readouterr().err.splitlines()[-1].startswith("warning: --delta 0.01 exceeds 1/300")
+
+
+def test_large_matrices_are_told_with_options(table, capsys, monkeypatch):
+    monkeypatch.setattr("streampca.advice._LARGE_MEMORY", 100.0)
+    assert run(table) == 0
+    assert re.search("^warning: 4 features: .*choose fewer columns$", capsys.readouterr().err, re.M)
+
+
+def test_a_warm_up_that_takes_all_rows_is_told(table, capsys):
+    assert run(table, "--bounds", "private", "--warmup", "500") == 0
+    assert "give more rows, a smaller --warmup than 500, which is for private bounds" in capsys.readouterr().err

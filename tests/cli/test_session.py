@@ -172,3 +172,18 @@ def test_a_release_is_in_the_file_before_the_next_rows_come(tmp_path):
     path = tmp_path / "releases.jsonl"
     stream = sp.Stream(ALGORITHM, seed=1)
     assert session.Session(stream, Waiting(), session.Files(path), [Quiet()]).run().exit_code() == 0
+
+
+def test_a_limit_is_the_number_of_rows_that_are_expected(monkeypatch):
+    monkeypatch.setattr(Rows, "expected_rows", 1234, raising=False)
+    seen = Seen()
+    made(np.zeros((5000, 2)), view=seen, limit=4500).run()
+    assert {progress.expected for progress in (*seen.shown, seen.ended)} == {4500}
+
+
+def test_a_run_that_is_stopped_says_whether_a_file_was_written(tmp_path):
+    files = session.Files(tmp_path / "releases.jsonl")
+    run = made(np.zeros((5, 2)), files=files)
+    ending = replace(run.run(), signal=2)  # after the header was written, and no release was due
+    assert "the files are complete up to there" in session.closing(ending, run._stream, files)[0]
+    assert "no file was written" in session.closing(ending, run._stream, session.Files())[0]

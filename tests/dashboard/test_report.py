@@ -265,7 +265,7 @@ def test_the_card_of_a_run_is_in_the_curators_report_alone(made, tmp_path, capsy
     rows.write_text("a,b\n" + "3,0.5\n" * 30)
     given = "-k 1 --epsilon 1 --delta 1e-6 --bounds 0:1 --every 10 --out"
     assert main(["run", str(rows), *given.split(), str(tmp_path / "made.jsonl"), "--summary", str(summary)]) == 0
-    curators = {"Values clamped to their bounds": "a 1e+02 %", "Captured, exactly": "%", "Budget in the ledger": "1 of"}
+    curators = {"Values clamped to their bounds": "a 100 %", "Captured, exactly": "%", "Budget in the ledger": "1 of"}
     summary.write_text(summary.read_text() + "- Budget in the ledger: 1 of 2 (curator only)\n")
     for options, whose in (["--summary", str(summary)], "curator only"), ([], "publishable"):
         out = tmp_path / f"{whose}.html"

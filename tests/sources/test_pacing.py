@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,9 @@ def test_the_options_of_the_command_line(tmp_path: Path) -> None:
     [
         ("leave it out with columns=['age', 'income']", "leave it out with --columns age,income"),
         ("pass on_bad_row='zero', here and to Stream, to absorb", "pass --on-bad-row zero to absorb"),
+        ("columns=['age', 'weight (kg)', 'temp [C]'], or", "--columns 'age,weight (kg),temp [C]', or"),
+        ("columns=['a', 'it\\'s \"b\"'], or", """--columns 'a,it'"'"'s "b"', or"""),
+        ("columns=[a, b]", "columns=[a, b]"),
         ("check delimiter= and header=, or", "check --delimiter and --no-header, or"),
         ("n_components=9 exceeds", "-k 9 exceeds"),
         ("solver='exact' is kept", "solver='exact' is kept"),
@@ -145,3 +149,11 @@ def test_the_number_of_rows_is_expected_from_the_size_of_the_file(tmp_path: Path
     assert sum(map(len, both.blocks())) == 100_000
     assert both.expected_rows == pytest.approx(100_000, rel=0.02)
     assert open_rows(io.BytesIO(b"a,b\n1,2\n")).expected_rows is None
+
+
+def test_an_archive_is_read_far_ahead_and_yet_the_number_of_rows_is_expected(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "rows.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("rows.csv", "a,b\n" + "1,2.5\n" * 500_000)
+    source = open_rows(tmp_path / "rows.zip", format="csv")
+    next(iter(source.blocks()))
+    assert source.expected_rows == pytest.approx(500_000, rel=0.01)
