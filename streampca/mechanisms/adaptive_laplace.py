@@ -38,7 +38,8 @@ class AdaptiveLaplaceCovariance(Mechanism):
 
     Notes
     -----
-    *Theorem.* Everything that is released is (epsilon, 0)-DP together, per row.
+    *Theorem.* Everything that is released is (epsilon, 0)-DP together, per row. (Noise is drawn in floating point:
+    `Draws.laplace` says how little delta that is.)
 
     *Proof.* Up to three parts, each with a share of epsilon in brackets, which add up to 1;
     each is pure given what was released before (basic adaptive composition). Under zero-out:

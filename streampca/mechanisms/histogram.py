@@ -18,6 +18,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from streampca.errors import BadParameterError
+from streampca.linalg.lattice import coarsen
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
@@ -27,7 +28,7 @@ from streampca.privacy.randomness import Draws, encoded
 Label = TypeVar("Label", bound=Hashable)
 
 CITATION = "Bun, Nissim and Stemmer 2019, Theorem 3.5; Karwa and Vadhan 2017, Lemma 2.3"
-#: Noise is rounded to this lattice before it is added: sums are exact, low bits hold no information.
+#: Noise is rounded to this lattice before it is added: sums are exact.
 GRID = 2.0**-20
 
 
@@ -86,7 +87,7 @@ class StabilityHistogram:
         return self.threshold + self.scale * math.log(0.5 / failure)
 
     def shown(self, exact: Counts, outlet: Outlet, kind: str) -> FloatArray:
-        """Noisy counts of bins; ``-inf`` where the bin is empty or not released.
+        """Noisy counts of bins, rounded by `coarsen`; ``-inf`` where the bin is empty or not released.
 
         Parameters
         ----------
@@ -95,7 +96,7 @@ class StabilityHistogram:
         """
         size, scale = exact.counts.size, self.scale
         noisy = outlet.release(kind, exact, lambda draws: _on_grid(scale * draws.laplace(size)), scale)
-        return _above(exact.counts, noisy, self.threshold)
+        return coarsen(_above(exact.counts, noisy, self.threshold), scale)
 
     def release(self, labels: Iterable[Label], outlet: Outlet, kind: str) -> list[tuple[Label, float]]:
         """The popular bins and their noisy counts, largest first (the order follows from the counts).

@@ -71,8 +71,8 @@ class LaplaceCovariance(PureCovariance):
     -----
     The whole matrix is released: (epsilon, 0)-DP per row by the Laplace
     mechanism, scale ``sensitivity / epsilon``, where the l1 sensitivity of the
-    upper triangle is `sensitivity`. (The sampler's tails end at 37 scales, an
-    event of probability 1e-16 per entry.)
+    upper triangle is `sensitivity`. (In floating point up to a delta below 2**-30
+    for each entry, `Draws.laplace`.)
 
     Citation: Jiang, Xie and Zhang, "Wishart Mechanism for Differentially
     Private Principal Components Analysis", AAAI 2016, Theorem 3, whose scale

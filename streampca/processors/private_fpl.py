@@ -417,7 +417,8 @@ class FPLProcessor(LeaderProcessor):
         after.noise, after.span, after.doubling, after.past = noise, span, self.doubling, self.past
         after.smoothed = smoothed
         after.spectra = self.spectra_with(n, gram) if n in PANEL_ENDS and self._bounded else self.spectra
-        after.rewards = None if rewards is None else rewards.playing_now(release)
+        # `Stream` hands out no release of a warm-up: the subspace in play stays what it was.
+        after.rewards = rewards if rewards is None or t <= self.terms.warmup else rewards.playing_now(release)
         every, horizon = algorithm.release_every, algorithm.horizon
         due = algorithm.due(t) if algorithm.batches else every - t % every  # `Leader.due`, mostly without a call
         after.rows_until_release = due if horizon is None else min(due, horizon - t)

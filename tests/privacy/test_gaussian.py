@@ -24,6 +24,19 @@ def test_profile_is_the_hockey_stick_divergence(mu: float, epsilon: float) -> No
     assert delta_at(mu, epsilon) == pytest.approx(integral, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "delta"),
+    [(1e-12, 1e-12), (1e-12, 1e-16), (1e-14, 1e-30), (1e-10, 1e-100), (1e-9, 1e-300), (1e-200, 1e-200), (1e-6, 1e-9)],
+)
+def test_tiny_budgets_are_not_overspent_by_rounding(epsilon: float, delta: float) -> None:
+    mu = mu_of(epsilon, delta)
+    start = epsilon / mu - mu / 2
+    spent, _ = quad(
+        lambda s: math.exp(-s * (start + s / 2)) * -math.expm1(-mu * s) / mu, 0, 40 / max(1.0, start), epsabs=0
+    )
+    assert spent * mu * norm.pdf(start) == pytest.approx(delta, rel=3e-6, abs=0.0)
+
+
 @given(mu=st.floats(1e-3, 20), delta=st.floats(1e-12, 0.5))
 def test_epsilon_and_delta_are_inverse(mu: float, delta: float) -> None:
     epsilon = epsilon_at(mu, delta)
