@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -96,6 +96,11 @@ class Card:
     def is_publishable(self) -> bool:
         """True if nothing in it is an exact function of raw rows."""
         return not any(fact.curator for fact in self.facts)
+
+    @property
+    def publishable(self) -> Card:
+        """The card without the curator's figures."""
+        return replace(self, facts=[fact for fact in self.facts if not fact.curator])
 
     def table(self) -> list[list[str]]:
         """Components and loadings as rows of text, a head first."""

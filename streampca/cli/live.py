@@ -1,7 +1,7 @@
 """Views of a run: a live one in a terminal, plain lines elsewhere.
 
 Everything but the number of rows, the guarantee and the intervals of the regret is curator only: exact functions
-of raw rows. The view says so.
+of raw rows. The view says so, and plain lines have it in a terminal only.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class LiveView(_ConsoleView):
 
 
 class PlainView(_ConsoleView):
-    """View for logs and pipes: a line every two seconds."""
+    """View for logs and pipes: a line every two seconds. In a terminal, with the curator's figures."""
 
     period = 2.0
 
@@ -208,13 +208,13 @@ class PlainView(_ConsoleView):
         share = f" of {total} ({_percent(progress, total)})" if total else ""
         line = f"{progress.t}{share} rows, {progress.releases} releases, {progress.seconds:.1f} s"
         line += _left(progress, total)
-        if progress.record is not None:
+        if progress.record is not None and self._console.is_terminal:
             r = progress.record
             line += f" | curator only: captured {_least(r)}{floor(r.captured, 5)}, "
             line += f"regret per row {r.average_text}, {_bound(r)}"
         if progress.private is not None:
             line += f" | publishable: {publishable(progress.private)}"
-        if progress.bad_rows:
+        if progress.bad_rows and self._console.is_terminal:
             line += f", {progress.bad_rows} bad rows"
         self._print(line)
 

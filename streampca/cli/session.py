@@ -525,7 +525,13 @@ def closing(ending: Ending, stream: Stream, files: Files, budget: str = "") -> l
     if made is None:
         lines.append(f"privacy:      {spent(stream.guarantee, progress.releases)}")
         return [*lines, *([f"budget:       {budget}"] if budget else [])]
-    return [*lines, "", made.text(terminal_width())]
+    if made.is_publishable or sys.stderr.isatty():
+        return [*lines, "", made.text(terminal_width())]
+    # Standard error may be a log that others read.
+    return [
+        *lines, "", made.publishable.text(terminal_width()),
+        "What was done to the rows, and exact figures: in a terminal, or in a file by --summary (curator only).",
+    ]  # fmt: skip
 
 
 def terminal_width() -> int:

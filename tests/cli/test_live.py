@@ -96,17 +96,20 @@ def test_an_unknown_total_has_no_bar():
     assert "50 000   " in shown(100, 30, total=None)
 
 
-def test_elsewhere_lines_are_plain():
+@pytest.mark.parametrize("terminal", [True, False])
+def test_elsewhere_lines_are_plain(terminal):
     out = io.StringIO()
-    made = PlainView(Console(file=out, width=200), "a title", GUARANTEE, 3, None)
+    console = Console(file=out, width=200, force_terminal=terminal, no_color=True)
+    made = PlainView(console, "a title", GUARANTEE, 3, None)
     made.start()
     made.show(Progress(1000, 1.0, 10, 0, RegretRecord(1000, 290.0, 300.0, 10.0, 100.0, 0.99)))
     made.end(Progress(1500, 1.0, 15, 2, None))
     assert "\x1b" not in out.getvalue()
     assert out.getvalue().splitlines() == [
         "a title",
-        "1000 rows, 10 releases, 1.0 s | curator only: captured 0.99000, regret per row 0.01, bound 0.1",
-        "1500 rows, 15 releases, 1.0 s, 2 bad rows",
+        "1000 rows, 10 releases, 1.0 s"
+        + " | curator only: captured 0.99000, regret per row 0.01, bound 0.1" * terminal,
+        "1500 rows, 15 releases, 1.0 s" + ", 2 bad rows" * terminal,
     ]
 
 
@@ -118,7 +121,8 @@ def test_without_a_terminal_the_view_is_plain(capsys):
 def test_views_say_so_where_no_bound_is_proved():
     record = RegretRecord(1000, 290.0, 300.0, 10.0, None, 0.99)
     out = io.StringIO()
-    PlainView(Console(file=out, width=200), "a title", GUARANTEE, 3, None).show(Progress(1000, 1.0, 10, 0, record))
+    console = Console(file=out, width=200, force_terminal=True)
+    PlainView(console, "a title", GUARANTEE, 3, None).show(Progress(1000, 1.0, 10, 0, record))
     assert "regret per row 0.01, no bound proved" in out.getvalue()
     console = Console(file=io.StringIO(), width=100, height=30)
     made = LiveView(console, "a title", GUARANTEE, 3, None)

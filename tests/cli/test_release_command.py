@@ -1,4 +1,5 @@
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -56,7 +57,8 @@ def test_every_mechanism_writes_what_run_writes(mechanism, table, capsys):
         np.testing.assert_array_equal(made.subspace.basis, expected.subspace.basis)
 
 
-def test_a_bad_row_costs_nothing_and_may_be_zeroed(table, capsys):
+def test_a_bad_row_costs_nothing_and_may_be_zeroed(table, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     book = table.with_name("book.db")
     with Ledger(book) as ledger:
         ledger.set_budget("t", sp.Budget(2.0, 1e-3))
@@ -142,7 +144,8 @@ def test_a_table_without_rows(table, capsys):
     assert "no rows" in capsys.readouterr().err
 
 
-def test_private_bounds_come_from_some_of_the_rows(tmp_path, capsys):
+def test_private_bounds_come_from_some_of_the_rows(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     rows = np.random.default_rng(0).normal(size=(4000, 2)) * [30, 8]
     table, out = tmp_path / "rows.csv", tmp_path / "release.jsonl"
     table.write_text("a,b\n" + "\n".join(f"{a},{b}" for a, b in rows))
@@ -150,9 +153,10 @@ def test_private_bounds_come_from_some_of_the_rows(tmp_path, capsys):
     assert main(["release", *given, "--mechanism", "gaussian", "--delta", "1e-6"]) == 0
     (release,) = read_releases(out)
     assert "bounds of the columns from the first" in release.guarantee.scope
-    assert "Values clamped" in capsys.readouterr().err
+    assert "Values clamped" in " ".join(capsys.readouterr().err.split())
     assert main(["release", *given, "--force", "--mechanism", "laplace"]) == 2
-    assert "--bounds private needs a guarantee for single rows with delta > 0" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--bounds private needs a guarantee for single rows with delta > 0" in said
 
 
 def test_what_is_public_is_told_before_anything_is_released(table, capsys):

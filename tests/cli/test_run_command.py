@@ -111,7 +111,8 @@ def test_standard_output_holds_releases_and_nothing_else(table, capsys):
     assert [r.t for r in read_releases(out)] == [100, 200, 300]
 
 
-def test_columns_and_bounds_and_bad_rows(tmp_path, capsys):
+def test_columns_and_bounds_and_bad_rows(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     path = tmp_path / "holes.csv"
     path.write_text("x,name,y\n1,ann,2\n,bob,3\n4,eve,-9\n")
     bounds = tmp_path / "bounds.json"
@@ -122,7 +123,7 @@ def test_columns_and_bounds_and_bad_rows(tmp_path, capsys):
     assert header["features"] == ["x", "y"]
     assert header["parameters"]["bounds"] == [[0.0, -10.0], [5.0, 10.0]]
     assert len(lines_of(path)) == 4
-    assert "1 bad rows" in capsys.readouterr().err
+    assert "1 of 3 rows could not be used" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(
@@ -220,10 +221,11 @@ def test_a_run_that_fails_before_its_first_release_leaves_no_file(tmp_path, caps
     assert regret.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_summary_is_the_card_and_the_curators(table, capsys):
+def test_the_summary_is_the_card_and_the_curators(table, capsys, monkeypatch):
     summary = table.parent / "summary.md"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert run(table, "--release-every", "100", "--summary", str(summary)) == 0
-    text, err = summary.read_text(), capsys.readouterr().err
+    text, err = summary.read_text(), " ".join(capsys.readouterr().err.split())
     assert "do not publish" in text.splitlines()[2]
     assert text.splitlines()[4].startswith("Centered")
     for label in (
@@ -235,6 +237,19 @@ def test_the_summary_is_the_card_and_the_curators(table, capsys):
     assert summary.stat().st_mode & 0o777 == 0o600
     for line in lines_of(table):
         assert "aptured" not in line
+
+
+def test_a_log_has_no_figures_of_the_rows(table, capsys):
+    rows, said = table.read_text().splitlines(), []
+    for middle in (rows[150], ",".join("0" for _ in rows[0].split(",")), "abc", "1e9,1e9,1e9,1e9"):
+        table.write_text("\n".join([*rows[:150], middle, *rows[151:]]) + "\n")
+        assert run(table, "--release-every", "100", "--on-bad-row", "zero", "--force", "--seed", "3") == 0
+        err = capsys.readouterr().err
+        for word in ("curator only]", "not a number", "exactly", "captured 0", "bad row", "could not be used"):
+            assert word not in err, word
+        assert "--summary" in err
+        said.append(re.sub(r"\d+\.\d s", "", err))
+    assert said[1] == said[2]  # the zero row, and what counts as one
 
 
 def test_past_the_horizon_stops_with_complete_files(table, capsys):
@@ -275,7 +290,7 @@ def test_other_processors_and_centering(table, capsys, more, name):
     assert last.features == ("a", "b", "c", "d")
     assert last.row_norm == 1.0
     assert last.is_centered == centered
-    assert "captured" in capsys.readouterr().err
+    assert " releases, " in capsys.readouterr().err
 
 
 def test_one_file_cannot_be_both_public_and_the_curators(table, capsys):

@@ -1,6 +1,7 @@
 """How rows are handed on, and which regret records are made."""
 
 import re
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -130,6 +131,7 @@ def test_records_are_made_for_those_who_follow(tmp_path, monkeypatch, capsys, fo
     table = tmp_path / "rows.csv"
     np.savetxt(table, np.random.default_rng(1).normal(size=(300, 4)) / 4, delimiter=",", header="a,b,c,d", comments="")
     count, record = [], RegretSums.record
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr(RegretSums, "record", lambda sums, *given: count.append(sums) or record(sums, *given))
     regret = tmp_path / "regret.csv" if followed else None
     asked = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5, "release_every": 100, "seed": 3, "live": False}
