@@ -102,6 +102,7 @@ class CellParser:
 
     def __init__(self, width: int, places: Sequence[int], delimiter: str, missing: frozenset[str] = MISSING) -> None:
         self._width, self._delimiter, self._missing = width, ord(delimiter), missing
+        self._gaps = False  # whether a text had a cell that is no number: then missing ones are looked for
         self._words = frozenset(text.encode() for text in missing)
         self._every = places == range(width) or list(places) == list(range(width))
         wanted = np.asarray(() if self._every else places, dtype=np.intp)
@@ -208,16 +209,21 @@ class CellParser:
             return values
         pa, pc = self._arrow, self._arrow.compute
         count = edges.size - 1
-        absent = self._absent(text, edges)
-        valid = np.zeros(count, dtype=np.bool_)  # what lies between two cells is null
-        np.logical_not(absent, out=valid[::2])
-        bits = np.packbits(valid, bitorder="little")
-        strings = pa.StringArray.from_buffers(count, *map(pa.py_buffer, (edges, text, bits)))
-        missing = None
+        alternate: Any = b"\x55" * (count // 8 + 1)  # what lies between two cells is null
+        absent = missing = None
+        if self._gaps:  # and so is a cell that is missing
+            absent = self._absent(text, edges)
+            valid = np.zeros(count, dtype=np.bool_)
+            valid[::2] = ~absent
+            alternate = np.packbits(valid, bitorder="little")
+        strings = pa.StringArray.from_buffers(count, *map(pa.py_buffer, (edges, text, alternate)))
         try:
             floats = None if self._ambiguous else strings.cast(pa.float64())
         except pa.ArrowInvalid:
             floats = None
+        if floats is None and not self._gaps:
+            self._gaps = True
+            return self._by_arrow(text, edges)
         if floats is None:
             strings = pc.ascii_trim_whitespace(strings)
             missing = pc.is_in(strings, value_set=pa.array(sorted(self._missing), type=pa.string()))
@@ -226,7 +232,8 @@ class CellParser:
             except pa.ArrowInvalid:
                 return None
         values = np.frombuffer(floats.buffers()[1], dtype=np.float64, count=count)[::2].copy()
-        values[absent] = np.nan
+        if absent is not None:
+            values[absent] = np.nan
         if missing is not None:
             values[missing.to_numpy(zero_copy_only=False)[::2]] = np.nan
         return values
