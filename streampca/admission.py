@@ -271,8 +271,8 @@ class Admission:
 
     def __post_init__(self) -> None:
         row_norm, names, count = self.row_norm, self.features, self.n_features
-        if isinstance(row_norm, bool) or not isinstance(row_norm, (int, float)) or not 0.0 < row_norm < math.inf:
-            raise BadParameterError(f"row_norm={short(row_norm)} must be a positive finite number")
+        if isinstance(row_norm, bool) or not isinstance(row_norm, (int, float)) or not 1e-150 < row_norm < 1e150:
+            raise BadParameterError(f"row_norm={short(row_norm)} must be a number between 1e-150 and 1e150")
         if self.on_bad_row not in ("raise", "zero"):
             raise BadParameterError(f"on_bad_row={short(self.on_bad_row)} must be 'raise' or 'zero'")
         if names is not None:
