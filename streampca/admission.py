@@ -25,6 +25,7 @@ from streampca.linalg import fast
 from streampca.linalg.centering import CONSTANT, with_constant
 from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
 from streampca.linalg.types import FloatArray
+from streampca.rows import WARNED_OF, frame_column
 from streampca.tables import Fact
 
 OnBadRow = Literal["raise", "zero"]
@@ -43,6 +44,10 @@ REASONS = ("missing value", "infinite value", "not a number", "wrong features", 
 _NAN = 0x7FF8_5354_0000_0000
 # Values that are outside their range by no more than the lattice can tell are not clamped.
 _OUTSIDE = 1.0 + STEP
+
+#: What is raised where something cannot be made a number.
+_NO_NUMBER = (TypeError, ValueError, ArithmeticError, RuntimeError)
+_SEQUENCES = (list, tuple)
 
 Mask = npt.NDArray[np.bool_]
 
@@ -339,11 +344,18 @@ class Admission:
         ------
         BadRowError
             If the row does not tell how many features there are.
+        BadParameterError
+            If bad rows are absorbed: one record must not decide what becomes of the others.
         """
         if self.n_features is not None and self.features is not None:
             return self
         row = _unwrapped(row)
         names = getattr(row, "_fields", None) or (tuple(row) if isinstance(row, Mapping) else None)
+        if self.on_bad_row == "zero" and (names is not None or self.n_features is None):
+            raise BadParameterError(
+                "on_bad_row='zero' without features=: the first row would say which features there are; name them, or "
+                "give the algorithm n_features= for rows without names"
+            )
         if names is not None:
             return self.fixed(names)
         return self if self.n_features is not None else self.fixed(None, self._numbers(row, number).shape[0])
@@ -494,7 +506,8 @@ class Admission:
 
     def _shaped(self, rows: FloatArray, number: int) -> FloatArray:
         try:
-            rows = as_floats(rows)
+            with np.errstate(over="ignore"):  # of numbers wider than floats
+                rows = as_floats(rows)
         except (TypeError, ValueError, OverflowError):
             raise BadRowError(
                 "a block must be a 2-D array of numbers; push rows one at a time to find the bad one"
@@ -521,6 +534,8 @@ class Admission:
     def table(self, table: Any) -> FloatArray:
         """The columns of a pandas or polars table as an (n, d) array, by name in this stream's order.
 
+        Of objects, if bad rows may be zeroed and a cell is no number.
+
         Raises
         ------
         BadRowError
@@ -537,10 +552,10 @@ class Admission:
         columns = dict(zip(names, table.columns, strict=True))
         arrays = []
         for name in wanted:
-            try:
-                arrays.append(as_floats(table[columns[name]]))
-            except (TypeError, ValueError, OverflowError):
-                raise BadRowError(f"feature {short(name)} of the table is not numeric; drop or encode it") from None
+            array = frame_column(table[columns[name]], mixed=self.on_bad_row == "zero")
+            if array is None:
+                raise BadRowError(f"feature {short(name)} of the table is not numeric; drop or encode it")
+            arrays.append(array)
         return np.stack(arrays, axis=1)
 
     @property
@@ -594,9 +609,15 @@ class Admission:
         """A 1-D float array from a row of any length without names."""
         if isinstance(row, np.ndarray) and row.dtype.kind not in "fiubOUS":
             raise _not_a_number(f"row {number}: values of type {row.dtype} are not real numbers")
+        mixed = (
+            row.dtype.itemsize > 8 or row.dtype.hasobject if isinstance(row, np.ndarray) else type(row) in _SEQUENCES
+        )
         try:
-            values = as_floats(row)
-        except (TypeError, ValueError, OverflowError):
+            if mixed and not WARNED_OF.isdisjoint(map(type, row)):
+                values = self._one_by_one(row, number)
+            else:
+                values = as_floats(row)
+        except _NO_NUMBER:
             values = self._one_by_one(row, number)
         if values.ndim == 0:
             raise _no_row(row, number)
@@ -622,18 +643,18 @@ class Admission:
             raise BadRowError(f"row {number}: the mapping does not give its values ({short(problem)})") from None
 
     def _one_by_one(self, row: Any, number: int) -> FloatArray:
-        """Find the value that is not a number, for the message."""
+        """The numbers of a row of cells of any kind; the one that is none is named."""
         if isinstance(row, (str, bytes, set, frozenset)) or not hasattr(row, "__iter__"):
             raise _no_row(row, number)
-        values = list(row)
-        for j, value in enumerate(values):
+        found = []
+        for j, value in enumerate(row):
             try:
-                float(value)
-            except (TypeError, ValueError, OverflowError):
+                found.append(_real(value))
+            except _NO_NUMBER:
                 raise _not_a_number(
                     f"row {number}: {self._name(j)} is not a number ({reprlib.repr(value)}); {_REMEDY}"
                 ) from None
-        return np.array([float(value) for value in values])
+        return np.array(found)
 
     def _name(self, j: int) -> str:
         if self.features is None or j >= len(self.features):  # a row that is too long, too
@@ -645,6 +666,15 @@ def _no_row(row: Any, number: int) -> BadRowError:
     return BadRowError(
         f"row {number}: {reprlib.repr(row)} is not a row of numbers; pass an array, a sequence or a mapping"
     )
+
+
+def _real(value: Any) -> float:
+    """The number in one cell; a masked one is missing."""
+    if value is np.ma.masked:
+        return math.nan
+    if isinstance(value, np.complexfloating) or (isinstance(value, np.ndarray) and value.ndim):
+        raise TypeError
+    return float(value)
 
 
 def _not_a_number(message: str) -> BadRowError:

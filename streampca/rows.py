@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from streampca.conversion import arrow_reader, as_floats, is_arrow, is_frame
 from streampca.errors import SourceError, short
@@ -134,11 +135,13 @@ class PositionedSource(RowSource, Protocol):
 
 #: Rows of a table that are converted at a time.
 _BLOCK = 8192
+#: Types of cells that numpy makes floats of with a warning, which would tell of a raw row.
+WARNED_OF = {np.complex64, np.complex128, np.clongdouble, np.longdouble, type(np.ma.masked)}
 #: Numbers in a tile of rows that is copied at a time (half a megabyte), and the least number of its rows.
 _TILE_NUMBERS, _LEAST_TILE = 2**16, 64
 
 
-def as_source(rows: Any, features: Sequence[str] | None = None) -> RowSource | None:
+def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool = False) -> RowSource | None:
     """The rows of a table as a source; a source as it is; None for anything else.
 
     Parameters
@@ -146,6 +149,7 @@ def as_source(rows: Any, features: Sequence[str] | None = None) -> RowSource | N
     rows : a pandas or polars frame; an Arrow table, record batch or reader, or anything with an Arrow
         C stream or a ``fetch_arrow_reader``, such as a DuckDB relation; a scipy sparse matrix.
     features : names of its columns in the order wanted.
+    mixed : of a frame, see `frame_column`: its blocks hold objects then where a cell is no number.
 
     Raises
     ------
@@ -157,7 +161,7 @@ def as_source(rows: Any, features: Sequence[str] | None = None) -> RowSource | N
     if hasattr(rows, "tocsr") and len(rows.shape) == 2:
         return SparseRows(rows)
     if is_frame(rows):
-        return FrameRows(rows, features)
+        return FrameRows(rows, features, mixed=mixed)
     if is_arrow(rows):
         return ArrowTableRows(rows, features)
     return None
@@ -207,23 +211,22 @@ class SparseRows(TableRows):
 class FrameRows(TableRows):
     """The rows of a pandas or polars frame."""
 
-    def __init__(self, frame: Any, features: Sequence[str] | None) -> None:
+    def __init__(self, frame: Any, features: Sequence[str] | None, *, mixed: bool = False) -> None:
         super().__init__([str(name) for name in frame.columns], features)
-        self._frame = frame
+        self._frame, self._mixed = frame, mixed
 
     def blocks(self) -> Iterator[FloatArray]:
         """The rows from the start, in blocks."""
         names = {str(name): name for name in self._frame.columns}
         for start in range(0, len(self._frame), _BLOCK):
             part = getattr(self._frame, "iloc", self._frame)[start : start + _BLOCK]
-            block = np.empty((len(part), len(self.features)))
-            for at, name in enumerate(self.features):
-                column = part[names[name]]
-                try:
-                    block[:, at] = as_floats(column)
-                except (TypeError, ValueError, OverflowError):
-                    raise not_numbers(name, column.dtype) from None
-            yield block
+            columns = []
+            for name in self.features:
+                column = frame_column(part[names[name]], mixed=self._mixed)
+                if column is None:
+                    raise not_numbers(name, part[names[name]].dtype)
+                columns.append(column)
+            yield np.stack(columns, axis=1)
 
 
 class ArrowTableRows(TableRows):
@@ -244,6 +247,24 @@ class ArrowTableRows(TableRows):
             yield from arrow_rows(batch, self.features)
 
 
+def frame_column(column: Any, *, mixed: bool) -> npt.NDArray[Any] | None:
+    """The numbers of a column of a pandas or polars frame; None if it does not hold numbers.
+
+    One bad cell may decide the type of a pandas column. If ``mixed``, it spoils its row alone: a column of objects or
+    text is given as it is, and of complex numbers the real ones.
+    """
+    kind = getattr(column.dtype, "kind", "")
+    if kind == "c":
+        values = np.asarray(column)
+        return np.where(values.imag == 0.0, values.real, np.nan) if mixed else None
+    if kind == "O" and not WARNED_OF.isdisjoint(map(type, column)):
+        return np.asarray(column, dtype=object)
+    try:
+        return as_floats(column)
+    except (TypeError, ValueError, OverflowError):
+        return np.asarray(column, dtype=object) if mixed and kind == "O" else None
+
+
 def not_numbers(name: str, kind: object) -> SourceError:
     """The error of a column that does not hold numbers."""
     return SourceError(f"column {short(name)} of the table ({kind}) does not hold numbers; leave it out, or encode it")
@@ -254,6 +275,13 @@ def is_number(kind: Any) -> bool:
     import pyarrow.types as types
 
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
+
+
+def is_time(kind: Any) -> bool:
+    """Whether an Arrow type is one of dates, or of dates and times."""
+    import pyarrow.types as types
+
+    return bool(types.is_date(kind) or types.is_timestamp(kind))
 
 
 def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK, skip: int = 0) -> Iterator[FloatArray]:
@@ -280,8 +308,8 @@ def floats_of_column(column: Any) -> FloatArray:
 
     if types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    if types.is_date(column.type) or types.is_timestamp(column.type):
-        return floats_of_column(column.cast(pa.timestamp("us")).cast(pa.int64())) / 1e6
+    if is_time(column.type):  # not "safe": nanoseconds are cut off, as no row may stop the others
+        return floats_of_column(column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())) / 1e6
     if types.is_float16(column.type):
         column = column.cast(pa.float32())
     # Not "safe": integers past 2**53 are rounded, as they are in any float.

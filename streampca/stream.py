@@ -104,7 +104,8 @@ class Stream:
     warmup : with ``bounds="private"``, number of these rows. Left out, chosen from epsilon, delta, the number of
         features and the horizon.
     features : names of the features. Left out, they are those of the first row if it is a mapping
-        or a named tuple.
+        or a named tuple. Where bad rows are absorbed, no row may decide that: names come from here or from the
+        source, the number of nameless features from the algorithm or a block.
     on_bad_row : ``"raise"`` stops at a row that is not all numbers, before anything changes;
         ``"zero"`` absorbs a zero row in its place.
     center : release Gram matrices about the private mean, for algorithms that release Gram matrices with Gaussian
@@ -421,7 +422,7 @@ class Stream:
         """
         if hasattr(rows, "to_frame") and not hasattr(rows, "columns"):  # a series, of one feature
             rows = rows.to_frame()
-        source = as_source(rows, self.features)
+        source = as_source(rows, self.features, mixed=self.row_admission.on_bad_row == "zero")
         if isinstance(source, PositionedSource):
             yield from self._run_positioned(source, new_source)
         elif source is not None:
@@ -460,7 +461,7 @@ class Stream:
             return (self.push(row),)
         if isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], dict):
             return (self.push(row[0]),)
-        source = as_source(row, self.features)
+        source = as_source(row, self.features, mixed=self.row_admission.on_bad_row == "zero")
         return (self.push(row),) if source is None else self._run_source(source)
 
     def _run_source(self, source: RowSource) -> Iterator[Step]:

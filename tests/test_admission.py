@@ -199,7 +199,8 @@ def test_settings_outside_their_domain(keywords: dict[str, object], message: str
 
 
 def stream(**options: object) -> sp.Stream:
-    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=7)
+    every = options.pop("release_every", 7)
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=every, n_features=2)  # type: ignore[arg-type]
     return sp.Stream(algorithm, seed=0, on_bad_row="zero", **options)  # type: ignore[arg-type]
 
 
@@ -297,3 +298,49 @@ def test_a_report_before_the_first_row_says_nothing() -> None:
     assert (report.rows, report.zero_rows_by_reason, report.share_clamped) == (0, {}, {})
     assert np.isnan([report.share_scaled, report.ball_used]).all()
     assert report.warnings() == []
+
+
+@pytest.mark.filterwarnings("error", "ignore::streampca.errors.StreamPCAWarning")
+@pytest.mark.parametrize(
+    "row",
+    [
+        [np.complex128(1j), 1.0], [np.ma.masked, 1.0], (np.longdouble("1e400"), 1.0), [np.array([1.0]), 1.0],
+        np.array([np.longdouble("1e400"), 1.0]), np.array([np.complex64(1), 1.0], dtype=object), [1.0], None, "ab",
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_row_that_is_no_numbers_is_a_zero_row_and_warns_of_nothing(row: object) -> None:
+    def feed(rows: list[object]) -> list[bytes]:
+        fed = stream(release_every=2)
+        made = [step.release.gram.tobytes() for step in fed.run(rows) if step.release is not None]
+        return [*made, str(fed.bad_rows).encode()]
+
+    good = [[0.1, 0.2], [0.3, 0.1], [0.2, 0.2]]
+    assert feed([*good, row])[:-1] == feed([*good, [0.0, 0.0]])[:-1]
+    assert feed([*good, row])[-1] == b"1"
+
+
+class Unusable:
+    """Raises what is nobody's error of a number."""
+
+    def __float__(self) -> float:
+        raise ZeroDivisionError
+
+
+def test_what_a_cell_raises_stops_nothing() -> None:
+    fed = stream()
+    fed.push([Unusable(), 1.0])
+    assert fed.admission.zero_rows_by_reason == {"not a number": 1}
+
+
+@pytest.mark.parametrize("first", [[0.1], np.zeros(3), {"a": 1.0}, None, "abc"], ids=repr)
+def test_no_first_row_says_which_features_there_are_where_bad_rows_are_absorbed(first: object) -> None:
+    fed = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6), on_bad_row="zero")
+    with pytest.raises(BadParameterError, match="the first row would say which features there are"):
+        fed.push(first)
+    with pytest.raises(BadParameterError, match="the first row would say"):
+        fed.push_many([first])
+    assert fed.t == 0
+    fed.push_many(np.zeros((2, 3)))
+    fed.push([0.1])
+    assert (fed.t, fed.bad_rows) == (3, 1)

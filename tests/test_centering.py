@@ -152,7 +152,8 @@ ALGORITHMS = [
 def test_rows_one_by_one_and_in_blocks_give_the_same_bits(algorithm: Any) -> None:
     rows = some_rows(100)
     rows[11, 2] = np.nan
-    one, many = (sp.Stream(algorithm, center=True, seed=1, on_bad_row="zero", row_norm=1.5) for _ in range(2))
+    given = {"center": True, "seed": 1, "on_bad_row": "zero", "row_norm": 1.5, "features": list("abcde")}
+    one, many, restored = (sp.Stream(algorithm, **given) for _ in range(3))  # type: ignore[arg-type]
     steps = [one.push(row) for row in rows]
     blocks = [many.push_many(rows[start : start + 30]) for start in range(0, 100, 30)]
     assert [step.reward for step in steps] == np.concatenate([block.rewards for block in blocks]).tolist()
@@ -160,7 +161,6 @@ def test_rows_one_by_one_and_in_blocks_give_the_same_bits(algorithm: Any) -> Non
     again = [release for block in blocks for release in block.releases]
     assert [each.to_json() for each in made] == [each.to_json() for each in again]
     assert one.regret.now() == many.regret.now()
-    restored = sp.Stream(algorithm, center=True, seed=1, on_bad_row="zero", row_norm=1.5)
     restored.restore(many.state(), many.release, copied=False)
     assert restored.regret.now() == many.regret.now()
     assert restored.push(rows[0]).reward == one.push(rows[0]).reward

@@ -103,7 +103,8 @@ def seen(one: sp.Stream) -> tuple[object, ...]:
 
 
 def test_one_run_however_rows_come_and_wherever_it_is_resumed(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    rows, single, many = some_rows(), stream(), stream()
+    rows, named = some_rows(), {"features": list("abc")}
+    single, many = stream(**named), stream(**named)
     steps = [single.push(row) for row in rows]
     assert [step.t for step in steps if step.release is not None] == [42, 49, 56, 63, 70]  # none before the bounds
     assert {step.reward for step in steps[:WARMUP]} == {0.0}
@@ -111,14 +112,14 @@ def test_one_run_however_rows_come_and_wherever_it_is_resumed(tmp_path) -> None:
     expected = seen(single)
     assert seen(many) == expected
     for cut in (10, WARMUP, 55):
-        other = stream()
+        other = stream(**named)
         other.push_many(rows[:cut])
         other = pickle.loads(pickle.dumps(other))
         other.push_many(rows[cut:])
         assert other.row_admission.found is not None
         path = tmp_path / f"{cut}.db"
         with Store(path, commit_every=3) as store:
-            durable = stream(store=store)
+            durable = stream(**named, store=store)
             durable.push_many(rows[: cut - 2])
             for row in rows[cut - 2 : cut]:
                 durable.push(row)

@@ -273,11 +273,11 @@ def test_centering_reads_the_mean_off_the_same_release() -> None:
 
 
 def test_centering_before_anything_is_known_and_of_bad_rows() -> None:
-    stream = sp.Stream(fpl(n_components=1), row_norm=2.0, center=True, seed=1, on_bad_row="zero")
+    stream = sp.Stream(fpl(n_components=1), row_norm=2.0, center=True, seed=1)
     assert all(step.release.is_centered for step in stream.run([[0.1, 0.2]] * 40) if step.release)
     assert stream.release is not None
     assert stream.release.n_features == 2
-    one, many = (sp.Stream(fpl(), center=True, seed=1, on_bad_row="zero", regret=None) for _ in range(2))
+    one, many = (sp.Stream(fpl(n_features=4), center=True, seed=1, on_bad_row="zero", regret=None) for _ in range(2))
     rows = some_rows(30)
     rows[7, 2] = np.nan
     last = [one.push(row) for row in rows][-1].release

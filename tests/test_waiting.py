@@ -100,7 +100,7 @@ def test_reading_absorbs_nothing(look) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_what_is_read_counts_the_rows_that_wait() -> None:
-    single, block = stream(every=40, on_bad_row="zero"), stream(every=40, on_bad_row="zero")
+    single, block = (stream(every=40, on_bad_row="zero", features=list("abcdef")) for _ in range(2))
     rows = ROWS[:70].copy()
     rows[[3, 50, 69], 2] = np.nan
     for row in rows:

@@ -27,7 +27,7 @@ _TOGETHER = 2**20
 _MOST_EDGES = 2**19
 #: Longest cell, in characters, that `csv` reads. A record with a longer one is a bad row, whoever reads it.
 LONGEST_CELL = 131_072
-_LINE_END, _QUOTE = b'\n"'
+_LINE_END, _QUOTE, _NINE = b'\n"9'
 _SPACE = " \t\n\r\v\f"
 # Possessive: a long cell, or a row of a million, takes time and memory in proportion to its length.
 _NUMBER = r"[ \t\n\r\v\f]*+[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+[ \t\n\r\v\f]*+"
@@ -102,6 +102,8 @@ class CellParser:
 
     def __init__(self, width: int, places: Sequence[int], delimiter: str, missing: frozenset[str] = MISSING) -> None:
         self._width, self._delimiter, self._missing = width, ord(delimiter), missing
+        self._gaps = False  # whether a text had a cell that is no number: then missing ones are looked for
+        self._words = frozenset(text.encode() for text in missing)
         self._every = places == range(width) or list(places) == list(range(width))
         wanted = np.asarray(() if self._every else places, dtype=np.intp)
         self._sorted, self._order = np.sort(wanted), np.argsort(np.argsort(wanted))
@@ -207,13 +209,21 @@ class CellParser:
             return values
         pa, pc = self._arrow, self._arrow.compute
         count = edges.size - 1
-        alternate = b"\x55" * (count // 8 + 1)  # what lies between two cells is null
+        alternate: Any = b"\x55" * (count // 8 + 1)  # what lies between two cells is null
+        absent = missing = None
+        if self._gaps:  # and so is a cell that is missing
+            absent = self._absent(text, edges)
+            valid = np.zeros(count, dtype=np.bool_)
+            valid[::2] = ~absent
+            alternate = np.packbits(valid, bitorder="little")
         strings = pa.StringArray.from_buffers(count, *map(pa.py_buffer, (edges, text, alternate)))
-        missing = None
         try:
             floats = None if self._ambiguous else strings.cast(pa.float64())
         except pa.ArrowInvalid:
             floats = None
+        if floats is None and not self._gaps:
+            self._gaps = True
+            return self._by_arrow(text, edges)
         if floats is None:
             strings = pc.ascii_trim_whitespace(strings)
             missing = pc.is_in(strings, value_set=pa.array(sorted(self._missing), type=pa.string()))
@@ -222,9 +232,21 @@ class CellParser:
             except pa.ArrowInvalid:
                 return None
         values = np.frombuffer(floats.buffers()[1], dtype=np.float64, count=count)[::2].copy()
+        if absent is not None:
+            values[absent] = np.nan
         if missing is not None:
             values[missing.to_numpy(zero_copy_only=False)[::2]] = np.nan
         return values
+
+    def _absent(self, text: bytes, edges: Edges) -> npt.NDArray[np.bool_]:
+        """The cells that are missing as they stand: empty ones, and texts for it that begin with a letter."""
+        starts, ends = edges[:-1:2], edges[1::2]
+        absent: npt.NDArray[np.bool_] = starts == ends
+        letters = np.frombuffer(text, dtype=np.uint8)[starts] > _NINE
+        letters &= ~absent
+        for at in np.flatnonzero(letters).tolist():
+            absent[at] = text[starts[at] : ends[at]] in self._words
+        return absent
 
     def _by_pandas(self, text: bytes, edges: Edges) -> FloatArray | None:
         """As `_by_arrow`, for cells that are empty or made of plain bytes."""

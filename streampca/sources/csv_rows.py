@@ -56,7 +56,7 @@ class CsvRows(TextRows):
         (``;``, tab or ``|``); without a header, and with bad rows absorbed, a comma.
     header : whether the first line names the columns; if not, they are called x0, x1, ... A list
         of names of all columns says that the file has no header.
-    encoding : of the text.
+    encoding : of the text. With bad rows absorbed, one where every line stands on its own: not UTF-16, for example.
     missing : "raise" makes a missing or infinite value an error; "nan" passes
         it on, so that ``Stream(on_bad_row=...)`` decides. There is no way to
         skip such rows: positions in the stream are public, and a skipped row

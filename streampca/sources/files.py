@@ -161,9 +161,9 @@ def open_rows(
     columns, bounds, on_bad_row, missing, chunk_rows : as in `from_csv`.
     na, max_bytes, follow : as in `from_csv`; for text only. One file at most can be followed.
     rate : rows a second; rows that come too soon wait.
-    rate_from : name of a column of times: rows come at the same distances as there. Numbers are seconds; text and
-        Arrow's types may be dates and times, too. It is a feature only if ``columns`` names it. Times are taken
-        to be public: they say when there is a release.
+    rate_from : name of a column of times: rows come at the same distances as there. Numbers are seconds; the text of
+        CSV and NDJSON and Arrow's types may be dates and times, too. It is a feature only if ``columns`` names it.
+        Times are taken to be public: they say when there is a release.
     delimiter, header, encoding : as in `from_csv`; for CSV and TSV only.
 
     Returns

@@ -13,7 +13,17 @@ import numpy.typing as npt
 
 from streampca.errors import BadParameterError, SourceError, listed, reason, short
 from streampca.linalg.types import FloatArray
-from streampca.sources.base import BlockSource, BoundsLike, check_missing, choose, in_blocks, source_bounds
+from streampca.sources.base import (
+    BlockSource,
+    BoundsLike,
+    OnBadRow,
+    bad_row,
+    check_missing,
+    check_on_bad_row,
+    choose,
+    in_blocks,
+    source_bounds,
+)
 from streampca.sources.csv_cells import number
 
 #: Rows of a dataset in a block: few, so that a live stream is not held up for long.
@@ -128,6 +138,7 @@ class RiverRows(_Iterated[Mapping[str, Any]]):
     bounds : public bounds of the features, as in `from_csv`.
     missing : "raise" makes an absent, missing or infinite value an error;
         "nan" passes it on, so that ``Stream(on_bad_row=...)`` decides.
+    on_bad_row : "raise", or "zero", as in `from_csv`; then ``columns`` must be given.
 
     Raises
     ------
@@ -144,12 +155,17 @@ class RiverRows(_Iterated[Mapping[str, Any]]):
         columns: Sequence[str] | None = None,
         bounds: BoundsLike = None,
         missing: str = "raise",
+        on_bad_row: OnBadRow = "raise",
     ) -> None:
-        self._nan = check_missing(missing)
+        self._nan, self._zero = check_missing(missing), check_on_bad_row(on_bad_row)
+        if self._zero and (columns is None or isinstance(columns, str)):
+            raise BadParameterError(
+                "on_bad_row='zero' without columns=: the first row would say which features there are; name them"
+            )
         first = self._first(dataset, "the dataset is empty")
-        known = [str(name) for name in first]
+        known = list(columns) if self._zero and columns is not None else [str(name) for name in first]
         self.features = tuple(known[place] for place in choose(known, columns, "the first row"))
-        text = [name for name in self.features if self._value(first[name]) is None]
+        text = [] if self._zero else [name for name in self.features if self._value(first[name]) is None]
         if text:
             numeric = [name for name in self.features if name not in text]
             raise SourceError(
@@ -167,6 +183,8 @@ class RiverRows(_Iterated[Mapping[str, Any]]):
         for row in given:
             # river yields pairs (features, target); the target is no feature.
             features = row[0] if isinstance(row, tuple) and row else row
+            if self._zero and not isinstance(features, Mapping):
+                features = {}  # every value is missing
             if not isinstance(features, Mapping):
                 raise SourceError(f"a row is {short(features)}; mappings or (mapping, target) pairs are due")
             yield features
@@ -175,12 +193,14 @@ class RiverRows(_Iterated[Mapping[str, Any]]):
         made = []
         for name in self.features:
             value = self._value(row.get(name))
+            if value is None and self._zero:
+                return bad_row("not a number", len(self.features))
             if value is None:
                 raise SourceError(
                     f"row {position}: feature {short(name)} is not a number ({short(row[name])}); "
                     "leave it out with columns="
                 )
-            if not (self._nan or np.isfinite(value)):
+            if not (self._nan or self._zero or np.isfinite(value)):
                 what = "missing" if np.isnan(value) else "infinite"
                 raise SourceError(
                     f"row {position}: feature {short(name)} is {what}; pass missing='nan', and "
@@ -196,7 +216,10 @@ class RiverRows(_Iterated[Mapping[str, Any]]):
             return float("nan")
         if isinstance(value, str):
             return number(value)
-        return float(value) if isinstance(value, (Real, np.bool_)) else None
+        try:
+            return float(value) if isinstance(value, (Real, np.bool_)) else None
+        except OverflowError:
+            return float("inf")
 
 
 from_river = RiverRows

@@ -13,7 +13,7 @@ import numpy as np
 from streampca.errors import BadParameterError, SourceError, listed, reason, short
 from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
-from streampca.rows import arrow_rows, is_number
+from streampca.rows import arrow_rows, is_number, is_time
 from streampca.sources.base import (
     BLOCK_ROWS,
     BlockSource,
@@ -62,7 +62,11 @@ class ColumnarRows(BlockSource):
         self.features = feature_names(names, places)
         timed = () if times is None else choose(names, [times], str(path))
         self._check_types(
-            [(names[place], schema.field(place).type) for place in places if place not in timed],
+            [
+                (names[place], schema.field(place).type)
+                for place in places
+                if place not in timed or not is_time(schema.field(place).type)
+            ],
             columns is None,
             schema,
         )

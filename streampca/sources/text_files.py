@@ -8,6 +8,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import stat
 import sys
 import time
@@ -30,6 +31,8 @@ LONGEST_RECORD = 2**20
 _COUNTED = 2**14
 #: Stands for a record that was too long to be kept. No number, no JSON.
 OVERLONG = b"\0\n"
+#: Encodings where what a line means depends on the lines before it, or a line end can be written in other words.
+_NOT_BY_LINE = re.compile(r"utf-(7|16|32)|hz|iso2022|(raw-)?unicode-escape|punycode")
 #: Seconds between two looks at the end of a file that is followed.
 _POLL = 0.1
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
@@ -77,6 +80,7 @@ class TextFile(ByteFile):
     by_name : tell gzip and zip by the end of the name; else, and UTF-16, by the first bytes. The first
         bytes of a file without a header are a record's, which must not decide.
     replace : put U+FFFD for what is not text in this encoding, instead of raising. UTF-8 is passed on unchecked.
+        Encodings where a line does not stand on its own, such as UTF-16, are refused.
 
     Raises
     ------
@@ -90,11 +94,18 @@ class TextFile(ByteFile):
     ) -> None:  # fmt: skip
         super().__init__(source, follow=follow)
         try:
-            self._is_utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig", "ascii")
-        except (LookupError, TypeError) as error:
+            known = codecs.lookup(encoding).name
+            "".encode(encoding)  # refuses what turns bytes into bytes, such as base64
+        except (LookupError, TypeError, UnicodeError) as error:
             raise BadParameterError(
                 f"encoding={short(encoding)} is not known; 'utf-8', 'latin-1', 'cp1252' are some"
             ) from error
+        if replace and _NOT_BY_LINE.match(known):
+            raise BadParameterError(
+                f"on_bad_row='zero' with encoding={short(encoding)}: one damaged line could change those after it; "
+                f"make the text UTF-8 first, as with iconv -f {known} -t utf-8"
+            )
+        self._is_utf8 = known in ("utf-8", "utf-8-sig", "ascii")
         self._encoding, self._replace, self._max_bytes, self._by_name = encoding, replace, max_bytes, by_name
         self._lines = self._share = 0.0  # lines read, about, and the share of the bytes of the file that they took
 
@@ -107,11 +118,12 @@ class TextFile(ByteFile):
 
         Raises `SourceError` if the file cannot be opened, is damaged or expands too far.
         """
-        blocks = self._decompressed(size)
+        blocks = self._decompressed(size if self._is_utf8 else size // 4)  # a byte becomes at most 4 of UTF-8
         if self._is_utf8:
             first = next(blocks, b"")
             if not self._by_name and first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                raise SourceError(f"{self.name}: this is UTF-16 text; pass encoding='utf-16'")
+                remedy = "make it UTF-8 first, as with iconv -t utf-8" if self._replace else "pass encoding='utf-16'"
+                raise SourceError(f"{self.name}: this is UTF-16 text; {remedy}")
             yield first.removeprefix(codecs.BOM_UTF8)
             yield from blocks
             return

@@ -20,7 +20,7 @@ import warnings
 import zipfile
 import zlib
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,9 @@ FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else 
 FILE = FOLDER / "input"
 
 
-def stream(on_bad_row: Any = "raise") -> Stream:
-    return Stream(Oja(n_components=1, release_every=3), regret=RegretLog(every=1000), seed=1, on_bad_row=on_bad_row)
+def stream(on_bad_row: Any = "raise", features: Sequence[str] | None = None) -> Stream:
+    log = RegretLog(every=1000)
+    return Stream(Oja(n_components=1, release_every=3), regret=log, seed=1, on_bad_row=on_bad_row, features=features)
 
 
 #: Most characters of a message, without the name of the file, and of the data in it.
@@ -282,7 +283,7 @@ class _Names(dict):  # type: ignore[type-arg]
 def mappings(data: bytes) -> None:
     """Rows as mappings, named tuples and sequences of anything."""
     choices = Choices(data)
-    fed = stream("zero" if choices.byte() & 1 else "raise")
+    fed = stream("zero", ["a", "b"]) if choices.byte() & 1 else stream()
     taken = 0
     while choices.left:
         kind, width = choices.byte() % 8, choices.byte() % 4
@@ -306,7 +307,7 @@ def mappings(data: bytes) -> None:
 def arrays(data: bytes) -> None:
     """Rows and blocks as arrays of every type and shape."""
     choices = Choices(data)
-    fed = stream("zero" if choices.byte() & 1 else "raise")
+    fed = stream("zero", ["a", "b"]) if choices.byte() & 1 else stream()
     taken = 0
     while choices.left:
         kind = choices.byte()

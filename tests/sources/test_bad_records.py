@@ -318,6 +318,31 @@ def test_text_in_another_encoding_is_bad_rows_not_an_end() -> None:
         releases(from_csv(io.BytesIO(text), encoding="cp1252"))
 
 
+@pytest.mark.parametrize(
+    ("encoding", "record"),
+    [("iso2022_jp", b"1,2\x1b$B"), ("hz", b"1,2~"), ("utf-7", b"1,+AAo-2"), ("unicode_escape", b"1,2\\n"),
+     ("utf-16", b"1,2"), ("UTF_32LE", b"1,2"), ("base64", b"1,2")],
+)  # fmt: skip
+def test_an_encoding_where_one_line_changes_another_is_refused(encoding: str, record: bytes) -> None:
+    text = b"a,b,c\n0,1,2\n" + record + b",3\n4,5,6\n"
+    with pytest.raises(BadParameterError, match=r"one damaged line could change|is not known"):
+        from_csv(io.BytesIO(text), encoding=encoding, on_bad_row="zero")
+    with pytest.raises(SourceError, match="this is UTF-16 text; make it UTF-8 first"):
+        from_csv(io.BytesIO("a,b\n1,2\n".encode("utf-16")), on_bad_row="zero")
+
+
+def test_whether_a_long_record_is_read_does_not_depend_on_those_before_it() -> None:
+    """A character of another encoding may take more bytes in UTF-8, where a line is a MiB at most."""
+    long = "5" + 10 * (",1" + "é" * 60_000)
+    found = []
+    for before in (10, 700_000, 1_000_000):
+        lines = [",".join("abcdefghijk"), "1" + 10 * ("," + "x" * (before // 10)), long, "7" + "," * 10]
+        text = io.BytesIO("\n".join(lines).encode("latin-1"))
+        rows = from_csv(text, columns=["a"], encoding="latin-1", on_bad_row="zero")
+        found.append(np.concatenate(list(rows.blocks())).ravel().tolist())
+    np.testing.assert_array_equal(found, [[1, math.nan, 7]] * 3)
+
+
 # -- one way in --
 
 

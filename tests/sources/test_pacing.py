@@ -70,6 +70,15 @@ def test_times_of_a_column(clock: Clock, tmp_path: Path, mode: Any) -> None:
     assert times(clock, open_rows(tmp_path / "rows.parquet", rate_from="when")) == [(0, [1]), (7, [2])]
 
 
+def test_a_time_of_nanoseconds_stops_nothing(clock: Clock, tmp_path: Path) -> None:
+    when = pa.array([0, 2 * 10**9, 3 * 10**9 + 1], pa.timestamp("ns"))
+    pq.write_table(pa.table({"when": when, "a": [1, 2, 3]}), tmp_path / "rows.parquet")
+    assert times(clock, open_rows(tmp_path / "rows.parquet", rate_from="when")) == [(0, [1]), (2, [2]), (3, [3])]
+    pq.write_table(pa.table({"when": ["2024-01-01"], "a": [1]}), tmp_path / "text.parquet")
+    with pytest.raises(SourceError, match=r"'when' \(string\) does not hold numbers"):
+        open_rows(tmp_path / "text.parquet", rate_from="when")
+
+
 def test_a_bad_time_holds_nothing_up(clock: Clock) -> None:
     text = b"a,when\n1,0\n2,x\n3,1e999\n4,2\n"
     rows = times(clock, open_rows(io.BytesIO(text), rate_from="when", on_bad_row="zero"))

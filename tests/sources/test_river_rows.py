@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from river import datasets, stream
 
-from streampca.errors import SourceError
+from streampca.errors import BadParameterError, SourceError
 from streampca.rows import RowSource
 from streampca.sources import from_river
 
@@ -63,6 +63,16 @@ def test_rows_before_a_bad_one_are_delivered(bad: Any, message: str) -> None:
     with pytest.raises(SourceError, match=message):
         rows.extend(row.tolist() for row in from_river([{"a": 1, "b": 2}, {"a": 3, "b": 4}, bad, {"a": 5, "b": 6}]))
     assert rows == [[1, 2], [3, 4]]
+
+
+def test_a_bad_row_is_a_zero_row_where_that_is_asked_for() -> None:
+    rows = [None, {"a": 1, "b": 2}, {"a": "x"}, "abc", {"a": 10**400, "b": 1}, ({"b": "4", "a": 3}, 7)]
+    source = from_river(rows, columns=["a", "b"], on_bad_row="zero")
+    (block,) = source.blocks()
+    assert np.isfinite(block).all(axis=1).tolist() == [False, True, False, False, False, True]
+    np.testing.assert_array_equal(block[[1, 5]], [[1, 2], [3, 4]])
+    with pytest.raises(BadParameterError, match="the first row would say which features there are"):
+        from_river(rows, on_bad_row="zero")
 
 
 def test_missing_as_nan_and_no_rows() -> None:

@@ -120,6 +120,28 @@ def test_missing_values_and_columns_that_are_no_numbers() -> None:
             list(make().run(words))
 
 
+CELLS = ["abc", None, pd.NA, [1], 1 + 2j, np.complex128(1j), np.ma.masked, pd.Timestamp(0), 10**400, float("inf")]
+
+
+@pytest.mark.filterwarnings("error", "ignore::streampca.errors.StreamPCAWarning")
+@pytest.mark.parametrize("cell", CELLS, ids=repr)
+def test_a_bad_cell_of_a_frame_spoils_its_row_alone(cell: Any) -> None:
+    """Whatever type it gives to its column: of a frame, of a frame of objects, and of pieces of it."""
+    zero = FRAME.copy()
+    zero.iloc[42] = 0.0
+    columns: dict[str, list[Any]] = {name: FRAME[name].tolist() for name in FRAME.columns}
+    columns["b"][42] = cell
+    frame = pd.DataFrame(columns)
+    objects = pd.DataFrame(columns | {"b": pd.Series(columns["b"], dtype=object)})
+    for rows in (frame, objects, [objects[:40], objects[40:50], objects[50:]]):
+        stream = make(on_bad_row="zero", features=NAMES)
+        assert releases(stream, rows) == releases(make(features=NAMES), zero)
+        assert stream.bad_rows == 1
+    stream = make(on_bad_row="zero", features=NAMES)
+    stream.push_many(frame)
+    assert stream.bad_rows == 1
+
+
 def test_what_is_missing_is_said() -> None:
     with pytest.raises(BadRowError, match=r"row 1: feature 0 is not finite \(nan\): its value is missing"):
         make().push([None] * 8)
