@@ -143,7 +143,7 @@ def gram_seconds(rows: int, n_features: int) -> float:
 
 def release_seconds(releases: int, n_features: int) -> float:
     """Draw the noise of releases of running sums and solve for their subspaces."""
-    return releases * (40.0 + 0.018 * n_features**2) * 1e-6
+    return releases * (55.0 + 0.018 * n_features**2) * 1e-6
 
 
 def window_seconds(releases: int, n_features: int, leaves: int) -> float:
