@@ -259,7 +259,7 @@ def _csv(*, small: bool, full: bool, run_file: Callable[[Path], object]) -> Iter
     n, d = 2000 if small else 1_000_000 if full else 200_000, 20
     peer, ours = "pandas.read_csv in chunks of 10 000 rows", "streampca run, a release every 1000 rows"
     note = (
-        "by the clock, on whatever cores there are; nothing is done in a thread of its own. pyarrow reads and parses. "
+        "by the clock, on whatever cores there are: a second thread converts the cells. pyarrow parses them. "
         "Then rows are admitted, scored and added up, an eigenproblem is solved a release, and releases are written as "
         "JSON. The regret is computed at the end, as nobody follows it (--regret writes a record every 1000 rows: one "
         "more eigenproblem each)"

@@ -94,7 +94,7 @@ class AdaptiveCovariance(Mechanism):
     nothing is to be gained, or stage one resolves no direction (few rows, a small epsilon),
     it is `GaussianCovariance` at .94 to .98 of mu**2. With few features
     `AdaptiveLaplaceCovariance` is better, and `adaptive_mechanism` takes the one or the other.
-    A release takes .3 s at 100 features and 3 s at 270.
+    A release takes .2 s at 100 features and 1.3 s at 270.
 
     Weights near the power -1/2 of the eigenvalues are the first-order optimum. AdaptiveCov of
     Dong, Liang and Yi ("Differentially Private Covariance Revisited", NeurIPS 2022, arXiv

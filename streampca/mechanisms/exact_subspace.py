@@ -42,7 +42,7 @@ class ExactSubspace(SubspaceFinder):
     epsilon, delta, adjacency, n_features : see `Mechanism`; delta is below 0.5.
     max_components : largest k to look for when n_components is None.
     method : ``"all"`` scores all spans of k rows (time of order n**k; 100 rows take
-        1.6 s at k = 3); ``"blocks"`` lets disjoint blocks of consecutive rows
+        0.6 s at k = 3); ``"blocks"`` lets disjoint blocks of consecutive rows
         vote for their spans (fast at any k, needs about k times as many rows);
         ``"auto"`` takes the first where that is quick. A public choice.
     block_rows : rows in a voting block; max k if left out. Larger blocks

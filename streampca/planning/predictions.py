@@ -138,23 +138,23 @@ def stream_bytes(n_features: int, release_every: int, vectors: float, held: floa
 
 def gram_seconds(rows: int, n_features: int) -> float:
     """Admit rows, score them and add them to a Gram matrix, in blocks. Records of the regret are apart."""
-    return rows * (0.12 + 1.3e-4 * n_features**2) * 1e-6
+    return rows * (0.07 + 4.5e-5 * n_features**2) * 1e-6
 
 
 def release_seconds(releases: int, n_features: int) -> float:
     """Draw the noise of releases of running sums and solve for their subspaces."""
-    return releases * (95.0 + 0.0625 * n_features**2) * 1e-6
+    return releases * (55.0 + 0.018 * n_features**2) * 1e-6
 
 
 def window_seconds(releases: int, n_features: int, leaves: int) -> float:
     """The same for windows, each read off so many releases (0: off its own)."""
-    read = 250.0 + 7e-3 * leaves * svec_size(n_features) if leaves else 0.0
-    return releases * (190.0 + 0.085 * n_features**2 + read) * 1e-6
+    read = 55.0 + 9e-4 * leaves * svec_size(n_features) if leaves else 0.0
+    return releases * (75.0 + 0.02 * n_features**2 + read) * 1e-6
 
 
 def oja_seconds(rows: int, n_features: int) -> float:
     """Absorb rows into sums of gradients."""
-    return rows * (0.5 + 0.012 * n_features) * 1e-6
+    return rows * (0.25 + 0.0027 * n_features) * 1e-6
 
 
 # -- mechanisms that release once --
@@ -207,7 +207,7 @@ def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
     )
     settings = {key: value for key, value in question.settings.items() if key != "delta" or not is_pure}
     made = _once(question, mechanism, settings, tried.captured, note)
-    seconds = made.seconds + (0.0 if is_pure else made.releases * (0.015 + 3e-5 * question.n_features**2))
+    seconds = made.seconds + (0.0 if is_pure else made.releases * (0.02 + 2e-5 * question.n_features**2))
     memory = made.memory + 16 * question.rows * question.n_features + 60_000
     yield replace(made, is_certain=False, memory=memory, seconds=seconds)
 
@@ -352,7 +352,7 @@ def _leader(
     return Prediction(
         algorithm, settings, "stream", float(shares[-1]), leaves,
         stream_bytes(d, every, 32.0 if smoothing is not None else 19.0 if horizon is not None else 30.0),
-        gram_seconds(n, d) + release_seconds(leaves, d) * (1.0 if smoothing is None else 1.8), note,
+        gram_seconds(n, d) + release_seconds(leaves, d) * (1.0 if smoothing is None else 1.1), note,
         float(spreads[-1]), curve.norm_of(float(stds[-1]), mean=question.mean_and_rows(n)),
         _regret(question, every, ends, shares, stds),
     )  # fmt: skip
@@ -475,7 +475,7 @@ def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
     share = float(question.spectrum @ (basis**2).sum(axis=1)) / question.best
     yield Prediction(
         algorithm, settings, "stream", share, releases,
-        stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)), 4.0 * oja_seconds(n, d),
+        stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)), 2.5 * oja_seconds(n, d),
         f"captures {share:.1%} in one trial on Gaussian rows; better on rows that are alike, far worse on others",
         is_certain=False,
     )  # fmt: skip

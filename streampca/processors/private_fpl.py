@@ -64,7 +64,7 @@ class PrivateFPL(Leader):
     epsilon, delta : budget for the whole stream of releases.
     n_features : number of features, d; taken from the first row if left out.
     horizon : rows in the stream, for which the noise is calibrated; no more are taken. None for an
-        endless stream (noise ``"blt"`` only; some 20 % more noise).
+        endless stream (noise ``"blt"`` only; some 20 % more noise, and half more in the last release).
     noise : ``"blt"``, the least noise known; ``"tree"``, the paper's
         binary tree, exactly calibrated.
     release_every : rows between releases, b. Noise and time both fall with it.

@@ -98,7 +98,7 @@ class SlidingWindowPCA(Algorithm):
     shaped so that differences over W rows have the least of it. (The algorithms of the paper are not private:
     ``docs/theory/uu21.md``.) Its standard deviation times mu, at W = 2**8 and 2**14: 3.52 and 5.39; with a fresh
     mechanism per block of W rows 4.12 and 6.21; with the anytime mechanism 4.52 and 6.31; with a binary tree per
-    block, 12.7 and 21.2.
+    block, 12.4 and 20.9.
     """
 
     window: int

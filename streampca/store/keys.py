@@ -25,7 +25,7 @@ from streampca.store.witness import beside, sync_folder, write_new
 
 _FORMAT = "streampca key 1"
 _NONCE = 12
-#: Cost of one guess of a passphrase: 128 MiB of memory, some 0.4 s.
+#: Cost of one guess of a passphrase: 128 MiB of memory, some 0.3 s.
 _SCRYPT = {"n": 2**17, "r": 8, "p": 1}
 
 
