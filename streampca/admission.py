@@ -616,7 +616,7 @@ class Admission:
             if mixed and not WARNED_OF.isdisjoint(map(type, row)):
                 values = self._one_by_one(row, number)
             else:
-                values = as_floats(row)
+                values = np.asarray(row, dtype=np.float64) if type(row) in _SEQUENCES else as_floats(row)
         except _NO_NUMBER:
             values = self._one_by_one(row, number)
         if values.ndim == 0:
