@@ -506,8 +506,7 @@ class Admission:
 
     def _shaped(self, rows: FloatArray, number: int) -> FloatArray:
         try:
-            with np.errstate(over="ignore"):  # of numbers wider than floats
-                rows = as_floats(rows)
+            rows = as_floats(rows)
         except (TypeError, ValueError, OverflowError):
             raise BadRowError(
                 "a block must be a 2-D array of numbers; push rows one at a time to find the bad one"
@@ -550,6 +549,8 @@ class Admission:
                 "select the stream's columns"
             )
         columns = dict(zip(names, table.columns, strict=True))
+        if len(columns) != len(names):
+            raise BadRowError("two columns of the table have one name; names must differ")
         arrays = []
         for name in wanted:
             array = frame_column(table[columns[name]], mixed=self.on_bad_row == "zero")

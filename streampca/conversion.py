@@ -28,12 +28,16 @@ def as_floats(values: Any) -> FloatArray:
     if isinstance(values, (list, tuple)):
         values = [as_floats(one) if isinstance(one, np.ma.MaskedArray) else one for one in values]
     else:
-        values = np.asanyarray(values)
-        if values.dtype.kind in NOT_REAL:
-            raise TypeError(f"values of type {values.dtype} are not real numbers")
-        if isinstance(values, np.ma.MaskedArray):
-            values = np.ma.filled(values.astype(np.float64), np.nan)
-    return np.asarray(values, dtype=np.float64)
+        found = np.asanyarray(values)
+        for kind in (found.dtype, getattr(values, "dtype", None)):  # pandas makes objects of times in a zone
+            if getattr(kind, "kind", "O") in NOT_REAL:
+                raise TypeError(f"values of type {kind} are not real numbers")
+        if isinstance(found, np.ma.MaskedArray):
+            found = np.ma.filled(found.astype(np.float64), np.nan)
+        if not found.dtype.hasobject:  # pandas makes its missing values nan itself, but in an array of objects
+            values = found
+    with np.errstate(over="ignore"):  # of numbers wider than floats
+        return np.asarray(values, dtype=np.float64)
 
 
 def is_frame(rows: Any) -> bool:

@@ -183,6 +183,8 @@ class TableRows:
         if names and set(self.features) != set(names):
             lacks, others = sorted(set(self.features) - set(names)), sorted(set(names) - set(self.features))
             raise SourceError(f"the table lacks columns {lacks} and has others, {others}; select the stream's features")
+        if len(self.features) != len(names) > 0:
+            raise SourceError("two columns of the table have one name; names must differ")
 
     def blocks(self) -> Iterator[FloatArray]:
         """The rows from the start, in blocks."""
@@ -257,10 +259,11 @@ def frame_column(column: Any, *, mixed: bool) -> npt.NDArray[Any] | None:
     if kind == "c":
         values = np.asarray(column)
         return np.where(values.imag == 0.0, values.real, np.nan) if mixed else None
-    if kind == "O" and not WARNED_OF.isdisjoint(map(type, column)):
+    if kind == "O" and not WARNED_OF.isdisjoint(map(type, np.asarray(column, dtype=object).tolist())):
         return np.asarray(column, dtype=object)
     try:
-        return as_floats(column)
+        values = as_floats(column)
+        return values if values.ndim == 1 else None  # of polars: arrays and structs
     except (TypeError, ValueError, OverflowError):
         return np.asarray(column, dtype=object) if mixed and kind == "O" else None
 

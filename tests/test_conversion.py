@@ -73,8 +73,8 @@ BAD = {
 }
 
 
-def stream():
-    return sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100))
+def stream(**options):
+    return sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100), **options)
 
 
 def users():
@@ -227,3 +227,45 @@ def test_what_has_the_form_already_is_not_copied():
     assert as_block(ROWS) is ROWS
     assert as_block(FRAME) is FRAME
     assert as_floats(ROWS) is ROWS
+
+
+@pytest.mark.parametrize("cells", [[True, None], [1, None], [0.5, None]])
+@pytest.mark.parametrize("door", ["push_many", "run"])
+def test_missing_values_of_pandas_types_spoil_their_row_alone(cells, door):
+    kind = {bool: "boolean", int: "Int64", float: "Float64"}[type(cells[0])]
+    frame = pd.DataFrame({"a": pd.array(cells, dtype=kind), "b": [0.1, 0.2], "c": [0.3, 0.4]})
+    made = stream(features=NAMES, on_bad_row="zero")
+    list(getattr(made, door)(frame))
+    assert made.t == 2
+    assert made.admission.zero_rows_by_reason == {"missing value": 1}
+
+
+def test_times_of_pandas_are_no_numbers():
+    for zone in (None, "UTC"):
+        times = pd.DataFrame({"a": pd.to_datetime(["2020", "2021"], utc=zone == "UTC"), "b": 0.1, "c": 0.2})
+        with pytest.raises(StreamPCAError, match="not numeric"):
+            stream(features=NAMES).push_many(times)
+
+
+def test_wide_floats_of_a_frame_that_overflow_warn_of_nothing(recwarn):
+    wide = pd.DataFrame({"a": np.array(["1e4000", "0.1"], dtype=np.longdouble), "b": 0.1, "c": 0.2})
+    recwarn.clear()
+    stream(features=NAMES, on_bad_row="zero").push_many(wide)
+    assert not recwarn
+
+
+@pytest.mark.parametrize("on_bad_row", ["raise", "zero"])
+@pytest.mark.parametrize("door", ["push_many", "run"])
+def test_two_columns_of_one_name_are_refused(door, on_bad_row):
+    made = stream(features=NAMES, on_bad_row=on_bad_row)
+    with pytest.raises(StreamPCAError, match="one name"):
+        list(getattr(made, door)(pd.DataFrame(np.ones((2, 4)), columns=["a", "b", "c", "c"])))
+
+
+@pytest.mark.parametrize("cells", [[[1.0, 2.0], [3.0, 4.0]], [{"x": 1}, {"x": 2}]])
+def test_nested_columns_of_polars_are_refused(cells):
+    pl = pytest.importorskip("polars")
+    kind = pl.Array(pl.Float64, 2) if isinstance(cells[0], list) else None
+    frame = pl.DataFrame({"a": pl.Series(cells, dtype=kind), "b": [0.1, 0.2], "c": [0.3, 0.4]})
+    with pytest.raises(StreamPCAError, match="not numeric"):
+        stream(features=NAMES).push_many(frame)

@@ -60,6 +60,8 @@ _LEAST_SNAPSHOT = 2**16
 # SQLite's write-ahead log is copied into the file whenever so much was written.
 _CHECKPOINT_BYTES = 2**19
 _HEAD_BYTES = 2**14
+# Seconds that the end of the interpreter waits for a stream that another thread holds.
+_PATIENCE = 5.0
 #: Stands for the note of an epoch that is under way, of which nothing may be written.
 _UNDER_WAY: dict[str, Any] = {}
 
@@ -374,6 +376,16 @@ class Writer:
         if snapshot:
             self.commit(snapshot=True)
 
+    def leave(self) -> None:
+        """Commit all when the interpreter ends; nothing if another thread keeps the stream to itself."""
+        if self._lost:
+            return
+        if not self._stream.lock.acquire(timeout=_PATIENCE):
+            logger.error("not committed, a thread holds the stream: run=%s rows=%d", self._key.run, self.durable)
+            return
+        self._stream.lock.release()  # the writing thread may need it
+        self.finish(snapshot=False)
+
     def detach(self) -> None:
         """Take no more rows: the store is closed, or the run has passed to another stream. Again, it does nothing."""
         if not self._lost:
@@ -577,7 +589,7 @@ def _commit_at_exit() -> None:
     """Commit what streams hold when the interpreter ends, as files are written that nobody closed."""
     for writer in list(_WRITERS):
         with suppress(Exception):  # it is logged
-            writer.finish(snapshot=False)
+            writer.leave()
 
 
 def position_of(database: Database, seal: Seal) -> Position | None:

@@ -353,3 +353,25 @@ for row in np.full((40, 3), 0.1):
     subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL, check=False, timeout=120)
     with Store(tmp_path / "run.db") as store:
         assert sp.Stream.resume(store).t == 40
+
+
+def test_the_end_of_the_interpreter_does_not_wait_for_ever_for_a_stream(tmp_path: Path) -> None:
+    code = f"""
+import threading
+import numpy as np, streampca as sp
+from streampca.store import log
+log._PATIENCE = 0.1
+store = sp.Store({str(tmp_path / "run.db")!r}, commit_every="1h")
+stream = sp.Stream(sp.PrivateFPL(**{BUDGET!r}, release_every=7), store=store)
+stream.push_many(np.full((40, 3), 0.1))
+held = threading.Event()
+def hold():
+    with stream.lock:
+        held.set()
+        threading.Event().wait()
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 0
+    assert "not committed, a thread holds the stream" in ended.stderr
