@@ -30,8 +30,8 @@ import pandas as pd
 from river import base
 
 from streampca.admission import Admission, AdmissionReport, Bounds, OnBadRow
-from streampca.conversion import NOT_REAL, is_frame
-from streampca.errors import BadParameterError, BadRowError, NoReleaseError, reason
+from streampca.conversion import is_frame
+from streampca.errors import BadParameterError, BadRowError, NoReleaseError, short
 from streampca.integrations._estimators import Scaling, account
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.gaussian import GaussianCovariance
@@ -43,6 +43,7 @@ from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
 from streampca.release import Release
+from streampca.rows import frame_column
 from streampca.stream import Stream
 
 __all__ = ["PrivateBlockPCA", "PrivateOjaPCA", "PrivatePCA", "PrivateWindowPCA", "RiverAdapter"]
@@ -93,27 +94,25 @@ class Features:
             raise BadRowError(f"the row {values} is not all numbers; drop or encode text first") from None
 
     def table(self, X: pd.DataFrame, stream: Stream | None) -> FloatArray:
-        """The columns of a table as an (n, d) array, in order; errors as by `row`, or if one is not numeric."""
+        """The columns of a table as an (n, d) array, in order; errors as by `row`, or if one is not numeric.
+
+        Of objects, if the stream absorbs bad rows and a cell is no number.
+        """
         place: dict[Hashable, int] = {name: j for j, name in enumerate(X.columns.tolist())}
         if len(place) != X.shape[1]:
             raise BadRowError(f"{_place(stream)}: two columns of the table have one name; names must differ")
         if place.keys() != self._known:
             self._check(place, stream)
-        try:
-            for kind in X.dtypes:
-                if kind.kind in NOT_REAL:
-                    raise TypeError(f"values of type {kind} are not real numbers")
-            if place.keys() == self._known:
-                order = np.array([place[name] for name in self.names])
-                return X.to_numpy(dtype=np.float64)[:, order]
-            rows: FloatArray = np.empty((len(X), len(self.names)))
-            for j, name in enumerate(self.names):
-                rows[:, j] = X.iloc[:, place[name]].to_numpy(dtype=np.float64) if name in place else self._fill[j]
-        except (TypeError, ValueError) as problem:
-            raise BadRowError(
-                f"{_place(stream)}: a column is not numeric ({reason(problem)}); drop or encode it"
-            ) from None
-        return rows
+        if place.keys() == self._known and all(isinstance(kind, np.dtype) and kind.kind in "fiub" for kind in X.dtypes):
+            return X.to_numpy(dtype=np.float64)[:, [place[name] for name in self.names]]
+        mixed = stream is not None and stream.row_admission.on_bad_row == "zero"
+        columns = []
+        for name, fill in zip(self.names, self._fill, strict=True):
+            column = frame_column(X.iloc[:, place[name]], mixed=mixed) if name in place else np.full(len(X), fill)
+            if column is None:
+                raise BadRowError(f"{_place(stream)}: column {short(name)} is not numeric; drop or encode it")
+            columns.append(column)
+        return np.stack(columns, axis=1)
 
     def _check(self, given: Iterable[Any], stream: Stream | None) -> None:
         if self._on_unseen == "raise":

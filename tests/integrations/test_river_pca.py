@@ -326,3 +326,16 @@ def test_center_takes_the_mean_out() -> None:
             model.learn_one(x)
         found[center] = model.components.abs().idxmax(axis=1)["pc0"]
     assert found == {True: "b", False: "d"}
+
+
+@pytest.mark.parametrize("bad", ["x", None, 1j, 10**400, np.complex128(2.0), pd.Timestamp("2020")])
+def test_a_bad_cell_of_a_frame_spoils_its_row_alone(bad: Any) -> None:
+    rows = np.random.default_rng(0).uniform(-0.4, 0.4, size=(40, 3))
+    frame = pd.DataFrame(rows, columns=list("abc")).astype(object)
+    frame.iloc[5, 1] = bad
+    models = [PrivatePCA(on_bad_row="zero", features=list("abc"), seed=1) for _ in range(2)]
+    models[0].learn_many(frame)
+    for row in frame.to_dict("records"):
+        models[1].learn_one(row)
+    assert models[0].admission == models[1].admission
+    assert sum(models[0].admission.zero_rows_by_reason.values()) == 1
