@@ -56,17 +56,22 @@ def arrow_reader(table: Any) -> Any:
     Raises
     ------
     SourceError
-        If pyarrow is not installed.
+        If pyarrow is not installed, or it is an array, which has no columns.
     """
     try:
         import pyarrow as pa
     except ImportError as error:
         raise SourceError("Arrow tables need pyarrow; install it with pip install 'streampca[parquet]'") from error
-    if hasattr(table, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(table)
-    if hasattr(table, "fetch_arrow_reader"):
+    if hasattr(table, "fetch_arrow_reader") and not hasattr(table, "__arrow_c_stream__"):
         return table.fetch_arrow_reader()
-    return pa.Table.from_batches([pa.record_batch(table)]).to_reader()
+    try:
+        if hasattr(table, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(table)
+        return pa.Table.from_batches([pa.record_batch(table)]).to_reader()
+    except pa.ArrowInvalid:
+        raise SourceError(
+            f"{short(type(table).__name__)} of Arrow given in place of a table; pass a table, or array.to_pylist()"
+        ) from None
 
 
 def check_iterable(rows: Any) -> None:

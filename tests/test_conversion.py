@@ -269,3 +269,11 @@ def test_nested_columns_of_polars_are_refused(cells):
     frame = pl.DataFrame({"a": pl.Series(cells, dtype=kind), "b": [0.1, 0.2], "c": [0.3, 0.4]})
     with pytest.raises(StreamPCAError, match="not numeric"):
         stream(features=NAMES).push_many(frame)
+
+
+@pytest.mark.parametrize("door", ["push_many", "run"])
+def test_arrays_of_arrow_are_no_tables(door):
+    pa = pytest.importorskip("pyarrow")
+    for rows in (pa.array([1.0, 2.0]), pa.chunked_array([[1.0, 2.0]]), pa.array(ROWS.tolist())):
+        with pytest.raises(StreamPCAError, match="of Arrow given in place of a table"):
+            list(getattr(stream(), door)(rows))
