@@ -254,6 +254,8 @@ class UserStream:
 
     def _checked_user(self, user: Any) -> Hashable:
         """The user, of an Arrow scalar its value; raises `BadRowError` if it names nobody."""
+        if type(user) in (str, int):  # most are: this runs once a row
+            return user  # type: ignore[no-any-return]
         known: Hashable = user.as_py() if hasattr(user, "as_py") else user
         if known is None or not _is_name(known):
             raise BadRowError(
