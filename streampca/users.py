@@ -106,7 +106,8 @@ class UserStream:
         Parameters
         ----------
         row : as for `Stream.push`; a mapping may hold the user's column.
-        user : whose row it is, if the row does not say: a string, a number, or a tuple of such.
+        user : whose row it is, if the row does not say: a string, a number, or a tuple of such; the same one each
+            time: 12 and "12" are two users.
         """
         with self.stream.lock:
             row, user = self._owned(row, user)
@@ -132,7 +133,7 @@ class UserStream:
         elif users is None:
             pairs = [self._owned(row, None) for row in rows]
             rows, users = [row for row, _ in pairs], [user for _, user in pairs]
-        if isinstance(users, (str, bytes)) or not isinstance(users, Iterable):
+        if isinstance(users, (str, bytes)) or not isinstance(users, Iterable) or getattr(users, "ndim", 1) == 0:
             raise BadParameterError(f"users={short(users)} must name one user for each row")
         whose = [self._checked_user(user) for user in users]
         if len(whose) != len(rows):
