@@ -191,6 +191,12 @@ def test_rows_of_river_are_mappings_and_frames():
             for method in ("learn_many", "transform_many"):
                 with pytest.raises(StreamPCAError, match=message):
                     getattr(make(), method)(X)
+    absorbing = kind(n_components=1, epsilon=1.0, delta=1e-6, on_bad_row="zero")
+    absorbing.learn_one(row.to_dict())
+    for count, x in enumerate(([0.1, 0.2, 0.3], ROWS[0], "abc", None, 7), 1):
+        absorbing.learn_one(x)
+        assert sum(absorbing.admission.zero_rows_by_reason.values()) == count
+    assert absorbing.admission.rows == 6
     with pytest.raises(StreamPCAError, match="one name"):
         fresh.learn_many(pd.DataFrame(np.ones((2, 4)), columns=["a", "b", "c", "a"]))
 

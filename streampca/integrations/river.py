@@ -283,7 +283,12 @@ class RiverAdapter(base.MiniBatchTransformer):
         HorizonReachedError, BudgetExhaustedError
             If no more rows may be taken. Nothing has changed.
         """
-        x, begun = _mapping(x), self._learnt()
+        given: Any = x
+        begun = self._learnt()
+        if begun is not None and self.on_bad_row == "zero" and not isinstance(given, _ROW):
+            begun.stream.push(None)  # a bad row
+            return
+        x = _mapping(given)
         if begun is None:
             if not x and self.features is None:
                 return  # a row of no features does not tell which features there are
@@ -402,12 +407,14 @@ class RiverAdapter(base.MiniBatchTransformer):
         return begun, release
 
 
+#: What a row may be.
+_ROW = (dict, Mapping, pd.Series)
+
+
 def _mapping(x: Any) -> Any:
     """A row as a mapping; raises `BadRowError` if it is none."""
-    if isinstance(x, (dict, Mapping)):
-        return x
-    if isinstance(x, pd.Series):
-        return x.to_dict()
+    if isinstance(x, _ROW):
+        return x.to_dict() if isinstance(x, pd.Series) else x
     raise BadRowError(f"a row of type {type(x).__name__} given; a row is a mapping from feature to number")
 
 
