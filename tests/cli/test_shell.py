@@ -128,3 +128,8 @@ def test_algorithms_by_either_name():
         make_algorithm("perturbed-leader", common | {"horizon": 5})
     with pytest.raises(BadParameterError, match="none of that name"):
         make_algorithm("Stream", common)
+
+
+def test_the_package_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "streampca", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == streampca.__version__
