@@ -19,13 +19,12 @@ import numpy.typing as npt
 
 from streampca.bounds import Bins, PrivateBounds, column_bounds
 from streampca.bounds import Bounds as Bounds
-from streampca.conversion import as_floats, is_frame
+from streampca.conversion import WARNED_OF, as_floats, frame_column, is_frame
 from streampca.errors import BadParameterError, BadRowError, listed, short
 from streampca.linalg import fast
 from streampca.linalg.centering import CONSTANT, with_constant
 from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
 from streampca.linalg.types import FloatArray
-from streampca.rows import WARNED_OF, frame_column
 from streampca.tables import Fact
 
 OnBadRow = Literal["raise", "zero"]

@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from streampca.errors import BadRowError, SourceError, short
 from streampca.linalg.types import FloatArray
@@ -14,7 +15,9 @@ from streampca.linalg.types import FloatArray
 #: Attributes of Arrow tables, batches and streams, and of what becomes one, such as a DuckDB relation.
 _ARROW = ("__arrow_c_stream__", "__arrow_c_array__", "fetch_arrow_reader")
 #: Kinds of numpy types that numpy turns into floats, but are no real numbers: complex ones, dates, times, records.
-NOT_REAL = "cMmV"
+_NOT_REAL = "cMmV"
+#: Types of cells that numpy makes floats of with a warning, which would tell of a raw row.
+WARNED_OF = {np.complex64, np.complex128, np.clongdouble, np.longdouble, type(np.ma.masked)}
 
 
 def as_floats(values: Any) -> FloatArray:
@@ -30,7 +33,7 @@ def as_floats(values: Any) -> FloatArray:
     else:
         found = np.asanyarray(values)
         for kind in (found.dtype, getattr(values, "dtype", None)):  # pandas makes objects of times in a zone
-            if getattr(kind, "kind", "O") in NOT_REAL:
+            if getattr(kind, "kind", "O") in _NOT_REAL:
                 raise TypeError(f"values of type {kind} are not real numbers")
         if isinstance(found, np.ma.MaskedArray):
             found = np.ma.filled(found.astype(np.float64), np.nan)
@@ -38,6 +41,25 @@ def as_floats(values: Any) -> FloatArray:
             values = found
     with np.errstate(over="ignore"):  # of numbers wider than floats
         return np.asarray(values, dtype=np.float64)
+
+
+def frame_column(column: Any, *, mixed: bool) -> npt.NDArray[Any] | None:
+    """The numbers of a column of a pandas or polars frame; None if it does not hold numbers.
+
+    One bad cell may decide the type of a pandas column. If ``mixed``, it spoils its row alone: a column of objects or
+    text is given as it is, and of complex numbers the real ones.
+    """
+    kind = getattr(column.dtype, "kind", "")
+    if kind == "c":
+        values = np.asarray(column)
+        return np.where(values.imag == 0.0, values.real, np.nan) if mixed else None
+    if kind == "O" and not WARNED_OF.isdisjoint(map(type, np.asarray(column, dtype=object).tolist())):
+        return np.asarray(column, dtype=object)
+    try:
+        values = as_floats(column)
+        return values if values.ndim == 1 else None  # of polars: arrays and structs
+    except (TypeError, ValueError, OverflowError):
+        return np.asarray(column, dtype=object) if mixed and kind == "O" else None
 
 
 def is_frame(rows: Any) -> bool:
@@ -48,6 +70,16 @@ def is_frame(rows: Any) -> bool:
 def is_arrow(rows: Any) -> bool:
     """Whether rows are an Arrow table, batch or stream, or anything that becomes one."""
     return any(hasattr(rows, name) for name in _ARROW)
+
+
+def is_sparse(rows: Any) -> bool:
+    """Whether rows are a scipy sparse matrix."""
+    return hasattr(rows, "tocsr") and len(rows.shape) == 2
+
+
+def framed(rows: Any) -> Any:
+    """A pandas or polars series as a frame of one feature; anything else as it is."""
+    return rows.to_frame() if hasattr(rows, "to_frame") and not hasattr(rows, "columns") else rows
 
 
 def arrow_reader(table: Any) -> Any:
@@ -100,13 +132,12 @@ def as_block(rows: Any) -> Any:
     SourceError
         If pyarrow is needed and not installed.
     """
+    rows = framed(rows)
     if isinstance(rows, (np.ndarray, list, tuple)) or is_frame(rows):
         return rows
-    if hasattr(rows, "to_frame"):
-        return rows.to_frame()
     if is_arrow(rows):
         return arrow_reader(rows).read_pandas()
-    if hasattr(rows, "tocsr") and len(rows.shape) == 2:
+    if is_sparse(rows):
         return rows.toarray()
     check_iterable(rows)
     return list(rows)

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
-from streampca.conversion import arrow_reader, as_floats, is_arrow, is_frame
+from streampca.conversion import arrow_reader, frame_column, is_arrow, is_frame, is_sparse
 from streampca.errors import SourceError, short
 from streampca.linalg.types import FloatArray
 
@@ -135,8 +134,6 @@ class PositionedSource(RowSource, Protocol):
 
 #: Rows of a table that are converted at a time.
 _BLOCK = 8192
-#: Types of cells that numpy makes floats of with a warning, which would tell of a raw row.
-WARNED_OF = {np.complex64, np.complex128, np.clongdouble, np.longdouble, type(np.ma.masked)}
 #: Numbers in a tile of rows that is copied at a time (half a megabyte), and the least number of its rows.
 _TILE_NUMBERS, _LEAST_TILE = 2**16, 64
 
@@ -158,7 +155,7 @@ def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool =
     """
     if isinstance(rows, RowSource):
         return rows
-    if hasattr(rows, "tocsr") and len(rows.shape) == 2:
+    if is_sparse(rows):
         return SparseRows(rows)
     if is_frame(rows):
         return FrameRows(rows, features, mixed=mixed)
@@ -247,25 +244,6 @@ class ArrowTableRows(TableRows):
         reader, self._begun = self._begun or arrow_reader(self._table), None
         for batch in reader:
             yield from arrow_rows(batch, self.features)
-
-
-def frame_column(column: Any, *, mixed: bool) -> npt.NDArray[Any] | None:
-    """The numbers of a column of a pandas or polars frame; None if it does not hold numbers.
-
-    One bad cell may decide the type of a pandas column. If ``mixed``, it spoils its row alone: a column of objects or
-    text is given as it is, and of complex numbers the real ones.
-    """
-    kind = getattr(column.dtype, "kind", "")
-    if kind == "c":
-        values = np.asarray(column)
-        return np.where(values.imag == 0.0, values.real, np.nan) if mixed else None
-    if kind == "O" and not WARNED_OF.isdisjoint(map(type, np.asarray(column, dtype=object).tolist())):
-        return np.asarray(column, dtype=object)
-    try:
-        values = as_floats(column)
-        return values if values.ndim == 1 else None  # of polars: arrays and structs
-    except (TypeError, ValueError, OverflowError):
-        return np.asarray(column, dtype=object) if mixed and kind == "O" else None
 
 
 def not_numbers(name: str, kind: object) -> SourceError:

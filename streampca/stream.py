@@ -30,7 +30,7 @@ from streampca.blocks import BlockCutter, BlockGram, CommitLog
 from streampca.blocks import Entry as Entry  # part of this module's interface
 from streampca.bounds import PrivateBounds
 from streampca.card import card
-from streampca.conversion import as_block, check_iterable
+from streampca.conversion import as_block, check_iterable, framed
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreLockedError
 from streampca.facts import budget_fact
 from streampca.linalg.counts import check_switch
@@ -420,8 +420,7 @@ class Stream:
         BadParameterError
             If the rows before came from elsewhere, and it is not said that all rows of this source are new.
         """
-        if hasattr(rows, "to_frame") and not hasattr(rows, "columns"):  # a series, of one feature
-            rows = rows.to_frame()
+        rows = framed(rows)
         source = as_source(rows, self.features, mixed=self.row_admission.on_bad_row == "zero")
         if isinstance(source, PositionedSource):
             yield from self._run_positioned(source, new_source)

@@ -30,7 +30,7 @@ import pandas as pd
 from river import base
 
 from streampca.admission import Admission, AdmissionReport, Bounds, OnBadRow
-from streampca.conversion import is_frame
+from streampca.conversion import frame_column, is_frame
 from streampca.errors import BadParameterError, BadRowError, NoReleaseError, short
 from streampca.integrations._estimators import Scaling, account
 from streampca.linalg.types import FloatArray
@@ -43,7 +43,6 @@ from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
 from streampca.release import Release
-from streampca.rows import frame_column
 from streampca.stream import Stream
 
 __all__ = ["PrivateBlockPCA", "PrivateOjaPCA", "PrivatePCA", "PrivateWindowPCA", "RiverAdapter"]
