@@ -25,6 +25,8 @@ from streampca.linalg import fast
 from streampca.linalg.centering import CONSTANT, with_constant
 from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
 from streampca.linalg.types import FloatArray
+from streampca.names import NAME_THEM, refuse_values
+from streampca.state import label_of
 from streampca.tables import Fact
 
 OnBadRow = Literal["raise", "zero"]
@@ -356,13 +358,17 @@ class Admission:
                 "give the algorithm n_features= for rows without names"
             )
         if names is not None:
+            refuse_values(names, "the first row", NAME_THEM)
             return self.fixed(names)
         return self if self.n_features is not None else self.fixed(None, self._numbers(row, number).shape[0])
 
     def fixed_by_block(self, rows: Any, number: int = 1) -> Admission:
         """The same admission with the features of a table, of an array or of the first of a list of rows."""
         if is_frame(rows):
-            return self if self.features is not None else self.fixed([str(name) for name in rows.columns])
+            if self.features is not None:
+                return self
+            refuse_values(rows.columns, "the table", NAME_THEM)
+            return self.fixed([str(name) for name in rows.columns])
         if self.n_features is not None and self.features is not None:
             return self
         if isinstance(rows, np.ndarray) and rows.ndim == 2:
@@ -380,7 +386,7 @@ class Admission:
         constant = CONSTANT if self.center else False
         parts = VERSION, self.row_norm, self.n_features, constant, self.bounds is not None
         # Found bounds are a function of what was released: they change nothing about which noise may be drawn.
-        return (*parts, repr(self.bounds)) if isinstance(self.bounds, PrivateBounds) else (*parts, *scaled)
+        return (*parts, label_of(self.bounds)) if isinstance(self.bounds, PrivateBounds) else (*parts, *scaled)
 
     @property
     def warmup(self) -> int:
@@ -670,9 +676,11 @@ def _no_row(row: Any, number: int) -> BadRowError:
 
 def _real(value: Any) -> float:
     """The number in one cell; a masked one is missing."""
-    if value is np.ma.masked:
-        return math.nan
-    if isinstance(value, np.complexfloating) or (isinstance(value, np.ndarray) and value.ndim):
+    if isinstance(value, np.ndarray):
+        if np.ma.is_masked(value) and not value.ndim:
+            return math.nan
+        value = value[()]  # of no dimension: its number
+    if isinstance(value, (np.complexfloating, np.ndarray)):
         raise TypeError
     return float(value)
 

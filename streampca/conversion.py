@@ -17,7 +17,9 @@ _ARROW = ("__arrow_c_stream__", "__arrow_c_array__", "fetch_arrow_reader")
 #: Kinds of numpy types that numpy turns into floats, but are no real numbers: complex ones, dates, times, records.
 _NOT_REAL = "cMmV"
 #: Types of cells that numpy makes floats of with a warning, which would tell of a raw row.
-WARNED_OF = {np.complex64, np.complex128, np.clongdouble, np.longdouble, type(np.ma.masked)}
+WARNED_OF = {
+    np.complex64, np.complex128, np.clongdouble, np.longdouble, np.ndarray, np.ma.MaskedArray, type(np.ma.masked),
+}  # fmt: skip
 
 
 def as_floats(values: Any) -> FloatArray:
@@ -79,7 +81,9 @@ def is_sparse(rows: Any) -> bool:
 
 def framed(rows: Any) -> Any:
     """A pandas or polars series as a frame of one feature; anything else as it is."""
-    return rows.to_frame() if hasattr(rows, "to_frame") and not hasattr(rows, "columns") else rows
+    if not hasattr(rows, "to_frame") or hasattr(rows, "columns"):
+        return rows
+    return rows.to_frame() if getattr(rows, "name", None) != "" else rows.to_frame(name="x0")
 
 
 def arrow_reader(table: Any) -> Any:

@@ -72,6 +72,14 @@ class HorizonReachedError(StreamPCAError, RuntimeError):
     """The processor was calibrated for fewer rows than it was given."""
 
 
+class StreamBusyError(StreamPCAError):
+    """A call would change a stream, ledger or store inside another call that changes it, in the same thread.
+
+    Raised by nested calls from signal handlers, finalizers and methods of rows. No `RuntimeError`, which conversions
+    of rows catch.
+    """
+
+
 class BudgetExhaustedError(StreamPCAError, RuntimeError):
     """The privacy budget does not cover what was asked for."""
 

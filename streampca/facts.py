@@ -296,7 +296,7 @@ def promise(guarantee: Guarantee) -> str:
     if not guarantee.is_private:
         return f"nothing: {guarantee.theorem}. Treat it like the rows themselves."
     other = _ADJACENCY.get(guarantee.adjacency, ("", "", "a neighbor in its place"))[2]
-    caveat = f" Caveat: {guarantee.caveat}." if guarantee.caveat else ""
+    caveat = f" Caveat: {guarantee.caveats}." if guarantee.caveats else ""
     return (
         f"any conclusion from all releases together is at most {_odds(guarantee):.3g} times as likely with the values "
         f"of {guarantee.unit} as with {other}, but for a probability of {guarantee.delta:g}.{caveat}"
@@ -328,8 +328,8 @@ def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
         ("What it does not cover", _limits(guarantee)),
         ("Why it holds", f"{guarantee.theorem} [{guarantee.citation}]."),
     ]
-    if guarantee.caveat:
-        words.append(("Caveat", f"{guarantee.caveat[0].upper()}{guarantee.caveat[1:]}."))
+    if caveats := guarantee.caveats:
+        words.append(("Caveat", f"{caveats[0].upper()}{caveats[1:]}."))
     return words
 
 

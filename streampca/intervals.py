@@ -60,7 +60,6 @@ def best_less_reward(
     adaptive: bool = False,
     sums: FloatArray | None = None,
     count: int = 1,
-    row_norm: float = 1.0,
 ) -> tuple[float, float]:
     """Interval for OPT less a reward sum; for OPT itself if no reward is given.
 
@@ -74,14 +73,14 @@ def best_less_reward(
     reward : noisy sum of rewards.
     reward_std : sd of its noise, which is independent of the matrix's.
     adaptive : whether rows may depend on earlier releases.
-    sums : (d,) released sum of the rows, for centered streams; its noise has sd ``std / (lambda row_norm)``.
-    count, row_norm : number and largest norm of these rows.
+    sums : (d,) released sum of the rows, for centered streams; its noise has sd ``std / lambda``.
+    count : number of these rows.
     """
     k, d = n_components, gram.shape[0]
     check_share("confidence", confidence)
     side = (1.0 - confidence) / 2.0
     if sums is not None:
-        return _centered(gram, sums, std, std / (MEAN_WEIGHT * row_norm), k, count, row_norm, split, side,
+        return _centered(gram, sums, std, std / MEAN_WEIGHT, k, count, split, side,
                          reward, reward_std, adaptive)  # fmt: skip
     total = top_sum(gram, k) - reward
     one = math.hypot(std * math.sqrt(k), reward_std)
@@ -99,7 +98,7 @@ def best_less_reward(
 
 
 def _centered(
-    gram: FloatArray, sums: FloatArray, std: float, sum_std: float, k: int, n: int, row_norm: float, split: NoiseStream,
+    gram: FloatArray, sums: FloatArray, std: float, sum_std: float, k: int, n: int, split: NoiseStream,
     side: float, reward: float, reward_std: float, adaptive: bool,
 ) -> tuple[float, float]:  # fmt: skip
     """`best_less_reward` of a centered stream, with probability ``side`` of failure at each end."""
@@ -114,9 +113,9 @@ def _centered(
         return float(gaussian + 2.0 * across * sum_std * math.sqrt(float(chdtri(d, 0.5 * tail))))
 
     if adaptive:
-        return total - reach(side, length), total + reach(side, row_norm)
+        return total - reach(side, length), total + reach(side, 1.0)
     noise = unsvec(split.normal(0, svec_size(d + 1)) * std, d + 1)
-    matrix, vector = noise[:d, :d], noise[:d, d] / (CONSTANT * row_norm)
+    matrix, vector = noise[:d, :d], noise[:d, d] / CONSTANT
     mean = (sums + vector) / n
     basis = top_eigh(gram + matrix - n * np.outer(mean, mean), k)[1]
     across = mean - basis @ (basis.T @ mean)
@@ -127,4 +126,4 @@ def _centered(
         return math.sqrt(copies * (k * std**2 + 4.0 * u**2 * sum_std**2) + reward_std**2)
 
     low = value - reward + float(ndtri((1.0 - _GAPLESS) * side)) * spread(float(np.linalg.norm(across)), 2)
-    return max(low, total - reach(_GAPLESS * side, length)), total - float(ndtri(side)) * spread(row_norm, 1)
+    return max(low, total - reach(_GAPLESS * side, length)), total - float(ndtri(side)) * spread(1.0, 1)

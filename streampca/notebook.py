@@ -46,7 +46,7 @@ class Watch:
 
     Notes
     -----
-    A thread reads the stream under its lock. It absorbs no rows and changes nothing.
+    A thread reads the stream. It absorbs no rows and changes nothing.
     """
 
     def __init__(

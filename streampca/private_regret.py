@@ -18,6 +18,7 @@ from streampca.intervals import best_less_reward
 from streampca.linalg.centering import MEAN_WEIGHT
 from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.memory import KEPT, History
+from streampca.linalg.svec import unpack_entries
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import KEY_BYTES, Randomness
 from streampca.release import Release
@@ -70,32 +71,34 @@ class PrivateRegretRecord:
         """
         check_rows(rows)
         rewards = release.details.get("rewards")
-        if rewards is None or release.noise_std is None or not release.has_gram:
+        noise = release.own_noise_std
+        if rewards is None or noise is None or release.packed is None:
             raise BadParameterError(
                 "this release carries no rewards or no Gram matrix; use PrivateFPL(..., publish_regret=True), "
                 "and keep Gram matrices in the file"
             )
-        unit = release.row_norm**2
-        reward, std = float(rewards["sum"]) * unit, float(rewards["std"]) * unit
+        # In units of row_norm = 1: the square of a variance overflows for norms near 1e77.
+        unit, reward, std = release.row_norm**2, float(rewards["sum"]), float(rewards["std"])
         split = Randomness(int(rewards["split"]).to_bytes(KEY_BYTES, "big")).stream("split")
         common: dict[str, Any] = {"confidence": confidence, "adaptive": rows == "adaptive"}
-        gram, noise, k = release.gram, release.noise_std, release.n_components
-        most, least = release.t * unit, 0.0  # no reward is above row_norm**2
+        gram, k = unpack_entries(release.packed, release.n_features), release.n_components
+        most, least = float(release.t), 0.0  # no reward is above row_norm**2
         if release.is_centered:  # intervals are of the two sums that the matrix about the mean was computed from
-            sums, noise, count = np.asarray(rewards["rows"]), float(rewards["noise_std"]), int(release.details["count"])
-            correction = noise**2 / (MEAN_WEIGHT**2 * unit * count)
+            sums, count = np.asarray(rewards["rows"]) / release.row_norm, int(release.details["count"])
+            noise = float(rewards["noise_std"]) / unit
+            correction = noise**2 / (MEAN_WEIGHT**2 * count)
             gram = gram + np.outer(sums, sums) / count - correction * np.eye(len(gram))
-            common |= {"sums": sums, "count": count, "row_norm": release.row_norm}
+            common |= {"sums": sums, "count": count}
             least = -3.0 * most
         opt = best_less_reward(gram, noise, k, split, **common)
         regret = best_less_reward(gram, noise, k, split, reward=reward, reward_std=std, **common)
         return cls(
             release.t,
             confidence,
-            reward,
-            std,
-            _pair(np.clip(opt, 0.0, most)),
-            _pair(np.clip(regret, -most, (most, most - least))),
+            reward * unit,
+            std * unit,
+            _pair(np.clip(opt, 0.0, most) * unit),
+            _pair(np.clip(regret, -most, (most, most - least)) * unit),
             rows,
             release.guarantee,
         )

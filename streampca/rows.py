@@ -13,6 +13,7 @@ import numpy as np
 from streampca.conversion import arrow_reader, frame_column, is_arrow, is_frame, is_sparse
 from streampca.errors import SourceError, short
 from streampca.linalg.types import FloatArray
+from streampca.names import NAME_THEM, refuse_values
 
 #: Lower and upper public bounds of each feature, two arrays of shape (n_features,).
 Bounds = tuple[FloatArray, FloatArray]
@@ -175,7 +176,10 @@ class TableRows:
 
     bounds: Bounds | None = None
 
-    def __init__(self, names: Sequence[str], features: Sequence[str] | None) -> None:
+    def __init__(self, labels: Sequence[object], features: Sequence[str] | None) -> None:
+        if features is None:
+            refuse_values(labels, "the table", NAME_THEM)
+        names = [str(label) for label in labels]
         self.features = tuple(names if features is None or not names else features)
         if names and set(self.features) != set(names):
             lacks, others = sorted(set(self.features) - set(names)), sorted(set(names) - set(self.features))
@@ -211,7 +215,7 @@ class FrameRows(TableRows):
     """The rows of a pandas or polars frame."""
 
     def __init__(self, frame: Any, features: Sequence[str] | None, *, mixed: bool = False) -> None:
-        super().__init__([str(name) for name in frame.columns], features)
+        super().__init__(list(frame.columns), features)
         self._frame, self._mixed = frame, mixed
 
     def blocks(self) -> Iterator[FloatArray]:

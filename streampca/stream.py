@@ -2,17 +2,17 @@
 
 All that changes is one immutable value, `_now`. Some rows, or a block, are absorbed by computing
 the next value and assigning it: an exception in between, in whatever thread, leaves the stream as
-it was before them or as it is after them. One lock guards everything that changes.
+it was before them or as it is after them. Every method that changes the stream is `exclusive`, and calls no other
+such method. Reading takes no lock.
 """
 
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from threading import RLock
+from threading import get_ident
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -31,7 +31,8 @@ from streampca.blocks import Entry as Entry  # part of this module's interface
 from streampca.bounds import PrivateBounds
 from streampca.card import card
 from streampca.conversion import as_block, check_iterable, framed
-from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreLockedError
+from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreLockedError, StreamBusyError
+from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.facts import budget_fact
 from streampca.linalg.counts import check_switch
 from streampca.linalg.lattice import GramSum
@@ -129,7 +130,7 @@ class Stream:
 
     Attributes
     ----------
-    lock : held by every method that changes the stream; re-entrant.
+    guard : lock and busy mark of the methods that change the stream.
     start_id : 16 bytes that name this start of a run: a ledger is debited once for them.
 
     Raises
@@ -141,6 +142,9 @@ class Stream:
     -----
     *Interrupts and threads.* After any exception the stream is as it was before some of the rows
     or as it is after them, and `t` says which; it goes on from there. Methods may be called from any thread.
+
+    *Nested calls.* Signal handlers, finalizers and methods of a row may run inside `push`. They may read the stream.
+    Calls that would change it raise `StreamBusyError`, so that no row number is released twice.
 
     *Copies.* A copy, a pickle, and the child of a fork go on as another run with noise of its own:
     two runs on the same rows cost sqrt(2) times mu. With a ledger the copy pays before its next
@@ -239,7 +243,7 @@ class Stream:
         self._lost = ""  # set: why no more rows may be taken
         self._last: int | None = getattr(algorithm, "horizon", None)  # the row after which the release is the last
         self._checked = False  # set: `_ready` has something to look at before rows are taken
-        self.lock = RLock()
+        self.guard = Guard("stream")
         self.start_id = os.urandom(NAME_BYTES)
         tell_of_forks(self)
 
@@ -278,38 +282,52 @@ class Stream:
         ------
         BadRowError, HorizonReachedError
             If the row is bad and ``on_bad_row="raise"``, or no more are taken. Nothing has changed.
+        StreamBusyError
+            If another call in this thread is changing the stream. Nothing has changed.
         """
-        with self.lock:
-            now, overdue = self._now, False
-            if self._checked:
-                overdue = self._ready()
-                now = self._now
-            if now.processor is None:
-                now = self._begun(now.admission.fixed_by(row), row, 1)
-            t = max(now.t, self._taken)
-            place, waiting = t - now.t, self._waiting
-            if place == 0:
-                if now.due == 1:  # one row completes what may be absorbed at once
-                    admitted, counts = now.admission.row(row, t + 1)
-                    now, release, rewards = self._absorb(now, admitted, counts)
-                    if t + 1 == self._last:
+        guard = self.guard
+        if guard.helper and guard.helper == get_ident():
+            guard.refuse()
+        with guard.lock:  # as `exclusive` does, which would be 1 of 25 calls a row
+            if guard.is_busy:
+                guard.refuse()
+            try:
+                try:
+                    guard.is_busy = True
+                    now, overdue = self._now, False
+                    if self._checked:
+                        overdue = self._ready()
+                        now = self._now
+                    if now.processor is None:
+                        now = self._begun(now.admission.fixed_by(row), row, 1)
+                    t = max(now.t, self._taken)
+                    place, waiting = t - now.t, self._waiting
+                    if place == 0:
+                        if now.due == 1:  # one row completes what may be absorbed at once
+                            admitted, counts = now.admission.row(row, t + 1)
+                            now, release, rewards = self._absorb(now, admitted, counts)
+                            if t + 1 == self._last:
+                                self._warn_of_release()
+                            if self._log is not None:
+                                return step_of(t + 1, release, float(rewards[0]) * now.unit, self._log)
+                            step = Step.__new__(Step)  # this runs once a row: no call of __init__
+                            step.t, step.release, step.reward = t + 1, release, float(rewards[0]) * now.unit
+                            return step
+                        waiting = None
+                    waiting = waiting or self._opened(now)
+                    waiting.rows[place] = now.admission.values(row, t + 1)
+                    if place + 1 < len(waiting.rows) and not overdue:
+                        self._taken = t + 1
+                        return WaitingStep(t + 1, waiting, place)
+                    admitted, marks = now.admission.block(waiting.rows[: place + 1], now.t + 1)
+                    now, release, rewards = self._absorb(now, admitted, marks.counts())
+                    if now.t == self._last:
                         self._warn_of_release()
-                    if self._log is not None:
-                        return step_of(t + 1, release, float(rewards[0]) * now.unit, self._log)
-                    step = Step.__new__(Step)  # this runs once a row: no call of __init__
-                    step.t, step.release, step.reward = t + 1, release, float(rewards[0]) * now.unit
-                    return step
-                waiting = None
-            waiting = waiting or self._opened(now)
-            waiting.rows[place] = now.admission.values(row, t + 1)
-            if place + 1 < len(waiting.rows) and not overdue:
-                self._taken = t + 1
-                return WaitingStep(t + 1, waiting, place)
-            admitted, marks = now.admission.block(waiting.rows[: place + 1], now.t + 1)
-            now, release, rewards = self._absorb(now, admitted, marks.counts())
-            if now.t == self._last:
-                self._warn_of_release()
-            return step_of(t + 1, release, float(rewards[-1]) * now.unit, self._log)
+                    return step_of(t + 1, release, float(rewards[-1]) * now.unit, self._log)
+                finally:
+                    guard.is_busy = False
+            finally:
+                guard.is_busy = False
 
     def push_many(self, rows: Any, *, position: Callable[[int], Position] | None = None) -> Steps:
         """Feed a block of rows: the same releases as one by one, bit for bit.
@@ -329,12 +347,10 @@ class Stream:
         BadRowError, HorizonReachedError
             If a row is bad and ``on_bad_row="raise"``, or not all of them can be taken. No row was absorbed.
         """
-        rows = as_block(rows)
-        with self.lock:
-            return self._push_many(rows, position)
+        return self._push_many(as_block(rows), position)  # an iterable of rows may push, too
 
+    @exclusive
     def _push_many(self, rows: Any, position: Callable[[int], Position] | None) -> Steps:
-        """`push_many`, under the lock. A function of its own: see `test_no_loop_runs_directly_under_a_lock`."""
         now = self._ready_for_many()
         admission = now.admission
         if now.processor is None:
@@ -356,6 +372,7 @@ class Stream:
             self._warn_of_release()
         return Steps(first, np.concatenate(rewards) * now.unit, releases, self._log)
 
+    @exclusive
     def push_block(self, block: BlockGram, *, position: Position | None = None) -> BlockStep:
         """Feed rows that were admitted and summed elsewhere: the same release as from the rows, bit for bit.
 
@@ -379,27 +396,26 @@ class Stream:
             raise BadParameterError(
                 f"a {type(block).__name__} given; push_block takes a BlockGram, push_many takes rows"
             )
-        with self.lock:
-            now = self._ready_for_many()
-            admission = now.admission
-            if admission.is_warming_up:
-                raise BadParameterError("private bounds are not found yet; push the rows of the warm-up as rows")
-            if admission.n_features is None:
-                admission = admission.fixed(None, block.n_features - int(admission.center))
-            block.check(admission, now.t + 1)
-            begins = now.processor is None
-            if begins:  # not kept, and not paid for, before the block is found good
-                now = self._first(admission, self._processor(admission))
-            _running(now).check_room(block.count)
-            if now.regret is not None:
-                now.regret.check_block(block.count)
-            if begins:
-                now = self._paid(now)
-            with OneThread(block.n_features, least=1):
-                step = self._absorb_block(now, block, position=position)
-            if step.t == self._last:
-                self._warn_of_release()
-            return step
+        now = self._ready_for_many()
+        admission = now.admission
+        if admission.is_warming_up:
+            raise BadParameterError("private bounds are not found yet; push the rows of the warm-up as rows")
+        if admission.n_features is None:
+            admission = admission.fixed(None, block.n_features - int(admission.center))
+        block.check(admission, now.t + 1)
+        begins = now.processor is None
+        if begins:  # not kept, and not paid for, before the block is found good
+            now = self._first(admission, self._processor(admission))
+        _running(now).check_room(block.count)
+        if now.regret is not None:
+            now.regret.check_block(block.count)
+        if begins:
+            now = self._paid(now)
+        with OneThread(block.n_features, least=1):
+            step = self._absorb_block(now, block, position=position)
+        if step.t == self._last:
+            self._warn_of_release()
+        return step
 
     def run(self, rows: Any, *, new_source: bool = False) -> Iterator[Step]:
         """Feed rows from any iterable or table, lazily; yield a `Step` a row.
@@ -518,21 +534,22 @@ class Stream:
             at = Position(name, block.after(i + 1))
             yield from self.push_many(block.rows[i : i + 1], position=partial(_same, at))
 
+    @exclusive
     def finish(self) -> Release | None:
         """End the stream: the release of what the processor still holds, where it makes one.
 
         `Tumbling` with ``keep_short=True`` releases its last, short block.
         When to end must not depend on the rows.
         """
-        with self.lock:
-            now = self._ready_for_many()
-            if now.processor is None:
-                return None
-            outlet = now.processor.outlet()
-            after, release = now.processor.finish(outlet)
-            self._waiting = None
-            self._logged(now, Entry(now.t + 1, 0, None, None, kind="finish"), outlet, after, release, now.regret)
-            return None if release is None else self._committed().release
+        now = self._ready_for_many()
+        if now.processor is None:
+            return None
+        outlet = now.processor.outlet()
+        after, release = now.processor.finish(outlet)
+        self._waiting = None
+        entry = Entry(now.t + 1, 0, None, None, kind="finish")
+        self._commit(now, self._following(now, 0, NO_COUNTS, after, release, now.regret), entry, outlet)
+        return None if release is None else self._committed().release
 
     def _warn_of_release(self) -> None:
         """Warn of the latest release, and of rows too many for delta. The last thing that a method does."""
@@ -544,16 +561,16 @@ class Stream:
                 found += delta_warnings(release.guarantee, self._now.t)
             warn(found)
 
+    @exclusive
     def adopt(self, source: RowSource) -> None:
         """Take feature names and public bounds over from a source, where the stream has none."""
-        with self.lock:
-            now = self._now
-            admission = now.admission
-            if source.bounds is not None and now.processor is None:
-                admission = admission.with_bounds(source.bounds)
-            if source.features and admission.features is None:
-                admission = admission.fixed(source.features)
-            self._now = now._replace(admission=admission)
+        now = self._now
+        admission = now.admission
+        if source.bounds is not None and now.processor is None:
+            admission = admission.with_bounds(source.bounds)
+        if source.features and admission.features is None:
+            admission = admission.fixed(source.features)
+        self._commit(now, now._replace(admission=admission))
 
     def leaves(self) -> BlockCutter:
         """What other processes need to cut rows into blocks for this stream. Public settings only.
@@ -637,7 +654,8 @@ class Stream:
         return self._promised(self._now.admission)
 
     def _promised(self, admission: Admission) -> Guarantee:
-        promised = self._algorithm.guarantee
+        algorithm, d = self._algorithm, admission.n_features
+        promised = algorithm.guarantee if d is None else algorithm.guarantee_for(d)
         if isinstance(admission.bounds, PrivateBounds):
             rows = "rows" if admission.n_features is None else f"{admission.warmup} rows"
             promised = replace(
@@ -685,8 +703,12 @@ class Stream:
     @property
     def admission(self) -> AdmissionReport:
         """What admission did to the rows so far: scaled, clamped, zeroed. Curator only: it depends on raw rows."""
-        with self.lock:
-            return AdmissionReport.of(self._now.admission, self._counts(), self.t)
+        now, waiting = self._seen()
+        counts, rows = now.counts, now.t
+        if waiting is not None:
+            admitted, further = waiting
+            counts, rows = counts.plus(further), rows + len(admitted)
+        return AdmissionReport.of(now.admission, counts, rows)
 
     @property
     def admitted(self) -> AdmissionReport:
@@ -696,13 +718,8 @@ class Stream:
     @property
     def bad_rows(self) -> int:
         """Rows absorbed as zero rows because they were bad. Curator only: it depends on raw rows."""
-        with self.lock:
-            return self._counts().bad
-
-    def _counts(self) -> Counts:
-        """What admission did to the rows, those that wait included."""
-        waiting, counts = self._admitted_waiting(), self._now.counts
-        return counts if waiting is None else counts.plus(waiting[1])
+        now, waiting = self._seen()
+        return now.counts.bad + (0 if waiting is None else waiting[1].bad)
 
     def watch(self, rows: Any = None, *, every: float = 1.0, total: int | None = None, public: bool = False) -> Watch:
         """A live card in a notebook: ``with stream.watch():``, or ``for step in stream.watch(rows):``.
@@ -744,23 +761,27 @@ class Stream:
 
     def _moment(self) -> Moment | None:
         """What the regret of all rows is computed from, those that wait included; None before the first."""
-        with self.lock:
-            now, waiting = self._committed(), self._admitted_waiting()
-            processor, sums, gram = now.processor, now.regret, None
-            if processor is None or sums is None or self.t == 0:
-                return None
-            if waiting is not None:
-                gram = GramSum.of(waiting[0]) if sums.own is None else None
-                sums = sums.observe(waiting[0], _scoring(now), processor.n_components)[0]
-            return Moment(sums, processor, self._played(now), now.unit, gram)
-
-    def _admitted_waiting(self) -> tuple[FloatArray, Counts] | None:
-        """The single rows that are not absorbed yet, admitted, and what was done to them."""
-        waiting, count, now = self._waiting, self._taken - self._now.t, self._now
-        if waiting is None or count <= 0:
+        self._committed()
+        now, waiting = self._seen()
+        processor, sums, gram = now.processor, now.regret, None
+        if processor is None or sums is None or (now.t == 0 and waiting is None):
             return None
+        if waiting is not None:
+            gram = GramSum.of(waiting[0]) if sums.own is None else None
+            sums = sums.observe(waiting[0], _scoring(now), processor.n_components)[0]
+        return Moment(sums, processor, self._played(now), now.unit, gram)
+
+    def _seen(self) -> tuple[_Now, tuple[FloatArray, Counts] | None]:
+        """The state, and the single rows after it that are not absorbed yet: admitted, with what was done to them."""
+        while True:
+            # In this order, and once more if the state was replaced: a nested call or another thread may push.
+            now, count, waiting = self._now, self._taken - self._now.t, self._waiting
+            if now is self._now:
+                break
+        if waiting is None or count <= 0:
+            return now, None
         admitted, marks = now.admission.block(waiting.rows[:count], now.t + 1)
-        return admitted, marks.counts()
+        return now, (admitted, marks.counts())
 
     # -- how rows are absorbed ------------------------------------------------------
 
@@ -777,8 +798,12 @@ class Stream:
     def _ready_for_many(self) -> _Now:
         """`_ready`, and absorb the single rows that wait."""
         self._ready()
-        self.absorb_waiting()
-        return self._now
+        return self._all_absorbed()
+
+    def _all_absorbed(self) -> _Now:
+        """Absorb the single rows that wait; return the state after them."""
+        now, waiting = self._seen()
+        return now if waiting is None else self._absorb(now, *waiting)[0]
 
     def _processor(
         self, admission: Admission, start: bytes | None = None, snapshot: dict[str, Any] | None = None
@@ -805,12 +830,11 @@ class Stream:
 
     def _paid(self, now: _Now) -> _Now:
         """Pay, and start from the state before the first row."""
-        algorithm, d = self._algorithm, now.admission.n_features
+        before, algorithm, d = self._now, self._algorithm, now.admission.n_features
         warn([*dimension_warnings(algorithm.n_components, d), *memory_warnings(algorithm.square_bytes, d)])
         if self._account is not None:
             self._account.debit(self._promised(now.admission), self.start_id)
-        self._now = now
-        return now
+        return self._commit(before, now)
 
     def _first(self, admission: Admission, processor: Processor) -> _Now:
         """The state before the first row."""
@@ -873,7 +897,7 @@ class Stream:
 
         Rewards are in units of row_norm**2 = 1.
         """
-        processor, sums, count = now.processor or _running(now), now.regret, len(admitted)
+        before, processor, sums, count = now, now.processor or _running(now), now.regret, len(admitted)
         if sums is None or now.scoring is None:
             rewards = no_rewards(count)
         else:
@@ -882,11 +906,12 @@ class Stream:
         after, release = processor.step(admitted, outlet)
         if now.admission.is_warming_up:
             now, after, release = self._warmed_up(now, count, counts, after, outlet)
-        if self._log is None:
-            now = self._now = self._following(now, count, counts, after, release, sums)  # the commit
+        following = self._following(now, count, counts, after, release, sums)
+        if self._log is None and self._now is before:
+            now = self._now = following  # as `_commit` does, which would be 1 of 25 calls a row
         else:
             entry = Entry(now.t + 1, count, admitted, None, counts, position=position)
-            now = self._logged(now, entry, outlet, after, release, sums)
+            now = self._commit(before, following, entry, outlet)
         return now, None if release is None else now.release, rewards
 
     def _warmed_up(
@@ -914,22 +939,26 @@ class Stream:
             gram = GramSum(processor.n_features).add_high_low(block.high, block.low)
             sums = now.regret.observe_block(block.count, gram, reward, processor.n_components)
         entry = Entry(now.t + 1, block.count, None, block, block.counts, position=position)
-        now = self._logged(now, entry, outlet, after, release, sums)
+        now = self._commit(now, self._following(now, block.count, block.counts, after, release, sums), entry, outlet)
         return BlockStep(now.t, block.count, reward * now.unit, None if release is None else now.release, self._log)
 
-    def _logged(
-        self, now: _Now, entry: Entry, outlet: Outlet, after: Processor, made: Release | None, sums: RegretSums | None
-    ) -> _Now:
-        """Log an entry and commit the state after it, by one assignment."""
-        following, log = self._following(now, entry.count, entry.counts, after, made, sums), self._log
-        if log is None:
-            self._now = following  # the commit
-            return following
-        release = None if made is None else following.release
+    def _commit(self, before: _Now, after: _Now, entry: Entry | None = None, outlet: Outlet | None = None) -> _Now:
+        """Log the entry that leads from one state to another, and replace the state, by one assignment.
+
+        The busy mark excludes nested calls. This second check excludes what no mark can: the child of a fork, where
+        the outer call continues as a copy that has not paid yet.
+        """
+        if self._now is not before:
+            raise StreamBusyError("the stream changed while rows were absorbed, by a fork. Push the rows again")
+        log = self._log
+        if log is None or entry is None or outlet is None:
+            self._now = after
+            return after
+        release = after.release if after.release is not before.release else None
         log.append(entry._replace(fresh=tuple(outlet.fresh), link=outlet.chain.link, release=release))
-        self._now = following  # the commit
+        self._now = after
         log.appended()
-        return following
+        return after
 
     def _following(
         self, now: _Now, count: int, counts: Counts, after: Processor, release: Release | None, sums: RegretSums | None
@@ -964,14 +993,14 @@ class Stream:
 
     # -- copies, snapshots and replay -----------------------------------------------
 
+    @exclusive
     def state(self) -> dict[str, Any]:
         """The state as plain values and arrays. As secret as the rows, and the key with it.
 
         Single rows that wait are absorbed first. Arrays are not to be written to.
         """
-        with self.lock:
-            self.absorb_waiting()
-            return self.committed_state()
+        self._all_absorbed()
+        return self.committed_state()
 
     def committed_state(self) -> dict[str, Any]:
         """`state` without the single rows that wait, and without a lock; ``entries`` counts those of the log."""
@@ -996,13 +1025,19 @@ class Stream:
         """How many entries of a commit log led to this state. It takes no lock."""
         return self._now.entries
 
-    def absorb_waiting(self) -> None:
-        """Absorb the single rows that wait. What a stream releases does not depend on when."""
-        with self.lock:
-            waiting = self._admitted_waiting()
-            if waiting is not None:
-                self._absorb(self._now, *waiting)
+    @exclusive
+    def absorb_waiting(self, then: Callable[[], object] | None = None) -> None:
+        """Absorb the single rows that wait. What a stream releases does not depend on when.
 
+        Parameters
+        ----------
+        then : called before another row can be absorbed.
+        """
+        self._all_absorbed()
+        if then is not None:
+            then()
+
+    @exclusive
     def restore(self, state: dict[str, Any], release: Release | None, *, copied: bool = True) -> None:
         """Set a stream that has seen no row to the `state` of one of the same parameters and key.
 
@@ -1018,45 +1053,44 @@ class Stream:
         BadParameterError
             If this stream has seen a row, or the state is of other parameters.
         """
-        with self.lock:
-            if self._now.processor is not None or self._taken:
-                raise BadParameterError("a state can be restored only into a stream that has seen no row")
-            names = state["features"]
-            admission = self._now.admission.fixed(None if names is None else tuple(names), state["n_features"])
-            if state["processor"] is None:
-                self._now = self._now._replace(admission=admission)
-                return
-            if state["found"] is not None:
-                admission = replace(admission, found=tuple(state["found"]))
-            processor = self._processor(admission, bytes.fromhex(state["start"]), state["processor"])
-            log, private = self._regret_log, self._private_log
-            sums = None if log is None else log.resume(state["regret"], processor)
-            records = None if private is None else private.resume(state["private_regret"], release)
-            before = _before(admission)._replace(t=int(state["t"]), counts=Counts.of_plain(state["counts"]))
-            self._now = self._started(before, processor, release, sums, records)
-            if copied:
-                self._mark_copied()
+        if self._now.processor is not None or self._taken:
+            raise BadParameterError("a state can be restored only into a stream that has seen no row")
+        names = state["features"]
+        admission = self._now.admission.fixed(None if names is None else tuple(names), state["n_features"])
+        if state["processor"] is None:
+            self._now = self._now._replace(admission=admission)
+            return
+        if state["found"] is not None:
+            admission = replace(admission, found=tuple(state["found"]))
+        processor = self._processor(admission, bytes.fromhex(state["start"]), state["processor"])
+        log, private = self._regret_log, self._private_log
+        sums = None if log is None else log.resume(state["regret"], processor)
+        records = None if private is None else private.resume(state["private_regret"], release)
+        before = _before(admission)._replace(t=int(state["t"]), counts=Counts.of_plain(state["counts"]))
+        self._now = self._started(before, processor, release, sums, records)
+        if copied:
+            self._mark_copied()
 
+    @exclusive
     def replay(self, entry: Entry) -> list[Release]:
         """Absorb an entry of a commit log again, with the fresh bytes of its noise; return its releases.
 
         An entry of rows may hold those of several releases.
         """
-        with self.lock:
-            if self._now.processor is None:
-                self._now = self._first(self._now.admission, self._processor(self._now.admission))
-            now = self._now
-            if entry.block is not None:
-                self._absorb_block(now, entry.block, entry.fresh)
-            elif entry.kind == "rows":
-                return self._replay_rows(entry)
-            else:
-                outlet, processor = _running(now).outlet(entry.fresh), _running(now)
-                finish = entry.kind == "finish"
-                after, made = processor.finish(outlet) if finish else (_regenerated(processor, outlet), None)
-                self._logged(now, entry, outlet, after, made, now.regret)
-            release = self._now.release
-            return [] if release is None or release is now.release else [release]
+        now = self._now
+        if now.processor is None:
+            now = self._commit(now, self._first(now.admission, self._processor(now.admission)))
+        if entry.block is not None:
+            self._absorb_block(now, entry.block, entry.fresh)
+        elif entry.kind == "rows":
+            return self._replay_rows(entry)
+        else:
+            outlet, processor = _running(now).outlet(entry.fresh), _running(now)
+            finish = entry.kind == "finish"
+            after, made = processor.finish(outlet) if finish else (_regenerated(processor, outlet), None)
+            self._commit(now, self._following(now, 0, NO_COUNTS, after, made, now.regret), entry, outlet)
+        release = self._now.release
+        return [] if release is None or release is now.release else [release]
 
     def _replay_rows(self, entry: Entry) -> list[Release]:
         rows, used, counts, place = entry.rows, 0, entry.counts, 0
@@ -1071,13 +1105,13 @@ class Stream:
             place, counts = place + count, NO_COUNTS
         return releases
 
+    @exclusive
     def attach(self, log: CommitLog, account: Account | None, *, copied: bool) -> None:
         """Keep a commit log, and an account that pays, from here on. Called by a store once it has replayed its run."""
-        with self.lock:
-            self._checked = True
-            self._log, self._account = log, account
-            if copied:
-                self._mark_copied()
+        self._checked = True
+        self._log, self._account = log, account
+        if copied:
+            self._mark_copied()
 
     def _mark_copied(self) -> None:
         """From the next change on, go on as another run."""
@@ -1095,12 +1129,14 @@ class Stream:
         if not self._randomness.is_seeded:
             outlet = _running(now).outlet([generation])
             after = _regenerated(_running(now), outlet)
-            self._logged(now, Entry(now.t + 1, 0, None, None, kind="generation"), outlet, after, None, now.regret)
+            entry = Entry(now.t + 1, 0, None, None, kind="generation")
+            self._commit(now, self._following(now, 0, NO_COUNTS, after, None, now.regret), entry, outlet)
         self._generation = None
 
     def after_fork(self) -> None:
-        """Go on in the child of a fork: with a lock of its own and as another run, or not at all if durable."""
-        self.lock, self._checked = RLock(), True
+        """Go on in the child of a fork: as another run, or not at all if durable."""
+        self._checked = True
+        self._now = self._now._replace()  # another object: a call under way here cannot commit
         if self._log is not None:
             self._lost = (
                 "this is a copy of a durable stream in a child process, and the parent process writes its store; "
@@ -1109,6 +1145,7 @@ class Stream:
         else:
             self._mark_copied()
 
+    @exclusive
     def __getstate__(self) -> dict[str, Any]:
         """Everything a copy needs. As secret as the rows."""
         if self._log is not None:
@@ -1116,15 +1153,15 @@ class Stream:
                 "a durable stream cannot be copied or pickled: it can go on from its store only; "
                 "open it elsewhere with Stream.resume(store)"
             )
-        with self.lock:
-            return {
-                "parts": (
-                    self._algorithm, self._randomness, self._now.admission,
-                    self._regret_log, self._private_log, self._account,
-                ),
-                "state": self.state(),
-                "release": self._now.release,
-            }  # fmt: skip
+        now = self._all_absorbed()
+        return {
+            "parts": (
+                self._algorithm, self._randomness, now.admission,
+                self._regret_log, self._private_log, self._account,
+            ),
+            "state": self.committed_state(),
+            "release": now.release,
+        }  # fmt: skip
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         self._assemble(*saved["parts"])
@@ -1156,28 +1193,3 @@ def _regenerated(processor: Processor, outlet: Outlet) -> Processor:
     """The same processor with 16 bytes of a new generation in its chain value."""
     outlet.hide("generation")
     return processor.after(processor.t, outlet.chain)
-
-
-class Forkable(Protocol):
-    """An object that must change in the child of a fork."""
-
-    def after_fork(self) -> None:
-        """Called in the child."""
-
-
-#: Objects whose ``after_fork`` is called in the child of a fork.
-_TOLD: weakref.WeakSet[Forkable] = weakref.WeakSet()
-
-
-def tell_of_forks(thing: Forkable) -> None:
-    """Call ``after_fork`` of an object in the child of every fork, for as long as the object lives."""
-    _TOLD.add(thing)
-
-
-def _renew() -> None:
-    for thing in list(_TOLD):
-        thing.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)

@@ -10,6 +10,7 @@ import numpy as np
 from streampca.admission import AdmissionReport
 from streampca.conversion import as_block, check_iterable, is_arrow, is_frame
 from streampca.errors import BadParameterError, BadRowError, short
+from streampca.exclusive import Guard, exclusive
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.private_regret import LivePrivateRegret
@@ -66,6 +67,7 @@ class UserStream:
     Attributes
     ----------
     stream : the `Stream` of capped rows. Push rows here, not there.
+    guard : lock and busy mark of `push`, `push_many` and `finish`.
 
     Raises
     ------
@@ -99,7 +101,9 @@ class UserStream:
         self._cap = int(cap)
         self._counts: dict[Hashable, int] = {}
         self._coming: _Coming | None = None
+        self.guard = Guard("stream", self.stream.guard)
 
+    @exclusive
     def push(self, row: Any, user: Hashable = None) -> Step:
         """Feed one row of a user; see `Stream.push`.
 
@@ -109,10 +113,9 @@ class UserStream:
         user : whose row it is, if the row does not say: a string, a number, or a tuple of such; the same one each
             time: 12 and "12" are two users.
         """
-        with self.stream.lock:
-            row, user = self._owned(row, user)
-            numbers = self._numbers([user])
-            return self.stream.push(self._zero_row() if numbers[0] > self._cap else row)
+        row, user = self._owned(row, user)
+        numbers = self._numbers([user])
+        return self.stream.push(self._zero_row() if numbers[0] > self._cap else row)
 
     def push_many(self, rows: Any, users: Iterable[Hashable] | None = None) -> Steps:
         """Feed a block of rows; see `Stream.push_many`.
@@ -122,12 +125,10 @@ class UserStream:
         rows : (n, d) array, a table, or a sequence of rows.
         users : whose row each is, if rows do not say.
         """
-        with self.stream.lock:
-            return self._push_many(rows, users)
+        return self._push_many(as_block(rows), users)
 
+    @exclusive
     def _push_many(self, rows: Any, users: Iterable[Hashable] | None) -> Steps:
-        """`push_many`, under the lock."""
-        rows = as_block(rows)
         if is_frame(rows):
             rows, users = self._table(rows, users)
         elif users is None:
@@ -152,6 +153,7 @@ class UserStream:
         for row in rows:
             yield self.push(row)
 
+    @exclusive
     def finish(self) -> Release | None:
         """End the stream; see `Stream.finish`."""
         return self.stream.finish()
@@ -222,6 +224,9 @@ class UserStream:
     def bad_rows(self) -> int:
         """Rows absorbed as zero rows because they were bad. Curator only."""
         return self.stream.bad_rows
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, guard=Guard("stream", state["stream"].guard))
 
     def __repr__(self) -> str:
         return f"<UserStream of {self.algorithm!r}, {self.t} rows seen: {self.guarantee}>"

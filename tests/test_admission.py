@@ -305,6 +305,7 @@ def test_a_report_before_the_first_row_says_nothing() -> None:
     "row",
     [
         [np.complex128(1j), 1.0], [np.ma.masked, 1.0], (np.longdouble("1e400"), 1.0), [np.array([1.0]), 1.0],
+        [np.ma.array(1.0, mask=True), 1.0], [np.ma.array([1.0], mask=[True]), 1.0], [np.array(1j), 1.0],
         np.array([np.longdouble("1e400"), 1.0]), np.array([np.complex64(1), 1.0], dtype=object), [1.0], None, "ab",
     ],
     ids=repr,

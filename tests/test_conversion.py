@@ -191,7 +191,7 @@ def test_rows_of_river_are_mappings_and_frames():
             for method in ("learn_many", "transform_many"):
                 with pytest.raises(StreamPCAError, match=message):
                     getattr(make(), method)(X)
-    absorbing = kind(n_components=1, epsilon=1.0, delta=1e-6, on_bad_row="zero")
+    absorbing = kind(n_components=1, epsilon=1.0, delta=1e-6, on_bad_row="zero", features=list(row.index))
     absorbing.learn_one(row.to_dict())
     for count, x in enumerate(([0.1, 0.2, 0.3], ROWS[0], "abc", None, 7), 1):
         absorbing.learn_one(x)

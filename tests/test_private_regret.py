@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import streampca as sp
 from streampca.errors import BadParameterError, NoReleaseError
 from streampca.intervals import best_less_reward
 from streampca.linalg.memory import KEPT
 from streampca.privacy.gaussian import delta_at
-from streampca.privacy.randomness import Randomness
+from streampca.privacy.randomness import Randomness, Tape
 from streampca.private_regret import PrivateRegret, PrivateRegretRecord
 
 SEEDS = 200
@@ -184,3 +186,25 @@ def test_what_cannot_be_done_is_said() -> None:
             PrivateRegret(**keywords)  # type: ignore[arg-type]
     with pytest.raises(BadParameterError, match="not a record"):
         PrivateRegretRecord.from_json("{}")
+
+
+def records_of(row_norm: float, center: bool, tape: Tape) -> list[PrivateRegretRecord]:
+    with tape.recording():
+        stream = sp.Stream(fpl(horizon=4, n_components=1), row_norm=row_norm, center=center, regret=None)
+    # The last row is longer than row_norm; the others are exact in the lattice.
+    stream.push_many(row_norm * np.array([[0.5, 0.25], [0.75, -0.5], [0.0, 0.0], [4.0, 3.0]]))
+    assert stream.release is not None
+    read = sp.Release.from_json(stream.release.to_json())
+    return [PrivateRegretRecord.of(r, rows=rows) for r in (stream.release, read) for rows in ("fixed", "adaptive")]
+
+
+@given(exponent=st.integers(-498, 498), center=st.booleans())
+def test_records_scale_with_any_norm(exponent: int, center: bool) -> None:
+    """One release in other units, by the tape of the first; beyond norms of 1e77 the square of a variance overflows."""
+    norm, tape = 2.0**exponent, Tape(seed=b"norms")
+    for one, scaled in zip(records_of(1.0, center, tape), records_of(norm, center, Tape(tape)), strict=True):
+        assert scaled.confidence == one.confidence
+        for name in ("reward", "reward_std", "opt", "regret"):
+            expected = np.array(getattr(one, name)) * norm**2
+            np.testing.assert_allclose(np.array(getattr(scaled, name)), expected, rtol=1e-12, err_msg=name)
+        assert PrivateRegretRecord.from_json(scaled.to_json()) == scaled

@@ -1,5 +1,7 @@
 """The auditor: three checks of one case, and what their verdict is worth.
 
+Before them, the numbers of the claim are computed a second time (`auditing.claims`).
+
 *Leak.* A run of a data set D is recorded on a tape. Then its neighbor E runs with that tape forced: equal keys
 and coins, and the values that D released. All that can be seen of the two runs must be equal, byte for byte.
 *Loss.* The exact values of the two runs are then apart by what the noise has to hide: by the law of the noise
@@ -18,14 +20,16 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
+from streampca.auditing.claims import recomputed
+from streampca.auditing.decisions import ONE_SIDED, Decisions, watched
 from streampca.auditing.laws import (
     Groups,
     Law,
@@ -40,7 +44,8 @@ from streampca.auditing.laws import (
     p_values,
     shift,
 )
-from streampca.errors import StreamPCAWarning
+from streampca.auditing.observed import listening, surfaces, views
+from streampca.linalg.lattice import GramInParts, grid_step
 from streampca.linalg.svec import entry_weights
 from streampca.linalg.types import FloatArray
 from streampca.privacy.discrete_gaussian import LatticeGram
@@ -59,16 +64,24 @@ Verdict = Literal["refuted", "holds", "cannot see"]
 Row = Any
 #: ``feed(subject, rows, how)``: runs the subject, and returns all that can be seen: releases and text.
 Feed = Callable[[Any, list[Row], str], list[Any]]
-#: Loss beyond the claim that rounding may cause.
-_ROUNDING = 1.0 + 1e-7
+#: Loss beyond the claim that computing it may cause; what the claim allows for may be as little as 1e-9 of it.
+_ROUNDING = 1.0 + 1e-10
 #: The chance to miss a mutant may not be more, by the laws of the statistics.
 MISS = 1e-4
-#: Share of the claim from which on no reason is given why it is not more.
+#: Share of the claim below which a case needs a reason why its neighbors spend no more.
 _NEARLY = 0.95
 _BY_LAW = "not Gaussian, by its law"
 _FEWER = "a lower bound from few runs"
+#: A quick audit reads all views of a release (cards, pages) in one case of so many.
+_DEEP = 8
+#: Runs with fresh keys whose decisions are watched.
+_WATCHED = 8
 #: Fewest runs with fresh keys, and fewest numbers of one time of a group: for correlations of two times.
 _FEWEST, _PRODUCTS = 24, 64
+#: Changes beyond which a thin case has fewer pairs.
+_MANY = 4
+#: The most by which runs are multiplied.
+_MORE = 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,9 +105,10 @@ class Case:
     guarantee : what is claimed; the subject's if left out.
     unseen : numbers of vectors that no release shows.
     checks : ``"leak"`` where only the leak check makes sense.
-    slack : why the neighbors tried spend less than 95 % of the claim; empty if they spend more.
+    slack : why the neighbors tried may spend less than 95 % of the claim; without, the audit cannot see if they do.
     cost : relative cost of a run, for the number of runs.
     quick : whether it is part of a quick audit of everything.
+    thin : whether changes are tried on plain or on busy rows, in turn, for want of time.
     """
 
     name: str
@@ -115,6 +129,7 @@ class Case:
     slack: str = ""
     cost: float = 1.0
     quick: bool = True
+    thin: bool = False
 
     def positions_of(self, subject: Any) -> tuple[int, ...]:
         """Numbers of the rows that differ."""
@@ -219,26 +234,32 @@ class Report:
 
 
 class Run(NamedTuple):
-    """What was seen of a run, and its tape."""
+    """What is quickly read of the outputs of a run and of what it said, by path; its tape; and the outputs."""
 
-    outputs: list[str]
+    outputs: list[dict[str, str]]
     tape: Tape
+    made: Sequence[Any] = ()
 
-    def notes(self, unseen: Sequence[int] = ()) -> dict[str, list[Note]]:
-        """The vectors that were released, by kind."""
+    def notes(self, unseen: Sequence[int] = (), beside: Run | None = None) -> dict[str, list[Note]]:
+        """The vectors that were released, by kind; of empty ones only those that are not empty in a run beside it."""
         found: dict[str, list[Note]] = {}
         for i, note in enumerate(self.tape.notes):
-            if note.exact is not None and note.noise.size and i not in unseen:
+            twin = note if beside is None else beside.tape.notes[i]
+            if note.exact is not None and (note.noise.size or twin.noise.size) and i not in unseen:
                 found.setdefault(note.kind, []).append(note)
         return found
 
 
 class Pair(NamedTuple):
-    """Two neighbors: a run, and the other with the tape of the first forced."""
+    """Two neighbors: a run, and the other with the tape of the first forced; and how deep their last releases are read.
+
+    Depths are those of `observed.views`; 0 for none.
+    """
 
     text: str
     first: Run
     second: Run
+    depth: int = 0
 
 
 def fresh_tape(seed: int | None, *label: object) -> Tape:
@@ -247,29 +268,39 @@ def fresh_tape(seed: int | None, *label: object) -> Tape:
 
 
 def run(case: Case, subject: Any, rows: Iterable[Row], how: str, tape: Tape, *, look: bool = True) -> Run:
-    """Run a case on a tape, and write down what is to be seen if ``look``.
+    """Run a case on a tape, and write down what is to be seen if ``look``: outputs, and all that was said meanwhile.
 
-    An error of the second of two neighbors is something to see, too; advice is left out.
+    An error of the second of two neighbors is something to see, too.
     """
-    with tape.recording(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", StreamPCAWarning)
+    made, problem = list[Any](), ""
+    given = list(rows)
+    chosen = tuple(i for i, row in enumerate(given) if callable(row))  # these are pushed one by one, which is public
+    with tape.recording(), listening() as said, watched(how, chosen, look, most=math.inf if look else _WATCHED):
         try:
-            made = case.feed(subject, list(rows), how)
-            outputs = [one.to_json() if isinstance(one, Release) else str(one) for one in made] if look else []
-        except Exception as problem:
+            made = list(case.feed(subject, given, how))
+        except Exception as error:
             if tape.forced is None:
                 raise
-            outputs = [f"{type(problem).__name__}: {problem}"]
-    return Run(outputs, tape)
+            problem = f"{type(error).__name__}: {error}"
+    told = [{"an error": problem}] if problem else []
+    told += [{"said": text} for text in said]
+    return Run(surfaces(made) + told if look else [], tape, made)
 
 
 def pairs(case: Case, subject: Any, seed: int | None, *, every: bool) -> Iterator[Pair]:
-    """Neighbors: each change at some positions, fed in some ways; of all of them only some unless ``every``."""
+    """Neighbors: each change at some positions, fed in some ways; of all of them only some unless ``every``.
+
+    A thin case with many changes has plain or busy rows, in turn, about each.
+    """
     firsts, turn = dict[tuple[Any, ...], Run](), 0
-    for name, (row, other) in case.changes(subject, case.d).items():
+    changes = case.changes(subject, case.d)
+    thin = case.thin and not every and len(changes) > _MANY
+    for name, (row, other) in changes.items():
         for position in case.positions_of(subject):
             for base, rows in zip(("plain", "busy"), case.both_rows(subject), strict=True):
                 turn += 1
+                if thin and turn % 4 > 1:
+                    continue
 
                 def with_row(one: Row, rows: FloatArray = rows, position: int = position) -> list[Row]:
                     return [*rows[:position], *[one] * case.span, *rows[position + case.span :]]
@@ -281,7 +312,8 @@ def pairs(case: Case, subject: Any, seed: int | None, *, every: bool) -> Iterato
                         firsts[key] = run(case, subject, with_row(row), how, fresh_tape(seed, case.name, "first", key))
                     first = firsts[key]
                     second = run(case, subject, with_row(other), how, Tape(first.tape))
-                    yield Pair(f"row {position + 1} of {base} rows, {name}, fed by {how}", first, second)
+                    depth = 0 if turn != 2 else 2 if every or crc32(case.name.encode()) % _DEEP == 0 else 1
+                    yield Pair(f"row {position + 1} of {base} rows, {name}, fed by {how}", first, second, depth)
 
 
 # -- leak -----------------------------------------------------------------------------------------------
@@ -289,14 +321,17 @@ def pairs(case: Case, subject: Any, seed: int | None, *, every: bool) -> Iterato
 
 def leak(pair: Pair) -> str:
     """What is different to see, though all released values are equal; empty if nothing is."""
-    (outputs, tape), (others, other) = pair.first, pair.second
+    (outputs, tape, _), (others, other, _) = pair.first, pair.second
     if len(outputs) != len(others):
         return f"{len(outputs)} outputs against {len(others)}"
     for i, (one, two) in enumerate(zip(outputs, others, strict=True)):
         if one != two:
-            at = next((j for j, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
-            near = slice(max(0, at - 30), at + 30)
-            return f"output {i + 1} differs: ...{one[near]!r} against {two[near]!r}"
+            return f"output {i + 1} differs: {_difference(one, two)}"
+    last = [[one for one in run.made if isinstance(one, Release)][-1:] for run in (pair.first, pair.second)]
+    if pair.depth and all(last):
+        one, two = (views(release, pair.depth) for (release,) in last)
+        if one != two:
+            return f"the last release differs: {_difference(one, two)}"
     if [(n.kind, n.exact is None) for n in tape.notes] != [(n.kind, n.exact is None) for n in other.notes]:
         return "other vectors of noise are drawn"
     for i, (note, twin) in enumerate(zip(tape.notes, other.notes, strict=True)):
@@ -304,6 +339,15 @@ def leak(pair: Pair) -> str:
         if problem:
             return f"vector {i + 1}, {note.kind}: {problem}"
     return _drawn_twice(tape)
+
+
+def _difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """The first path at which two runs differ, and how."""
+    path = next(name for name in {**one, **other} if one.get(name) != other.get(name))
+    values = one.get(path, "nothing"), other.get(path, "nothing")
+    at = next((i for i, (a, b) in enumerate(zip(*values, strict=False)) if a != b), min(map(len, values)))
+    near = slice(max(0, at - 30), at + 30)
+    return f"{path}, ...{values[0][near]!r} against {values[1][near]!r}"
 
 
 def _law_differs(note: Note, twin: Note) -> str:
@@ -354,7 +398,7 @@ def low_digits(exact: Any, noise: Any, std: float) -> Any:
 def tells(note: Note, twin: Note, publish: Publish = honest) -> bool | None:
     """Whether a release tells exact values by its low digits: it must not change if they and the noise move opposite.
 
-    None where the values are not on a lattice.
+    It has none below the grid of its noise. None where the values are not on a lattice.
     """
     exact, other = note.exact, twin.exact
     d = getattr(getattr(exact, "gram", exact), "n_features", None)
@@ -378,6 +422,10 @@ def tells(note: Note, twin: Note, publish: Publish = honest) -> bool | None:
         pair = noise, noise - (other.values - exact.values)
     else:
         return None
+    value = note.value[0] if isinstance(note.value, tuple) else note.value
+    finest = 1.0 if isinstance(exact, GramInParts) else math.inf
+    if not isinstance(exact, LatticeGram) and np.remainder(value, min(grid_step(note.std), finest)).any():
+        return True
     return not _alike(publish(exact, pair[0], note.std), publish(other, pair[1], note.std))
 
 
@@ -405,10 +453,23 @@ class _Part:
     noise: dict[str, list[FloatArray]] = field(default_factory=dict)
 
 
-def audit_case(
+def audit_case(case: Case, **given: Any) -> list[Audit]:
+    """Audit one case, with the arguments of `_audited`, and add the decisions that had one outcome in all of its runs.
+
+    A decision counts if it depends on rows (`auditing.decisions`), unless `ONE_SIDED` has a reason for it.
+    """
+    with Decisions().watching() as decisions:
+        rows = _audited(case, **given)
+    left = [str(one) for one in decisions.one_sided if one.name not in ONE_SIDED]
+    if left and not any(row.verdict == "refuted" for row in rows):
+        rows.append(Audit(case.name, "decisions", "cannot see", witness=f"one outcome only: {'; '.join(left)}"))
+    return rows
+
+
+def _audited(
     case: Case, *, numbers: int, error: float, every: bool, seed: int | None, stop: bool = False
 ) -> list[Audit]:
-    """Audit one case.
+    """Audit one case: claim, leak, loss and noise.
 
     Parameters
     ----------
@@ -427,7 +488,11 @@ def audit_case(
     def add(kind: str, verdict: Verdict, share: float | None, missed: tuple[str, ...], witness: str) -> None:
         rows[kind] = Audit(case.name, kind, verdict, measure, value, share, parts[kind].ratio, missed, witness)
 
-    for pair in pairs(case, subject, seed, every=every):
+    for i, pair in enumerate(pairs(case, subject, seed, every=every)):
+        if i == 0 and (
+            wrong := [one for one in recomputed(subject, case.d, claim, pair.first.tape.notes) if one.refuted]
+        ):
+            return [Audit(case.name, "claim", "refuted", measure, value, witness=str(wrong[0]))]
         if problem := leak(pair):
             return [Audit(case.name, "leak", "refuted", witness=f"{pair.text}: {problem}")]
         if case.checks == "all":
@@ -442,24 +507,25 @@ def audit_case(
     leaks = Audit(case.name, "leak", "cannot see" if missed else "holds", missed=missed)
     if case.checks == "leak":
         return [leaks]
-    busy = _collect(case, subject, seed, parts, numbers)
+    busy = _collect(case, subject, seed, parts, numbers, error)
     for kind in parts.keys() - rows.keys():
         share, missed, witness = _judged(kind, parts, busy, claim, error / len(parts))
         if missed:
             witness = f"missed: {', '.join(missed)}" if parts[kind].ratio else "no neighbor moves it"
         verdict: Verdict = "cannot see" if missed else "refuted" if witness else "holds"
-        if verdict == "holds":
-            if parts[kind].ratio < _NEARLY:
-                witness = case.slack
-            elif share is None or share < _NEARLY:
-                witness = _BY_LAW if share is None else _FEWER
+        if verdict == "holds" and parts[kind].ratio < _NEARLY:
+            witness = case.slack
+            if not witness:
+                verdict, witness = "cannot see", "no neighbor spends 95 % of the claim, and no reason is known"
+        elif verdict == "holds" and (share is None or share < _NEARLY):
+            witness = _BY_LAW if share is None else _FEWER
         add(kind, verdict, share, missed, witness)
     return [leaks, *(rows[kind] for kind in parts)]
 
 
 def _account(case: Case, subject: Any, pair: Pair, claim: Guarantee, parts: dict[str, _Part]) -> None:
     """Add what one pair of neighbors loses to the parts that it moves."""
-    first, second = pair.first.notes(case.unseen), pair.second.notes(case.unseen)
+    first, second = pair.first.notes(case.unseen, pair.second), pair.second.notes(case.unseen, pair.first)
     losses = dict[str, Loss]()
     for kind, notes in first.items():
         if kind not in parts:
@@ -487,12 +553,15 @@ def _moves(note: Note, twin: Note) -> bool:
     return not isinstance(note.exact, Counts) and any(part.any() for part in shift(note, twin).values())
 
 
-def _collect(case: Case, subject: Any, seed: int | None, parts: Mapping[str, _Part], numbers: int) -> list[bool]:
+def _collect(
+    case: Case, subject: Any, seed: int | None, parts: Mapping[str, _Part], numbers: int, error: float
+) -> list[bool]:
     """Run with fresh keys, and add the noise to the parts as standard normals, by group, one array a run.
 
+    Runs are doubled, up to `_MORE` times, until the chances to miss a mutant are small; they do not depend on values.
     Returns which runs were of busy rows.
     """
-    rows, wanted, made = case.both_rows(subject), _FEWEST, 0
+    rows, wanted, made, most = case.both_rows(subject), _FEWEST, 0, math.inf
     while made < wanted:
         tape = fresh_tape(seed, case.name, "noise", made)
         done = run(case, subject, rows[made % 2], case.feeds[0], tape, look=False)
@@ -501,13 +570,27 @@ def _collect(case: Case, subject: Any, seed: int | None, parts: Mapping[str, _Pa
                 if noise.size:
                     parts[kind].noise.setdefault(group, []).append(noise)
         made += 1
-        if made == _FEWEST:  # of few coordinates, only the scale is measured: over all times
+        if made == _FEWEST and most == math.inf:  # of few coordinates, only the scale is measured: over all times
             found = (item for part in parts.values() for item in part.noise.items())
             shapes = [runs[0].shape for group, runs in found if group != "order"]
             least = min((n if n > 4 else t * n for t, n in shapes), default=1)
             products = _PRODUCTS / min((n for t, n in shapes if t > 1), default=_PRODUCTS)
             wanted = max(_FEWEST, math.ceil(numbers / case.cost / least), math.ceil(products))
+            most = _MORE * wanted
+        if made == wanted < most and any(_chances(part, error / len(parts)) > MISS for part in parts.values()):
+            wanted *= 2
     return [bool(i % 2) for i in range(made)]
+
+
+def _chances(part: _Part, error: float) -> float:
+    """The largest chance to miss a mutant of a part."""
+    groups = [runs for group, runs in part.noise.items() if group != "order"]
+    return max((max(chance_to_miss(runs, _level(part, error)).values()) for runs in groups), default=0.0)
+
+
+def _level(part: _Part, error: float) -> float:
+    """Significance of all tests of a group of noise: a half of the error is for the claim, a half for the noise."""
+    return 0.5 * error / (len(part.noise) + 1)
 
 
 def _judged(
@@ -518,10 +601,13 @@ def _judged(
     The error is split: a half for the claim, a half for the noise.
     """
     part, share = parts[kind], None
-    level = 0.5 * error / (len(part.noise) + 1)
+    level = _level(part, error)
     if part.moved:
-        involved = {(name, group) for moved in part.moved for name, groups in moved.items() for group in groups}
-        spectra = {(name, group): Spectrum(parts[name].noise[group]) for name, group in involved}
+        involved = {(name, group): a for moved in part.moved for name, of in moved.items() for group, a in of.items()}
+        spectra = {
+            (name, group): Spectrum(parts[name].noise[group], joined=len(a) == 1)
+            for (name, group), a in involved.items()
+        }
 
         def measured(moved: Mapping[str, Groups], level: float) -> float:
             shifts = [(spectra[name, group], a) for name, of in moved.items() for group, a in of.items()]

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special, stats
+from scipy.linalg import block_diag
 
 from streampca.linalg.lattice import GramInParts
 from streampca.linalg.svec import entry_weights, svec_size, unpack_entries
-from streampca.linalg.types import FloatArray
+from streampca.linalg.types import FloatArray, IntArray
 from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import GRID, GaussianHistograms, StabilityHistogram
@@ -132,21 +133,53 @@ def correlated(reconstruction: Callable[[int], FloatArray]) -> Law:
     return _gaussian(whitened)
 
 
-def in_one_row(law: Law) -> Law:
-    """A Gaussian law for parts of which runs show different numbers of releases: times are joined to columns."""
+def in_epochs(subject: PrivateFPL, d: int) -> Law:
+    """Gaussian noise with ``regularisation="doubling"``: each epoch has its own, and released values end it."""
+    horizon, every = subject.horizon or 0, subject.release_every
 
-    def joined(values: Groups) -> Groups:
-        return {name: part.reshape(1, -1) for name, part in values.items()}
+    def whitened(notes: Sequence[Note], parts: Sequence[FloatArray]) -> FloatArray:
+        epoch, first, blocks = subject.first_epoch(d + subject.center), 0, list[FloatArray]()
+        assert epoch is not None
+        for i, note in enumerate(notes, 1):
+            t = min(i * every, horizon)
+            left = subject.leaves(horizon - t)
+            passed = left > 0 and epoch.passed(note.value, i - first)
+            if passed or i == len(notes):
+                blocks.append(epoch.mechanism.reconstruction(i - first))
+            if passed:
+                epoch, first = epoch.restarted(t, left, epoch.released, 0.0), i
+        b = block_diag(*blocks)
+        return np.linalg.solve(np.linalg.cholesky(b @ b.T), np.array(parts))
+
+    return _gaussian(whitened)
+
+
+def of_any_length(law: Law) -> Law:
+    """A Gaussian law for parts of which runs show different numbers of releases: in moves, times join columns."""
 
     def loss(notes: Sequence[Note], others: Sequence[Note], claim: Guarantee) -> Loss:
         found = law.loss(notes, others, claim)
-        return found._replace(moved=joined(found.moved))
+        return found._replace(moved={name: part.reshape(1, -1) for name, part in found.moved.items()})
 
-    return Law(lambda notes: joined(law.standard(notes)), loss)
+    return Law(law.standard, loss)
 
 
 def _divided(notes: Sequence[Note], parts: Sequence[FloatArray]) -> FloatArray:
     return np.concatenate([part / note.std for note, part in zip(notes, parts, strict=True)])[None]
+
+
+def of_each(law: Law) -> Law:
+    """A law of one release, for the releases of a `Tumbling`: a row is in one of them."""
+
+    def standard(notes: Sequence[Note]) -> Groups:
+        parts = [law.standard([note]) for note in notes]
+        return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+
+    def loss(notes: Sequence[Note], others: Sequence[Note], claim: Guarantee) -> Loss:
+        pairs = zip(notes, others, strict=True)
+        return max((law.loss([note], [other], claim) for note, other in pairs), key=lambda loss: loss.ratio)
+
+    return Law(standard, loss)
 
 
 #: Gaussian noise, fresh each time, of the standard deviation that the outlet was told.
@@ -360,21 +393,23 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
             return law_of(subject.mechanism, d, kind)
         case PrivateFPL() if subject.norm_scaling is not None:
             part = subject.norm_scaling.parts.get(kind)
-            return independent if part is None else in_one_row(correlated(part.reconstruction))
+            return independent if part is None else of_any_length(correlated(part.reconstruction))
+        case PrivateFPL() if subject.regularisation == "doubling":
+            return in_epochs(subject, d)
         case PrivateFPL():
-            return correlated(subject.start(d).mechanism.reconstruction)  # type: ignore[attr-defined]
+            return correlated(subject.start(d + subject.center).mechanism.reconstruction)  # type: ignore[attr-defined]
         case SlidingWindowPCA() if subject.method != "once":
             return correlated(subject.followed.noise.reconstruction)
         case LaplaceCovariance():
             return laplace(subject.scale(d))
         case MatrixLaplaceCovariance():
-            return _matrix_laplace(subject, d)
+            return of_each(_matrix_laplace(subject, d))
         case AdaptiveLaplaceCovariance() if kind == "gram":
-            return _either_matrix_laplace(subject, d)
+            return of_each(_either_matrix_laplace(subject, d))
         case AdaptiveLaplaceCovariance():
             return laplace(subject.norms_scale if kind == "norms" else subject.lost_scale)
         case WishartCovariance():
-            return _wishart(subject, d)
+            return of_each(_wishart(subject, d))
         case ExactSubspace() if kind == "gap":
             return _truncated(subject.gap_noise, subject.gap_threshold)
         case ExactSubspace():
@@ -395,15 +430,18 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
 def p_values(runs: Sequence[FloatArray], busy: Sequence[bool]) -> dict[str, float]:
     """P-values of the hypothesis that all numbers are independent standard normals.
 
-    ``runs`` are (T, n) arrays; n may differ from run to run. ``busy`` says which runs were of busy rows.
+    ``runs`` are (T, n) arrays; T and n may differ from run to run. T may depend on the numbers of earlier times: those
+    of one time, of the runs that have it, are lawful nonetheless. ``busy`` says which runs were of busy rows.
     """
-    width = min(run.shape[1] for run in runs)
-    z = np.array([run[:, :width] for run in runs])  # (R, T, n)
+    shortest, width = (min(run.shape[axis] for run in runs) for axis in (0, 1))
+    z = np.array([run[:shortest, :width] for run in runs])  # (R, T, n)
     every = np.concatenate([run.reshape(-1) for run in runs])
+    times = _by_time(runs, width)
+    counts = np.isfinite(times).sum(axis=1)
     halves = [z[np.array(busy) == half] for half in set(busy)]
-    cells = [z.sum(axis=(0, 2)) / math.sqrt(z.shape[0] * width), every.sum(keepdims=True) / math.sqrt(every.size)]
+    cells = [np.nansum(times, axis=1) / np.sqrt(counts), every.sum(keepdims=True) / math.sqrt(every.size)]
     cells += [(half.sum(axis=0) / math.sqrt(len(half))).reshape(-1) for half in halves]
-    size = [_variance(np.sum(every**2, keepdims=True), every.size)]
+    size = [_variance(np.sum(every**2, keepdims=True), every.size), _variance(np.nansum(times**2, axis=1), counts)]
     size += [_variance(np.sum(z**2, axis=axes), z.size // z.shape[3 - sum(axes)]) for axes in _PLANES]
     size += [_variance(np.sum(half**2, axis=(0, 2)), len(half) * width) for half in halves]
     small = int((np.abs(every) < _SMALL).sum())
@@ -414,15 +452,23 @@ def p_values(runs: Sequence[FloatArray], busy: Sequence[bool]) -> dict[str, floa
         "shape": float(stats.kstest(chosen, "norm", method="asymp").pvalue),
         "no noise": float(stats.binom.sf(small - 1, every.size, _SMALL * math.sqrt(2.0 / math.pi))),
         "outliers": _normal(every),
-        "equal in time": _correlated(np.moveaxis(z, 1, 0).reshape(z.shape[1], -1)),
+        "equal in time": min(1.0, 2.0 * min(_correlated(times), _follows(times[:-1:2], times[1::2]))),
         "equal over coordinates": _correlated(np.moveaxis(z, 2, 0).reshape(width, -1)[:_MOST]),
         "equal over runs": _correlated(z.reshape(len(z), -1)[:_MOST]),
         "repeated in runs": _repeated(z.reshape(len(z), -1)),
     }
 
 
+def _by_time(runs: Sequence[FloatArray], width: int) -> FloatArray:
+    """Numbers by time, (T, columns of all runs); nan where a run is shorter."""
+    times = np.full((max(map(len, runs)), len(runs), width), np.nan)
+    for i, run in enumerate(runs):
+        times[: len(run), i] = run[:, :width]
+    return times.reshape(len(times), -1)
+
+
 #: Pairs of axes (runs, times, coordinates) that a sum of squares is over.
-_PLANES = ((0, 2), (0, 1), (1, 2))
+_PLANES = ((0, 1), (1, 2))
 #: Numbers smaller than this count as no noise, and such differences as equal noise.
 _SMALL = 1e-3
 #: How many p-values `p_values` gives, and the most sums of squares in its "variance".
@@ -433,19 +479,23 @@ def chance_to_miss(runs: Sequence[FloatArray], level: float) -> dict[str, float]
     """The most that the chances to miss mutants of lawful noise can be, by the laws of the statistics in `p_values`.
 
     Half the noise: the sum of all N squares is a quarter of a chi-square of N degrees. A time, or a coordinate, without
-    noise: its sum of squares is 0, and so is the p-value; where runs have different numbers of coordinates, there
-    are as many zeros as runs. Noise repeated in time: the correlation of each of t // 2 independent pairs is the root
-    of a chi-square. Noise repeated in runs: all differences are 0. Of ``runs``, (T, n) arrays, only the shapes count;
-    ``level`` is the significance of all tests of them together.
+    noise: its sum of squares is 0, and so is the p-value; where runs have different numbers of coordinates or times,
+    there are as many zeros as runs. Noise repeated in time: the correlation of each of t // 2 independent pairs is the
+    root of a chi-square, and the sum of all their products is one. Noise repeated in runs: all differences are 0. Of
+    ``runs``, (T, n) arrays, only the shapes count; ``level`` is the significance of all tests of them together.
     """
-    t, width, count = len(runs[0]), min(run.shape[1] for run in runs), sum(run.size for run in runs)
+    lengths, widths = [len(run) for run in runs], {run.shape[1] for run in runs}
+    t, width, count = max(lengths), min(widths), sum(run.size for run in runs)
     each = level / _TESTS
     least = stats.chi2.ppf(0.5 * each / _SUMS, count)
-    bare = t > 1 or len({run.shape[1] for run in runs}) == 1
+    bare = len(set(lengths)) == 1 and (t > 1 or len(widths) == 1)
     zeros = 0.0 if bare else stats.binom.sf(len(runs) - 1, count, _SMALL * math.sqrt(2.0 / math.pi))
     if t > 1:
-        limit = special.ndtri(each / (t * (t - 1)))
-        repeated = float(stats.chi2.cdf(limit**2, len(runs) * width)) ** (t // 2)
+        limit = special.ndtri(0.5 * each / (t * (t - 1)))
+        pairs = [sum(length > i for length in lengths) * width for i in range(1, t, 2)]
+        x = _rate(sum(pairs))
+        together = stats.chi2.cdf(-math.log(0.25 * each) / (x - 0.5 * x * x), sum(pairs))  # S is V
+        repeated = float(min(together, np.prod(stats.chi2.cdf(limit**2, pairs))))
     else:
         twice = len(runs) // 2 * width
         repeated = float(0.5 * each < (_SMALL / math.sqrt(math.pi)) ** twice)
@@ -456,7 +506,7 @@ def chance_to_miss(runs: Sequence[FloatArray], level: float) -> dict[str, float]
     }
 
 
-def _variance(squares: FloatArray, degrees: int) -> float:
+def _variance(squares: FloatArray, degrees: IntArray | int) -> float:
     """The least two-sided p-value of sums of squares, by Bonferroni."""
     tails = np.minimum(stats.chi2.sf(squares, degrees), stats.chi2.cdf(squares, degrees))
     return float(min(1.0, 2.0 * tails.size * tails.min()))
@@ -468,11 +518,38 @@ def _normal(values: FloatArray) -> float:
 
 
 def _correlated(rows: FloatArray) -> float:
-    """Whether two rows are correlated. A product with another row, over that one's norm, is standard normal."""
+    """Whether two rows are correlated. A product with another row, over that one's norm, is standard normal.
+
+    What is nan is left out: of a row, where an earlier one is, it may be.
+    """
     if len(rows) < 2:
         return 1.0
-    products, norms = rows @ rows.T, np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    there = np.isfinite(rows)
+    known = np.where(there, rows, 0.0)
+    products, norms = known @ known.T, np.sqrt(there.astype(np.float64) @ (known**2).T)
     return _normal((products / np.maximum(norms, 1e-300))[np.tril_indices(len(rows), -1)])
+
+
+def _follows(before: FloatArray, after: FloatArray) -> float:
+    """Whether numbers resemble those of the time before, over all these pairs of times together.
+
+    For S the sum of all products and V that of the squares of what comes before, exp(x S - x**2 V / 2) is a martingale
+    for every x, whatever ends a run: it exceeds 1 / p with probability at most p.
+    """
+    there = np.isfinite(after)
+    before, after = (np.where(there, part, 0.0) for part in (before[: len(after)], after))
+    x = _rate(int(there.sum()))
+    size, square = abs(float(np.vdot(before, after))), float(np.vdot(before, before))
+    return float(min(1.0, 2.0 * math.exp(min(0.0, 0.5 * x * x * square - x * size))))
+
+
+def _rate(count: int) -> float:
+    """The x of `_follows` for a sum of so many products."""
+    return _RATE / math.sqrt(max(count, 1.0, _RATE**2))
+
+
+#: Standard deviations of a sum of products at which `_follows` sees most.
+_RATE = 8.0
 
 
 def across_groups(groups: Sequence[Sequence[FloatArray]]) -> float:
@@ -505,11 +582,11 @@ class Spectrum:
     With X the noise, (T, N) with independent columns of any covariance, and S = X X^T, the ratio
     a^T Sigma^-1 a / a^T S^-1 a is chi-square of N - T + 1 degrees, for each column a of what moved. Where
     columns are few, the shape is that of the law and only the scale is measured: a^T a / tr S is chi-square of N T.
-    ``runs`` are (T, n) arrays of standardized noise.
+    ``runs`` are (T, n) arrays of standardized noise; T is 1 if ``joined``: then each is one row.
     """
 
-    def __init__(self, runs: Sequence[FloatArray]) -> None:
-        noise = np.concatenate(list(runs), axis=1)
+    def __init__(self, runs: Sequence[FloatArray], *, joined: bool = False) -> None:
+        noise = np.concatenate([run.reshape(1, -1) if joined else run for run in runs], axis=1)
         self.t, self.n = noise.shape
         self.values, self.vectors = np.linalg.eigh(noise @ noise.T)
         self.values = np.maximum(self.values, 1e-13 * max(float(self.values[-1]), 1e-300))

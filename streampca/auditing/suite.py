@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from streampca.auditing import lifecycles as lifecycles  # registers its cases
+from streampca.auditing import neighbors
 from streampca.auditing.black_box import audit_outside, smaller
-from streampca.auditing.cases import CASES, Pairs, changes, feed_mechanism, feed_stream
+from streampca.auditing.cases import generated
+from streampca.auditing.feeds import feed_stream
 from streampca.auditing.instrument import Audit, Case, Report, audit_case
+from streampca.auditing.needs import needs_of
+from streampca.auditing.neighbors import Pairs
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
@@ -19,13 +22,9 @@ from streampca.mechanisms.base import Mechanism
 from streampca.privacy.randomness import Tape
 from streampca.processors.base import Algorithm
 
-if TYPE_CHECKING:
-    from streampca.auditing.bugs import Bug
-
 Mode = Literal["standard", "quick"]
 #: Numbers of each group of noise that are collected: for 95 % of a Gaussian claim, and for the verdict.
 NUMBERS = {"standard": 7000, "quick": 400}
-_DEFAULT_ROWS = 12
 #: Runs of each neighbor in a black-box audit.
 _RUNS = {"standard": 6000, "quick": 1200}
 
@@ -90,72 +89,78 @@ def audit(
 def audit_named(
     names: Sequence[str] = (), *, mode: Mode = "standard", false_alarm: float = 1e-3, seed: int | None = None
 ) -> Report:
-    """Audit what has these names, or names that begin with one of them and a dash; everything if none is given."""
-    return _report(named(names, mode), mode, false_alarm, seed)
+    """Audit the cases of some names (see `named`), or all cases.
+
+    In standard mode, cases that are not quick collect as much noise as in a quick audit, unless named in full.
+    """
+    return _report(named(names, mode), mode, false_alarm, seed, names)
 
 
 def named(names: Sequence[str], mode: Mode = "standard") -> list[Case]:
-    """The cases of some names, or `BadParameterError` if one fits no case."""
-    if not names:
-        return [case for case in CASES.values() if mode == "standard" or case.quick]
+    """Return the cases of some names: a class and words of the name of a case, such as ``PrivateFPL-tree-replace``.
+
+    Raises `BadParameterError` if one fits no case. For a quick audit, those of the quick ones if there are any.
+    """
     found: dict[str, Case] = {}
-    for name in names:
-        fits = {key: one for key, one in CASES.items() if key == name or key.startswith(f"{name}-")}
+    for name in names or [""]:
+        kind, *words = name.split("-")
+        fits = [case for case in generated() if _fits(case, kind, set(words))]
         if not fits:
-            raise BadParameterError(f"there is no audit named {name!r}; known are {', '.join(CASES)}")
-        found.update(fits)
+            known = ", ".join(dict.fromkeys(case.name.partition("-")[0] for case in generated()))
+            raise BadParameterError(f"there is no audit named {name!r}; known are {known}, with words of --list NAME")
+        quick = [case for case in fits if case.quick] if mode == "quick" else []
+        found |= {case.name: case for case in quick or fits}
     return list(found.values())
 
 
-def audit_bugs(
-    names: Sequence[str] = (), *, false_alarm: float = 1e-3, seed: int | None = None
-) -> Iterator[tuple[Bug, list[Audit]]]:
-    """Plant each bug of the named cases and audit the case until something is refuted; yield the bug and the rows."""
-    from streampca.auditing.bugs import BUGS
-
-    chosen = {case.name for case in named(names)}
-    bugs = [bug for bug in BUGS if bug.case in chosen]
-    for bug in bugs:
-        yield bug, audit_planted(bug, false_alarm / len(bugs), seed)
+def _fits(case: Case, kind: str, words: set[str]) -> bool:
+    """True if a case is of a class, or of any if there is none, and has these words."""
+    first, *others = case.name.split("-")
+    return kind in ("", first) and words <= set(others)
 
 
-def audit_planted(bug: Bug, error: float, seed: int | None) -> list[Audit]:
-    """Plant one bug and audit its case until something is refuted."""
-    with bug.planted():
-        return audit_case(CASES[bug.case], numbers=bug.numbers, error=error, every=False, seed=seed, stop=True)
-
-
-def _report(cases: Sequence[Case], mode: Mode, false_alarm: float, seed: int | None) -> Report:
-    error, numbers, every = false_alarm / len(cases), NUMBERS[mode], mode == "standard"
-    made = (audit_case(case, numbers=numbers, error=error, every=every, seed=seed) for case in cases)
-    return Report(tuple(row for rows in made for row in rows), false_alarm)
+def _report(
+    cases: Sequence[Case], mode: Mode, false_alarm: float, seed: int | None, names: Sequence[str] | None = None
+) -> Report:
+    error, rows = false_alarm / len(cases), list[Audit]()
+    for case in cases:
+        whole = mode == "standard" and (names is None or case.quick or case.name in names)
+        numbers = NUMBERS["standard" if whole else "quick"]
+        rows += audit_case(case, numbers=numbers, error=error, every=whole, seed=seed)
+    return Report(tuple(rows), false_alarm)
 
 
 def _case(
     subject: Algorithm | Mechanism, rows: FloatArray | int | None, adjacency: str | None, canaries: Sequence[Any] | None
 ) -> Case:
-    """A case of a subject that the caller made."""
+    """A case of a subject that the caller made, with what the generated cases of its class have."""
     given = None if rows is None or isinstance(rows, int) else np.asarray(rows, dtype=np.float64)
     if given is not None and given.ndim != 2:
         raise BadParameterError(f"rows of shape {given.shape} given; (n, d), or a number of rows, expected")
-    d = subject.n_features or (given.shape[1] if given is not None else max(2 * (subject.n_components or 1), 4))
-    count = rows if isinstance(rows, int) else _DEFAULT_ROWS if given is None else given.shape[0]
+    case = {"feed": feed_stream, **needs_of(subject)}
+    d = subject.n_features or (given.shape[1] if given is not None else max(subject.n_components or 1, case["d"]))
+    if canaries:
+        d = np.asarray(canaries[0][0] if isinstance(canaries[0], tuple) else canaries[0]).size
+    count = rows if isinstance(rows, int) else case["rows"] if given is None else given.shape[0]
     check_count("rows", count)
     if isinstance(subject, Algorithm):
         horizon = subject.parameters().get("horizon")
         if rows is None and horizon is not None:
             count = horizon if any(field.name == "method" for field in fields(subject)) else min(count, horizon)  # type: ignore[arg-type]
         subject = smaller(subject, count)
+    if given is not None or (d, count) != (case["d"], case["rows"]):  # arrays of other rows
+        case = {name: case[name] for name in ("feed", "feeds", "changes", "slack", "cost") if name in case}
+    found, plain = case["changes"], {} if given is None else {"plain": given}
+    case = {name: value for name, value in case.items() if name not in ("others", "warmup")}
 
     def chosen(made: Any, d: int) -> Pairs:
         if canaries is None:
-            return changes(made, d, adjacency)
-        found = [one if isinstance(one, tuple) else (np.zeros(d), np.asarray(one, np.float64)) for one in canaries]
-        return {f"canary {i + 1}": pair for i, pair in enumerate(found)}
+            return found(made, d) if adjacency is None else neighbors.changes(made, d, adjacency)
+        pairs = [one if isinstance(one, tuple) else (np.zeros(d), np.asarray(one, np.float64)) for one in canaries]
+        return {f"canary {i + 1}": pair for i, pair in enumerate(pairs)}
 
-    feed, feeds = (feed_stream, Case.feeds) if isinstance(subject, Algorithm) else (feed_mechanism, ("once",))
-    name = type(subject).__name__
-    return Case(name=name, make=lambda: subject, feed=feed, d=d, rows=count, changes=chosen, plain=given, feeds=feeds)
+    more = {"name": type(subject).__name__, "make": lambda: subject, "d": d, "rows": count, "changes": chosen}
+    return Case(**{**case, **more, **plain})
 
 
 def _goes_through_outlets(case: Case) -> bool:

@@ -23,11 +23,10 @@ _OTHERWISE = {
     "missing='nan', and Stream(on_bad_row='zero')": "--on-bad-row zero",
     ", here and to Stream,": "",
     "columns=[0, 1, ...]": "from tail -n +2 FILE | streampca run - --no-header --columns 1,2,...",
-    "pass header=False or their names": "pass --no-header, or their names with --names a,b,...",
-    "pass header=False": "pass --no-header",
+    "header=False or names=[...]": "--no-header or --names a,b,...",
+    "header=True": "--header",
     "with header=False": "with --no-header",
-    "header=['a', 'b', ...]": "--names a,b,...",
-    "delimiter= and header=": "--delimiter and --no-header",
+    "names=['a', 'b', ...]": "--names a,b,...",
     "pass max_bytes= if that is meant": "decompress it into a pipe if that is meant",
     ", or PrivateOja with regret=None, which has none": "",
     "use horizon=None": "leave out --horizon",
@@ -98,7 +97,9 @@ def _fail(message: str) -> int:
 
 def say(line: str) -> None:
     """Print a line on standard error; in a terminal, broken between words, but for options to be copied."""
-    if sys.stderr.isatty():
+    from streampca.cli.terminal import is_terminal
+
+    if is_terminal(sys.stderr):
         text, add, options = line.partition(ADD)
         width = shutil.get_terminal_size().columns
         line = textwrap.fill(text + add, width, break_long_words=False, break_on_hyphens=False)

@@ -8,15 +8,18 @@ import io
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import streampca
 from streampca.cli import ADD
+from streampca.cli.terminal import is_terminal
 from streampca.errors import BadParameterError, StreamPCAError
 from streampca.linalg.counts import by_present_names
 from streampca.mechanisms.base import Mechanism
+from streampca.names import looks_like_value
 from streampca.processors.base import Algorithm
 from streampca.processors.tumbling import Tumbling
 from streampca.store.store import Store
@@ -60,17 +63,17 @@ _BOOLEANS = {"yes": True, "true": True, "on": True, "1": True, "no": False, "fal
 def missing_options(path: Path | Address, reading: Reading, on_bad_row: str, has_scale: bool) -> str:
     """Every option that the first rows of a CSV file show to be needed, as the end of a message. Curator only.
 
-    Empty where nothing is missing, or the file is not one that can be looked at. ``has_scale``: bounds or a norm were
-    given.
+    Empty where nothing is missing, the file is not one that can be looked at, or standard error is no terminal: one
+    cell may decide what is proposed. ``has_scale``: bounds or a norm were given.
     """
     import pandas as pd
 
     from streampca.sources.text_files import TextFile
 
-    if not isinstance(path, Path):
+    if not isinstance(path, Path) or not is_terminal(sys.stderr):
         return ""
     is_table = reading.format == "csv" or (reading.format is None and _TABLES.intersection(path.suffixes))
-    if not (is_table and path.is_file() and reading.header and reading.names is None):
+    if not (is_table and path.is_file() and reading.header is not False and reading.names is None):
         return ""
     try:
         text = TextFile(path, encoding=reading.encoding or "utf-8", max_bytes=None, by_name=False, replace=True)
@@ -78,9 +81,12 @@ def missing_options(path: Path | Address, reading: Reading, on_bad_row: str, has
         head = pd.read_csv(
             io.BytesIO(first + newline), nrows=1000, sep="\t" if ".tsv" in path.suffixes else None, engine="python",
             encoding_errors="replace", na_values=(reading.na or "").split(","),
+            quoting=csv.QUOTE_NONE if reading.quoting == "none" else csv.QUOTE_MINIMAL,
         )  # fmt: skip
     except (StreamPCAError, ValueError, csv.Error):
         return ""
+    if reading.header is None and any(looks_like_value(str(name)) for name in head):
+        return ""  # the first line may be a row, whose cells are not to be proposed as names
     if reading.columns is not None:
         head = head.loc[:, [name for name in head if str(name) in reading.columns.split(",")]]
     for name in head:

@@ -41,7 +41,8 @@ def demo(*, out: Path = Path("out/demo"), rows: int | None = None, live: bool | 
     """
     from streampca.card import learned
     from streampca.cli.live import view
-    from streampca.cli.session import Files, Session, card_of, closing, terminal_width
+    from streampca.cli.session import Files, Session, card_of, closing
+    from streampca.cli.terminal import terminal_width
     from streampca.processors.private_fpl import PrivateFPL
     from streampca.regret import RegretLog
     from streampca.sources import flights

@@ -7,9 +7,10 @@ of raw rows. The view says so, and plain lines have it in a terminal only.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar
 
@@ -23,6 +24,7 @@ from rich.text import Text
 
 from streampca.admission import AdmissionReport, share_text
 from streampca.card import printable
+from streampca.cli.terminal import console, is_terminal
 from streampca.facts import clear_components, estimates_of, floor, percent, signs_like
 from streampca.linalg.memory import History
 from streampca.linalg.types import FloatArray
@@ -196,27 +198,48 @@ class PlainView(_ConsoleView):
 
     period = 2.0
 
+    _shown = 0  # rows on the latest line of a log
+
     def start(self) -> None:
         """Print the title."""
         self._print(self._title)
         self._next = time.monotonic() + self.period
 
     def show(self, progress: Progress) -> None:
-        """Print a line."""
+        """Print a line: in a terminal, of all that is known, elsewhere if there are a thousand rows more."""
         super().show(progress)
-        total = self._rows_at_end(progress) or 0
-        share = f" of {total} ({_percent(progress, total)})" if total else ""
-        line = f"{progress.t}{share} rows, {progress.releases} releases, {progress.seconds:.1f} s"
-        line += _left(progress, total)
-        if progress.record is not None and self._console.is_terminal:
+        if is_terminal(self._console.file):
+            self._show(progress)
+            return
+        # Where a batch ends follows from the bytes of cells and from bad rows: a log counts thousands of rows.
+        rows = progress.t - progress.t % 1000
+        if rows > self._shown:
+            self._shown = rows
+            self._print(self._so_far(replace(progress, t=rows), self._total or 0, ""))
+
+    def end(self, progress: Progress) -> None:
+        """Print the last line."""
+        if progress.t:
+            self._show(progress)
+
+    def _show(self, progress: Progress) -> None:
+        terminal = is_terminal(self._console.file)
+        # How many rows a text file will have is estimated from the bytes of its cells: not for a log.
+        total = (self._rows_at_end(progress) if terminal else self._total) or 0
+        line = self._so_far(progress, total, f"{progress.releases} releases, ")
+        if progress.record is not None and terminal:
             r = progress.record
             line += f" | curator only: captured {_least(r)}{floor(r.captured, 5)}, "
             line += f"regret per row {r.average_text}, {_bound(r)}"
         if progress.private is not None:
             line += f" | publishable: {publishable(progress.private)}"
-        if progress.bad_rows and self._console.is_terminal:
+        if progress.bad_rows and terminal:
             line += f", {progress.bad_rows} bad rows"
         self._print(line)
+
+    def _so_far(self, progress: Progress, total: int, releases: str) -> str:
+        share = f" of {total} ({_percent(progress, total)})" if total else ""
+        return f"{progress.t}{share} rows, {releases}{progress.seconds:.1f} s{_left(progress, total)}"
 
     def _print(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -224,13 +247,13 @@ class PlainView(_ConsoleView):
 
 def view(live: bool | None, title: str, guarantee: Guarantee, n_components: int, total: int | None) -> View:
     """Return the view that fits standard error, or the one asked for."""
-    console = Console(stderr=True)
-    return (LiveView if is_live(live, console) else PlainView)(console, title, guarantee, n_components, total)
+    kind = LiveView if is_live(live) else PlainView
+    return kind(console(sys.stderr), title, guarantee, n_components, total)
 
 
-def is_live(live: bool | None, console: Console | None = None) -> bool:
-    """Whether the view is the live one: in a terminal only, unless switched off."""
-    return live is not False and (console or Console(stderr=True)).is_terminal
+def is_live(live: bool | None) -> bool:
+    """Return True if the view is the live one: standard error is a terminal, and it is not switched off."""
+    return live is not False and is_terminal(sys.stderr)
 
 
 # -- text ---------------------------------------------------------------------------

@@ -62,10 +62,12 @@ class Reading:
         One character, tab or space. Found in the header line, if left out.
     encoding
         Encoding of the text; utf-8, if left out.
+    quoting
+        csv: quoted cells may hold separators and line ends. none: each line is a record, a quote is a character.
     header
-        The first line names the columns.
+        Whether the first line names the columns. If neither is given, it does, and names like values are refused.
     names
-        Names of all columns of a file without a header line, separated by commas.
+        Names of all columns of a file without a header line, separated by commas; with --header, in place of its names.
     follow
         Wait for more rows at the end of the file, like tail -f, until Ctrl-C.
     rate
@@ -83,7 +85,8 @@ class Reading:
     na: Annotated[str | None, _Hyphen] = None
     delimiter: Annotated[str | None, _Hyphen] = None
     encoding: str | None = None
-    header: Annotated[bool, Parameter(negative="--no-header")] = True
+    quoting: Literal["csv", "none"] | None = None
+    header: Annotated[bool | None, Parameter(negative="--no-header")] = None
     names: str | None = None
     follow: Annotated[bool, Parameter(negative="")] = False
     rate: float | None = None
@@ -105,7 +108,7 @@ class Reading:
         from streampca.sources import open_rows
 
         columns = self._columns()
-        if columns is None and features is not None and (self.header or self.names is not None):
+        if columns is None and features is not None and self._has_names:
             columns = list(features)
         if isinstance(path, Address):
             return self._elsewhere(path, columns, bounds, on_bad_row)
@@ -114,8 +117,8 @@ class Reading:
         return open_rows(
             str(path) if str(path) == "-" else path, format=self.format, columns=columns, bounds=bounds,
             on_bad_row=on_bad_row, na=self.na, delimiter=_MARKS.get(self.delimiter or "", self.delimiter),
-            header=self._header(), encoding=self.encoding, follow=self.follow, rate=self.rate,
-            rate_from=self.rate_from,
+            quoting=self.quoting, header=self.header, names=None if self.names is None else _listed(self.names),
+            encoding=self.encoding, follow=self.follow, rate=self.rate, rate_from=self.rate_from,
         )  # fmt: skip
 
     def _elsewhere(
@@ -160,7 +163,7 @@ class Reading:
         for name in _listed(self.columns):
             if not name.isdecimal():
                 chosen.append(name)
-            elif self.header or self.names is not None:
+            elif self._has_names:
                 chosen.append(NameOrPosition(name))
             elif int(name) == 0:
                 raise BadParameterError("--columns 0: positions of columns count from 1")
@@ -168,10 +171,10 @@ class Reading:
                 chosen.append(int(name) - 1)
         return chosen
 
-    def _header(self) -> bool | list[str] | None:
-        if self.names is not None:
-            return _listed(self.names)
-        return None if self.header else False
+    @property
+    def _has_names(self) -> bool:
+        """Whether columns have names of their own, rather than x0, x1, ..."""
+        return self.header is not False or self.names is not None
 
 
 def _listed(text: str) -> list[str]:

@@ -43,7 +43,7 @@ def show(
     from dataclasses import asdict
 
     from streampca.card import card
-    from streampca.cli.session import terminal_width
+    from streampca.cli.terminal import terminal_width
     from streampca.facts import in_words
 
     release, count = release_at(path, at)

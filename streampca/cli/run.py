@@ -194,6 +194,7 @@ def run(
     from streampca.cli.arguments import make_algorithm, missing_options, open_store
     from streampca.cli.live import is_live, view
     from streampca.cli.session import NEVER, Files, Session, closing, refuse_inputs, write_summary
+    from streampca.cli.terminal import is_terminal
     from streampca.linalg.counts import check_count
     from streampca.regret import RegretLog
     from streampca.store.store import room_warnings
@@ -222,7 +223,9 @@ def run(
         raise BadParameterError(NONE_GIVEN + missing_options(source, reading, on_bad_row, has_scale=False))
     private = bounds == "private"
     rows = reading.open(source, None if bounds is None or private else read_bounds(bounds), on_bad_row)
-    ends = [n for n in (getattr(algorithm, "horizon", None), rows.expected_rows) if n is not None]
+    # That of a text file is an estimate from the bytes of its cells: not for a log.
+    known = rows.expected_rows if is_terminal(sys.stderr) else getattr(rows, "n_rows", None)
+    ends = [n for n in (getattr(algorithm, "horizon", None), known) if n is not None]
     n_rows = min(ends, default=None)
     told = advice.settings_warnings(algorithm.guarantee, n_rows)
     told += advice.dimension_warnings(algorithm.n_components, len(rows.features))
@@ -339,7 +342,7 @@ def resume(
 
     from streampca.cli.arguments import open_store
     from streampca.cli.live import is_live, view
-    from streampca.cli.session import Files, Session, card_of, terminal_width
+    from streampca.cli.session import Files, Session, card_lines, card_of
     from streampca.rows import PositionedSource
     from streampca.stream import Stream
 
@@ -376,5 +379,5 @@ def resume(
         print(f"{stream.t - before} rows more, {stream.t} in all; releases: streampca export {store}", file=sys.stderr)
         made = card_of(ending)
         if made is not None:
-            print("", made.text(terminal_width()), sep="\n", file=sys.stderr)
+            print("", *card_lines(made), sep="\n", file=sys.stderr)
         return ending.exit_code()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from streampca.card import Card, card
 from streampca.cli.live import Progress, View, publishable, spent
+from streampca.cli.terminal import is_terminal, terminal_width
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, SourceError, StreamPCAError
 from streampca.facts import budget_fact
 from streampca.linalg.types import FloatArray
@@ -525,18 +525,16 @@ def closing(ending: Ending, stream: Stream, files: Files, budget: str = "") -> l
     if made is None:
         lines.append(f"privacy:      {spent(stream.guarantee, progress.releases)}")
         return [*lines, *([f"budget:       {budget}"] if budget else [])]
-    if made.is_publishable or sys.stderr.isatty():
-        return [*lines, "", made.text(terminal_width())]
+    return [*lines, "", *card_lines(made, ", or in a file by --summary")]
+
+
+def card_lines(made: Card, elsewhere: str = "") -> list[str]:
+    """Return the card of a run for standard error. The curator's figures are left out unless that is a terminal."""
+    if made.is_publishable or is_terminal(sys.stderr):
+        return [made.text(terminal_width())]
     # Standard error may be a log that others read.
-    return [
-        *lines, "", made.publishable.text(terminal_width()),
-        "What was done to the rows, and exact figures: in a terminal, or in a file by --summary (curator only).",
-    ]  # fmt: skip
-
-
-def terminal_width() -> int:
-    """Columns of the terminal; 100 where there is none."""
-    return shutil.get_terminal_size((100, 24)).columns
+    left_out = f"What was done to the rows, and exact figures: in a terminal{elsewhere} (curator only)."
+    return [made.publishable.text(terminal_width()), left_out]
 
 
 def card_of(ending: Ending, budget: str = "") -> Card | None:

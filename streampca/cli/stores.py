@@ -10,6 +10,7 @@ from cyclopts import App
 
 from streampca.cli.reading import Reading, SourcePath
 from streampca.cli.run import FilePath, OutPath, Switch
+from streampca.cli.terminal import console
 
 ledger = App(name="ledger", help="Privacy budgets of data sets, and what was spent of them.", help_format="plaintext")
 
@@ -26,8 +27,6 @@ def status(store: FilePath, /, *, witness: Path | None = None) -> int:
     witness
         Where the progress of the run is noted, if not beside the database.
     """
-    from rich.console import Console
-
     from streampca.privacy.guarantee import Guarantee
     from streampca.store.reading import check_witness
     from streampca.store.reading import status as read
@@ -35,10 +34,10 @@ def status(store: FilePath, /, *, witness: Path | None = None) -> int:
     facts = read(store)
     facts["guarantee"] = str(Guarantee.from_dict(facts["guarantee"]))
     # In a terminal long values are wrapped at words; elsewhere every fact is one line.
-    console = Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty())
+    shown = console(sys.stdout)
     for name, value in facts.items():
-        console.print(f"{name + ':':<18} {value}")
-    console.print(f"{'witness:':<18} {check_witness(store, witness)}")
+        shown.print(f"{name + ':':<18} {value}")
+    shown.print(f"{'witness:':<18} {check_witness(store, witness)}")
     return 0
 
 

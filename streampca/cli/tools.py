@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
 from streampca.cli.reading import Reading, SourcePath
 from streampca.cli.run import Switch
+from streampca.cli.terminal import console
 from streampca.errors import BadParameterError
 
 if TYPE_CHECKING:
@@ -73,7 +75,6 @@ def plan(
     all_
         Show what serves another purpose, too.
     """
-    from rich.console import Console
     from rich.table import Table
 
     from streampca.cli.arguments import command_of
@@ -90,10 +91,10 @@ def plan(
         adjacency=adjacency, window=window, release_every=release_every, center=center, spectrum=guess,
         row_norm=row_norm, typical_norm=typical_norm,
     )  # fmt: skip
-    console = Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty())
+    out = console(sys.stdout)
     shown = [p for p in made.predictions if all_ or p.serves == made.recommended.serves]
     every = made.recommended.settings.get("release_every")
-    console.print(f"Expected after {n_rows} rows" + (f", released every {every}:" if every else ":"), style="bold")
+    out.print(f"Expected after {n_rows} rows" + (f", released every {every}:" if every else ":"), style="bold")
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     rows = dict(zip(made.predictions, made.table(), strict=True))
     for name in rows[shown[0]]:
@@ -101,7 +102,7 @@ def plan(
         table.add_column(name, justify="left" if first else "right", no_wrap=not first, min_width=22 if first else None)
     for prediction in shown:
         table.add_row(*rows[prediction].values(), style="bold" if prediction is made.recommended else None)
-    console.print(table)
+    out.print(table)
     for name, texts, style in (
         ("assumed", [made.question.assumed], None),
         ("use", [made.recommended.code], None),
@@ -112,7 +113,7 @@ def plan(
         ("note", [f"{p.label}: {p.note}" for p in shown if p.note], "dim"),
     ):
         for text in texts:
-            console.print(f"{name:<8} {text}", style=style)
+            out.print(f"{name:<8} {text}", style=style)
     return 0
 
 
@@ -141,7 +142,6 @@ def audit(
     *names: str,
     all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
     quick: Annotated[bool, Parameter(negative="")] = False,
-    bugs: Annotated[bool, Parameter(negative="")] = False,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
     markdown: Path | None = None,
     false_alarm: float = 1e-3,
@@ -152,19 +152,16 @@ def audit(
 
     Each row is refuted (with a witness), holds (with how much of the claim the noise was shown to
     spend, and how much its law accounts for) or cannot be seen: then a bug of the same kind would
-    have been missed. With --bugs, mistakes are planted instead, and each must be refuted. Exits
-    with 1 if a row does not hold, or a bug is not refuted.
+    have been missed. Exits with 1 if a row does not hold.
 
     Parameters
     ----------
     names
-        Names of audits, or their first words; see --list.
+        Classes, or classes with words of the names of their cases: PrivateFPL-tree-replace; see --list.
     all_
-        Audit everything: some minutes.
+        Audit every legal combination of every public class: half an hour.
     quick
-        A tenth of the time; with --all, without what takes long.
-    bugs
-        Plant bugs, in the named audits or in all of them.
+        A minute: every pair of values that two switches may have together, in few cases and with less noise.
     json_
         Print rows as JSON.
     markdown
@@ -175,45 +172,23 @@ def audit(
     seed
         Fixed keys, for a reproducible table.
     list_
-        List the names and stop.
+        List the classes, or the cases of the names, and stop.
     """
     import json
     import time
+    from collections import Counter
     from dataclasses import asdict
 
     from streampca.auditing import audit_named
-    from streampca.auditing.suite import audit_bugs, named
+    from streampca.auditing.suite import named
 
-    _add_run_command()
     if list_:
-        print("\n".join(case.name for case in named(names)))
+        cases = named(names)
+        kinds = Counter(case.name.partition("-")[0] for case in cases)
+        lines = [case.name for case in cases] if names else [f"{kind:<28}{n:>5} cases" for kind, n in kinds.items()]
+        print("\n".join(lines))
         return 0
     started = time.process_time()
-    if bugs:
-        missed, rows = 0, []
-        for bug, found in audit_bugs(names, false_alarm=false_alarm, seed=seed):
-            row = next((one for one in found if one.verdict == "refuted"), None)
-            missed += row is None
-            rows.append(
-                {
-                    "bug": bug.name,
-                    "case": bug.case,
-                    "verdict": "refuted" if row else "MISSED",
-                    "witness": row.witness if row else "",
-                }
-            )
-            if not json_:
-                print(
-                    f"{bug.name:<50} {bug.case:<36} {f'refuted: {row.part}, {row.witness}' if row else 'MISSED'}",
-                    flush=True,
-                )
-        if json_:
-            print(json.dumps(rows))
-        else:
-            print(
-                f"\n{len(rows) - missed} of {len(rows)} bugs refuted, {time.process_time() - started:.0f} s of CPU time"
-            )
-        return 1 if missed else 0
     if not (names or all_ or quick):
         raise BadParameterError(
             "name what to audit, e.g. 'streampca audit PrivateFPL', or pass --all or --quick; --list lists names"
@@ -227,7 +202,7 @@ def audit(
         print(json.dumps([asdict(row) for row in report.rows]))
     else:
         print(f"{'audit':<38} {'part':<11} {'claim':>16} {'seen':>7} {'accounted':>10}  verdict")
-        for row in report.rows:
+        for row in _grouped(report.rows):
             print(_audit_line(row))
         told = "everything holds" if report.holds else f"{sum(not row.holds for row in report.rows)} rows do not hold"
         print(
@@ -250,14 +225,39 @@ def _put_table(path: Path, rows: Sequence[Audit], what: str) -> None:
     _, end, after = rest.partition(_TABLE[1])
     if not end:
         raise BadParameterError(f"{path} has no lines {_TABLE[0]!r} and {_TABLE[1]!r}, in this order")
-    others = {row.subject for row in rows if row.part != "leak"}
+    rows = _grouped(rows)
+    others = {row.subject.partition(" (")[0] for row in rows if row.part != "leak"}
     lines = [f"{datetime.now(UTC):%Y-%m-%d}, streampca {streampca.__version__}: {what}.", ""]
     lines += ["| audit | part | claim | seen | accounted | verdict |", "|---|---|---|---|---|---|"]
     for row in rows:
-        if row.part != "leak" or row.subject not in others or not row.holds:
+        if row.part != "leak" or row.subject.partition(" (")[0] not in others or not row.holds:
             verdict = f"{row.verdict}: {row.witness}" if row.witness else row.verdict
             lines.append(f"| {' | '.join([row.subject, row.part, *_figures(row), verdict])} |")
     path.write_text(before + start + "\n".join(["", *lines, "", ""]) + end + after, encoding="utf-8")
+
+
+def _grouped(rows: Sequence[Audit]) -> list[Audit]:
+    """Rows that do not hold, and of many that hold one a class, part and reason, with the least shares of each."""
+    if len(rows) <= _FEW:
+        return list(rows)
+    groups: dict[tuple[str, str, str], list[Audit]] = {}
+    for row in rows:
+        kind = row.subject.partition("-")[0] if row.holds else row.subject
+        groups.setdefault((kind, row.part, row.witness), []).append(row)
+    found = []
+    for (kind, _, _), of in groups.items():
+        seen, accounted = (
+            min((share for row in of if (share := getattr(row, name)) is not None), default=None)
+            for name in ("seen", "accounted")
+        )
+        subject = f"{kind} ({len(of)} cases)" if len(of) > 1 else of[0].subject
+        measure = of[0].measure if len({(row.measure, row.claim) for row in of}) == 1 else ""
+        found.append(replace(of[0], subject=subject, measure=measure, seen=seen, accounted=accounted))
+    return found
+
+
+#: Rows of an audit up to which each is printed.
+_FEW = 40
 
 
 def _figures(row: Audit) -> tuple[str, str, str]:
@@ -271,37 +271,6 @@ def _audit_line(row: Audit) -> str:
     claim, seen, accounted = _figures(row)
     verdict = row.verdict if row.holds else f"{row.verdict.upper()}: {row.witness}"
     return f"{row.subject:<38} {row.part:<11} {claim:>16} {seen:>7} {accounted:>10}  {verdict}"
-
-
-def _add_run_command() -> None:
-    """Register the audit of ``streampca run``: exit status and files, for CSV files with bad cells."""
-    import contextlib
-    import io
-    from tempfile import TemporaryDirectory
-
-    from streampca.auditing import cases, lifecycles
-    from streampca.cli.app import app
-
-    arguments = (
-        "run rows.csv -k 1 --epsilon 8 --delta 0.01 --release-every 3 --on-bad-row zero --row-norm 1 --out out.jsonl"
-    )
-
-    def run(subject: Any, rows: list[Any], how: str) -> list[str]:
-        with TemporaryDirectory() as folder, contextlib.chdir(folder):
-            Path("rows.csv").write_text(lifecycles.csv_text(rows), encoding="utf-8")
-            said = io.StringIO()
-            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-                try:
-                    status: Any = app(
-                        arguments.split(), exit_on_error=False, print_error=False, result_action="return_value"
-                    )
-                except SystemExit as ended:
-                    status = ended.code
-            out = Path("out.jsonl")
-            return [f"exit status {status}", out.read_text(encoding="utf-8") if out.exists() else "no file"]
-
-    # The place of a cell makes no difference that "csv" would not see.
-    cases.add("run-command", cases.FPL, feed=run, quick=False, positions=(5,), **lifecycles.CSV)
 
 
 def bench(
@@ -342,7 +311,6 @@ def bench(
     """
     from typing import get_args
 
-    from rich.console import Console
     from threadpoolctl import threadpool_limits
 
     from streampca.bench import report
@@ -354,16 +322,16 @@ def bench(
         raise BadParameterError(f"--rounds={rounds} must be at least 1")
     if small and full:
         raise BadParameterError("--small and --full: leave one of them out")
-    console = Console()
+    out = console(sys.stdout)
     results: list[Timings] = []
     before = fast.use(True)  # what is not called cold is warm
     with threadpool_limits(1):
         machine = report.describe()
         for line in machine.values():
-            console.print(line, highlight=False)
+            out.print(line)
         for name in dict.fromkeys(suites or get_args(Suite)):
             for result in run_suite(name, rounds, small=small, full=full, run_file=_run_file):
-                report.show(console, result, explain=explain)
+                report.show(out, result, explain=explain)
                 results.append(result)
     fast.use(before)
     if json is not None:
@@ -377,7 +345,7 @@ def bench(
         report.draw(picture, results)
     bars = [bar for result in results for bar in result.bars]
     met, missed = sum(bar.met is True for bar in bars), sum(bar.met is False for bar in bars)
-    console.print(f"\n{met} met, {missed} missed, {len(bars) - met - missed} not measured", highlight=False)
+    out.print(f"\n{met} met, {missed} missed, {len(bars) - met - missed} not measured")
     return 0
 
 
@@ -404,7 +372,6 @@ scenario = App(
 @scenario.command(name="list")
 def list_() -> int:
     """List the scenarios: name, title and number of rows."""
-    from rich.console import Console
     from rich.table import Table
 
     from streampca.cli.live import grouped
@@ -417,7 +384,7 @@ def list_() -> int:
     for name in names():
         found = load(name)
         table.add_row(name, found.title, grouped(found.rows))
-    Console().print(table)
+    console(sys.stdout).print(table)
     return 0
 
 
@@ -432,32 +399,31 @@ def run_(name: str, /, *, rows: int | None = None) -> int:
     rows
         Use so many rows instead of the scenario's own number.
     """
-    from rich.console import Console
     from rich.progress import Progress, TimeElapsedColumn
     from rich.text import Text
 
     from streampca.scenarios import load, run_scenario
 
     chosen = load(name)
-    console = Console()
-    console.print(Text(chosen.title, "bold"))
-    console.print(Text(" ".join(chosen.shows.split())))
+    out = console(sys.stdout)
+    out.print(Text(chosen.title, "bold"))
+    out.print(Text(" ".join(chosen.shows.split())))
     with Progress(
-        *Progress.get_default_columns(), TimeElapsedColumn(), console=Console(stderr=True), transient=True
+        *Progress.get_default_columns(), TimeElapsedColumn(), console=console(sys.stderr), transient=True
     ) as bar:
         tasks = {run: bar.add_task(run, total=rows or chosen.rows) for run in chosen.runs}
         result = run_scenario(
             chosen, rows, progress=lambda run, done, total: bar.update(tasks[run], completed=done, total=total)
         )
     for table in (_measures(result), _checks(result)):
-        console.print()
-        console.print(table)
+        out.print()
+        out.print(table)
     failed = [check for check in result.checks if not check.holds]
     for check in failed:
         if check.expect.why:
-            console.print(Text(f"{check.what}: {check.expect.why}"))
+            out.print(Text(f"{check.what}: {check.expect.why}"))
     verdict = f"{len(failed)} of {len(result.checks)} do not hold" if failed else f"all {len(result.checks)} hold"
-    console.print(f"\n{name}: {verdict} ({result.rows} rows, {result.seconds:.1f} s)", highlight=False, soft_wrap=True)
+    out.print(f"\n{name}: {verdict} ({result.rows} rows, {result.seconds:.1f} s)", soft_wrap=True)
     return 1 if failed else 0
 
 

@@ -32,9 +32,11 @@ from river import base
 from streampca.admission import Admission, AdmissionReport, Bounds, OnBadRow
 from streampca.conversion import frame_column, is_frame
 from streampca.errors import BadParameterError, BadRowError, NoReleaseError, short
+from streampca.exclusive import Guard, exclusive
 from streampca.integrations._estimators import Scaling, account
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.names import NAME_THEM, refuse_values
 from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.processors.base import Algorithm
@@ -171,7 +173,8 @@ class RiverAdapter(base.MiniBatchTransformer):
     on_missing : ``"fill"`` counts an absent feature as 0 (the middle of its
         range, if it has bounds), which contributes nothing; ``"raise"`` refuses such rows.
     on_bad_row : ``"raise"`` refuses a row with a value that is no finite number, before
-        anything changes; ``"zero"`` learns a zero row in its place.
+        anything changes; ``"zero"`` learns a zero row in its place and in place of every row that
+        is refused otherwise, and needs ``features``.
     align : turn each basis within its subspace as close as can be to the one
         used before, so that scores do not flip or swap. They are then
         not sorted by variance; `components` is. False uses the eigenvectors as they are.
@@ -191,7 +194,8 @@ class RiverAdapter(base.MiniBatchTransformer):
     Two runs on the same rows cost sqrt(2) times mu. ``clone()`` starts anew, which is a second run too.
 
     *Interrupts.* After any exception in `learn_one` the model has learnt from the row or has not, and ``t``
-    says which. `learn_many` may stop between releases.
+    says which. `learn_many` may stop between releases. A mapping, a signal handler or a finalizer that learns inside
+    one of them gets `StreamBusyError`.
     """
 
     n_components: int = 2
@@ -216,7 +220,12 @@ class RiverAdapter(base.MiniBatchTransformer):
             if getattr(self, name) not in known:
                 raise BadParameterError(f"{name}={getattr(self, name)!r} must be {known[0]!r} or {known[1]!r}")
         Admission(row_norm=self.row_norm, on_bad_row=self.on_bad_row)
+        if self.on_bad_row == "zero" and self.features is None:
+            raise BadParameterError(
+                "on_bad_row='zero' without features=: the first row would say which features there are; name them"
+            )
         account(self.ledger, self.data_set)
+        self.guard = Guard("model")
         self._begun: _Begun | None = None
         self._played: tuple[int, FloatArray] | None = None  # t of a release, and the basis used for it
         self._labels = [f"pc{j}" for j in range(self.n_components)]
@@ -234,6 +243,8 @@ class RiverAdapter(base.MiniBatchTransformer):
 
     def _fixed(self, given: Sequence[Hashable]) -> Features:
         """The features, in the order that the user gave or in alphabetical order."""
+        if self.features is None:
+            refuse_values(given, "the first row", NAME_THEM)
         names = tuple(self.features) if self.features is not None else in_order(given)
         if len(names) < self.n_components:
             raise BadParameterError(
@@ -272,6 +283,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         begun = self._begun
         return begun if begun is not None and begun.stream.t else None
 
+    @exclusive
     def learn_one(self, x: dict[Any, Any]) -> None:
         """Feed one row: a mapping from feature to number, or to text that is one.
 
@@ -282,18 +294,23 @@ class RiverAdapter(base.MiniBatchTransformer):
         HorizonReachedError, BudgetExhaustedError
             If no more rows may be taken. Nothing has changed.
         """
-        given: Any = x
-        begun = self._learnt()
-        if begun is not None and self.on_bad_row == "zero" and not isinstance(given, _ROW):
-            begun.stream.push(None)  # a bad row
-            return
-        x = _mapping(given)
-        if begun is None:
-            if not x and self.features is None:
-                return  # a row of no features does not tell which features there are
-            begun = self._begin(list(x))
-        begun.stream.push(begun.features.row(x, begun.stream))
+        begun, zero = self._learnt(), self.on_bad_row == "zero"
+        if begun is None and zero:
+            begun = self._begin(())
+        try:
+            x = _mapping(x)
+            if begun is None:
+                if not x and self.features is None:
+                    return  # a row of no features does not tell which features there are
+                begun = self._begin(list(x))
+            row: Any = begun.features.row(x, begun.stream)
+        except BadRowError:
+            if begun is None or not zero:
+                raise
+            row = None  # a bad row
+        begun.stream.push(row)
 
+    @exclusive
     def learn_many(self, X: Any) -> None:
         """Feed a pandas or polars frame of rows: the same releases as one by one, bit for bit."""
         X = _pandas(X)

@@ -36,9 +36,11 @@ from streampca.admission import AdmissionReport, Bounds
 from streampca.blocks import BlockCutter
 from streampca.conversion import as_floats
 from streampca.errors import BadParameterError, needs
+from streampca.exclusive import Guard, exclusive
 from streampca.integrations._estimators import Scaling, account
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray
+from streampca.names import refuse_values
 from streampca.privacy.budget import Adjacency
 from streampca.processors.base import Algorithm
 from streampca.processors.private_fpl import PrivateFPL
@@ -171,6 +173,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     # -- learning -------------------------------------------------------------------
 
+    @exclusive
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from all rows at once: one release. Forgets what was learnt before.
@@ -196,6 +199,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 self.__dict__.update(self._found(stream, None))
         return self
 
+    @exclusive
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn from one more batch: one more release. Sizes of batches must not depend on the rows.
@@ -225,6 +229,12 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 self.__dict__.update(self._found(stream, before))
         return self
 
+    @property
+    def guard(self) -> Guard:
+        """Lock and busy mark of `fit` and `partial_fit`. `__init__` sets parameters only."""
+        guard: Guard = self.__dict__.setdefault("_own_guard", Guard("estimator"))
+        return guard
+
     def _read(self, X: Any, *, reset: bool) -> Any:
         """What scikit-learn makes of rows, but that values which a masked array hides are missing."""
         if isinstance(X, np.ma.MaskedArray):
@@ -242,6 +252,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _begun(self, algorithm: Algorithm) -> Stream:
         names = getattr(self, "feature_names_in_", None)
+        refuse_values(names if names is not None else (), "the table", "rename its columns, or pass X.to_numpy()")
         return Stream(
             algorithm,
             features=None if names is None else tuple(map(str, names)),
@@ -305,7 +316,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "_admission"}
+        return {name: value for name, value in state.items() if name not in ("_admission", "_own_guard")}
 
     # -- using ----------------------------------------------------------------------
 

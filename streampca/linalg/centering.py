@@ -131,7 +131,8 @@ def centered(packed: FloatArray, count: float, std: float) -> Centered:
     sum_std = std / MEAN_WEIGHT
     gram = packed[inner]
     gram -= pack_entries(np.multiply.outer(sums, sums)) * (1.0 / count)
-    gram[diagonal] += sum_std**2 / count
+    # Six digits: those of `std` further on depend on the kernels at hand, and the matrix must not.
+    gram[diagonal] += float(f"{sum_std**2 / count:.6g}")
     mean = sums * (1.0 / count)
     square = float(mean @ mean)
     length = min(1.0, square)

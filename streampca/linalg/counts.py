@@ -16,10 +16,7 @@ T = TypeVar("T")
 
 
 def renamed(**names: str) -> Callable[[type[T]], type[T]]:
-    """Accept and read parameters of a dataclass under former names too: ``@renamed(former="name")``.
-
-    Labels of noise keep the former names (`label_of`), so that seeded results stay as they are.
-    """
+    """Accept and read parameters of a dataclass under former names too: ``@renamed(former="name")``."""
 
     def accept(kind: type[T]) -> type[T]:
         made = kind.__init__
@@ -53,26 +50,6 @@ def by_present_names(kind: type[Any], given: dict[str, Any]) -> dict[str, Any]:
                 f"give {name} only"
             )
     return out
-
-
-def label_of(configuration: Any) -> str:
-    """The repr of a configuration under its parameters' former names. It is part of the label of the noise."""
-    former = {name: first for first, name in getattr(configuration, "former_names", {}).items()}
-    if not former:
-        return repr(configuration)
-    shown = {field.name: getattr(configuration, field.name) for field in fields(configuration) if field.repr}
-    values = ", ".join(f"{former.get(name, name)}={label_of(value)}" for name, value in shown.items())
-    return f"{type(configuration).__qualname__}({values})"
-
-
-def repr_of(configuration: Any) -> str:
-    """The constructor; parameters with ``repr=False`` only where they are not at their default.
-
-    Those were added later: labels of noise stay as they were before.
-    """
-    values = [(field, getattr(configuration, field.name)) for field in fields(configuration) if field.init]
-    shown = [f"{field.name}={value!r}" for field, value in values if field.repr or value != field.default]
-    return f"{type(configuration).__qualname__}({', '.join(shown)})"
 
 
 def use_plain_numbers(configuration: Any) -> None:

@@ -62,7 +62,8 @@ def user_factor(mechanism: MatrixFactorization, max_rows: int, rows_per_input: i
     elif isinstance(mechanism, (GeometricBLT, AnytimeBLT)):
         lags = np.arange(1, m)
         products = _products(mechanism, (m - 1) // b)[lags // b]
-        square = m + 2.0 * float((m - lags) @ products)
+        # A sum in a fixed order: the scale of the noise must have the same bits under every BLAS.
+        square = m + 2.0 * math.fsum((m - lags) * products)
     else:
         raise BadParameterError(f"mechanism={mechanism!r}: no bound for users is proved; use a BLT or a tree")
     return min(float(m), math.sqrt(square) * (1.0 + 1e-9))
@@ -77,7 +78,7 @@ def _products(mechanism: GeometricBLT | AnytimeBLT, last: int) -> FloatArray:
         gaps = buffers.a[:, None] + buffers.a - buffers.a[:, None] * buffers.a
         lags = np.arange(last + 1.0)
         tails = (buffers.omega[:, None] * buffers.omega / gaps).sum(axis=0)
-        sums = buffers.strategy_coefficients(last + 1) + theta[None, :] ** lags[:, None] @ tails
+        sums = buffers.strategy_coefficients(last + 1) + (theta[None, :] ** lags[:, None] * tails).sum(axis=1)
         square = float(buffers.column_square(mechanism.restart_after))
         bounds: FloatArray = np.minimum(1.0, sums / square)
         return bounds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streampca.linalg.lattice import GramSum, coarsen, onto_ball
 from streampca.linalg.types import FloatArray
@@ -12,7 +12,7 @@ from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.norm_maps import GRID, Gauge
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.guarantee import Guarantee, laplace_delta
 from streampca.privacy.outlet import LatticeSum, Outlet
 from streampca.release import Release, Terms
 
@@ -38,8 +38,8 @@ class AdaptiveLaplaceCovariance(Mechanism):
 
     Notes
     -----
-    *Theorem.* Everything that is released is (epsilon, 0)-DP together, per row. (Noise is drawn in floating point:
-    `Draws.laplace` says how little delta that is.)
+    *Theorem.* Everything that is released is (epsilon, 0)-DP together, per row. The Laplace noise of 1 and 2 below is
+    drawn in floating point, at a delta of the guarantee's ``floating_delta``.
 
     *Proof.* Up to three parts, each with a share of epsilon in brackets, which add up to 1;
     each is pure given what was released before (basic adaptive composition). Under zero-out:
@@ -73,10 +73,13 @@ class AdaptiveLaplaceCovariance(Mechanism):
     @property
     def guarantee(self) -> Guarantee:
         """(epsilon, 0)-DP for one release of one data set."""
-        return self._promise(
+        promised = self._promise(
             "composition of Laplace mechanisms: norms, lost energy and the clipped Gram matrix",
             "Dwork, McSherry, Nissim, Smith 2006; after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2",
         )
+        # A row changes one count of the histogram, under replace two, and the lost energy.
+        numbers, share = 3 if self.adjacency == "replace" else 2, NORMS_SHARE + LOST_SHARE
+        return replace(promised, floating_delta=laplace_delta(numbers, share * self.epsilon))
 
     @property
     def norms_scale(self) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.conversion import as_block, as_floats
 from streampca.errors import BadParameterError, BadRowError, reason
-from streampca.linalg.counts import check_components, check_count, label_of, use_plain_numbers
+from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.lattice import check_memory, onto_ball
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
@@ -19,6 +19,7 @@ from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
 from streampca.release import Release, Terms
+from streampca.state import label_of
 
 #: What the guarantee of a mechanism covers.
 SCOPE = "one release of one data set"
@@ -64,6 +65,10 @@ class Mechanism(ABC):
     @abstractmethod
     def guarantee(self) -> Guarantee:
         """The guarantee of one release. Known before any row; its scope is `SCOPE`."""
+
+    def guarantee_for(self, n_features: int) -> Guarantee:
+        """The guarantee of one release of rows with so many features."""
+        return self.guarantee
 
     def _promise(self, theorem: str, citation: str, mu: float | None = None, slack: float = 0.0) -> Guarantee:
         """The guarantee of one release at the budget of the parameters."""
@@ -164,9 +169,10 @@ class Mechanism(ABC):
                 f"randomness={randomness!r}, seed={seed!r}: give a Randomness, an integer seed= or neither"
             )
         rows, d = self._admit(rows), rows.shape[1]
+        promised = self.guarantee_for(d)
         if ledger is not None:
-            ledger.debit(self.guarantee, os.urandom(NAME_BYTES))
-        terms = Terms(self.guarantee.seeded() if randomness.is_seeded else self.guarantee)
+            ledger.debit(promised, os.urandom(NAME_BYTES))
+        terms = Terms(promised.seeded() if randomness.is_seeded else promised)
         t = rows.shape[0] if t is None else int(t)
         source = NoiseSource(randomness, "mechanism", label_of(self), d, t, self.constants(d))
         return self.released(rows, source.outlet(source.first), terms, t)

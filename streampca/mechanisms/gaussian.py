@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from streampca.errors import BadParameterError
 from streampca.linalg.centering import with_constant
-from streampca.linalg.counts import renamed, repr_of
+from streampca.linalg.counts import renamed
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
@@ -18,6 +18,7 @@ from streampca.privacy.discrete_gaussian import LatticeGram, gram_noise, lattice
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
+from streampca.state import repr_of
 
 
 @renamed(exact="discrete_noise")

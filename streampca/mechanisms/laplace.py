@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from streampca.linalg.svec import entry_weights, svec, svec_size
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.covariance import CovarianceMechanism, Projection
 from streampca.privacy.budget import Adjacency
-from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.guarantee import Guarantee, laplace_delta
 from streampca.privacy.randomness import Draws
 
 #: Spectral norm of W1 - W2 over d, for iid Wis_d(d + 1, I) and large d: the
@@ -71,8 +71,8 @@ class LaplaceCovariance(PureCovariance):
     -----
     The whole matrix is released: (epsilon, 0)-DP per row by the Laplace
     mechanism, scale ``sensitivity / epsilon``, where the l1 sensitivity of the
-    upper triangle is `sensitivity`. (In floating point up to a delta below 2**-30
-    for each entry, `Draws.laplace`.)
+    upper triangle is `sensitivity`. In floating point, up to the guarantee's ``floating_delta``: a row changes every
+    entry.
 
     Citation: Jiang, Xie and Zhang, "Wishart Mechanism for Differentially
     Private Principal Components Analysis", AAAI 2016, Theorem 3, whose scale
@@ -81,6 +81,18 @@ class LaplaceCovariance(PureCovariance):
 
     theorem = "Laplace mechanism, l1 sensitivity of the upper triangle"
     citation = "Jiang, Xie, Zhang, AAAI 2016, Algorithm 1"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """(epsilon, 0)-DP for one release of one data set, but for floating point."""
+        d = self.n_features
+        return replace(
+            super().guarantee, floating_delta=None if d is None else laplace_delta(svec_size(d), self.epsilon)
+        )
+
+    def guarantee_for(self, n_features: int) -> Guarantee:
+        """The guarantee of one release of rows with so many features, and what floating point costs it."""
+        return replace(self, n_features=n_features).guarantee
 
     def sensitivity(self, n_features: int) -> float:
         """The l1 sensitivity of the upper triangle.

@@ -12,7 +12,6 @@ import numpy as np
 
 from streampca.errors import BadParameterError
 from streampca.linalg.centering import MEAN_WEIGHT
-from streampca.linalg.counts import label_of
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.linalg.types import FloatArray, IntArray
@@ -34,6 +33,7 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja, PrivateStepSizes
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
+from streampca.state import label_of
 from streampca.stream import Stream
 from streampca.theorems import gaussian_noise_norm
 

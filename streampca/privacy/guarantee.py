@@ -13,6 +13,27 @@ from streampca.privacy import gaussian
 from streampca.tables import html_table
 
 SEEDED = "seeded: not private against whoever knows the seed"
+#: Of one number with Laplace noise of 53 bits, see `laplace_delta`.
+_LAPLACE_DELTA = 2.0**-32
+
+
+def laplace_delta(numbers: int, epsilon: float) -> float:
+    """Return a bound on the delta that floating-point Laplace noise adds to pure epsilon.
+
+    Parameters
+    ----------
+    numbers : how many numbers with such noise one row changes.
+    epsilon : spent on all of them together.
+
+    Notes
+    -----
+    A sampled Laplace variable is the logarithm of one of 2**53 uniform numbers (`randomness.Draws.laplace`), released
+    on a grid of at least 2**-20 of its scale. The probability of each cell is off by less than 2**-54; that of the
+    neighbor counts exp(e) times, if the row spends e on this number. Summed over all cells (counted, in a test), that
+    is below 2**-32 (1 + exp(e)): 4e-10 for small e. It is convex in e, so numbers that share epsilon cost no more than
+    if one of them had all of it.
+    """
+    return min(1.0, _LAPLACE_DELTA * (2.0 * numbers - 1.0 + math.exp(min(epsilon, 30.0)))) if numbers else 0.0
 
 
 class Account(Protocol):
@@ -48,6 +69,9 @@ class Guarantee:
     scope : which outputs the claim covers together.
     theorem, citation : why it holds, and the source.
     caveat : conditions that weaken the claim; empty if there are none.
+    floating_delta : what floating-point Laplace noise adds to delta, at most (`laplace_delta`); None where it depends
+        on the number of features and that is not known yet. `epsilon`, `delta` and all that is computed from them are
+        for noise in real numbers.
     """
 
     epsilon: float
@@ -60,8 +84,11 @@ class Guarantee:
     mu: float | None = None
     slack: float = 0.0
     caveat: str = ""
+    floating_delta: float | None = 0.0
 
     def __post_init__(self) -> None:
+        if self.floating_delta is not None:
+            check_number("floating_delta", self.floating_delta, below=math.nextafter(1.0, 2.0))
         if self.mu is not None:
             check_number("mu", self.mu)
         check_number("slack", self.slack, below=1.0)
@@ -109,6 +136,11 @@ class Guarantee:
         scope = f"{self.scope}; {other.scope}"
         citation = "; ".join(dict.fromkeys(filter(None, (self.citation, other.citation))))
         caveat = "; ".join(dict.fromkeys(filter(None, (self.caveat, other.caveat))))
+        floating = (
+            None
+            if self.floating_delta is None or other.floating_delta is None
+            else min(1.0, self.floating_delta + other.floating_delta)
+        )
         if self.mu is not None and other.mu is not None:
             mu, slack = gaussian.compose(self.mu, other.mu), self.slack + other.slack
             delta = max(self.delta, other.delta) + min(self.slack, other.slack)
@@ -116,14 +148,24 @@ class Guarantee:
                 return Guarantee.none("composed to a delta of 1 or more")
             return Guarantee(
                 gaussian.epsilon_at(mu, delta - slack), delta, self.adjacency, scope,
-                "adaptive composition of Gaussian mechanisms", citation, self.unit, mu, slack, caveat,
+                "adaptive composition of Gaussian mechanisms", citation, self.unit, mu, slack, caveat, floating,
             )  # fmt: skip
         if self.delta + other.delta >= 1.0 or math.isinf(self.epsilon + other.epsilon):
             return Guarantee.none("composed to a delta of 1 or more, or an infinite epsilon")
         return Guarantee(
             self.epsilon + other.epsilon, self.delta + other.delta, self.adjacency, scope,
-            "basic adaptive composition", citation, self.unit, None, 0.0, caveat,
+            "basic adaptive composition", citation, self.unit, None, 0.0, caveat, floating,
         )  # fmt: skip
+
+    @property
+    def caveats(self) -> str:
+        """All conditions that weaken the claim, in words: `caveat`, and what floating point adds."""
+        if self.floating_delta == 0.0:
+            return self.caveat
+        per_number = f"at least {2.0 * _LAPLACE_DELTA:.2g} for each number that is released"
+        added = per_number if self.floating_delta is None else f"up to {self.floating_delta:.2g}"
+        floating = f"Laplace noise is drawn in floating point, which adds {added} to delta"
+        return "; ".join(filter(None, (self.caveat, floating)))
 
     def seeded(self) -> Guarantee:
         """The same claim with the caveat `SEEDED`."""
@@ -161,7 +203,7 @@ class Guarantee:
         text = (
             f"{head} for {self.unit}, {self.adjacency} adjacency; scope: {self.scope}; {self.theorem} [{self.citation}]"
         )
-        return f"{text}; caveat: {self.caveat}" if self.caveat else text
+        return f"{text}; caveat: {self.caveats}" if self.caveats else text
 
 
 def check_number(name: str, value: object, *, below: float = sys.float_info.max) -> None:

@@ -215,8 +215,8 @@ class Draws:
         """``count`` independent Laplace variables of scale 1.
 
         Logarithms of the 2**53 numbers of `uniform`, so they end at 37.4. Released on the grid of `lattice.coarsen`,
-        the probability of each cell is off by up to 2**-54: pure epsilon holds up to a delta below 2**-30 for each
-        number that a row changes (2e-10 to 3e-10, computed).
+        the probability of each cell is off by up to 2**-54: pure epsilon holds up to the delta of
+        `guarantee.laplace_delta`.
         """
         words = self.words(count)
         signs = np.where(words & np.uint64(1), -1.0, 1.0)
@@ -335,7 +335,7 @@ class Tape:
         place = len(self.starts)
         if self.forced is not None and place < len(self.forced.starts):
             made = self.forced.starts[place]
-        elif self._seed is None:
+        elif self._seed is None or given in self.starts:  # a resumed run has the start that it was given before
             made = given
         else:
             first = self._given.setdefault(given, place)

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.linalg.centering import CONSTANT
-from streampca.linalg.counts import check_components, label_of
+from streampca.linalg.counts import check_components
 from streampca.linalg.lattice import GramSum, check_memory, is_admitted, is_plausible
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray, IntArray
@@ -24,6 +24,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 from streampca.release import Release, Terms
+from streampca.state import fields_of, label_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +66,10 @@ class Algorithm(ABC):
     @abstractmethod
     def guarantee(self) -> Guarantee:
         """The guarantee of all releases together. Known before any row."""
+
+    def guarantee_for(self, n_features: int) -> Guarantee:
+        """The guarantee of all releases of rows with so many features."""
+        return self.guarantee
 
     @abstractmethod
     def constants(self, n_features: int) -> tuple[object, ...]:
@@ -155,7 +160,7 @@ class Algorithm(ABC):
         """
         randomness = randomness or Randomness()
         if setting is None:
-            promised = self.guarantee
+            promised = self.guarantee_for(n_features - int(self.center))
             setting = Setting(Terms(promised.seeded() if randomness.is_seeded else promised))
         self.check(n_features - int(self.center))
         label = label_of(self.unseeded()), n_features, self.constants(n_features), setting.label
@@ -169,7 +174,7 @@ class Algorithm(ABC):
 
     def parameters(self) -> dict[str, Any]:
         """The parameters by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]
+        return fields_of(self)
 
 
 class Processor(ABC):

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from streampca.linalg.counts import check_components, check_count, repr_of, use_plain_numbers
+from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
@@ -16,6 +16,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.leader import DTTZ14, PANEL_ENDS, Leader, LeaderProcessor
 from streampca.release import Release, Terms, centered_fields
+from streampca.state import repr_of
 
 
 @dataclass(frozen=True, kw_only=True)

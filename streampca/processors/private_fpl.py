@@ -12,7 +12,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError
 from streampca.linalg.centering import CONSTANT
-from streampca.linalg.counts import check_components, check_count, renamed, repr_of, use_plain_numbers
+from streampca.linalg.counts import check_components, check_count, renamed, use_plain_numbers
 from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
@@ -33,6 +33,7 @@ from streampca.processors.leader import DTTZ14, PANEL_ENDS, Leader, LeaderProces
 from streampca.processors.norm_scaling import NormScaling, ScaledFPLProcessor
 from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity
 from streampca.release import Release, Terms, centered_fields
+from streampca.state import repr_of
 
 Noise = Literal["blt", "tree"]
 Regularisation = Literal["privacy", "doubling"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_components, check_count, check_share, repr_of, use_plain_numbers
+from streampca.linalg.counts import check_components, check_count, check_share, use_plain_numbers
 from streampca.linalg.lazy import cached_property
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
@@ -22,6 +22,7 @@ from streampca.processors.window_methods import (
     WindowProcessor,
 )
 from streampca.release import Terms
+from streampca.state import repr_of
 
 Method = Literal["histogram", "ring", "smoothed", "forgetting", "once"]
 

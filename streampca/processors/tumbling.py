@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_count, renamed, repr_of, use_plain_numbers
+from streampca.linalg.counts import check_count, renamed, use_plain_numbers
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance, PastRelease
@@ -17,6 +17,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
 from streampca.release import Release, Terms
+from streampca.state import repr_of
 
 
 @renamed(every="release_every")
@@ -98,7 +99,13 @@ class Tumbling(Algorithm):
     @property
     def guarantee(self) -> Guarantee:
         """That of one release, for all releases together."""
-        one = self.mechanism.guarantee
+        return self._of_all(self.mechanism.guarantee)
+
+    def guarantee_for(self, n_features: int) -> Guarantee:
+        """That of one release of rows with so many features, for all releases together."""
+        return self._of_all(self.mechanism.guarantee_for(n_features))
+
+    def _of_all(self, one: Guarantee) -> Guarantee:
         if not one.is_private:
             return one
         return replace(

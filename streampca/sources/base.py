@@ -15,11 +15,13 @@ import numpy as np
 from streampca.admission import bad_values
 from streampca.bounds import Bounds as GivenBounds
 from streampca.bounds import close_names, column_bounds
-from streampca.errors import BadParameterError, SourceError, listed, short
+from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
+from streampca.names import MISSING, refuse_values
 from streampca.rows import Bounds
-from streampca.sources.csv_cells import number
 
+#: For sources whose columns always have names.
+NAME_THEM = "if they are names, choose the columns by name with columns="
 #: Rows in a block unless said otherwise: one exact fold of the Gram accumulator.
 BLOCK_ROWS = 8192
 REMEDY = "pass on_bad_row='zero', here and to Stream, to absorb such rows as zero rows"
@@ -94,16 +96,10 @@ class NameOrPosition(str):
 def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: str) -> Sequence[int]:
     """Positions in a header of the wanted columns, by name or position, in that order; of all columns for None."""
     if columns is None:
-        for at, name in enumerate(header):
-            if not name:
-                raise SourceError(
-                    f"{where}: column {at + 1} has no name (a saved index?); say which columns to read with columns="
-                )
-        twice = repeated(header)
-        if twice:
+        if twice := repeated(name for name in header if name):
+            shared = ", ".join([str(at) for at, name in enumerate(header, 1) if name in twice][:9])
             raise SourceError(
-                f"{where}: {listed(sorted(twice))} names more than one column; "
-                "choose columns by position, columns=[0, 1, ...]"
+                f"{where}: columns {shared} share a name with another; choose columns by position, columns=[0, 1, ...]"
             )
         return range(len(header))
     if isinstance(columns, (str, bytes)) or not isinstance(columns, Iterable):
@@ -123,6 +119,22 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
     return places
 
 
+def choose_named(
+    header: Sequence[str], columns: Sequence[str | int] | None, where: str, remedy: str,
+    missing: frozenset[str] = MISSING, *, given: Iterable[object] | None = (),
+) -> Sequence[int]:  # fmt: skip
+    """As `choose`; chosen names that look like values are refused, but for those that the caller gave."""
+    try:
+        places = choose(header, columns, where)
+    except SourceError:  # whose message may hold names
+        refuse_values(header, where, remedy, missing)
+        raise
+    trusted, chosen = {*(given or ())}, {*places}
+    doubtful = [name if at in chosen and name not in trusted else None for at, name in enumerate(header)]
+    refuse_values(doubtful, where, remedy, missing)
+    return places
+
+
 def _place(found: Mapping[str, list[int]], header: Sequence[str], column: object, where: str) -> int:
     if isinstance(column, str):
         at = found[column]
@@ -133,8 +145,7 @@ def _place(found: Mapping[str, list[int]], header: Sequence[str], column: object
         if not at and isinstance(column, NameOrPosition) and 1 <= int(column) <= len(header):
             return int(column) - 1
         if not at:
-            first = "; if the first line is a row, pass header=False" if None not in map(number, header[:9]) else ""
-            raise SourceError(f"{where}: no column {short(column)}; {close_names(column, header)}{first}")
+            raise SourceError(f"{where}: no column {short(column)}; {close_names(column, header)}")
         return at[0]
     if isinstance(column, bool) or not isinstance(column, (int, np.integer)):
         raise BadParameterError(f"columns= holds {short(column)}; each must be a name or a position from 0")

@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from io import BytesIO
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streampca.errors import BadParameterError, short
+from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
+from streampca.names import MISSING
+from streampca.sources.records import OVERLONG, QUOTE, UNCLOSED, Letters, Places, quote_places
 
 #: Texts are parsed together up to about so many cells.
 _TOGETHER = 2**20
 #: Edges of cells that are converted together.
 _MOST_EDGES = 2**19
-#: Longest cell, in characters, that `csv` reads. A record with a longer one is a bad row, whoever reads it.
-LONGEST_CELL = 131_072
-_LINE_END, _QUOTE, _NINE = b'\n"9'
+#: Texts that are held while their cells are converted.
+_AHEAD = 16
+_LINE_END, _NINE, _NO_NUMBER = b"\n9_"
 _SPACE = " \t\n\r\v\f"
 # Possessive: a long cell, or a row of a million, takes time and memory in proportion to its length.
 _NUMBER = r"[ \t\n\r\v\f]*+[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+[ \t\n\r\v\f]*+"
@@ -37,9 +39,6 @@ _INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
 _NAN = re.compile(r"[+-]?nan(?:\([0-9a-z_]*\))?", re.IGNORECASE)
 #: Bytes of the cells that pandas reads as `number` does, and the line end.
 _PLAIN = b"0123456789.+-eE\n"
-
-#: Cells that stand for a missing value, besides nan of any case and sign; spaces around them do not count.
-MISSING: Final = frozenset({"", "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#N/A"})
 
 
 def number(cell: str, missing: frozenset[str] = MISSING) -> float | None:
@@ -95,13 +94,17 @@ _Cells = tuple[bytes, Edges]
 
 
 class CellParser:
-    """Numbers from blocks of whole lines: numpy finds the cells, pyarrow or else pandas converts them.
+    """Numbers from blocks of whole records: numpy finds the cells, pyarrow or else pandas converts them.
 
-    ``places`` are the positions of the wanted cells among the ``width`` in a row, in the order wanted.
+    ``places`` are the positions of the wanted cells among the ``width`` in a row, in the order wanted; ``quotes`` says
+    whether quotes enclose cells.
     """
 
-    def __init__(self, width: int, places: Sequence[int], delimiter: str, missing: frozenset[str] = MISSING) -> None:
-        self._width, self._delimiter, self._missing = width, ord(delimiter), missing
+    def __init__(
+        self, width: int, places: Sequence[int], delimiter: str, missing: frozenset[str] = MISSING, *,
+        quotes: bool = True,
+    ) -> None:  # fmt: skip
+        self._width, self._delimiter, self._missing, self._quotes = width, ord(delimiter), missing, quotes
         self._gaps = False  # whether a text had a cell that is no number: then missing ones are looked for
         self._words = frozenset(text.encode() for text in missing)
         self._every = places == range(width) or list(places) == list(range(width))
@@ -117,34 +120,42 @@ class CellParser:
             self._arrow = None
 
     def parse(self, text: bytes) -> FloatArray | None:
-        """The rows of whole lines, one a line, or None if any is to be read by other means.
-
-        A blank line may be a row of NaN. A row is never made of more or of less than a line.
-        """
+        """The rows of whole records, one a record, or None if any is to be read by other means."""
         found = self._cells(text)
         return None if found is None else self._rows(found)
 
-    def parse_all(self, texts: Iterable[bytes]) -> list[tuple[bytes, FloatArray | None]]:
-        """The first few texts, each with its rows as by `parse`.
+    def parse_all(self, texts: Iterator[bytes], *, live: bool) -> Iterator[tuple[bytes, FloatArray | None]]:
+        """Each text with its rows as by `parse`; where the texts end with a `SourceError`, those before it come first.
 
-        A second thread converts the cells of one text while those of the next are found; it ends before the call does.
+        A second thread converts the cells of one text while those of the next are found; it ends before any is
+        yielded. If ``live``, each text is yielded before the next one is asked for.
         """
-        done: list[tuple[bytes, FloatArray | None]] = []
-        with ThreadPoolExecutor(1) as pool:
-            begun: list[tuple[bytes, _Cells | None, Future[FloatArray | None] | None]] = []
-            cells = 0
-            for text in texts:
-                found = self._cells(text)
-                begun.append((text, found, None if found is None else pool.submit(self._rows, found)))
-                cells += 0 if found is None else found[1].size // 2
-                if cells > _TOGETHER:
-                    break
-            for text, found, rows in reversed(begun):  # what the thread has not begun is done here
-                if found is None or rows is None:
-                    done.append((text, None))
-                else:
-                    done.append((text, self._rows(found) if rows.cancel() else rows.result()))
-        return done[::-1]
+        problem = None
+        while problem is None:
+            done: list[tuple[bytes, FloatArray | None]] = []
+            with ThreadPoolExecutor(1) as pool:
+                begun: list[tuple[bytes, _Cells | None, Future[FloatArray | None] | None]] = []
+                cells = 0
+                try:
+                    while len(begun) < (1 if live else _AHEAD) and cells <= _TOGETHER:
+                        text = next(texts)
+                        found = self._cells(text)
+                        begun.append((text, found, None if found is None or live else pool.submit(self._rows, found)))
+                        cells += 0 if found is None else found[1].size // 2
+                except StopIteration:
+                    texts = iter(())
+                except SourceError as error:
+                    problem = error
+                for text, found, rows in reversed(begun):  # what the thread has not begun is done here
+                    if found is None:
+                        done.append((text, None))
+                    else:
+                        done.append((text, self._rows(found) if rows is None or rows.cancel() else rows.result()))
+            if not done:
+                break
+            yield from reversed(done)
+        if problem is not None:
+            raise problem
 
     def _rows(self, found: _Cells) -> FloatArray | None:
         values = self._by_pandas(*found) if self._arrow is None else self._by_arrow(*found)
@@ -154,48 +165,70 @@ class CellParser:
         return rows if self._every else rows.take(self._order, axis=1)
 
     def _cells(self, text: bytes) -> _Cells | None:
-        """The cells of whole lines; None if any line is to be read by other means."""
-        if b"\r" in text:
-            if text.count(b"\r") != text.count(b"\r\n"):
-                return None
-            text = text.replace(b"\r\n", b"\n")
+        """The cells of whole records; None if any record is to be read by other means."""
+        if text is OVERLONG or text is UNCLOSED:
+            return None
         if not text.endswith(b"\n"):
             text += b"\n"
-        if b'"' in text:
-            if not self._quotes_idle(np.frombuffer(text, dtype=np.uint8)):
-                return None
-            text = text.translate(None, b'"')
-        letters = np.frombuffer(text, dtype=np.uint8)
-        line_ends = letters == _LINE_END
-        breaks = letters == self._delimiter
-        breaks |= line_ends
-        ends = np.flatnonzero(breaks)
+        if b"\r" in text:
+            text = text.replace(b"\r\n", b"\n")
+        letters, line_ends, ends = self._ends(text)
+        quoted = None
+        if self._quotes and b'"' in text:
+            # Most often a quoted cell holds no delimiter, line end or quote: then it begins and ends with its only two.
+            starts = np.append(0, ends[:-1] + 1)
+            quoted = letters[starts] == QUOTE
+            last = ends[quoted] - 1
+            closed = (letters[last] == QUOTE) & (last > starts[quoted])
+            if not closed.all() or np.count_nonzero(letters == QUOTE) != 2 * closed.size:
+                unquoted = self._unquoted(letters)
+                if unquoted is None:
+                    return None
+                text, quoted = unquoted, None
+                letters, line_ends, ends = self._ends(text)
         lines = ends[self._width - 1 :: self._width]
         if ends.size != lines.size * self._width or np.count_nonzero(line_ends) != lines.size:
             return None
         if not line_ends[lines].all():
             return None
+        if quoted is not None:
+            ends -= 2 * np.cumsum(quoted)
+            text = text.translate(None, b'"')
         edges = np.empty(2 * ends.size + 1, dtype=np.int32)
         edges[0], edges[1::2] = 0, ends
         np.add(edges[1::2], 1, out=edges[2::2])
-        if np.diff(lines, prepend=-1).max() > LONGEST_CELL and np.diff(edges)[::2].max() > LONGEST_CELL:
-            return None
         if not self._every:
             chosen = edges[:-1].reshape(-1, self._width, 2)[:, self._sorted]
             edges = np.append(chosen, edges[-1])
         return text, edges
 
-    def _quotes_idle(self, text: npt.NDArray[np.uint8]) -> bool:
-        """Whether quotes do nothing: each pair encloses one whole cell, without delimiters or line ends inside."""
-        quotes = np.flatnonzero(text == _QUOTE)
-        if quotes.size % 2:
-            return False
-        opening, closing = quotes[0::2], quotes[1::2]
-        breaks = (text == self._delimiter) | (text == _LINE_END)
-        if not ((breaks[opening - 1] | (opening == 0)).all() and breaks[closing + 1].all()):
-            return False
+    def _ends(self, text: bytes) -> tuple[Letters, npt.NDArray[np.bool_], Places]:
+        """The letters of a text, which of them end lines, and the places where cells end."""
+        letters = np.frombuffer(text, dtype=np.uint8)
+        line_ends = letters == _LINE_END
+        breaks = letters == self._delimiter
+        breaks |= line_ends
+        return letters, line_ends, np.flatnonzero(breaks)
+
+    def _unquoted(self, letters: Letters) -> bytes | None:
+        """A text without the quotes of its cells; None if text follows a closing quote.
+
+        Delimiters, line ends and quotes within quotes, and other quotes, are replaced by what makes a cell no number.
+        """
+        quotes = quote_places(letters, self._delimiter)
+        opening, closing = quotes[::2], quotes[1::2]
+        doubled = opening[1:] == closing[:-1] + 1
+        if doubled.any():
+            opening, closing = opening[np.append(True, ~doubled)], closing[np.append(~doubled, True)]
+        breaks = (letters == self._delimiter) | (letters == _LINE_END)
+        if not breaks[closing + 1].all():
+            return None
         places = np.flatnonzero(breaks)
-        return bool((np.searchsorted(places, opening) == np.searchsorted(places, closing)).all())
+        text = letters.copy()
+        text[places[np.searchsorted(quotes, places) % 2 == 1]] = _NO_NUMBER
+        text[letters == QUOTE] = _NO_NUMBER
+        text[opening] = text[closing] = QUOTE
+        return text.tobytes().translate(None, b'"')
 
     def _by_arrow(self, text: bytes, edges: Edges) -> FloatArray | None:
         """The numbers in the cells; None if any is something else."""

@@ -1,17 +1,15 @@
-"""Rows from CSV files: plain blocks by `CellParser`, other records one by one by `csv` and `number`: one result."""
+"""Rows from CSV files: plain blocks by `CellParser`, other records one by one by `number`: one result."""
 
 from __future__ import annotations
 
-import csv
-from collections import deque
-from collections.abc import Iterator, Sequence
-from io import BytesIO
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import NoReturn
+from math import isfinite
+from typing import Literal
 
 import numpy as np
 
-from streampca.errors import BadParameterError, SourceError, listed, reason, short
+from streampca.errors import BadParameterError, SourceError, listed, short
 from streampca.linalg.types import FloatArray
 from streampca.sources.base import (
     BLOCK_ROWS,
@@ -20,23 +18,25 @@ from streampca.sources.base import (
     OnBadRow,
     bad_row,
     choose,
+    choose_named,
     feature_names,
     in_blocks,
     source_bounds,
 )
-from streampca.sources.csv_cells import LONGEST_CELL, CellParser, as_seconds, number, numbers
-from streampca.sources.text_files import LONGEST_RECORD, Readable, TextFile, TextRows
+from streampca.sources.csv_cells import CellParser, as_seconds, number, numbers
+from streampca.sources.records import LONGEST_HEADER, LONGEST_RECORD, OVERLONG, UNCLOSED, CellSplitter, split_records
+from streampca.sources.text_files import Readable, TextFile, TextRows
 
+Quoting = Literal["csv", "none"]
 _DELIMITERS = "\t ,;:|!/~^#&@$%*="
 #: Bytes read at a time.
 _BLOCK = 2**20
-#: Pieces of a file that are read while the one before is parsed.
-_AHEAD = 15
-#: Lines that are looked at one by one at a time: a block may hold a million of them.
-_LINES = 2**14
 #: Records that are read one by one rather than divided further.
 _FEW = 64
-_BLANK = (b"\n", b"\r\n", b"\r")
+_HEADER_REMEDY = (
+    "pass header=False or names=[...] if the first line is a row, header=True if it holds names; leave out a column "
+    "without a name with columns="
+)
 
 
 class CsvRows(TextRows):
@@ -52,11 +52,14 @@ class CsvRows(TextRows):
     bounds : public bounds of the columns: None, a pair (lower, upper) of
         numbers or arrays, or a mapping from name to (lower, upper). Public
         means known without looking at the rows.
-    delimiter : one ASCII character. Left out, a comma if the header has one or no other
+    delimiter : one ASCII character. By default a comma if the header has one or no other
         (``;``, tab or ``|``); without a header, and with bad rows absorbed, a comma.
-    header : whether the first line names the columns; if not, they are called x0, x1, ... A list
-        of names of all columns says that the file has no header.
-    encoding : of the text. With bad rows absorbed, one where every line stands on its own: not UTF-16, for example.
+    quoting : ``"csv"`` reads records as RFC 4180 has them, and a quoted cell may hold line ends. With ``"none"``, every
+        line is a record and a quote is a character: for text that no CSV writer wrote.
+    header : True if the first record names the columns, False if it is a row; then columns are called x0, x1, ... By
+        default it names them and is refused if a chosen name looks like a value.
+    names : names of all columns of a file without a header; with ``header=True``, in place of those in the header.
+    encoding : of the text. With bad rows absorbed, one where every character stands on its own: not UTF-7, for example.
     missing : "raise" makes a missing or infinite value an error; "nan" passes
         it on, so that ``Stream(on_bad_row=...)`` decides. There is no way to
         skip such rows: positions in the stream are public, and a skipped row
@@ -73,7 +76,7 @@ class CsvRows(TextRows):
     Raises
     ------
     SourceError
-        Here, if the file cannot be opened, has no rows or lacks a column;
+        Here, if the file cannot be opened, has no rows or lacks a column, or its header looks like a row;
         while reading, at the end of what can be read of a damaged file, and, unless bad rows are
         absorbed, at the first row that is short, long or not all
         numbers, after every row before it was yielded. Messages name the
@@ -81,17 +84,18 @@ class CsvRows(TextRows):
 
     Notes
     -----
-    Quotes follow RFC 4180 and line ends may be LF, CR LF or CR. Blank lines
-    are left out. What counts as a number or as missing is told in `number`.
+    *Records.* One record is one row, good or bad, whether bad rows are absorbed or not. A record ends at LF or CR LF
+    outside quotes; any other CR is a character, and a blank line is a record. A quote opens a quoted cell at the start
+    of the cell only; text behind the closing quote makes the record bad. A record of more than 1 MiB (or 4 times the
+    header) is one bad row and is not held in memory. A file that ends inside quotes is damaged. What counts as a
+    number or as missing is told in `number`.
 
-    *With* ``on_bad_row="zero"`` one record never decides how many rows there are, or what becomes of
-    another one. A record is a line that ends in LF or CR LF, of at most 1 MiB (or 4 times the header). A
-    blank line is a bad row, and so is one that ends inside quotes. Without a header line, whether the file is
+    *With* ``on_bad_row="zero"`` one record never decides how many rows there are, or what becomes of another one: of
+    files that a CSV writer wrote, and of every file with ``quoting="none"``. Without a header line, whether the file is
     compressed is told by the end of its name.
 
     Blocks are parsed by pyarrow where that is installed (extra ``parquet``), elsewhere by pandas, and
-    where records are unusual by `csv` and `float`, with the same result, more slowly. No cell may have
-    more than 131 072 characters.
+    where records are unusual by `float`, with the same result, more slowly.
     """
 
     def __init__(
@@ -101,7 +105,9 @@ class CsvRows(TextRows):
         columns: Sequence[str | int] | None = None,
         bounds: BoundsLike = None,
         delimiter: str | None = None,
-        header: bool | Sequence[str] = True,
+        quoting: Quoting = "csv",
+        header: bool | None = None,
+        names: Sequence[str] | None = None,
         encoding: str = "utf-8",
         missing: str = "raise",
         na: str | Sequence[str] = (),
@@ -120,345 +126,191 @@ class CsvRows(TextRows):
         super().__init__(
             path, missing=missing, na=na, on_bad_row=on_bad_row, chunk_rows=chunk_rows, max_bytes=max_bytes
         )
-        self._header, self._encoding = header, encoding
-        if isinstance(header, str) or (isinstance(header, Sequence) and not header):
-            raise BadParameterError(f"header={short(header)} must be True, False or a list of the names of all columns")
-        if self._zero and header is False:
+        if quoting not in ("csv", "none"):
+            raise BadParameterError(f"quoting={short(quoting)} must be 'csv' or 'none'")
+        if header not in (None, True, False):
+            raise BadParameterError(f"header={short(header)} must be True, False or None; names= lists names")
+        if names is not None and (isinstance(names, str) or not names or not all(isinstance(n, str) for n in names)):
+            raise BadParameterError(f"names={short(names)} must be a list of the names of all columns")
+        if self._zero and header is False and names is None:
             raise BadParameterError(
                 "on_bad_row='zero' with header=False: the first record would say how many columns there are; "
-                "name all columns, header=['a', 'b', ...]"
+                "name all columns, names=['a', 'b', ...]"
             )
+        self._has_header = header or (header is None and names is None)
+        self._longest = LONGEST_RECORD if names is None else max(LONGEST_RECORD, 64 * len(names))
         self._file = TextFile(
-            path, encoding=encoding, max_bytes=max_bytes, by_name=self._zero and header is not True,
+            path, encoding=encoding, max_bytes=max_bytes, by_name=self._zero and not self._has_header,
             replace=self._zero, follow=follow,
         )  # fmt: skip
-        self._where = self._file.name
-        begun = self._text()
-        self._delimiter = delimiter or self._found_delimiter(begun)
-        names = self._names(begun)
-        self._header_lines = begun.line
-        self._begun: _Text | None = begun if self._file.once else None
+        self._where, self._encoding = self._file.name, encoding
+        self._delimiter, self._quotes = delimiter, quoting == "csv"
+        self._split: CellSplitter
+        first, pieces = self._opened()
+        if first is None:
+            raise SourceError(f"{self._where}: no rows, the file is empty; check the path")
+        self._first_line = 1 + first.count(b"\n") * self._has_header
+        if names is None:
+            names = self._names_in(first)
+        if self._file.once:
+            self._begun: Iterator[bytes] | None = pieces
         self._width = len(names)
-        if columns is None and header is True and _look_like_a_row(names):
-            raise SourceError(
-                f"{self._where}: the first line holds numbers, and names of features are published; if it is a row, "
-                "pass header=False; if these are names, say so with columns="
-            )
-        self._places = choose(names, columns, self._where)
+        trusted = header is not None or not self._has_header
+        self._places = (
+            choose(names, columns, self._where)
+            if trusted
+            else choose_named(names, columns, self._where, _HEADER_REMEDY, self._missing)
+        )
         self._time = None if times is None else list(self._places).index(choose(names, [times], self._where)[0])
         self.features = feature_names(names, self._places)
         self.bounds = source_bounds(bounds, self.features, names)
 
     def blocks(self) -> Iterator[FloatArray]:
         """The rows from the start of the file, at most ``chunk_rows`` in a block."""
-        text = self._rewound()
-        parser = CellParser(self._width, self._places, self._delimiter, self._missing)
-        ready: deque[tuple[bytes, FloatArray | None]] = deque()
-        while (piece := text.next_piece()) is not None:
-            while ready and ready[0][0] is not piece:
-                ready.popleft()
-            if not ready:  # of a pipe, what is there
-                ready.extend(parser.parse_all([piece] if self._file.once else chain([piece], text.following())))
-            parsed = ready.popleft()[1]
-            for rows in self._zeroed(piece, parsed, parser) if self._zero else self._strict(piece, parsed, text):
-                for start in range(0, rows.shape[0], self._chunk_rows):
-                    yield rows[start : start + self._chunk_rows]
+        pieces = self._begun if self._file.once else self._opened()[1]
+        self._begun = None
+        if pieces is None:
+            raise self._read_before()
+        parser = CellParser(self._width, self._places, self._delimiter or ",", self._missing, quotes=self._quotes)
+        line = self._first_line
+        for piece, rows in parser.parse_all(pieces, live=self._file.once):
+            if rows is not None and self._are_good(rows):
+                parts: Iterable[FloatArray] = [rows]
+            else:
+                parts = self._one_by_one(split_records(piece, self._mark), line, parser)
+            for part in parts:
+                for start in range(0, part.shape[0], self._chunk_rows):
+                    yield part[start : start + self._chunk_rows]
+            line += piece.count(b"\n") if rows is None or b'"' in piece else len(rows)
 
-    def _rewound(self) -> _Text:
-        """The text after the header."""
-        if self._file.once:
-            text, self._begun = self._begun, None
-            if text is None:
-                raise self._read_before()
-            return text
-        text = self._text()
-        text.skip(self._header_lines)
-        return text
+    @property
+    def _mark(self) -> str | None:
+        """The delimiter where cells may be quoted."""
+        return self._delimiter if self._quotes else None
 
-    def _text(self) -> _Text:
-        longest = max(LONGEST_RECORD, 64 * len(self._header)) if isinstance(self._header, Sequence) else LONGEST_RECORD
-        pieces = self._file.pieces(_BLOCK, longest=longest if self._zero else None, header=self._header is True)
-        return _Text(pieces, self._where, universal=not self._zero)
+    def _opened(self) -> tuple[bytes | None, Iterator[bytes]]:
+        """The first record, and pieces of all records but the header. Finds the delimiter, if it is not known."""
+        blocks = self._file.blocks(_BLOCK)
+        if self._delimiter is None:
+            head = b""
+            for block in blocks:
+                head += block
+                if b"\n" in block or len(head) > LONGEST_HEADER:
+                    break
+            # The comma, unless the header has none but another one. With bad rows absorbed, no row must decide.
+            line = head.partition(b"\n")[0] if self._has_header or not self._zero else b","
+            self._delimiter = "," if b"," in line else max(",;\t|", key=lambda mark: line.count(mark.encode()))
+            blocks = chain([head], blocks)
+        self._split = CellSplitter(self._delimiter, quotes=self._quotes)
+        pieces = self._file.pieces(blocks, self._mark, longest=self._longest, header=self._has_header)
+        piece = next(pieces, None)
+        if piece is None:
+            return None, pieces
+        first = split_records(piece, self._mark)[0]
+        if first is UNCLOSED:
+            raise self._unclosed(1)
+        if not self._has_header:
+            return first, chain([piece], pieces)
+        if b"\r" in first.replace(b"\r\n", b"").strip() and b"\0" not in first:
+            raise SourceError(f"{self._where}: lines end in CR; end them in LF or CR LF, as with tr '\\r' '\\n'")
+        rest = piece[len(first) :] or next(pieces, None)
+        if rest is None:
+            raise SourceError(
+                f"{self._where}: no rows after the header; if its one line is a row, pass header=False or names=[...]"
+            )
+        return first, chain([rest], pieces)
 
-    def _found_delimiter(self, text: _Text) -> str:
-        """The comma, unless the header has none but another one. A record must not decide."""
-        line = text.peek() if self._header is True or not self._zero else None
-        if line is None or b"," in line:
-            return ","
-        return max(",;\t|", key=lambda mark: line.count(mark.encode()))  # the comma, if there is none
-
-    def _names(self, text: _Text) -> list[str]:
-        """Read the names of all columns off the text, as far as it holds them.
-
-        Raises
-        ------
-        SourceError
-            If there is no row, or the header cannot be read.
-        """
-        if text.peek() is None:
-            raise SourceError(f"{self._where}: no rows, the file is empty; check the path")
-        if isinstance(self._header, Sequence):
-            return [str(name) for name in self._header]
-        first = text.next_line_as_record(self._delimiter) if self._zero else text.next_record(self._delimiter)
-        if first is None:
-            raise SourceError(f"{self._where}: no rows, the file is empty; check the path")
-        if not self._header:
-            text.put_back_record()
-            return [f"x{at}" for at in range(len(first))]
-        names = [name.strip() for name in first]
+    def _names_in(self, first: bytes) -> list[str]:
+        """The names of all columns in the first record, or by its number of cells if it is a row."""
+        cells = None if first is OVERLONG else self._split(first)
+        if cells is None:
+            raise SourceError(f"{self._where}, line 1: {self._unreadable(first, cells)}; mend the line")
+        if not self._has_header:
+            return [f"x{at}" for at in range(len(cells))]
+        names = [cell.strip() for cell in cells]
         if any("\0" in name or (not name.isprintable() and "\udc80" <= max(name) <= "\udcff") for name in names):
             raise SourceError(f"{self._where}: the header is not {self._encoding} text; pass another encoding=")
-        if text.peek() is None:
-            raise SourceError(
-                f"{self._where}: no rows after the header; if its one line is a row, pass header=False or their names"
-            )
         return names
 
-    def _cells(self, record: list[str]) -> list[str]:
-        """The wanted cells of a record."""
-        cells = [record[place] for place in self._places]
-        if self._time is not None:
-            cells[self._time] = as_seconds(cells[self._time])
-        return cells
+    def _are_good(self, rows: FloatArray) -> bool:
+        return self._zero or self._nan or bool(np.isfinite(rows).all())
 
-    # -- bad rows are zero rows: a record is a line, and no line has a say in what becomes of another --
+    def _one_by_one(self, records: list[bytes], line: int, parser: CellParser) -> Iterator[FloatArray]:
+        """The rows of some records from a line on: those of parts without a bad record together, the others singly."""
 
-    def _zeroed(self, piece: bytes, rows: FloatArray | None, parser: CellParser) -> Iterator[FloatArray]:
-        if rows is not None:
-            yield rows
-            return
-        lines = piece.removesuffix(b"\n").split(b"\n")
-        for start in range(0, len(lines), _LINES):
-            yield self._lines(lines[start : start + _LINES], parser)
+        def part(start: int, end: int) -> Iterator[FloatArray]:
+            if end - start <= _FEW:
+                yield from in_blocks((self._row(records, at, line) for at in range(start, end)), self._chunk_rows)
+                return
+            middle = (start + end) // 2
+            for begin, stop in ((start, middle), (middle, end)):
+                rows = parser.parse(b"".join(records[begin:stop]))
+                if rows is not None and self._are_good(rows):
+                    yield rows
+                else:
+                    yield from part(begin, stop)
 
-    def _lines(self, lines: list[bytes], parser: CellParser) -> FloatArray:
-        """The rows of some lines; a bad one is all NaN, which `Stream` absorbs as a zero row and counts."""
-        if len(lines) <= _FEW:
-            return np.array([self._line(line) for line in lines])
-        half = len(lines) // 2
-        halves = []
-        for part in (lines[:half], lines[half:]):
-            rows = parser.parse(b"\n".join(part) + b"\n")
-            halves.append(self._lines(part, parser) if rows is None else rows)
-        return np.concatenate(halves)
+        return part(0, len(records))
 
-    def _line(self, line: bytes) -> list[float]:
-        try:
-            record = one_record(line, self._delimiter)
-        except csv.Error:
-            record = []
-        if len(record) != self._width:
-            return bad_row("unreadable record", len(self._places))
-        row = numbers(self._cells(record), self._missing)
-        return bad_row("not a number", len(self._places)) if row is None else row
-
-    # -- a bad row is an error --
-
-    def _strict(self, piece: bytes, rows: FloatArray | None, text: _Text) -> Iterator[FloatArray]:
-        if rows is not None and (np.isfinite(rows).all() or (self._nan and not self._may_be_blank(piece, rows))):
-            text.line += rows.shape[0]
-            yield rows
-        else:
-            text.put_back(piece)
-            yield from self._exact(text)
-
-    def _may_be_blank(self, piece: bytes, rows: FloatArray) -> bool:
-        """Whether some row may have come of a blank line, which is to be left out."""
-        if not np.isnan(rows).all(axis=1).any():
-            return False
-        return self._width == 1 or piece.startswith((b"\n", b"\r")) or b"\n\n" in piece or b"\n\r" in piece
-
-    def _exact(self, text: _Text) -> Iterator[FloatArray]:
-        """Read what lies in store with `csv`, up to the first bad row."""
-
-        def rows() -> Iterator[list[float]]:
-            while text.stored and (record := text.next_record(self._delimiter)) is not None:
-                yield self._row(record, text.record_line)
-
-        yield from in_blocks(rows(), self._chunk_rows)
-
-    def _row(self, record: list[str], line: int) -> list[float]:
-        if len(record) != self._width:
-            raise SourceError(
-                f"{self._where}, line {line}: {len(record)} cell{'s' * (len(record) != 1)} where {self._width} are "
-                f"due; mend the line, check delimiter= and header=, or {REMEDY}"
-            )
-        cells = self._cells(record)
-        row = numbers(cells, self._missing)
-        if row is None:
-            self._refuse_text(record, cells, line)
-        if not self._nan:
-            for at, value in enumerate(row):
-                if not np.isfinite(value):
-                    what = "missing" if np.isnan(value) else "infinite"
-                    raise SourceError(f"{self._cell(record, at, line)} is {what} ({short(cells[at])}); {REMEDY}")
+    def _row(self, records: list[bytes], at: int, line: int) -> list[float]:
+        """The row of a record; a bad one is all NaN, which `Stream` absorbs as a zero row and counts, or an error."""
+        record = records[at]
+        if record is UNCLOSED:
+            raise self._unclosed(line)
+        cells = None if record is OVERLONG else self._split(record)
+        wanted: list[str] = []
+        row = None
+        if cells is not None and len(cells) == self._width:
+            wanted = [cells[place] for place in self._places]
+            if self._time is not None:
+                wanted[self._time] = as_seconds(wanted[self._time])
+            row = numbers(wanted, self._missing)
+        if self._zero:
+            return row or bad_row("not a number" if wanted else "unreadable record", len(self._places))
+        if row is None or not (self._nan or np.isfinite(row).all()):
+            line += sum(record.count(b"\n") for record in records[:at])
+            raise self._problem(record, cells, wanted, line)
         return row
 
-    def _refuse_text(self, record: list[str], cells: list[str], line: int) -> NoReturn:
-        parsed = [number(cell, self._missing) for cell in cells]
-        bad = [at for at, value in enumerate(parsed) if value is None]
-        good = [name for name, value in zip(self.features, parsed, strict=True) if value is not None]
+    def _unclosed(self, line: int) -> SourceError:
+        return SourceError(
+            f"{self._where}: ends inside the quotes of the record that begins in line {line}; mend its quotes, or pass "
+            "quoting='none' if quotes are characters"
+        )
+
+    def _unreadable(self, record: bytes, cells: list[str] | None) -> str:
+        if record is OVERLONG:
+            return f"a record of more than {LONGEST_RECORD} bytes"
+        if cells is None:
+            return "text after a closing quote"
+        return f"{len(cells)} cell{'s' * (len(cells) != 1)} where {self._width} are due"
+
+    def _problem(self, record: bytes, cells: list[str] | None, wanted: list[str], line: int) -> SourceError:
+        """The error of a bad record, by the line on which the record or its bad cell starts."""
+        if not cells or not wanted:
+            what = self._unreadable(record, cells)
+            return SourceError(
+                f"{self._where}, line {line}: {what}; mend the line, check delimiter= and quoting=, or {REMEDY}"
+            )
+        values = [number(cell, self._missing) for cell in wanted]
+        bad = [at for at, value in enumerate(values) if value is None]
+        first = bad[0] if bad else [value is not None and isfinite(value) for value in values].index(False)
+        line += sum(cell.count("\n") for cell in cells[: self._places[first]])
+        where = f"{self._where}, line {line}: column {short(self.features[first])}"
+        if not bad:
+            what = "missing" if values[first] != values[first] else "infinite"
+            return SourceError(f"{where} is {what} ({short(wanted[first])}); {REMEDY}")
         others = (
             f" (nor {'is' if len(bad) == 2 else 'are'} {listed(self.features[at] for at in bad[1:6])})"
             if len(bad) > 1
             else ""
         )
+        good = [name for at, name in enumerate(self.features) if at not in bad]
         remedy = f"columns={good}" if good and len(repr(good)) <= 80 else "columns="
-        raise SourceError(
-            f"{self._cell(record, bad[0], line)} is not a number ({short(cells[bad[0]])}){others}; "
+        return SourceError(
+            f"{where} is not a number ({short(wanted[first])}){others}; "
             f"mend it, leave the column out with {remedy}, or {REMEDY}"
         )
-
-    def _cell(self, record: list[str], at: int, line: int) -> str:
-        """Name of the cell of feature `at`, by the physical line on which it starts."""
-        before = record[: self._places[at]]
-        line += sum(cell.count("\n") + cell.count("\r") - cell.count("\r\n") for cell in before)
-        return f"{self._where}, line {line}: column {short(self.features[at])}"
-
-
-def _look_like_a_row(names: Sequence[str]) -> bool:
-    """Whether all names are numbers, but for those that count from 0 or 1."""
-    values = [number(name) for name in names]
-    if None in values or all(value != value for value in values):
-        return False
-    return not any([*names] == [str(at + first) for at in range(len(names))] for first in (0, 1))
-
-
-def one_record(line: bytes, delimiter: str) -> list[str]:
-    """The cells of a line, which may not go on in the next one.
-
-    Raises `csv.Error` if its quotes are not closed, it holds a carriage return, or a cell is too long.
-    """
-    # Bytes that are not UTF-8 matter only in a header or a number, and are refused there.
-    text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")
-    if '"' in text or "\r" in text:
-        return next(csv.reader([text], delimiter=delimiter, strict=True), [])
-    record = text.split(delimiter)
-    if len(text) > LONGEST_CELL and max(map(len, record)) > LONGEST_CELL:
-        raise csv.Error(f"a cell of more than {LONGEST_CELL} characters")
-    return record
-
-
-class _Text:
-    """Lines, records and pieces of a text, and where they are.
-
-    Attributes
-    ----------
-    line : lines read so far.
-    record_line : the line on which the last record began.
-    """
-
-    def __init__(self, pieces: Iterator[bytes], where: str, *, universal: bool) -> None:
-        self.line = 0
-        self.record_line = 0
-        self._pieces = pieces
-        self._lines: deque[bytes] = deque()
-        self._record: list[bytes] = []
-        self._following: deque[bytes | SourceError] = deque()
-        self._where = where
-        self._universal = universal  # lines may end in CR, too
-
-    @property
-    def stored(self) -> bool:
-        """Whether lines are in store that were not read as records yet."""
-        return bool(self._lines)
-
-    def next_piece(self) -> bytes | None:
-        """All that is in store, or the next piece of the file."""
-        if self._lines:
-            piece = b"".join(self._lines)
-            self._lines.clear()
-            return piece
-        return self._read()
-
-    def following(self) -> Iterator[bytes]:
-        """The next few pieces of the file, as far as it can be read; they stay in store."""
-        while len(self._following) < _AHEAD:
-            try:
-                piece = next(self._pieces, None)
-            except SourceError as problem:
-                self._following.append(problem)
-                return
-            if piece is None:
-                return
-            self._following.append(piece)
-            yield piece
-
-    def _read(self) -> bytes | None:
-        """The next piece of the file."""
-        piece = self._following.popleft() if self._following else next(self._pieces, None)
-        if isinstance(piece, SourceError):
-            raise piece
-        return piece
-
-    def put_back(self, piece: bytes) -> None:
-        """Store a piece as lines."""
-        self._lines.extend(piece.splitlines(keepends=True) if self._universal else BytesIO(piece).readlines())
-
-    def put_back_record(self) -> None:
-        """Undo the last `next_record`."""
-        self._lines.extendleft(reversed(self._record))
-        self.line -= len(self._record)
-
-    def peek(self) -> bytes | None:
-        """The next line that is not blank, or the next one if blank lines count; it stays in store."""
-        while True:
-            if not self._lines:
-                piece = self._read()
-                if piece is None:
-                    return None
-                self.put_back(piece)
-            if self._lines[0].strip() or not self._universal:
-                return self._lines[0]
-            self._lines.popleft()
-            self.line += 1
-
-    def skip(self, count: int) -> None:
-        """Pass over so many lines."""
-        for _ in range(count):
-            if not self._lines:
-                self.put_back(self._read() or b"")
-            if self._lines:
-                self._lines.popleft()
-                self.line += 1
-
-    def next_line_as_record(self, delimiter: str) -> list[str]:
-        """The cells of the next line."""
-        self.line += 1
-        try:
-            return one_record(self._lines.popleft(), delimiter)
-        except csv.Error as error:
-            raise SourceError(f"{self._where}, line {self.line}: {reason(error)}; mend the header's quotes") from error
-
-    def next_record(self, delimiter: str) -> list[str] | None:
-        """The next record that is not blank, reading on past the store if need be; None at the end."""
-        while True:
-            while self._lines and self._lines[0] in _BLANK:  # quickly, since there may be a gigabyte of them
-                self._lines.popleft()
-                self.line += 1
-            self.record_line = self.line + 1
-            self._record = []
-            try:
-                record = next(csv.reader(self._feed(), delimiter=delimiter, strict=True), None)
-            except csv.Error as error:
-                problem = f"{reason(error)}; mend the line's quotes"
-                if "field limit" in str(error):
-                    problem = f"a cell of more than {LONGEST_CELL} characters; mend the line: are its quotes closed?"
-                raise SourceError(f"{self._where}, line {self.record_line}: {problem}") from error
-            # A line that holds nothing, or nothing but spaces and tabs.
-            if record is None or len(record) > 1 or (record and (record[0] == "" or record[0].strip(" \t"))):
-                return record
-
-    def _feed(self) -> Iterator[str]:
-        while True:
-            while self._lines:
-                self.line += 1
-                self._record.append(self._lines.popleft())
-                yield self._record[-1].decode("utf-8", "surrogateescape")
-            piece = self._read()
-            if piece is None:
-                return
-            self.put_back(piece)
 
 
 from_csv = CsvRows

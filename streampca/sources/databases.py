@@ -13,7 +13,8 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -24,12 +25,23 @@ from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
 from streampca.rows import PositionedBlock
-from streampca.sources.base import BLOCK_ROWS, REMEDY, BoundsLike, OnBadRow, check_on_bad_row, choose, source_bounds
+from streampca.sources.base import (
+    BLOCK_ROWS,
+    NAME_THEM,
+    REMEDY,
+    BoundsLike,
+    OnBadRow,
+    check_on_bad_row,
+    choose_named,
+    source_bounds,
+)
 from streampca.sources.positions import PositionedRows, numbers
 
 # Addresses whose parts can be told apart: drivers quote parts of others, which may be those of a password.
 _CODE = "%[0-9a-fA-F]{2}"
 _PLAIN = re.compile(rf"postgres(ql)?://([^\s/?#@%]|{_CODE})*@?([^\s?#@%]|{_CODE})*(\?([^\s?#@%]|{_CODE})*)?")
+#: Types of cells that make a page of numbers.
+_NUMBERS = {int, float, bool}
 _POLL = 1.0  # seconds between two looks at the end of what is followed
 
 
@@ -83,7 +95,7 @@ class QueryRows(PositionedRows):
                 raise SourceError(f"the query has no column {cursor!r}; it has {', '.join(header)}")
             self._at = header.index(cursor)
             wanted = columns if columns is not None else [name for name in header if name != cursor]
-            self._places = choose(header, wanted, "the query")
+            self._places = choose_named(header, wanted, "the query", NAME_THEM, given=columns)
             if self._page(connection, None, 1, where=f"{self._quoted()} IS NULL")[1]:
                 raise SourceError(f"the cursor {cursor!r} is null in some rows; leave them out in the query")
         self.features = tuple(header[place] for place in self._places)
@@ -164,9 +176,10 @@ class QueryRows(PositionedRows):
 
 def as_rows(found: Sequence[Sequence[Any]]) -> FloatArray:
     """Rows of numbers; nan where a value is null, and everywhere where one is no number."""
-    made = np.array(found)
-    if made.dtype.kind in "fiub":
-        return made.astype(np.float64)
+    # The types decide, not numpy: text as long as it likes would widen the whole page, and bytes beside text raise.
+    if {*map(type, chain.from_iterable(found))} <= _NUMBERS:
+        with suppress(OverflowError):
+            return np.array(found, dtype=np.float64)
     rows = np.full((len(found), len(found[0])), np.nan)
     for row, values in zip(rows, found, strict=True):
         try:

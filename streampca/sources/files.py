@@ -14,7 +14,7 @@ import numpy as np
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
 from streampca.sources.base import BLOCK_ROWS, BlockSource, BoundsLike, OnBadRow, choose, source_bounds
-from streampca.sources.csv_rows import from_csv
+from streampca.sources.csv_rows import Quoting, from_csv
 from streampca.sources.ndjson_rows import from_ndjson
 from streampca.sources.parquet import from_arrow, from_parquet
 from streampca.sources.text_files import Readable
@@ -142,7 +142,9 @@ def open_rows(
     missing: str = "raise",
     na: str | Sequence[str] | None = None,
     delimiter: str | None = None,
-    header: bool | Sequence[str] | None = None,
+    quoting: Quoting | None = None,
+    header: bool | None = None,
+    names: Sequence[str] | None = None,
     encoding: str | None = None,
     chunk_rows: int = BLOCK_ROWS,
     max_bytes: int | None = None,
@@ -164,7 +166,7 @@ def open_rows(
     rate_from : name of a column of times: rows come at the same distances as there. Numbers are seconds; the text of
         CSV and NDJSON and Arrow's types may be dates and times, too. It is a feature only if ``columns`` names it.
         Times are taken to be public: they say when there is a release.
-    delimiter, header, encoding : as in `from_csv`; for CSV and TSV only.
+    delimiter, quoting, header, names, encoding : as in `from_csv`; for CSV and TSV only.
 
     Returns
     -------
@@ -177,21 +179,23 @@ def open_rows(
     BadParameterError
         If an option does not apply to the format.
     """
-    names: list[Readable] = [path]
+    paths: list[Readable] = [path]
     if isinstance(path, (str, os.PathLike)) and glob.has_magic(os.fspath(path)) and not os.path.exists(path):
-        names = [*map(Path, sorted(glob.glob(os.fspath(path), recursive=True)))]
-        if not names:
+        paths = [*map(Path, sorted(glob.glob(os.fspath(path), recursive=True)))]
+        if not paths:
             raise SourceError(f"{path}: no file matches this pattern; check the path")
     if rate is not None and rate_from is not None:
         raise BadParameterError("rate= and rate_from= both say when rows come; leave one of them out")
-    if follow and len(names) > 1:
-        raise BadParameterError(f"follow=True with {len(names)} files: the first one has no end; give one path")
+    if follow and len(paths) > 1:
+        raise BadParameterError(f"follow=True with {len(paths)} files: the first one has no end; give one path")
     kept = columns is None or rate_from is None or rate_from in columns
     read = columns if kept or columns is None else [*columns, rate_from or ""]
     text = {"na": na, "max_bytes": max_bytes, "follow": follow or None}
-    table = {"delimiter": delimiter, "header": header, "encoding": encoding}
+    table: dict[str, Any] = {
+        "delimiter": delimiter, "quoting": quoting, "header": header, "names": names, "encoding": encoding
+    }  # fmt: skip
     sources = []
-    for name in names:
+    for name in paths:
         kind = format if format is not None else _format_of(name)
         if kind not in _READERS:
             raise BadParameterError(f"format={short(format)} must be one of {', '.join(_READERS)}")
@@ -208,7 +212,7 @@ def open_rows(
                 missing=missing, chunk_rows=chunk_rows, times=rate_from, **options,
             )
         )  # fmt: skip
-    rows = sources[0] if len(sources) == 1 else FileRows(sources, [str(name) for name in names])
+    rows = sources[0] if len(sources) == 1 else FileRows(sources, [str(name) for name in paths])
     if rate is None and rate_from is None:
         return rows
     return PacedRows(rows, rate, rate_from, keep=columns is not None and kept, bounds=bounds)

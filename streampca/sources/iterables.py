@@ -14,13 +14,14 @@ import numpy.typing as npt
 from streampca.errors import BadParameterError, SourceError, listed, reason, short
 from streampca.linalg.types import FloatArray
 from streampca.sources.base import (
+    NAME_THEM,
     BlockSource,
     BoundsLike,
     OnBadRow,
     bad_row,
     check_missing,
     check_on_bad_row,
-    choose,
+    choose_named,
     in_blocks,
     source_bounds,
 )
@@ -164,7 +165,8 @@ class RiverRows(_Iterated[Mapping[str, Any]]):
             )
         first = self._first(dataset, "the dataset is empty")
         known = list(columns) if self._zero and columns is not None else [str(name) for name in first]
-        self.features = tuple(known[place] for place in choose(known, columns, "the first row"))
+        places = choose_named(known, columns, "the first row", NAME_THEM, given=columns)
+        self.features = tuple(known[place] for place in places)
         text = [] if self._zero else [name for name in self.features if self._value(first[name]) is None]
         if text:
             numeric = [name for name in self.features if name not in text]
@@ -220,6 +222,8 @@ class RiverRows(_Iterated[Mapping[str, Any]]):
             return float(value) if isinstance(value, (Real, np.bool_)) else None
         except OverflowError:
             return float("inf")
+        except (TypeError, ValueError):  # numpy's spans of time are registered as real numbers
+            return None
 
 
 from_river = RiverRows

@@ -12,10 +12,22 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
-from streampca.sources.base import BLOCK_ROWS, REMEDY, BoundsLike, OnBadRow, bad_row, choose, in_blocks, source_bounds
+from streampca.names import refuse_values
+from streampca.sources.base import (
+    BLOCK_ROWS,
+    NAME_THEM,
+    REMEDY,
+    BoundsLike,
+    OnBadRow,
+    bad_row,
+    choose,
+    in_blocks,
+    source_bounds,
+)
 from streampca.sources.csv_cells import as_seconds
 from streampca.sources.csv_cells import number as number_in
-from streampca.sources.text_files import LONGEST_RECORD, Readable, TextFile, TextRows
+from streampca.sources.records import LONGEST_RECORD, OVERLONG, split_records
+from streampca.sources.text_files import Readable, TextFile, TextRows
 
 _NAN = float("nan")
 #: Most levels of lists and objects in a line: far fewer than Python's parser takes, which depend on its caller.
@@ -61,17 +73,18 @@ class NdjsonRows(TextRows):
         self._file = TextFile(
             path, encoding="utf-8", max_bytes=max_bytes, by_name=self._zero, replace=False, follow=follow
         )
-        lines = self._numbered()
-        first = next(lines, None)
+        pieces = self._numbered()
+        first = next(pieces, None)
         if first is None:
             raise SourceError(f"{self._file.name}: no rows, the file is empty; check the path")
-        self._begun = chain([first], lines) if self._file.once else None
+        self._begun = chain([first], pieces) if self._file.once else None
         if columns is None:
             if self._zero:
                 raise BadParameterError(
                     "on_bad_row='zero' without columns=: the first record would say which columns there are; name them"
                 )
-            columns = list(self._record(*first))
+            columns = list(self._record(*first[0]))
+            refuse_values(columns, self._file.name, NAME_THEM)
         elif isinstance(columns, (str, bytes)) or not all(isinstance(name, str) for name in columns):
             raise BadParameterError(f"columns={short(columns)} must be a list of names; JSON objects have no positions")
         self.features = tuple(columns[at] for at in choose(columns, None, self._file.name))
@@ -81,23 +94,24 @@ class NdjsonRows(TextRows):
 
     def blocks(self) -> Iterator[FloatArray]:
         """The rows from the start of the file, at most ``chunk_rows`` in a block."""
-        lines, self._begun = self._begun, None
-        if lines is None and self._file.once:
+        pieces, self._begun = self._begun, None
+        if pieces is None and self._file.once:
             raise self._read_before()
-        rows = (self._row(number, line) for number, line in lines or self._numbered())
-        yield from in_blocks(rows, self._chunk_rows)
+        for lines in pieces or self._numbered():  # of a pipe, what is there
+            yield from in_blocks((self._row(number, line) for number, line in lines), self._chunk_rows)
 
-    def _numbered(self) -> Iterator[tuple[int, bytes]]:
-        """The lines and their numbers, without blank ones unless they are bad rows."""
-        number = 0
-        for piece in self._file.pieces(longest=LONGEST_RECORD if self._zero else None):
-            for line in piece.removesuffix(b"\n").split(b"\n"):
-                number += 1
-                if self._zero or line.strip():
-                    yield number, line
+    def _numbered(self) -> Iterator[list[tuple[int, bytes]]]:
+        """The lines of each piece, and their numbers."""
+        number = 1
+        for piece in self._file.pieces(self._file.blocks()):
+            lines = [*enumerate(split_records(piece, None), number)]
+            yield lines
+            number += len(lines)
 
     def _record(self, number: int, line: bytes) -> dict[str, object]:
         try:
+            if line is OVERLONG:
+                raise ValueError(f"a line of more than {LONGEST_RECORD} bytes")
             check_levels(line)
             record = json.loads(line.decode())
         except (ValueError, RecursionError) as error:

@@ -16,6 +16,7 @@ from streampca.linalg.types import FloatArray
 from streampca.rows import arrow_rows, is_number, is_time
 from streampca.sources.base import (
     BLOCK_ROWS,
+    NAME_THEM,
     BlockSource,
     BoundsLike,
     OnBadRow,
@@ -23,6 +24,7 @@ from streampca.sources.base import (
     check_missing,
     check_on_bad_row,
     choose,
+    choose_named,
     feature_names,
     source_bounds,
 )
@@ -58,7 +60,7 @@ class ColumnarRows(BlockSource):
             names = list(schema.names)
         if not names:
             raise SourceError(f"{path}: no columns; check the path")
-        places = choose(names, columns, str(path))
+        places = choose_named(names, columns, str(path), NAME_THEM, given=columns)
         self.features = feature_names(names, places)
         timed = () if times is None else choose(names, [times], str(path))
         self._check_types(

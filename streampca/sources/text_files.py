@@ -1,4 +1,4 @@
-"""Text files and streams: decompressed bytes, as UTF-8 pieces of whole lines, in flat memory."""
+"""Text files and streams: decompressed bytes, as UTF-8 pieces of whole records, in flat memory."""
 
 from __future__ import annotations
 
@@ -14,25 +14,22 @@ import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 from streampca.errors import BadParameterError, SourceError, listed, reason, short
 from streampca.linalg.counts import check_count
+from streampca.names import MISSING
 from streampca.sources.base import BlockSource, OnBadRow, check_missing, check_on_bad_row
-from streampca.sources.csv_cells import MISSING, missing_texts
+from streampca.sources.csv_cells import missing_texts
+from streampca.sources.records import LONGEST_HEADER, LONGEST_RECORD, OVERLONG, UNCLOSED, record_ends
 
-#: Longest line, in bytes, where a longer one is an error.
-LONGEST_LINE = 2**24
-#: Longest record, in bytes, where a longer one is a bad row.
-LONGEST_RECORD = 2**20
-#: Bytes of each block but the first whose lines are counted, to tell how many there will be.
+#: Bytes of each block but the first whose lines are counted, to tell how many records there will be.
 _COUNTED = 2**14
-#: Stands for a record that was too long to be kept. No number, no JSON.
-OVERLONG = b"\0\n"
 #: Encodings where what a line means depends on the lines before it, or a line end can be written in other words.
-_NOT_BY_LINE = re.compile(r"utf-(7|16|32)|hz|iso2022|(raw-)?unicode-escape|punycode")
+_NOT_BY_LINE = re.compile(r"utf-7|hz|iso2022|(raw-)?unicode-escape|punycode")
 #: Seconds between two looks at the end of a file that is followed.
 _POLL = 0.1
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
@@ -80,7 +77,7 @@ class TextFile(ByteFile):
     by_name : tell gzip and zip by the end of the name; else, and UTF-16, by the first bytes. The first
         bytes of a file without a header are a record's, which must not decide.
     replace : put U+FFFD for what is not text in this encoding, instead of raising. UTF-8 is passed on unchecked.
-        Encodings where a line does not stand on its own, such as UTF-16, are refused.
+        Encodings where a line does not stand on its own, such as UTF-7, are refused.
 
     Raises
     ------
@@ -105,13 +102,18 @@ class TextFile(ByteFile):
                 f"on_bad_row='zero' with encoding={short(encoding)}: one damaged line could change those after it; "
                 f"make the text UTF-8 first, as with iconv -f {known} -t utf-8"
             )
+        if replace and by_name and known in ("utf-16", "utf-32"):
+            raise BadParameterError(
+                f"encoding={short(encoding)}: the first record would say the order of bytes; pass '{known}-le' or "
+                f"'{known}-be', with or without a byte order mark"
+            )
         self._is_utf8 = known in ("utf-8", "utf-8-sig", "ascii")
         self._encoding, self._replace, self._max_bytes, self._by_name = encoding, replace, max_bytes, by_name
-        self._lines = self._share = 0.0  # lines read, about, and the share of the bytes of the file that they took
+        self._records = self._share = 0.0  # records read, and the share of the bytes of the file that they took
 
-    def expected_lines(self, after: int) -> int | None:
-        """Number of lines after so many, to three digits, by those read and the size of the file; None if not known."""
-        return int(float(f"{max(0.0, self._lines / self._share - after):.3g}")) if self._share else None
+    def expected_records(self, after: int) -> int | None:
+        """Number of records after so many, to three digits, by those read and the size of the file, if known."""
+        return int(float(f"{max(0.0, self._records / self._share - after):.3g}")) if self._share else None
 
     def blocks(self, size: int = 2**20) -> Iterator[bytes]:
         """The text from the start, at most about ``size`` bytes at a time.
@@ -119,25 +121,29 @@ class TextFile(ByteFile):
         Raises `SourceError` if the file cannot be opened, is damaged or expands too far.
         """
         blocks = self._decompressed(size if self._is_utf8 else size // 4)  # a byte becomes at most 4 of UTF-8
-        if self._is_utf8:
-            first = next(blocks, b"")
-            if not self._by_name and first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                remedy = "make it UTF-8 first, as with iconv -t utf-8" if self._replace else "pass encoding='utf-16'"
-                raise SourceError(f"{self.name}: this is UTF-16 text; {remedy}")
-            yield first.removeprefix(codecs.BOM_UTF8)
-            yield from blocks
-            return
-        decoder = codecs.getincrementaldecoder(self._encoding)("replace" if self._replace else "strict")
+        first = b""
+        while len(first) < 4 and (block := next(blocks, b"")):
+            first += block
+        marks = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE
+        if self._is_utf8 and not self._by_name and first.startswith(marks):
+            raise SourceError(f"{self.name}: this is UTF-16 text; pass encoding='utf-16'")
         try:
-            for block in blocks:
-                if text := decoder.decode(block):
-                    yield text.encode()
-            if text := decoder.decode(b"", final=True):
-                yield text.encode()
+            texts = self._as_utf8(chain([first], blocks))
+            yield next(texts, b"").removeprefix(codecs.BOM_UTF8)
+            yield from texts
         except UnicodeError as error:
             raise SourceError(
                 f"{self.name}: this is not {self._encoding} text ({reason(error)}); pass another encoding="
             ) from error
+
+    def _as_utf8(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        if self._is_utf8:
+            yield from blocks
+            return
+        decoder = codecs.getincrementaldecoder(self._encoding)("replace" if self._replace else "strict")
+        for block in chain(blocks, [b""]):
+            if text := decoder.decode(block, final=not block):
+                yield text.encode()
 
     def _decompressed(self, size: int) -> Iterator[bytes]:
         try:
@@ -190,57 +196,68 @@ class TextFile(ByteFile):
         magic = raw.peek(4)[:4]
         return "gzip" if magic.startswith(b"\x1f\x8b") else "zip" if magic in (b"PK\x03\x04", b"PK\x05\x06") else None
 
-    def pieces(self, size: int = 2**20, *, longest: int | None = None, header: bool = False) -> Iterator[bytes]:
-        """The text as non-empty pieces that end where lines end (LF; the last one may not).
+    def pieces(
+        self, blocks: Iterable[bytes], delimiter: str | None = None, *, longest: int = LONGEST_RECORD,
+        header: bool = False,
+    ) -> Iterator[bytes]:  # fmt: skip
+        """The text as non-empty pieces that end where records end; the last record may lack its line end.
 
         Parameters
         ----------
-        size : bytes to read at a time, at most ``longest``.
-        longest : most bytes of a line without its end; `OVERLONG` is put for longer ones. Left out, one of
-            more than 16 MiB is an error.
-        header : the first line may have up to 16 MiB, and all others 4 times its length.
+        blocks : the text, each block of at most ``longest`` bytes behind its first line end.
+        delimiter : of cells that may be quoted; None if quotes are characters.
+        longest : most bytes of a record without its line end. `OVERLONG` is put for longer ones, alone, and `UNCLOSED`
+            for the last one if the text ends in its quotes.
+        header : the first record may have up to 16 MiB, and all others 4 times its length.
 
         Raises
         ------
         SourceError
-            As `blocks`; whole lines before the problem are yielded first.
+            As `blocks`, or if the header is too long; whole records before come first.
         """
-        limit = LONGEST_LINE if longest is None or header else longest
+        limit = LONGEST_HEADER if header else longest
         held: list[bytes | memoryview] = []
-        length = 0  # of the line that has begun
-        self._lines = 0.0
-        for block in self.blocks(size):  # a line that lies within one block is never too long
-            counted = min(len(block), _COUNTED) if self._lines else len(block)
-            self._lines += block.count(b"\n", 0, counted) * len(block) / max(1, counted)
-            end = block.find(b"\n") + 1
-            length += end - 1 if end else len(block)
-            if length <= limit:
-                held.append(block[:end] if end else block)
-            elif longest is None:
-                raise SourceError(
-                    f"{self.name}: no line end within {limit} bytes; is this a text file with one row a line?"
-                )
+        length, state = 0, b""  # bytes of the record that has begun, and where in a cell it stands
+        self._records = 0
+        for block in blocks:  # a record that lies within one block is never too long
+            if delimiter is None or (b'"' not in block and state != b'"'):
+                first, last = block.find(b"\n") + 1, block.rfind(b"\n") + 1
+                counted = min(len(block), _COUNTED) if self._records else len(block)
+                self._records += block.count(b"\n", 0, counted) * len(block) / max(1, counted)
+                state = b"x" if delimiter is not None and not block.endswith((b"\n", delimiter.encode())) else b""
             else:
-                held = [OVERLONG] if end else []
-            if end:
-                if longest is not None and header:
+                ends, after = record_ends(state + block, delimiter)
+                first, last = (int(ends[at]) - len(state) for at in (0, -1)) if ends.size else (0, 0)
+                state = after
+                self._records += ends.size
+            length += first - 1 if first else len(block)
+            if length <= limit:
+                held.append(block[:first] if first else block)
+            elif header:
+                raise SourceError(f"{self.name}: the first line is longer than {limit} bytes; is this a table of text?")
+            else:
+                held = []
+            if first:
+                if length > limit:
+                    yield OVERLONG
+                if header:
                     limit, header = max(longest, 4 * length), False
-                cut = block.rfind(b"\n") + 1
-                held.append(memoryview(block)[end:cut])  # copied once, by join
-                yield b"".join(held)
-                held, length = [block[cut:]], len(block) - cut
-        if length > limit:
-            yield OVERLONG
+                held.append(memoryview(block)[first:last])  # copied once, by join
+                if piece := b"".join(held):
+                    yield piece
+                held, length = [block[last:]], len(block) - last
+        if state == b'"':
+            yield UNCLOSED
         elif length:
-            self._lines += 1
-            yield b"".join(held)
+            self._records += 1
+            yield b"".join(held) if length <= limit else OVERLONG
 
 
 class TextRows(BlockSource):
     """The rows of the text file or stream ``path``: what `CsvRows` and `NdjsonRows` share."""
 
     _file: TextFile
-    _header_lines = 0
+    _has_header = False
 
     def __init__(
         self, path: Readable, *, missing: str, na: str | Sequence[str], on_bad_row: OnBadRow, chunk_rows: int,
@@ -254,8 +271,8 @@ class TextRows(BlockSource):
 
     @property
     def expected_rows(self) -> int | None:
-        """Number of lines that the file is expected to have after its header; None for pipes and streams."""
-        return self._file.expected_lines(self._header_lines)
+        """Number of records that the file is expected to have after its header; None for pipes and streams."""
+        return self._file.expected_records(self._has_header)
 
     def _read_before(self) -> SourceError:
         return SourceError(f"{self._file.name}: was read before, and can be read once only; save it to a file")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from hashlib import blake2b
 from importlib import import_module
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from streampca import admission as rows_admission
+from streampca import state
 from streampca.admission import Admission
 from streampca.bounds import PrivateBounds
 from streampca.errors import BadParameterError, StoreCorruptError, reason, short
@@ -97,8 +98,7 @@ def parameters_of(value: Any) -> dict[str, Any]:
     if isinstance(value, Algorithm):
         # A seed is the key: it goes into the key file, never here.
         return {k: v for k, v in value.parameters().items() if k != "seed"}
-    assert is_dataclass(value)
-    return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+    return state.fields_of(value)
 
 
 def public_parameters(algorithm: Algorithm, *, row_norm: float, center: bool, bounds: Any) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def label_of(algorithm: Algorithm, admission: Admission) -> dict[str, Any]:
         "noise scheme": outlet.SCHEME,
         "version of the sampler": randomness.VERSION,
         "version of admission": rows_admission.VERSION,
-        "algorithm": repr(algorithm.unseeded()),
+        "algorithm": state.label_of(algorithm.unseeded()),
         "admission": None if d is None else _digest(admission.settings),
         "constants": None if d is None else _digest(algorithm.constants(d)),
     }

@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from threading import RLock
 from typing import Any, NamedTuple, TypeVar
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from streampca.errors import BadParameterError, StoreCorruptError, StoreLockedError, StoreUnwritableError, reason
+from streampca.exclusive import Guard, exclusive
 from streampca.release import Release
 from streampca.store.records import releases_of
+from streampca.store.writing_thread import wait_for_last_calls
 
 T = TypeVar("T")
 
@@ -130,7 +131,7 @@ class SQLiteFile:
     def __init__(self, path: str, kind: Format, *, write: bool = True, timeout: float = 5.0) -> None:
         self.path = path
         self.process = os.getpid()
-        self.lock = RLock()
+        self.guard = Guard(kind.what)
         with plain_errors(path):
             if path == ":memory:" or write:
                 target, uri = path, False
@@ -192,20 +193,20 @@ class SQLiteFile:
         if kind.taken_over is not None:
             kind.taken_over(db)
 
+    @exclusive
     def transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
         """Make all of ``work`` one transaction: all that it writes, or nothing of it."""
-        with self.lock:
-            try:
-                if self.db.in_transaction:  # of a call that was interrupted twice
+        try:
+            if self.db.in_transaction:  # of a call that was interrupted twice
+                self.db.execute("ROLLBACK")
+            self.db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            made = work(self.db)
+            self.db.execute("COMMIT")
+            return made
+        finally:
+            if self.db.in_transaction:
+                with suppress(sqlite3.Error):
                     self.db.execute("ROLLBACK")
-                self.db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                made = work(self.db)
-                self.db.execute("COMMIT")
-                return made
-            finally:
-                if self.db.in_transaction:
-                    with suppress(sqlite3.Error):
-                        self.db.execute("ROLLBACK")
 
     def close(self) -> None:
         """Close the file. Closing again does nothing, and so does the child of a fork."""
@@ -253,6 +254,7 @@ class Database(SQLiteFile):
     FORMAT = Format("store", 0x53504341, SCHEMA, SCHEMA, _TABLES)
 
     def __init__(self, path: str, *, write: bool) -> None:
+        wait_for_last_calls()  # what a collected stream commits can be read at once in its process
         if path != ":memory:" and write:
             with plain_errors(path):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # curator only, whatever the umask
@@ -260,7 +262,7 @@ class Database(SQLiteFile):
 
     def checkpoint(self) -> None:
         """Copy SQLite's write-ahead log into the file, as far as readers let it. What is committed is safe anyway."""
-        with self.lock, suppress(sqlite3.Error):
+        with self.guard.lock, suppress(sqlite3.Error):
             self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     # -- small facts ----------------------------------------------------------------
@@ -298,7 +300,7 @@ class Database(SQLiteFile):
 
     def _first(self, query: str, *values: Any) -> tuple[Any, ...] | None:
         """The first row that a query finds."""
-        with plain_errors(self.path), self.lock:
+        with plain_errors(self.path), self.guard.lock:
             found: tuple[Any, ...] | None = self.db.execute(query, values).fetchone()
         return found
 

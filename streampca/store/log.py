@@ -15,20 +15,17 @@ from __future__ import annotations
 import atexit
 import logging
 import math
-import os
 import re
 import sqlite3
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from queue import SimpleQueue
-from threading import Lock, Thread
 from typing import Any, NamedTuple
 
-from streampca.errors import BadParameterError, StoreLockedError
+from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError
 from streampca.rows import Position
 from streampca.store.config import config_of, dump, label_of
 from streampca.store.database import Database, checksum, plain_errors
@@ -45,7 +42,8 @@ from streampca.store.records import (
     trace_of,
 )
 from streampca.store.row_digest import Sessions, TakenRows
-from streampca.store.witness import Point, Witness
+from streampca.store.witness import LockFile, Point, Witness
+from streampca.store.writing_thread import Job, WritingThread, wait_for_last_calls
 from streampca.stream import Entry, Stream
 
 logger = logging.getLogger("streampca.store")
@@ -62,6 +60,7 @@ _CHECKPOINT_BYTES = 2**19
 _HEAD_BYTES = 2**14
 # Seconds that the end of the interpreter waits for a stream that another thread holds.
 _PATIENCE = 5.0
+_CLOSED = "this stream's store was closed, or passed on to a resumed stream; use that one"
 #: Stands for the note of an epoch that is under way, of which nothing may be written.
 _UNDER_WAY: dict[str, Any] = {}
 
@@ -99,89 +98,6 @@ def _seconds(name: str, value: object) -> float:
         rows = "a number of rows, or " if name == "commit_every" else ""
         raise BadParameterError(f"{name}={value!r} must be {rows}a time such as '200ms', '2s' or '5min'")
     return seconds
-
-
-class _Job:
-    """A call for the writing thread.
-
-    It is waited for with a plain lock: an interrupt while waiting leaves nothing to mend, which cannot be said of
-    conditions and futures.
-    """
-
-    def __init__(self, work: Callable[[], None]) -> None:
-        self._work = work
-        self.is_done = False  # has returned, or failed
-        self.problem: Exception | None = None  # why it failed
-        self._running = Lock()
-        self._running.acquire()
-
-    def run(self) -> None:
-        """Make the call. In the writing thread."""
-        try:
-            self._work()
-        except Exception as problem:
-            self.problem = problem
-        self.is_done = True
-        self._running.release()
-
-    def wait(self, seconds: float) -> None:
-        """Wait until it is done, at most so long."""
-        if not self.is_done and self._running.acquire(timeout=seconds):
-            self._running.release()
-
-
-class WritingThread:
-    """A thread for one writer, which makes one call after the other.
-
-    It ends with `stop`, or when nobody holds this object any more.
-    """
-
-    def __init__(self) -> None:
-        self._process = os.getpid()
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._ended = _Job(lambda: None)
-        weakref.finalize(self, self._jobs.put, None).atexit = False
-        Thread(target=_serve, args=(self._jobs, self._ended), name="streampca-store", daemon=True).start()
-
-    def begin(self, work: Callable[[], None]) -> _Job:
-        """Hand a call over."""
-        job = _Job(work)
-        self._jobs.put(job)
-        return job
-
-    def wait(self, job: _Job) -> None:
-        """Return when a call is done.
-
-        Raises
-        ------
-        Exception
-            As the call did.
-        StoreLockedError
-            If the thread has ended, or runs in another process.
-        """
-        while not job.is_done:
-            job.wait(0.5)
-            if not job.is_done and (self._ended.is_done or self._process != os.getpid()):
-                raise StoreLockedError("the store was closed, or belongs to another process")
-        if job.problem is not None:
-            raise job.problem
-
-    def do(self, work: Callable[[], None]) -> None:
-        """Hand a call over, and return when it is done."""
-        self.wait(self.begin(work))
-
-    def stop(self) -> None:
-        """Wait for the call under way, and make no other."""
-        self._jobs.put(None)
-        while not self._ended.is_done and self._process == os.getpid():
-            self._ended.wait(0.5)
-
-
-def _serve(jobs: SimpleQueue[_Job | None], ended: _Job) -> None:
-    while (job := jobs.get()) is not None:
-        job.run()
-        del job  # what it holds may be collected while the thread waits
-    ended.run()
 
 
 class _Noted(NamedTuple):
@@ -228,11 +144,13 @@ class Writer:
     """Commit log of one stream (`streampca.stream.CommitLog`).
 
     ``witness`` and ``account`` note outside of the database how far the run has come; ``head`` is what the account
-    holds now.
+    holds now. ``store`` stays open as long as the stream is held, and ``lock`` is its lock.
     """
 
     def __init__(
         self,
+        store: object,
+        lock: LockFile,
         database: Database,
         key: RunKey,
         witness: Witness | None,
@@ -241,6 +159,7 @@ class Writer:
         stream: Stream,
         schedule: Schedule,
     ) -> None:
+        self._owner: object = store
         self._database, self._witness, self._stream, self._schedule = database, witness, stream, schedule
         self._account, self._head = account, head
         self._key, self._seal = key, Seal(key)
@@ -256,11 +175,12 @@ class Writer:
         self._epoch: dict[str, Any] | None = None
         self._lost = ""
         self._problem: Exception | None = None
-        self._job: _Job | None = None
+        self._job: Job | None = None
         self._logged = self._snapshot_bytes = self._since_checkpoint = 0
         self._last = self._last_snapshot = time.monotonic()
-        self._thread = WritingThread()
         _WRITERS.add(self)
+        self.thread = WritingThread(lock, database, witness, account)
+        stream.guard.helper = self.thread.ident
 
     # -- what the stream calls --------------------------------------------------------
 
@@ -309,8 +229,8 @@ class Writer:
             if job is not None and not job.is_done:
                 if waiting.size <= _MOST_BYTES:
                     return  # entries gather until the disk is ready for them
-                self._thread.wait(job)
-            self._last, self._job = time.monotonic(), self._thread.begin(self._write)
+                self.thread.wait(job)
+            self._last, self._job = time.monotonic(), self.thread.begin(self._write)
 
     def hold(self, t: int) -> None:
         """Return once the first t rows, and the releases made of them, are durable."""
@@ -336,7 +256,7 @@ class Writer:
         if self._lost:
             raise StoreLockedError(self._lost)
         self._last = time.monotonic()
-        self._thread.do(partial(self._write, snapshot))
+        self.thread.do(partial(self._write, snapshot))
 
     def flush(self) -> None:
         """Make the stream absorb the rows that wait, commit all, and wait for it."""
@@ -345,7 +265,7 @@ class Writer:
 
     def note(self) -> None:
         """Note the progress of the database again: it may be one commit further than what is noted outside of it."""
-        self._thread.do(self._note_again)
+        self.thread.do(self._note_again)
 
     @contextmanager
     def one_commit(self, epoch: dict[str, Any]) -> Iterator[None]:
@@ -353,6 +273,8 @@ class Writer:
 
         If it breaks off, the stream holds what is not durable and may come again: it takes no more rows.
         """
+        if self._epoch is _UNDER_WAY:
+            raise StreamBusyError("the store is in the middle of an epoch. Begin another one after it has ended")
         self.flush()
         before = self._stream.entries
         try:
@@ -369,28 +291,43 @@ class Writer:
         self.commit()
 
     def finish(self, *, snapshot: bool = True) -> None:
-        """Commit all, with a snapshot, unless the stream takes no more rows anyway."""
+        """Commit all, with a snapshot, and accept no more rows. Idempotent."""
+        if not self._lost:
+            self.flush()  # should there be room for the rows, but not for a snapshot
+            self._stream.absorb_waiting(partial(self._end, snapshot))
+
+    def _end(self, snapshot: bool) -> None:
+        """Commit what came since, and accept no more rows. No row can come in between."""
+        self.commit(snapshot=snapshot)
+        self._lost = _CLOSED
+
+    def last_call(self) -> None:
+        """Commit all, with a snapshot, once only this thread holds the stream. In the writing thread."""
         if self._lost:
             return
-        self.flush()
-        if snapshot:
-            self.commit(snapshot=True)
+        self._stream.guard.helper = 0
+        try:
+            self._stream.absorb_waiting()
+        finally:
+            self._write()
+        self._write(snapshot=True)
 
     def leave(self) -> None:
         """Commit all when the interpreter ends; nothing if another thread keeps the stream to itself."""
         if self._lost:
             return
-        if not self._stream.lock.acquire(timeout=_PATIENCE):
+        if not self._stream.guard.lock.acquire(timeout=_PATIENCE):
             logger.error("not committed, a thread holds the stream: run=%s rows=%d", self._key.run, self.durable)
             return
-        self._stream.lock.release()  # the writing thread may need it
-        self.finish(snapshot=False)
+        self._stream.guard.lock.release()  # the writing thread may need it
+        self.flush()
 
     def detach(self) -> None:
         """Take no more rows: the store is closed, or the run has passed to another stream. Again, it does nothing."""
-        if not self._lost:
-            self._lost = "this stream's store was closed, or passed on to a resumed stream; use that one"
-        self._thread.stop()
+        self._lost = self._lost or _CLOSED
+        self._owner = None  # a store that goes on with another stream
+        self.thread.stop()
+        self._stream.guard.helper = 0  # the identifier may become that of another thread
 
     def after_fork(self) -> None:
         """Take no more rows in the child of a fork, where there is no thread that writes."""
@@ -443,7 +380,7 @@ class Writer:
             )  # fmt: skip
         if self._since_checkpoint >= _CHECKPOINT_BYTES:  # after this commit is told to be done
             self._since_checkpoint = 0
-            self._thread.begin(self._database.checkpoint)
+            self.thread.begin(self._database.checkpoint)
 
     def _next(self, snapshot: bool) -> _Commit | None:
         """Next transaction: all that the stream has taken, as one consistent view; None if there is nothing."""
@@ -590,6 +527,7 @@ def _commit_at_exit() -> None:
     for writer in list(_WRITERS):
         with suppress(Exception):  # it is logged
             writer.leave()
+    wait_for_last_calls()
 
 
 def position_of(database: Database, seal: Seal) -> Position | None:

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from streampca.errors import BadParameterError
+from streampca.exclusive import Guard, exclusive
 from streampca.release import Release
 from streampca.store.database import Database
 from streampca.store.witness import beside
@@ -41,6 +42,7 @@ class JsonLines:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self.guard = Guard("sink")
         self.last: tuple[str, int] | None = None
         if not self.path.exists():
             return
@@ -63,8 +65,11 @@ class JsonLines:
                 raise BadParameterError(f"{self.path} is no file of this sink; name another") from problem
             file.truncate(at + whole)
 
+    @exclusive
     def __call__(self, run: str, release: Release) -> None:
-        """Append a release."""
+        """Append a release, unless the file holds it: a delivery inside another one was ahead."""
+        if self.last is not None and self.last[0] == run and release.t <= self.last[1]:
+            return
         with self.path.open("a", encoding="utf-8") as file:
             file.write(f'{{"run":"{run}",{release.to_json()[1:]}\n')
         self.last = run, release.t

@@ -28,19 +28,24 @@ ledger: keep ``witness=`` on storage that is not set back with it.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import secrets
 import shutil
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from streampca.advice import warn
-from streampca.errors import BadParameterError, WrongKeyError
+from streampca.errors import BadParameterError, StoreLockedError, WrongKeyError
+from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.linalg import fast
 from streampca.linalg.svec import svec_size
 from streampca.processors.base import Algorithm
@@ -55,7 +60,8 @@ from streampca.store.records import decode, encode
 from streampca.store.recovery import check_key, check_lineage, forked, rebuild
 from streampca.store.row_digest import PassedRows
 from streampca.store.witness import LockFile, Point, Witness, beside
-from streampca.stream import Stream, tell_of_forks
+from streampca.store.writing_thread import wait_for_last_calls
+from streampca.stream import Stream
 
 logger = logging.getLogger("streampca.store")
 
@@ -77,7 +83,7 @@ class Store:
     commit_every : a time such as ``"200ms"``: commits happen in the background while rows
         arrive, and a crash loses the rows of about the last interval; rows that came
         less than the interval after a commit wait for the next row, the next release
-        that is read, `close`, or the end of the interpreter. Or a number of rows: `push` returns after the
+        that is read, `close`, or the end of stream or interpreter. Or a number of rows: `push` returns after the
         commit, and a crash loses fewer rows than that; 1 loses none. With either, no
         row is lost of which a release was read. Reading a release waits for the commit of
         its rows, some 5 to 10 ms each if every release is read at once; `durable` tells which can
@@ -97,6 +103,9 @@ class Store:
     A commit that fails, e.g. on a full disk, is made again by the next call. After an
     interrupt the stream can be used on, or the store closed and the run resumed.
 
+    A stream keeps its store open. If both are collected and nobody closed the store, their rows are committed, the
+    store is closed, and a `ResourceWarning` says so.
+
     Examples
     --------
     >>> import streampca as sp
@@ -108,6 +117,8 @@ class Store:
     >>> sp.Stream.resume(store).t
     1
     """
+
+    _writer: Writer | None = None
 
     def __init__(
         self,
@@ -144,7 +155,7 @@ class Store:
         self._witness = None if self._in_memory else Witness(self._witness_file)
         self._key: RunKey | None = None
         self._account: Account | None = None  # with a ledger of our own
-        self._writer: Writer | None = None
+        self.guard = Guard("store")
         tell_of_forks(self)
 
     # -- what users read and do -----------------------------------------------------
@@ -229,6 +240,7 @@ class Store:
         """All durable releases, in order. Publishable."""
         yield from self._open_database().releases()
 
+    @exclusive
     def close(self) -> None:
         """Commit what there is, and let the next writer in. The stream takes no more rows. Again, it does nothing.
 
@@ -236,15 +248,45 @@ class Store:
         ------
         StoreUnwritableError
             If the last rows could not be made durable. The store is closed all the same.
+        StreamBusyError
+            If this thread is inside a call that changes the stream. Nothing has changed.
         """
         try:
-            if self._writer is not None:
+            if self._writer is not None and self._writer.thread.is_finishing:
+                self._writer.thread.stop()
+            elif self._writer is not None:
                 self._writer.finish()
         finally:
             self._let_go()
 
     def __enter__(self) -> Self:
         return self
+
+    def __del__(self) -> None:
+        """Close the store if nobody did. Its stream was collected with it: a `Writer` holds both."""
+        writer = self._writer
+        if writer is None:
+            return
+        if self._in_memory:
+            writer.thread.end()
+            return
+        if not sys.is_finalizing():  # the end of the interpreter has committed already, and stopped all threads
+            writer.thread.finish_with(partial(self._close_collected, writer))
+        warnings.warn(
+            f"{self.path}: the store was not closed; its rows are committed. Call `close()`, or use a `with` block.",
+            ResourceWarning,
+            stacklevel=2,
+            source=writer.thread,
+        )
+
+    def _close_collected(self, writer: Writer) -> None:
+        """Commit and close. In the writing thread."""
+        try:
+            writer.last_call()
+        except Exception as problem:
+            logger.error("not committed: run=%s rows=%d problem=%s", self.run, writer.durable, type(problem).__name__)
+        finally:
+            self._let_go()
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
@@ -260,6 +302,7 @@ class Store:
 
     # -- what `Stream` calls --------------------------------------------------------
 
+    @exclusive
     def begin(self, stream: Stream) -> Writer:
         """Begin a durable run. Called by `Stream`.
 
@@ -315,14 +358,14 @@ class Store:
                     publish_key(self._key_file, key.run)
             self._key = key
             head = None if account is None else _BEGINNING
-            writer = Writer(database, key, self._witness, account, head, stream, self._schedule)
-            self._writer = writer
+            self._writer = writer = self._new_writer(database, key, account, head, stream)
         except BaseException:
             self._let_go()
             raise
         logger.info("begun: run=%s path=%s", key.run, self.path)
         return writer
 
+    @exclusive
     def resume(self, kind: type[Stream], *, moved: bool = False) -> Stream:
         """Rebuild the stream of the run. Called by `Stream.resume`."""
         if not self._in_memory and not Path(self.path).exists():
@@ -344,8 +387,8 @@ class Store:
                 check_lineage(database, head, f"the ledger {account.ledger.path}")
             stream = rebuild(database, key, kind)
             self._note_kernels(database, stream.t + 1)
-            writer = Writer(database, key, self._witness, account, head, stream, self._schedule)
-            self._key, self._writer = key, writer
+            self._key = key
+            self._writer = writer = self._new_writer(database, key, account, head, stream)
             if not moved:
                 writer.note()
             stream.attach(writer, account, copied=moved)
@@ -362,10 +405,21 @@ class Store:
     def _claim(self) -> Database:
         if not self._in_memory:
             with plain_errors(self.path):
-                self._lock.open()
+                try:
+                    self._lock.open()
+                except StoreLockedError:
+                    gc.collect()  # it may be that of a stream of this process that nobody holds any more
+                    wait_for_last_calls()
+                    self._lock.open()
         if self._database is None:
             self._database = Database(self.path, write=True)
         return self._database
+
+    def _new_writer(
+        self, database: Database, key: RunKey, account: Account | None, head: Point | None, stream: Stream
+    ) -> Writer:
+        self.guard.inner = stream.guard
+        return Writer(self, self._lock, database, key, self._witness, account, head, stream, self._schedule)
 
     def _open_database(self) -> Database:
         if self._database is None:
@@ -440,7 +494,7 @@ class Store:
         """Close everything. What was closed before, in a call that broke off, is closed again."""
         if self._writer is not None:
             self._writer.detach()
-            self._writer = None
+            self._writer = self.guard.inner = None
         if self._witness is not None:
             self._witness.close()
         if self._account is not None:
@@ -459,9 +513,6 @@ class Store:
             self._writer.after_fork()
             self._writer = None
         self._database = self._account = None  # they know their process, and stay open
-        if self._witness is not None:  # the child's own handles: a lock lasts until all are closed
-            self._witness.close()
-        self._lock.close()
 
 
 def room_warnings(

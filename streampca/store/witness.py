@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streampca.errors import StoreForkedError, StoreLockedError
+from streampca.exclusive import tell_of_forks
 
 #: Rows, and the keyed digest of the chain value after them.
 Point = tuple[int, str]
@@ -62,23 +63,36 @@ class LockFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        tell_of_forks(self)
 
     def open(self) -> None:
-        """Lock the file. Raises `StoreLockedError` if another process has it."""
+        """Lock the file. Raises `StoreLockedError` if another process, or another object, has it."""
         import fcntl
 
         if self._file is None or self._file.closed:
             opener = partial(os.open, mode=0o600)
             self._file = FileIO(self._path, "r+", opener=lambda path, flags: opener(path, flags | os.O_CREAT))
+        file = _identity(self._file)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _HELD_HERE[file] = os.getpid()
         except OSError as problem:
-            self.close()
+            self._file.close()
             if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
+            if _HELD_HERE.get(file) == os.getpid():
+                raise StoreLockedError(
+                    f"{self._path} is held: this process has the store open; close it (`close()` or a `with` block), "
+                    "or go on with its stream"
+                ) from None
             raise StoreLockedError(
                 f"{self._path} is held: another process writes to this run; let it finish, or end it, then try again"
             ) from None
+
+    @property
+    def is_open(self) -> bool:
+        """True from `open` to `close`."""
+        return self._file is not None and not self._file.closed
 
     @property
     def handle(self) -> int:
@@ -89,12 +103,25 @@ class LockFile:
 
     def close(self) -> None:
         """Release the file. Closing again does nothing."""
-        if self._file is not None:
+        if self._file is not None and not self._file.closed:
+            _HELD_HERE.pop(_identity(self._file), None)
             self._file.close()
-            self._file = None
+
+    def after_fork(self) -> None:
+        """Close the handle of the child: a lock lasts until all are closed."""
+        self.close()
 
     def __del__(self) -> None:
         self.close()
+
+
+#: Device and number of the files that a process has locked, with its id: a child inherits these entries, no locks.
+_HELD_HERE: dict[tuple[int, int], int] = {}
+
+
+def _identity(file: FileIO) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_dev, status.st_ino
 
 
 def is_locked(path: Path) -> bool:

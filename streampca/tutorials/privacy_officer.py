@@ -58,7 +58,7 @@ found = sp.audit(audited, mode="quick", seed=1)
 print(found)
 assert found.holds
 
-# %% `streampca audit --all` does so for everything, and `streampca audit --bugs` plants more than a hundred bugs and
+# %% `streampca audit --all` does so for everything, and `pytest tests/auditing` plants more than a hundred bugs and
 # shows that each is refuted.
 #
 # Not covered by the guarantee, and to be asked of the engineers:

@@ -8,17 +8,19 @@ import math
 
 import numpy as np
 import pytest
+from planted.edge_bugs import BUGS
+from planted.edges import CASES
+from planted.lifecycles import TWO, continuations
 from scipy import special, stats
 from scipy.linalg import block_diag
 
-from streampca.auditing.bugs import BUGS
-from streampca.auditing.cases import CASES
 from streampca.auditing.instrument import MISS
 from streampca.auditing.laws import chance_to_miss, difference_tails
-from streampca.auditing.lifecycles import TWO, continuations
+from streampca.linalg.svec import svec_size
 from streampca.matrix_factorization.buffered_noise import BufferedNoise
+from streampca.privacy.randomness import NAME_BYTES
 
-#: Significance of one test of one group of two, of one part, in ``audit --bugs``.
+#: Significance of one test of one group of two, of one part, in the audit of bugs.
 EACH = 0.5 * (1e-3 / len(BUGS)) / 3 / 9
 CELLS = (np.arange(4000) + 0.5) / 4000
 
@@ -28,7 +30,7 @@ def planted(name, case):
 
 
 def runs(name, case, width):
-    """How many runs ``audit --bugs`` makes."""
+    """How many runs the audit of bugs makes."""
     return max(24, math.ceil(planted(name, case).numbers / CASES[case].cost / width))
 
 
@@ -200,6 +202,71 @@ def test_chance_to_miss_noise_that_continuations_share(bug):
                 again = BufferedNoise.restored(noise.rule, 6, noise.snapshot())
             actual = np.array([*first, *rest, *advanced(again, (4, 5), 6)[1]])
     assert by_correlation(lawful, actual, count) <= MISS
+
+
+class Named(Impulse):
+    """An impulse that can be drawn again by its name; that of another name is another one."""
+
+    def __init__(self, n, name, count):
+        super().__init__(n - 1 if name == bytes(NAME_BYTES) else count // 2 + n - 1, count)
+        self.n, self.name = n, name
+
+
+class Source:
+    """Draws impulses by name."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def draws(self, n, name):
+        return Named(n, name, self.count)
+
+
+def resumed(mechanism, count, stops, bug=None):
+    """What a run of so many releases that is resumed after some of them is noised with, by number of the vector."""
+    source, rows = Source(2 * count), []
+    noise = mechanism.start(2 * count, source)
+    for n in range(1, count + 1):
+        noise = noise.advance(source.draws(n, bytes(NAME_BYTES)))
+        rows.append(noise.noise)
+        if n in stops and bug is not None:
+            with bug.planted():
+                noise = mechanism.restore(2 * count, noise.snapshot(), source)
+    return np.array(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "stops"),
+    [
+        ("the leaving rows' noise lost by a resume", "resumed-SlidingWindowPCA-ring", (5, 6)),
+        ("nodes drawn anew by a resume", "resumed-PrivateFPL-tree", (4, 9)),
+        ("noise of the past forgotten by a resume", "life-state", (2,)),
+    ],
+)
+def test_chance_to_miss_noise_lost_by_a_resume(name, case, stops):
+    subject, bug = CASES[case].make(), planted(name, case)
+    mechanism = subject.followed.noise if hasattr(subject, "followed") else subject.mechanism
+    leaves = 4 if case == "life-state" else 12
+    lawful, actual = resumed(mechanism, leaves, stops), resumed(mechanism, leaves, stops, bug)
+    reconstructed = mechanism.reconstruction(leaves)
+    np.testing.assert_allclose(lawful @ lawful.T, reconstructed @ reconstructed.T)
+    assert by_correlation(lawful, actual, CASES[case].d * runs(name, case, CASES[case].d)) <= MISS
+
+
+def test_chance_to_miss_noise_of_the_clipped_epoch_lost_by_a_resume():
+    """In the half of the runs that is busy, off the diagonal."""
+    name, case = "the clipped epoch's noise lost by a resume", "resumed-PrivateFPL-scaled"
+    scaling = CASES[case].make().norm_scaling
+    mechanism = scaling.parts["clipped"]
+    lawful, actual = resumed(mechanism, 12, ()), []
+    noise = mechanism.start(24)
+    for n in range(12):
+        noise = noise.advance(Impulse(n, 24))
+        actual.append(noise.noise)
+        if n == 8:
+            noise = type(noise)(noise.rule, noise.n, 0.0 * noise.buffers, 0.0 * noise.noise)
+    count = svec_size(10) - 10
+    assert by_correlation(lawful, np.array(actual), count * runs(name, case, 10) // 2) <= MISS
 
 
 def test_chance_to_miss_a_mutant():

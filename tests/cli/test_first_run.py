@@ -1,7 +1,6 @@
 """A first run on a table as people have them: a subspace in at most two commands."""
 
 import csv
-import re
 import shlex
 import sys
 
@@ -31,14 +30,16 @@ def write(path, *, clean=False):
 
 
 def add_what_is_missing(said):
-    """The options that the last line of a refusal says to add."""
-    (options,) = re.findall(r"All at once, by what the first rows hold: add (.*)", said.splitlines()[-1])
+    """The options that a refusal says to add: its last line."""
+    *text, options = said.splitlines()
+    assert " ".join(text).endswith("All at once, by what the first rows hold: add")
     return shlex.split(options)
 
 
 @pytest.mark.parametrize("command", [("run",), ("release", "--mechanism", "gaussian")])
 @pytest.mark.parametrize("scale", [(), ("--bounds", "0:100000")])
 def test_a_realistic_table_needs_two_commands(tmp_path, capsys, monkeypatch, scale, command):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     table, out = write(tmp_path / "customers.csv"), tmp_path / "releases.jsonl"
     argv = [*command, str(table), *COMMAND, *scale, "--out", str(out)]
     assert main(argv) == 2
@@ -46,7 +47,6 @@ def test_a_realistic_table_needs_two_commands(tmp_path, capsys, monkeypatch, sca
     added = add_what_is_missing(capsys.readouterr().err)
     wanted = ["--columns", "age,income,number of visits", "--on-bad-row", "zero"]
     assert added == [*wanted, *(() if scale else ("--bounds", "private"))]
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert main([*argv, *added]) == 0
     shown = " ".join(capsys.readouterr().err.split())
     for words in ("number of visits", "±", "Components above the noise", "missing value", "2.72 times"):
@@ -56,7 +56,8 @@ def test_a_realistic_table_needs_two_commands(tmp_path, capsys, monkeypatch, sca
     assert last.subspace.basis.shape == (3, 2)
 
 
-def test_only_what_is_missing_is_asked_for(tmp_path, capsys):
+def test_only_what_is_missing_is_asked_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     table = write(tmp_path / "customers.csv", clean=True)
     argv = ["run", str(table), *COMMAND, "--out", str(tmp_path / "r.jsonl"), "--columns", "age,income"]
     assert main(argv) == 2
@@ -66,7 +67,18 @@ def test_only_what_is_missing_is_asked_for(tmp_path, capsys):
     assert add_what_is_missing(capsys.readouterr().err) == ["--bounds", "private"]
 
 
-def test_nothing_is_suggested_once_something_was_released(tmp_path, capsys):
+def test_no_cell_decides_what_a_log_proposes(tmp_path, capsys):
+    said = []
+    for cell in ("1", "x"):
+        table = tmp_path / "rows.csv"
+        table.write_text(f"a,b,note\n1,2,1\n3,4,x\n5,6,{cell}\n")
+        assert main(["run", str(table), *COMMAND, "--on-bad-row", "zero", "--out", str(tmp_path / "r.jsonl")]) == 2
+        said.append(capsys.readouterr().err)
+    assert said[0] == said[1]
+
+
+def test_nothing_is_suggested_once_something_was_released(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     table = tmp_path / "late.csv"
     table.write_text("a,b\n" + "1,2\n" * 150 + "1,\n")
     assert main(["run", str(table), *COMMAND, "--row-norm", "3", "--out", str(tmp_path / "r.jsonl")]) == 2
@@ -74,11 +86,13 @@ def test_nothing_is_suggested_once_something_was_released(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("content", [b"a,b\n1,2\n" + b"9" * 3_000_000, b"", b"\x00\xff\n\xfe", b'"a', b"PAR1\x00\n\n"])
-def test_files_that_are_no_tables_are_refused_without_a_suggestion_that_fails(tmp_path, capsys, content):
+def test_files_that_are_no_tables_are_refused_without_a_suggestion_that_fails(tmp_path, capsys, monkeypatch, content):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "9999")  # no line is broken, but for the options
     table = tmp_path / "rows.csv"
     table.write_bytes(content)
     assert main(["run", str(table), *COMMAND, "--out", str(tmp_path / "r.jsonl")]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert len(capsys.readouterr().err.splitlines()) <= 2
 
 
 def test_options_to_be_copied_are_not_broken_in_a_terminal(tmp_path, capsys, monkeypatch):

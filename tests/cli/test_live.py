@@ -13,6 +13,13 @@ from streampca.facts import floor
 GUARANTEE = PrivateFPL(n_components=3, epsilon=1.0, delta=1e-6).guarantee
 
 
+class Screen(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
 def shown(width, height, total=100_000):
     console = Console(file=io.StringIO(), width=width, height=height)
     made = LiveView(console, "a title", GUARANTEE, 3, total)
@@ -62,7 +69,7 @@ def test_a_known_length_gives_per_cent_and_time_left():
     assert "10 s left" in text
     out = io.StringIO()
     PlainView(Console(file=out, width=200), "a title", GUARANTEE, 3, 4000).show(Progress(1000, 200.0, 10, 0, None))
-    assert out.getvalue() == "1000 of 4000 (25 %) rows, 10 releases, 200.0 s, 10 min left\n"
+    assert out.getvalue() == "1000 of 4000 (25 %) rows, 200.0 s, 10 min left\n"
 
 
 def test_components_are_shown_by_the_names_of_their_features_with_steady_signs():
@@ -98,8 +105,8 @@ def test_an_unknown_total_has_no_bar():
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_elsewhere_lines_are_plain(terminal):
-    out = io.StringIO()
-    console = Console(file=out, width=200, force_terminal=terminal, no_color=True)
+    out = Screen() if terminal else io.StringIO()
+    console = Console(file=out, width=200, force_terminal=True, no_color=True)
     made = PlainView(console, "a title", GUARANTEE, 3, None)
     made.start()
     made.show(Progress(1000, 1.0, 10, 0, RegretRecord(1000, 290.0, 300.0, 10.0, 100.0, 0.99)))
@@ -107,10 +114,28 @@ def test_elsewhere_lines_are_plain(terminal):
     assert "\x1b" not in out.getvalue()
     assert out.getvalue().splitlines() == [
         "a title",
-        "1000 rows, 10 releases, 1.0 s"
+        "1000 rows, "
+        + "10 releases, " * terminal
+        + "1.0 s"
         + " | curator only: captured 0.99000, regret per row 0.01, bound 0.1" * terminal,
         "1500 rows, 15 releases, 1.0 s" + ", 2 bad rows" * terminal,
     ]
+
+
+def test_a_log_counts_thousands_of_rows_until_the_end():
+    """Where batches end depends on the bytes of cells and on bad rows."""
+    logs = []
+    for batches in ([37, 75, 1100, 1999, 2003, 2040], [800, 1024, 2000, 2040]):
+        out = io.StringIO()
+        made = PlainView(Console(file=out, width=200, no_color=True), "a title", GUARANTEE, 3, 2040)
+        for t in batches:
+            made.show(Progress(t, 1.0, t // 50, 1, None))
+        made.end(Progress(2040, 1.0, 40, 1, None))
+        logs.append(out.getvalue().splitlines())
+    assert logs[0] == logs[1] == [
+        "1000 of 2040 (49 %) rows, 1.0 s, 1 s left", "2000 of 2040 (98 %) rows, 1.0 s, 0 s left",
+        "2040 of 2040 (100 %) rows, 40 releases, 1.0 s",
+    ]  # fmt: skip
 
 
 def test_without_a_terminal_the_view_is_plain(capsys):
@@ -120,8 +145,8 @@ def test_without_a_terminal_the_view_is_plain(capsys):
 
 def test_views_say_so_where_no_bound_is_proved():
     record = RegretRecord(1000, 290.0, 300.0, 10.0, None, 0.99)
-    out = io.StringIO()
-    console = Console(file=out, width=200, force_terminal=True)
+    out = Screen()
+    console = Console(file=out, width=200)
     PlainView(console, "a title", GUARANTEE, 3, None).show(Progress(1000, 1.0, 10, 0, record))
     assert "regret per row 0.01, no bound proved" in out.getvalue()
     console = Console(file=io.StringIO(), width=100, height=30)

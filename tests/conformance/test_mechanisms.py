@@ -135,7 +135,7 @@ def test_the_release_carries_the_claim_and_survives_json(case):
     release = case.mechanism.release(case.rows, Randomness.from_seed(0), t=n + 5)
     assert release.t == n + 5
     assert release.n_features == d
-    assert release.guarantee == case.mechanism.guarantee.seeded()
+    assert release.guarantee == case.mechanism.guarantee_for(case.rows.shape[1]).seeded()
     assert "seeded" not in case.mechanism.release(case.rows).guarantee.caveat
     basis = release.subspace.basis
     assert basis.shape == (d, release.n_components)
@@ -242,7 +242,7 @@ def test_it_serves_a_stream_and_a_replay_is_bit_identical(case):
     outlet = processor.outlet()
     _, release = processor.absorb(rows, outlet)
     assert release.terms is processor.terms
-    assert (release.t, release.n_features, release.guarantee) == (n, d, algorithm.guarantee)
+    assert (release.t, release.n_features, release.guarantee) == (n, d, algorithm.guarantee_for(d))
     again = algorithm.start(d, key, start=processor.source.start)
     assert outcome(again.absorb(rows, again.outlet(outlet.fresh))[1]) == outcome(release)
 

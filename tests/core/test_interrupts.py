@@ -168,6 +168,7 @@ def injected(name: str, count: int, seed: int) -> int:
             feed = Feed(name, rng)
         finally:
             sys.settrace(before)
+        assert not feed.stream.guard.is_busy
     for _ in unbroken(feed):
         pass
     check(feed)
@@ -234,7 +235,7 @@ def signalled(name: str, count: int, seed: int) -> int:
 
 def is_free(stream: Any) -> bool:
     """True if another thread can take the stream's lock."""
-    lock = stream.stream.lock if isinstance(stream, sp.UserStream) else stream.lock
+    lock = (stream.stream if isinstance(stream, sp.UserStream) else stream).guard.lock
     got = []
 
     def take() -> None:
@@ -282,7 +283,10 @@ def test_no_loop_runs_directly_under_a_lock() -> None:
     lock calls a function that loops.
     """
     package = Path(sp.__file__).parent
-    for file in [package / "stream.py", package / "users.py", *sorted((package / "store").glob("*.py"))]:
+    for file in [
+        *(package / name for name in ("exclusive.py", "stream.py", "users.py")),
+        *sorted((package / "store").glob("*.py")),
+    ]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.With) and any("lock" in ast.unparse(item.context_expr) for item in node.items):
                 loops = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp)

@@ -66,6 +66,14 @@ def test_parts_of_a_request_do_not_move_the_deadline(server):
         assert time.monotonic() - began < PATIENCE / 2
 
 
+def test_answers_are_sent_without_delay(server):
+    with connect(server):
+        until(lambda: server._server.server_state.connections)
+        (held,) = server._server.server_state.connections
+        accepted = held.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_second_request_has_a_deadline_too(server):
     with connect(server, GET % server.port + b"\r\n") as once:
         assert once.recv(1) == b"H"

@@ -118,7 +118,8 @@ def csv(data: bytes) -> None:
     try:
         source = from_csv(
             FILE,
-            header=not choice & 8,
+            header=(None, True, False)[choice % 3] if choice & 8 else None,
+            quoting="none" if choice & 12 == 12 else "csv",
             missing="nan" if choice & 16 else "raise",
             encoding="utf-16" if choice & 224 == 224 else "utf-8",
             chunk_rows=1 + (choice >> 5),

@@ -71,7 +71,7 @@ def shown(model: Any) -> str | None:
         lambda: PrivatePCA(seed=1, release_every=2, ledger="ledger.db", data_set="people"),
         lambda: PrivateWindowPCA(seed=1, window=4, release_every=2),
         lambda: PrivateOjaPCA(seed=1, batch_size=2),
-        lambda: PrivatePCA(seed=1, center=True, bounds=(-3.0, 3.0), on_bad_row="zero"),
+        lambda: PrivatePCA(seed=1, center=True, bounds=(-3.0, 3.0), features=list("abc"), on_bad_row="zero"),
     ],
     ids=["fpl", "window", "oja", "centered"],
 )

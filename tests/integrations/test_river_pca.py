@@ -193,10 +193,23 @@ def test_a_bad_first_row_leaves_no_trace() -> None:
 
 
 def test_bad_rows_as_zeros() -> None:
-    model = PrivatePCA(on_bad_row="zero", seed=1)
+    model = PrivatePCA(on_bad_row="zero", features=["a", "b"], seed=1)
     model.learn_one({"a": float("inf"), "b": 1.0})
     model.learn_many(pd.DataFrame({"a": [0.5, np.nan], "b": [0.5, 0.5]}))
     assert model.t == 3
+
+
+@pytest.mark.parametrize("bad", [None, 7, "x", [1.0, 2.0], {}, {"a": 1.0}, {"a": 1.0, "b": 1.0, "c": 1.0}, {"z": "x"}])
+def test_a_refused_record_is_a_zero_row_the_first_one_too(bad: Any) -> None:
+    options: dict[str, Any] = {"features": ["a", "b"], "on_unseen": "raise", "on_missing": "raise", "seed": 1}
+    good = [{"a": 0.1 * i, "b": -0.2} for i in range(6)]
+    for at in (0, 3):
+        models = [PrivatePCA(on_bad_row="zero", **options) for _ in range(2)]
+        for model, record in zip(models, (bad, {"a": float("nan"), "b": 0.0}), strict=True):
+            for row in [*good[:at], record, *good[at:]]:
+                model.learn_one(row)
+        assert models[0].release.to_json() == models[1].release.to_json()
+        assert models[0].t == 7
 
 
 def test_before_anything_is_learnt() -> None:
@@ -223,6 +236,7 @@ def test_before_anything_is_learnt() -> None:
         ({"on_unseen": "drop"}, "on_unseen='drop'"),
         ({"on_missing": "drop"}, "on_missing='drop'"),
         ({"on_bad_row": "drop"}, "on_bad_row='drop'"),
+        ({"on_bad_row": "zero"}, "on_bad_row='zero' without features="),
         ({"features": ["a"]}, "n_components=2 exceeds the 1 features"),
         ({"features": ["a", "b", "a"]}, "repeats 'a'"),
         ({"features": ["a", "b"], "bounds": {"a": (0, 1)}}, "bounds are missing for 'b'"),

@@ -218,11 +218,14 @@ def test_the_release_says_what_was_done_and_claims_no_error_bar():
 @pytest.mark.parametrize(("d", "k"), [(1, 1), (4, 4)])
 def test_the_whole_space(d, k):
     rows = 0.3 * spikes(20_000, d, 1)
-    release = AdaptiveCovariance(n_components=k, epsilon=1.0, delta=1e-6).release(rows, seed=0)
-    assert release.subspace.basis.shape == (d, k)
-    assert release.details["clip_radius"] < 0.5
-    gram = onto_ball(rows).T @ onto_ball(rows)
-    assert np.linalg.norm(release.gram - gram) < 0.3 * np.linalg.norm(gram)
+    gram, radii = onto_ball(rows).T @ onto_ball(rows), []
+    for seed in range(15):
+        release = AdaptiveCovariance(n_components=k, epsilon=1.0, delta=1e-6).release(rows, seed=seed)
+        assert release.subspace.basis.shape == (d, k)
+        assert np.linalg.norm(release.gram - gram) < 0.3 * np.linalg.norm(gram)
+        radii.append(release.details["clip_radius"])
+    # One radius in eight is .5 or more, of 200 seeds: the median is with probability 1e-4.
+    assert np.median(radii) < 0.5
 
 
 def test_the_standard_deviation_for_the_next_block_is_that_of_the_release():
@@ -258,7 +261,7 @@ def test_the_map_of_the_block_before_leaves_the_budget_to_the_block():
     for map_from in ("block", "previous"):
         algorithm = Tumbling(mechanism, release_every=6000, map_from=map_from)
         made = []
-        for seed in range(2):
+        for seed in range(6):
             processor = algorithm.start(30, Randomness.from_seed(seed))
             for i, block in enumerate(blocks):
                 processor, release = processor.absorb(block)
@@ -267,7 +270,8 @@ def test_the_map_of_the_block_before_leaves_the_budget_to_the_block():
                 assert (release.details["released"] == "mapped") == (i > 0 and map_from == "previous")
                 made += [1.0 - release.subspace.captured(block.T @ block) / best] if i else []
         lost[map_from] = np.mean(made)
-    assert lost["previous"] < 0.8 * lost["block"]
+    # .69 in the mean of 40 seeds; .075 is the standard deviation with six.
+    assert lost["previous"] < 0.9 * lost["block"]
     # What is released is of the block alone: rows of the block before only choose the map.
     sharp = AdaptiveCovariance(n_components=1, epsilon=1e6, delta=1e-6)
     processor = Tumbling(sharp, release_every=6000, map_from="previous").start(30, Randomness.from_seed(0))

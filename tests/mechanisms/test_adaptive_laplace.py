@@ -130,8 +130,9 @@ def test_each_vector_has_the_noise_of_its_stage(rows, stages, monkeypatch):
 
 def test_short_rows_get_less_noise_and_long_ones_hardly_more():
     plain, adaptive = MatrixLaplaceCovariance(**BUDGET), AdaptiveLaplaceCovariance(**BUDGET)
-    assert missed(adaptive, short()) < 0.5 * missed(plain, short())
-    assert missed(adaptive, short(20_000)) < 0.5 * missed(plain, short(20_000))
+    # .13 and .11 in the mean of 200 seeds; of 60, the standard deviation is .06.
+    assert missed(adaptive, short(), 60) < 0.5 * missed(plain, short(), 60)
+    assert missed(adaptive, short(20_000), 60) < 0.5 * missed(plain, short(20_000), 60)
     # .97 of epsilon: 1.06 times the variance, and the loss.
     assert missed(adaptive, short(norm=1.0), 60) < 1.4 * missed(plain, short(norm=1.0), 60)
 

@@ -2,11 +2,21 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from streampca import Guarantee
+from streampca import (
+    AdaptiveLaplaceCovariance,
+    Guarantee,
+    LaplaceCovariance,
+    MatrixLaplaceCovariance,
+    Stream,
+    Tumbling,
+)
 from streampca.errors import BadParameterError
+from streampca.facts import in_words, promise
 from streampca.privacy.gaussian import delta_at, epsilon_at, mu_of
+from streampca.privacy.guarantee import laplace_delta
 
 
 def gaussian(epsilon: float = 1.0, delta: float = 1e-6, adjacency: str = "zero-out", slack: float = 0.0) -> Guarantee:
@@ -91,3 +101,66 @@ def test_text_says_what_is_promised() -> None:
         gaussian().epsilon_at(1.0)
     with pytest.raises(BadParameterError, match="delta=2"):
         gaussian().epsilon_at(2)
+
+
+def counted_delta(epsilon: float, blocks: int = 300, size: int = 1000) -> float:
+    """Delta of Laplace noise of 53 bits, of scale 1, on a grid of 2**-20, by the values that fall into each cell.
+
+    One number moves by epsilon. Cells are sampled in blocks, one for each of so many parts of their range.
+    """
+    exact, grid, rng = np.longdouble, 2.0**-20, np.random.default_rng(0)
+    first, cells = int(-40.0 / grid), int((80.0 + epsilon) / grid)
+
+    def below(x: np.ndarray) -> np.ndarray:
+        """How many of the 2**54 equally likely values of the noise are at most x."""
+        tail = np.floor(np.exp(-np.abs(x)) * exact(2) ** 53 + exact(0.5)).clip(0, 2**53)
+        return np.where(x < 0, tail, exact(2) ** 54 - tail)
+
+    edges = [
+        (first + cells // blocks * i + rng.integers(cells // blocks - size) + np.arange(size + 1, dtype=exact) - 0.5)
+        * exact(grid)
+        for i in range(blocks)
+    ]
+    place = exact(rng.random())
+    counts = (np.diff(below(np.array(edges) - shift - place)) for shift in (exact(0.0), exact(epsilon)))
+    one, other = counts
+    share = cells // blocks / size * 2.0**-54
+    return float(max((one - np.exp(exact(epsilon)) * other).clip(0).sum(),
+                     (other - np.exp(exact(epsilon)) * one).clip(0).sum())) * share  # fmt: skip
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 4.0])
+def test_the_delta_of_laplace_noise_in_floating_point_is_bounded(epsilon: float) -> None:
+    assert 0.4 * laplace_delta(1, epsilon) < counted_delta(epsilon) < laplace_delta(1, epsilon)
+
+
+def test_pure_mechanisms_state_what_floating_point_adds() -> None:
+    mechanism = LaplaceCovariance(n_components=1, epsilon=1.0)
+    assert mechanism.guarantee.floating_delta is None
+    assert "for each number that is released" in str(mechanism.guarantee)
+    added = laplace_delta(10, 1.0)
+    assert added == 2.0**-32 * (19.0 + math.e)
+    one = mechanism.release(np.eye(4), seed=0)
+    stream = Stream(Tumbling(mechanism, release_every=2), regret=None)
+    assert stream.guarantee.floating_delta is None
+    stream.push_many(np.eye(4))
+    assert stream.release is not None
+    for promised in (one.guarantee, stream.guarantee, stream.release.guarantee):
+        assert promised.floating_delta == added
+        assert Guarantee.from_dict(json.loads(json.dumps(promised.to_dict()))) == promised
+        assert f"up to {added:.2g} to delta" in str(promised)
+        assert f"up to {added:.2g} to delta" in dict(in_words(promised))["Caveat"]
+        assert f"up to {added:.2g} to delta" in promise(promised)
+    header = json.loads(next(iter(stream.release.to_json().splitlines())))
+    assert header["guarantee"]["floating_delta"] == added
+    assert one.guarantee.compose(one.guarantee).floating_delta == 2.0 * added
+    assert one.guarantee.compose(mechanism.guarantee).floating_delta is None
+    for adjacency, numbers in (("zero-out", 2), ("replace", 3)):
+        adaptive = AdaptiveLaplaceCovariance(n_components=1, epsilon=2.0, adjacency=adjacency)
+        assert adaptive.guarantee.floating_delta == laplace_delta(numbers, 0.22)
+    for exact in (gaussian(), pure(), MatrixLaplaceCovariance(n_components=1, epsilon=1.0).guarantee):
+        assert exact.floating_delta == 0.0
+        assert "floating" not in str(exact)
+    assert laplace_delta(3, 1e9) == 1.0
+    with pytest.raises(BadParameterError, match="floating_delta"):
+        replace(pure(), floating_delta=-1.0)

@@ -99,7 +99,7 @@ def test_decimals_are_rounded_correctly(kind: str, library: str, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    "text", [b"1\n", b"1,2,3\n", b"1,2\n1\n1,2,3\n", b"1,2\r\r\n", b"1,2\r3,4\n", b'1,"2\n3,"4\n', b"1,x\n"]
+    "text", [b"1\n", b"1,2,3\n", b"1,2\n1\n1,2,3\n", b"1,2\r3,4\n", b'1,"2"3\n', b'1,"2""3"\n', b'1,2"3"\n', b"1,x\n"]
 )
 def test_other_layouts_are_left_alone(text: bytes) -> None:
     assert parsed(text, [0, 1], 2) is None

@@ -6,7 +6,7 @@ import gzip
 import itertools
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streampca.errors import SourceError
-from streampca.sources import csv_rows, from_csv
+from streampca.sources import csv_cells, csv_rows, from_csv
 from streampca.sources.csv_cells import CellParser, number
 
 ODD_CELLS = [
@@ -67,9 +67,9 @@ def both(path: Path, **options: object) -> tuple[Found, Found]:
 MODES: list[dict[str, object]] = [{"missing": "raise"}, {"missing": "nan"}, {"on_bad_row": "zero"}]
 
 
-def width(header: bool, columns: int) -> object:
+def width(mode: dict[str, object], columns: int) -> dict[str, object]:
     """Records must not say how many columns there are where bad ones are zero rows."""
-    return header or [f"x{at}" for at in range(columns)]
+    return {"names": [f"x{at}" for at in range(columns)]} if "on_bad_row" in mode else {"header": False}
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
@@ -80,7 +80,7 @@ def test_odd_cells(tmp_path: Path, cell: str, mode: dict[str, object]) -> None:
         good = ",".join(["0.1"] * columns)
         path = tmp_path / f"{name}.csv"
         path.write_bytes(f"{good}\n{line}\n{good}\n{good}".encode())
-        fast, exact = both(path, header=width(False, columns) if "on_bad_row" in mode else False, **mode)
+        fast, exact = both(path, **width(mode, columns), **mode)
         assert fast == exact
 
 
@@ -100,15 +100,16 @@ CELLS = st.one_of(
     st.sampled_from(MODES),
     st.sampled_from([None, [0], [1, 0], [-1]]),
     st.sampled_from([",", ";", " ", "\t"]),
+    st.sampled_from(["csv", "csv", "none"]),
 )
-@example([["1", "True"], ["0", "False"], ["1", "NA"]], "\n", True, MODES[1], None, ",")
-@example([["tRUe"]], "\n", False, MODES[0], None, ",")
-@example([["NA", "true"], ["2", "false"]], "\n", True, MODES[1], [1, 0], ",")
-@example([["1", "2", ""], ["1", "2"]], "\n", True, MODES[1], None, ",")
-@example([["1", "2", "3"], ["1", "2"], ["1", "2", "3", ""]], "\n", True, MODES[1], None, ",")
-@example([["1", "2", "3"], ["1", "2", "3", "4"], ["1", "2"]], "\n", True, MODES[1], [0], ",")
-@example([["1", "2", "3"], ["1", "2", "3", "4"], ["1", "2"]], "\n", True, MODES[0], [-1], ",")
-@example([["1", "2"], ["3"], ["4", "5", "6"], ["7", "8"]], "\n", True, MODES[0], None, ",")
+@example([["1", "True"], ["0", "False"], ["1", "NA"]], "\n", True, MODES[1], None, ",", "csv")
+@example([["tRUe"]], "\n", False, MODES[0], None, ",", "csv")
+@example([["NA", "true"], ["2", "false"]], "\n", True, MODES[1], [1, 0], ",", "csv")
+@example([["1", "2", ""], ["1", "2"]], "\n", True, MODES[1], None, ",", "csv")
+@example([["1", "2", "3"], ["1", "2"], ["1", "2", "3", ""]], "\n", True, MODES[1], None, ",", "csv")
+@example([["1", "2", "3"], ["1", "2", "3", "4"], ["1", "2"]], "\n", True, MODES[1], [0], ",", "csv")
+@example([["1", "2", "3"], ["1", "2", "3", "4"], ["1", "2"]], "\n", True, MODES[0], [-1], ",", "csv")
+@example([["1", "2"], ["3"], ["4", "5", "6"], ["7", "8"]], "\n", True, MODES[0], None, ",", "csv")
 def test_any_text(
     tmp_path_factory: pytest.TempPathFactory,
     table: list[list[str]],
@@ -117,13 +118,14 @@ def test_any_text(
     mode: dict[str, object],
     columns: list[int] | None,
     delimiter: str,
+    quoting: str,
 ) -> None:
     path = tmp_path_factory.mktemp("any") / "any.csv"
     path.write_bytes((end.join(delimiter.join(line) for line in table) + (end if final else "")).encode())
     if columns == [-1]:
         columns = [len(table[0]) - 1]
-    header = width(False, len(table[0])) if "on_bad_row" in mode else False
-    fast, exact = both(path, header=header, columns=columns, delimiter=delimiter, **mode)  # type: ignore[arg-type]
+    options = {**width(mode, len(table[0])), **mode, "columns": columns, "delimiter": delimiter, "quoting": quoting}
+    fast, exact = both(path, **options)
     assert fast == exact
 
 
@@ -140,10 +142,10 @@ def test_numbers_come_back_bit_by_bit(
     taken: list[bool] = []
     parse_all = CellParser.parse_all
 
-    def spy(self: CellParser, texts: Iterable[bytes]) -> list[tuple[bytes, np.ndarray | None]]:
-        made = parse_all(self, texts)
-        taken.extend(rows is not None for _, rows in made)
-        return made
+    def spy(self: CellParser, texts: Iterator[bytes], *, live: bool) -> Iterator[tuple[bytes, np.ndarray | None]]:
+        for text, found in parse_all(self, texts, live=live):
+            taken.append(found is not None)
+            yield text, found
 
     try:
         CellParser.parse_all = spy  # type: ignore[method-assign]
@@ -225,15 +227,15 @@ def test_a_parser_that_is_not_checked_would_be_caught(tmp_path: Path, monkeypatc
     path = tmp_path / "quoted.csv"
     path.write_text('1,2,3\n1,"2,3"\n1,2,4\n')
     names = ["a", "b", "c"]
-    fast, exact = both(path, header=names, on_bad_row="zero", columns=[0, 2])
+    fast, exact = both(path, names=names, on_bad_row="zero", columns=[0, 2])
     assert fast == exact
-    monkeypatch.setattr(CellParser, "_quotes_idle", lambda *_: True)
-    fast, exact = both(path, header=names, on_bad_row="zero", columns=[0, 2])
+    monkeypatch.setattr(CellParser, "_unquoted", lambda _, text: text.tobytes().translate(None, b'"'))
+    fast, exact = both(path, names=names, on_bad_row="zero", columns=[0, 2])
     assert fast != exact
 
 
 def test_pieces_of_any_size_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ["1,2,3", '4,"5",6', '7,"8\n",9', "", "10,NA,12", '"13",14,15', "16,17,18"] * 3
+    lines = ["1,2,3", '4,"5",6', '7,"8\n",9', "10,NA,12", '"13",14,15', "16,17,18"] * 3
     path = tmp_path / "pieces.csv"
     path.write_text("\n".join(lines))
     expected = read(path, header=False, missing="nan")
@@ -264,7 +266,7 @@ def test_pieces_that_are_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return rows
 
     rows = read_until_cut()
-    monkeypatch.setattr(csv_rows, "_AHEAD", 0)
+    monkeypatch.setattr(csv_cells, "_AHEAD", 1)
     assert rows == read_until_cut()
     assert rows == list(range(len(rows)))
     assert 200 < len(rows) < 400

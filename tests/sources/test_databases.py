@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import tempfile
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from streampca.cli.reading import Address
 from streampca.errors import BadParameterError, SourceError
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.sources.databases import from_query
+from streampca.sources.databases import as_rows, from_query
 from streampca.store.store import Store
 from streampca.stream import Stream
 
@@ -110,7 +111,7 @@ def test_rows_come_in_the_order_of_the_cursor_and_once(database, tmp_path: Path)
         list(resumed.run(from_query(url, QUERY, "id", chunk_rows=33)))
         assert (resumed.t, resumed.release.to_json()) == (N, expected.release.to_json())
     write("INSERT INTO rows", [(0.5, 5000, 0.25)])
-    with Store(path) as store:
+    with Store(path, commit_every=1000) as store:
         resumed = Stream.resume(store)
         assert [step.t for step in resumed.run(source)] == [N + 1]
         assert store.position is None or store.position.at != 5000  # not before it is durable
@@ -189,3 +190,17 @@ def test_text_is_no_number() -> None:
 
     rows = np.concatenate(list(from_query(connect, "SELECT * FROM rows", "id", on_bad_row="zero").blocks()))
     assert np.array_equal(rows, [[1.0], [np.nan], [1.0]], equal_nan=True)
+
+
+@pytest.mark.parametrize("values", [("x", b"\xff"), (2.0, "x" * 10**6), (None, "é"), (10**400, 1.0)])
+def test_a_row_that_is_no_numbers_costs_the_others_neither_values_nor_memory(values: tuple[object, object]) -> None:
+    found = [(float(i), -1) for i in range(100)]
+    found[40] = values  # type: ignore[call-overload]
+    tracemalloc.start()
+    try:
+        rows = as_rows(found)
+        assert tracemalloc.get_traced_memory()[1] < 10**6
+    finally:
+        tracemalloc.stop()
+    assert not np.isfinite(rows[40]).all()
+    assert np.array_equal(np.delete(rows, 40, axis=0), [(i, -1) for i in range(100) if i != 40])

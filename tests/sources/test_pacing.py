@@ -105,6 +105,23 @@ def test_a_file_that_grows_is_followed(tmp_path: Path, monkeypatch: pytest.Monke
         open_rows(tmp_path / "rows.csv.gz", follow=True)
 
 
+@pytest.mark.parametrize("first", [b'{"a": 1}\n{"a": 2}\n', b'{"a": 1}\n{"a"'])
+def test_lines_of_json_are_read_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
+    path, more = tmp_path / "rows.jsonl", [b'{"a": 1}\n{"a": 2}\n{"a": 3}\n'[len(first) :]]
+    path.write_bytes(first)
+
+    def sleep(_: float) -> None:
+        with path.open("ab") as file:
+            file.write(more.pop(0))  # an IndexError: the reader waits though there are rows
+
+    monkeypatch.setattr(text_files.time, "sleep", sleep)
+    blocks = open_rows(path, follow=True).blocks()
+    rows: list[float] = []
+    while len(rows) < 3:
+        rows += next(blocks)[:, 0].tolist()
+    assert rows == [1, 2, 3]
+
+
 def opened(tmp_path: Path, text: bytes, **options: Any) -> tuple[tuple[str, ...], list[list[float]]]:
     (tmp_path / "rows.txt").write_bytes(text)
     source = Reading(**options).open(tmp_path / "rows.txt", None, "raise")
@@ -116,14 +133,18 @@ def test_the_options_of_the_command_line(tmp_path: Path) -> None:
     assert opened(tmp_path, b"1;2\n", names="a, b", columns="b", delimiter=";") == (("b",), [[2]])
     assert opened(tmp_path, "ä\n1\n".encode("latin-1"), encoding="latin-1") == (("ä",), [[1]])
     assert opened(tmp_path, b'{"a": 1}\n', format="ndjson") == (("a",), [[1]])
-    assert opened(tmp_path, b"a,1,b\n5,6,7\n", columns="3,1") == (("b", "1"), [[7, 6]])  # a name comes first
+    named = (("b", "1"), [[7, 6]])  # a name comes first
+    assert opened(tmp_path, b"a,1,b\n5,6,7\n", columns="3,1", header=True) == named
+    with pytest.raises(SourceError, match="column 2: the name looks like a value"):
+        opened(tmp_path, b"a,1,b\n5,6,7\n", columns="3,1")
     with pytest.raises(SourceError, match="no column '4'"):
-        opened(tmp_path, b"a,1,b\n5,6,7\n", columns="4")
+        opened(tmp_path, b"a,d,b\n5,6,7\n", columns="4")
+    assert opened(tmp_path, b'1,"2\n3,4"\n', names="a,b", quoting="none", columns="a") == (("a",), [[1], [3]])
     with pytest.raises(SourceError, match=r"'-'"):
         opened(tmp_path, b"a\n-\n", na="?,-")
     with pytest.raises(BadParameterError, match="positions of columns count from 1"):
         opened(tmp_path, b"1,2\n", header=False, columns="0")
-    with pytest.raises(SourceError, match="if the first line is a row, pass header=False"):
+    with pytest.raises(SourceError, match="if the first line is a row"):
         opened(tmp_path, b"1,2\n3,4\n", columns="a")
 
 
@@ -135,7 +156,11 @@ def test_the_options_of_the_command_line(tmp_path: Path) -> None:
         ("columns=['age', 'weight (kg)', 'temp [C]'], or", "--columns 'age,weight (kg),temp [C]', or"),
         ("columns=['a', 'it\\'s \"b\"'], or", """--columns 'a,it'"'"'s "b"', or"""),
         ("columns=[a, b]", "columns=[a, b]"),
-        ("check delimiter= and header=, or", "check --delimiter and --no-header, or"),
+        ("check delimiter= and quoting=, or", "check --delimiter and --quoting, or"),
+        (
+            "pass header=False or names=[...] if the first line is a row, header=True if",
+            "pass --no-header or --names a,b,... if the first line is a row, --header if",
+        ),
         ("n_components=9 exceeds", "-k 9 exceeds"),
         ("solver='exact' is kept", "solver='exact' is kept"),
     ],

@@ -87,17 +87,18 @@ def _canary(after, m: int) -> str:
 
 
 def test_rows_by_hand_leave_no_position_and_a_new_source_is_new_once(tmp_path: Path) -> None:
-    stream = Stream(algorithm(), seed=1, store=Store(tmp_path / "run.db"))
     first, second = (NumberedRows(from_blocks([ROWS[:30]]), name) for name in ("first", "second"))
-    list(stream.run(first))
-    stream.push(ROWS[0])  # it waits
-    with pytest.raises(BadParameterError, match="came otherwise"):
+    with Store(tmp_path / "run.db") as store:
+        stream = Stream(algorithm(), seed=1, store=store)
         list(stream.run(first))
-    for _ in range(2):  # a program that was killed is started again as it was
-        list(stream.run(second, new_source=True))
-    assert stream.t == 61
-    with pytest.raises(SourceError, match="second: 29 rows, but the run stands after 30"):
-        list(stream.run(NumberedRows(from_blocks([ROWS[:29]]), "second")))
+        stream.push(ROWS[0])  # it waits
+        with pytest.raises(BadParameterError, match="came otherwise"):
+            list(stream.run(first))
+        for _ in range(2):  # a program that was killed is started again as it was
+            list(stream.run(second, new_source=True))
+        assert stream.t == 61
+        with pytest.raises(SourceError, match="second: 29 rows, but the run stands after 30"):
+            list(stream.run(NumberedRows(from_blocks([ROWS[:29]]), "second")))
 
 
 def test_an_interrupt_between_two_commits_leaves_position_and_rows_together(tmp_path: Path) -> None:
@@ -109,6 +110,7 @@ def test_an_interrupt_between_two_commits_leaves_position_and_rows_together(tmp_
     assert stream.t == 100  # the piece before the one whose position could not be told
     store.flush()
     assert (store.durable, store.position) == (100, Position("s", 40))
+    store.close()
 
 
 def _breaks_at_90(m: int) -> Position:

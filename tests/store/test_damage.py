@@ -331,7 +331,7 @@ def test_twins_at_once_cannot_share_a_witness(path: Path) -> None:
 def test_a_second_writer_is_refused_and_the_first_goes_on(path: Path) -> None:
     with Store(path) as store:
         stream = sp.Stream.resume(store)
-        with pytest.raises(StoreLockedError, match="another process"):
+        with pytest.raises(StoreLockedError, match="this process has the store open"):
             finish(path)
         stream.push_many(ROWS[700:])
         assert len(list(store.releases())) >= 14

@@ -80,9 +80,12 @@ def test_feeding_and_reading(tmp_path: Path, commit_every: int | str, single: bo
 
 #: Every line is tried in long runs only.
 STEPS = pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.long)])
+# A tracer can raise between the end of a `with` block and its exit, where no signal is handled: files stay open.
+UNCLOSED = pytest.mark.filterwarnings("ignore:Exception ignored in.*FileIO:pytest.PytestUnraisableExceptionWarning")
 
 
 @STEPS
+@UNCLOSED
 def test_beginning(tmp_path: Path, step: int) -> None:
     numbers = count()
     path = tmp_path / "first.db"
@@ -109,6 +112,7 @@ def test_beginning(tmp_path: Path, step: int) -> None:
 
 
 @STEPS
+@UNCLOSED
 def test_beginning_again_in_the_same_place(tmp_path: Path, step: int) -> None:
     """Leftovers of one beginning that broke off do not stand in the way of another one that breaks off."""
     path = tmp_path / "run.db"

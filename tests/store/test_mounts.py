@@ -112,13 +112,14 @@ def test_a_run_that_will_not_fit_is_told(
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
     long = replace(algorithm(), n_features=4, horizon=10**9, release_every=1)
-    with pytest.warns(StreamPCAWarning, match=r"1000000000 releases take about 1.4e\+02 GB, and 1 GB are free"):
-        sp.Stream(long, store=Store(tmp_path / "run.db"))
+    warned = pytest.warns(StreamPCAWarning, match=r"1000000000 releases take about 1.4e\+02 GB, and 1 GB are free")
+    with Store(tmp_path / "run.db") as store, warned:
+        sp.Stream(long, store=store)
     assert room_warnings(tmp_path, replace(long, release_every=10**6), 4, 10**9) == []
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**3))
     table = tmp_path / "rows.csv"
     np.savetxt(table, ROWS[:10], delimiter=",", header="a,b,c,d", comments="")
     words = ["-k", "1", "--epsilon", "1", "--delta", "1e-10", "--row-norm", "1"]
-    store = ["--store", str(tmp_path / "cli.db"), "--out", str(tmp_path / "releases.jsonl")]
-    assert main(["run", str(table), *words, *store, "--release-every", "1"]) == 0
+    durable = ["--store", str(tmp_path / "cli.db"), "--out", str(tmp_path / "releases.jsonl")]
+    assert main(["run", str(table), *words, *durable, "--release-every", "1", "--horizon", "10"]) == 0
     assert "use a larger disk" in capsys.readouterr().err

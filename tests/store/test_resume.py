@@ -366,7 +366,7 @@ stream = sp.Stream(sp.PrivateFPL(**{BUDGET!r}, release_every=7), store=store)
 stream.push_many(np.full((40, 3), 0.1))
 held = threading.Event()
 def hold():
-    with stream.lock:
+    with stream.guard.lock:
         held.set()
         threading.Event().wait()
 threading.Thread(target=hold, daemon=True).start()
@@ -375,3 +375,18 @@ held.wait()
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert ended.returncode == 0
     assert "not committed, a thread holds the stream" in ended.stderr
+
+
+def test_a_program_may_push_and_close_in_an_exit_handler_of_its_own(tmp_path: Path) -> None:
+    """One that was registered before this library was imported runs after the commit at the end."""
+    code = f"""
+import atexit
+atexit.register(lambda: (stream.push([0.1, 0.2, 0.3]), store.close()))
+import numpy as np, streampca as sp
+store = sp.Store({str(tmp_path / "run.db")!r}, commit_every="1h")
+stream = sp.Stream(sp.PrivateFPL(**{BUDGET!r}, release_every=7), store=store)
+stream.push_many(np.full((40, 3), 0.1))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    with Store(tmp_path / "run.db") as store:
+        assert sp.Stream.resume(store).t == 41

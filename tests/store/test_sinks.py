@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +19,22 @@ from streampca.stream import Stream
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
 
 
-def begun(path: Path) -> tuple[Store, Stream]:
-    store = Store(path, commit_every=1)
-    return store, Stream(PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=10), store=store)
+Begun = Callable[[Path], tuple[Store, Stream]]
 
 
-def test_a_callable_gets_each_release_once_or_again_after_it_raised(tmp_path: Path) -> None:
+@pytest.fixture
+def begun() -> Iterator[Begun]:
+    """Begins runs; their stores are closed at the end."""
+    with ExitStack() as opened:
+
+        def begin(path: Path) -> tuple[Store, Stream]:
+            store = opened.enter_context(Store(path, commit_every=1))
+            return store, Stream(PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=10), store=store)
+
+        yield begin
+
+
+def test_a_callable_gets_each_release_once_or_again_after_it_raised(tmp_path: Path, begun: Begun) -> None:
     store, stream = begun(tmp_path / "run.db")
     got = []
 
@@ -48,7 +60,7 @@ def test_a_callable_gets_each_release_once_or_again_after_it_raised(tmp_path: Pa
         deliver(tmp_path / "other.db", sink, cursor=tmp_path / "run.db.sent")
 
 
-def test_a_file_of_lines_holds_each_release_once_after_a_line_broke_off(tmp_path: Path) -> None:
+def test_a_file_of_lines_holds_each_release_once_after_a_line_broke_off(tmp_path: Path, begun: Begun) -> None:
     store, stream = begun(tmp_path / "run.db")
     path = tmp_path / "out.jsonl"
     stream.push_many(ROWS[:100])
@@ -70,7 +82,7 @@ def test_a_file_of_lines_holds_each_release_once_after_a_line_broke_off(tmp_path
         assert path.read_text() == other
 
 
-def test_it_follows_a_run_that_goes_on(tmp_path: Path) -> None:
+def test_it_follows_a_run_that_goes_on(tmp_path: Path, begun: Begun) -> None:
     store, stream = begun(tmp_path / "run.db")
     stream.push_many(ROWS[:50])
     store.flush()

@@ -16,7 +16,9 @@ from unittest import mock
 
 import numpy as np
 
+from planted.lifecycles import CASES  # all of them
 from streampca import admission
+from streampca.auditing.instrument import Audit, audit_case
 from streampca.bounds import PrivateBounds
 from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import GramSum, onto_ball
@@ -76,6 +78,12 @@ class Bug(NamedTuple):
 
 
 BUGS: list[Bug] = []
+
+
+def audit_planted(bug: Bug, error: float, seed: int | None) -> list[Audit]:
+    """Plant one bug and audit its case until something is refuted."""
+    with bug.planted():
+        return audit_case(CASES[bug.case], numbers=bug.numbers, error=error, every=False, seed=seed, stop=True)
 
 
 def bug(name: str, cases: str, *patches: Patch, numbers: int = 800) -> None:
@@ -394,7 +402,7 @@ bug("center noise for fewer features", "DPPCA-deflation", times(GaussianHistogra
 # mechanisms
 bug("c halved", "MatrixLaplaceCovariance MatrixLaplaceCovariance-replace", times(MatrixLaplaceCovariance, "scale", 0.5))
 bug("d degrees for d + 1", "MatrixLaplaceCovariance", put(MatrixLaplaceCovariance, "noise", _too_few_degrees),
-    numbers=1400)
+    numbers=1500)
 bug("as printed", "WishartCovariance", put(WishartCovariance, "degrees", lambda self, d: d + 1),
     put(WishartCovariance, "scale", lambda self, d: 1.5 / self.epsilon))
 bug("profile of zero-out under replace", "WishartCovariance-replace", (
@@ -411,7 +419,7 @@ bug("no Laplace noise, threshold 0.5", "ApproximateSubspace", no_laplace,
 bug("no Laplace noise, threshold kept", "ApproximateSubspace", no_laplace)
 bug("shown without a threshold", "ApproximateSubspace StabilityHistogram-moves",
     const(StabilityHistogram, "threshold", lambda self: -1e9))
-bug("threshold ignored", "ApproximateSubspace-lone StabilityHistogram-moves",
+bug("threshold ignored", "edge-lone StabilityHistogram-moves",
     put(histogram, "_above", lambda counts, noisy, threshold: np.where(counts > 0, noisy, -np.inf)))
 bug("gap noise halved", "ExactSubspace-all", times(TruncatedLaplace, "draw", 0.5))
 bug("truncated Laplace at a quarter", "ExactSubspace-all ExactSubspace-blocks", times(TruncatedLaplace, "draw", 0.25))

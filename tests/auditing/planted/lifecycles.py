@@ -18,15 +18,21 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
+from six_environments import ENVIRONMENTS, seen
 
 import streampca as sp
-from streampca.auditing.cases import DELTA, ENDLESS, EPSILON, FPL, GAUSSIAN, Pairs, add, names_of, released
+from planted.fixed_cases import CASES, DELTA, ENDLESS, EPSILON, FPL, GAUSSIAN, add
+from streampca.auditing.feeds import names_of, released
 from streampca.auditing.instrument import Row
 from streampca.auditing.laws import Law, correlated
+from streampca.auditing.neighbors import Pairs
 from streampca.errors import StreamPCAError
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.randomness import Tape, recording_tape
 from streampca.sources import open_rows
+
+__all__ = ["CASES", "TWO", "continuations"]
 
 Life = Callable[[Any, FloatArray], list[Any]]
 
@@ -181,7 +187,7 @@ life("fork-blt", _copied(fork), TWO, 2)
 _nodes = "no row is in three nodes of the tree that both continuations release"
 life("fork-tree", _copied(fork), TWO, 2, noise="tree", slack=_nodes)
 life("copy", _copied(deepcopy), TWO, 2)
-life("pickle", _copied(lambda stream: pickle.loads(pickle.dumps(stream))), TWO, 2)  # noqa: S301  # its own bytes
+life("pickle", _copied(lambda stream: pickle.loads(pickle.dumps(stream))), TWO, 2)  # its own bytes
 life("state", _copied(_restored), TWO, 2)
 life("one-key", _one_key, [*ONE, (1, 1), (2, 1), (3, 1), (4, 1)], 0)
 life("resume", _stored("resumed"), unseen=(2, 3), cost=20.0)
@@ -250,23 +256,54 @@ add("bad-rows", FPL, n_components=1, feed=_bad_rows, d=3, checks="leak", feeds=(
     changes=against_zero(BAD_ROWS))  # fmt: skip
 
 
-def csv_text(rows: Sequence[Row]) -> str:
-    """A CSV file of three columns: of each row, or line of text."""
-    lines = [row if isinstance(row, str) else ",".join(map(repr, row.tolist())) for row in rows]
-    return "\n".join(["x0,x1,x2", *lines, ""])
+def csv_text(rows: Sequence[Row], quoting: str = "none") -> str:
+    """A CSV file of three columns: of each row or line of text, as it is; or as one cell that a CSV writer writes."""
+    cells = [row if isinstance(row, str) else ",".join(map(repr, row.tolist())) for row in rows]
+    if quoting == "csv":
+        cells = [
+            '"{}",0.0,0.0'.format(cell.replace('"', '""')) if isinstance(row, str) else cell
+            for row, cell in zip(rows, cells, strict=True)
+        ]
+    return "\n".join(["x0,x1,x2", *cells, ""])
 
 
 def _csv(subject: Any, rows: list[Row], how: str) -> list[Any]:
     with TemporaryDirectory() as folder:
         path = Path(folder, "rows.csv")
-        path.write_text(csv_text(rows), encoding="utf-8")
-        stream, source = sp.Stream(subject, regret=None, on_bad_row="zero"), open_rows(path, on_bad_row="zero")
-        return released(*stream.run(source))
+        path.write_text(csv_text(rows, how), encoding="utf-8")
+        quoting: Any = how
+        stream = sp.Stream(subject, regret=None, on_bad_row="zero")
+        return released(*stream.run(open_rows(path, on_bad_row="zero", quoting=quoting)))
 
 
 #: The case, but for what feeds rows.
 CSV: dict[str, Any] = {"n_components": 1, "d": 3, "checks": "leak", "feeds": ("file",), "changes": against_zero(LINES)}
-add("csv", FPL, feed=_csv, **CSV)
+add("csv", FPL, feed=_csv, **{**CSV, "feeds": ("none", "csv")})
+
+
+def _run_command(subject: Any, rows: list[Row], how: str) -> list[str]:
+    """All that ``streampca run`` and ``show`` show off a terminal; ``how`` names the environment."""
+    run = (
+        "run rows.csv -k 1 --epsilon 8 --delta 0.01 --release-every 3 --on-bad-row zero --quoting none --row-norm 1 "
+        "--out out.jsonl"
+    )
+    tape, shown = recording_tape() or Tape(), list[str]()
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "rows.csv").write_text(csv_text(rows), encoding="utf-8")
+        for command in (run, "show out.jsonl"):
+            found = seen(command.split(), folder, ENVIRONMENTS[how], tape)
+            files = [f"{path}, {len(data)} bytes: {data!r}" for path, data in sorted(found.files.items())]
+            # How often the state of a run is shown depends on the time.
+            text = [line for line in found.text.splitlines() if not line.endswith("releases, # s")]
+            shown += [f"exit status {found.status}", *text, *files]
+    return shown
+
+
+# "csv" has all bad cells, at all places.
+_lines = against_zero(("1.0,0.0,0.0", "0.3,-0.4,0.0", "nan,0.0,0.0", "abc,0.0,0.0", ",,", "0.0,0.0"))
+add("run-command", FPL, feed=_run_command, quick=False, positions=(5,),
+    **{**CSV, "feeds": tuple(ENVIRONMENTS), "changes": _lines})  # fmt: skip
 
 
 def _river(subject: Any, rows: list[Row], how: str) -> list[Any]:

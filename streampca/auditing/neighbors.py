@@ -1,0 +1,173 @@
+"""Rows that differ: pairs of neighbors that are far apart for an algorithm or a mechanism."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streampca.auditing.instrument import Row
+from streampca.linalg.types import FloatArray
+from streampca.processors.base import Algorithm
+
+Pairs = dict[str, tuple[Row, Row]]
+#: A norm that adaptive algorithms clip to.
+SHORT = 2.0**-6
+
+
+def _played(stream: Any, component: int = 0) -> FloatArray:
+    """A direction in play, the leading one or the next; or the first axis before there is any."""
+    if stream.t == 0:
+        return np.asarray(np.eye(stream.row_admission.n_features)[0])
+    basis = stream.processor.basis if hasattr(stream.processor, "basis") else stream.subspace.basis
+    return _unit(basis[:, component])
+
+
+def _aside(stream: Any, weights: tuple[float, float] = (1.0, 1.0)) -> FloatArray:
+    """A combination of the leading direction in play, and one across it."""
+    first = _played(stream)
+    axis = np.eye(first.size)[int(np.argmin(np.abs(first)))]
+    return _unit(weights[0] * first + weights[1] * _unit(axis - (axis @ first) * first))
+
+
+def _second(stream: Any) -> FloatArray:
+    """The second direction in play, or one across the first where there is none."""
+    basis = getattr(stream.processor, "basis", None) if stream.t else None
+    return _aside(stream, (0.0, 1.0)) if basis is None or basis.shape[1] < 2 else _played(stream, 1)
+
+
+def _off(stream: Any) -> FloatArray:
+    """A direction across all directions in play, or the last one if there is none."""
+    basis = stream.subspace.basis
+    left = np.eye(len(basis)) - basis @ basis.T
+    return _unit(left[:, int(np.argmax(np.diag(left)))] if basis.shape[1] < len(basis) else basis[:, -1])
+
+
+def _unit(row: FloatArray) -> FloatArray:
+    """A row just short enough not to be clipped."""
+    return np.asarray(row / np.linalg.norm(row) * (1.0 - 1e-9))
+
+
+def changes(subject: Any, d: int, adjacency: str | None = None) -> Pairs:
+    """Pairs of rows that are far apart for Gram matrices, gradients and clipping."""
+    axes, some, nothing = np.eye(d), np.random.default_rng(d).normal(size=d), np.zeros(d)
+    one, two = axes[0], axes[min(1, d - 1)]
+    both, some = (one + two) / np.linalg.norm(one + two), some / np.linalg.norm(some)
+    streaming = isinstance(subject, Algorithm)
+    if (adjacency or subject.guarantee.adjacency) == "replace":
+        found: Pairs = {
+            "e1 against e2": (two if d > 1 else nothing, one),
+            "an off-diagonal change": ((one - two) * math.sqrt(0.5), both),
+            "2 e1 against a long row": (1e200 * some, 2.0 * one),
+        }
+        if streaming and d > 1:
+            found["two sides of the basis in play"] = (partial(_aside, weights=(1.0, -1.0)), _aside)
+            found["none against aside of the basis in play"] = (nothing, _aside)
+            found["in and off the basis in play"] = (partial(_aside, weights=(0.0, 1.0)), _played)
+            found["two directions in play"] = (_second, _played)
+            found["off and in all that is in play"] = (_off, _played)
+            found["two sides, clipped"] = (
+                partial(_aside, weights=(0.3, -0.954)),
+                partial(_aside, weights=(0.3, 0.954)),
+            )
+        return found
+    rows: dict[str, Row] = {"e1": one, "(e1 + e2)/sqrt(2)": both, "a random row": some, "2 e1": 2.0 * one}
+    rows["a long row"] = 1e200 * some
+    if streaming:
+        rows["the basis in play"] = _played
+        if d > 1:
+            rows["aside of the basis in play"] = _aside
+    gone: Pairs = {"the basis in play, gone": (_played, nothing)} if hasattr(subject, "plan") else {}
+    return {name: (nothing, row) for name, row in rows.items()} | gone
+
+
+def another_norm(subject: Any, d: int) -> Pairs:
+    """Rows of another norm as well: the histogram of norms sees only these under replace.
+
+    Norms are edges of its bins, so that a row which is just clipped counts in full.
+    """
+    one, two = np.eye(d)[:2]
+    if subject.adjacency != "replace":
+        return {**changes(subject, d), "another norm": (np.zeros(d), one)}
+    return {**changes(subject, d), **{f"norm 1 for {norm}": (norm * two, one) for norm in (0.25, SHORT)}}
+
+
+def centered(subject: Any, d: int) -> Pairs:
+    """A row against a bad row, which has no constant; under replace, unit rows that are far apart with their sum."""
+    if subject.guarantee.adjacency == "zero-out":
+        bad = np.full(d, np.nan)
+        return {"a zero row in its place": (bad, np.eye(d)[0]), "twice as long": (bad, 2.0 * np.ones(d))}
+    # The angle at which square and sum move most together.
+    first, other = np.eye(d)[0], np.zeros(d)
+    other[:2] = (-0.125, math.sqrt(1.0 - 0.125**2)) if d > 1 else -1.0
+    return {"the largest move": (first, other[:d]), "opposite rows": (first, -first)}
+
+
+def boxed(subject: Any, d: int) -> Pairs:
+    """Rows of numbers of all sizes; under replace, two corners of any box."""
+    bad = np.full(d, np.nan)
+    replaced = subject.guarantee.adjacency == "replace"
+    first, other = (np.ones(d), np.resize([1e9, -1e9], d)) if replaced else (bad, bad)
+    return {
+        "a row with all magnitudes": (first, np.geomspace(-1e-9, -1e9, d)),
+        "a corner of any box": (other, np.full(d, 1e9)),
+        "a row of tiny numbers": (bad, np.full(d, 1e-300)),
+    }
+
+
+def entries(subject: Any, d: int) -> Pairs:
+    """Rows whose products are far apart in l1 norm: halves of equal entries."""
+    if d == 1:
+        return changes(subject, d)
+    turn, half = 0.4 * math.pi, np.ones((2, d // 2)) * math.sqrt(2.0 / d)
+    one, other = (np.concatenate([math.cos(x) * half[0], math.sin(x) * half[1]]) for x in (turn, turn + 0.5 * math.pi))
+    worst = (other, one) if subject.adjacency == "replace" else (np.zeros(d), math.sqrt(0.5) * np.ravel(half))
+    return {**changes(subject, d), "equal entries": worst}
+
+
+def lines(subject: Any, d: int) -> Pairs:
+    """Rows that make a span or spoil it; among them rows in the kernel of what the search computes with."""
+    first = np.zeros(d) if subject.adjacency == "zero-out" else np.eye(d)[1]
+    prime = 2.0**31 - 1.0
+    rows = {
+        "e1": np.eye(d)[0],
+        "a far line": np.arange(1.0, d + 1.0),
+        "the prime of the search": prime * np.eye(d)[0],
+        "one beyond it": np.append(prime, np.ones(d - 1)),
+        "tiny": 5e-324 * np.ones(d),
+        "huge": 1e300 * np.arange(1.0, d + 1.0),
+    }
+    if d > 2:
+        rows["in the kernel of its projection"] = _kernel(d)
+    return {name: (first, row) for name, row in rows.items()}
+
+
+def _kernel(d: int) -> FloatArray:
+    """A row of integers that the random projection of `subspace_search` to two dimensions takes to zero."""
+    prime, mix = 2**31 - 1, np.random.Generator(np.random.Philox(0))
+    columns = [[int(x) for x in mix.integers(0, prime, 2)] for _ in range(d)]
+    (a, b), (c, e), (f, g) = columns[:3]
+    row = [c * g - e * f, f * b - g * a, a * e - b * c]
+    return np.array([float(x % prime) for x in row] + [0.0] * (d - 3))
+
+
+def deciding(subject: Any, d: int) -> Pairs:
+    """A row that alone decides for what its block votes: for one popular cell or another, or for one of its own."""
+    one, two = np.eye(d)[0], np.eye(d)[1]
+    nothing, own = one if subject.adjacency == "replace" else np.zeros(d), (one + two) * math.sqrt(0.5)
+    return {
+        "a popular cell for another": (nothing, two), "a cell of its own": (nothing, own), "or back": (own, nothing),
+    }  # fmt: skip
+
+
+def with_long_row(subject: Any, d: int) -> Pairs:
+    """A long row like the others as well."""
+    return {**changes(subject, d), "a long row like others": (np.zeros(d), 0.9 * np.ones(d) / math.sqrt(d))}
+
+
+def of_mechanism(found: Callable[[Any, int], Pairs]) -> Callable[[Any, int], Pairs]:
+    """Pairs of rows that are far apart for the mechanism of a `Tumbling`."""
+    return lambda subject, d: found(subject.mechanism, d)

@@ -1,0 +1,1 @@
+"""Fixed cases and the bugs that are planted in them."""

@@ -1,0 +1,381 @@
+"""Planted bugs at the edges: in what is resumed, in what is decided, in what of users, names and ledgers is said.
+
+Like those of `planted.bugs`, which they are added to.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import warnings
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from planted.bugs import (
+    BUGS,
+    Patch,
+    after,
+    bug,
+    const,
+    put,
+    stale,
+    times,
+    with_release,
+)  # fmt: skip
+from planted.edges import CASES  # all of them
+from streampca import admission, bounds
+from streampca.bounds import BINS, PrivateBounds
+from streampca.errors import StreamPCAWarning
+from streampca.linalg.centering import joint_factor
+from streampca.linalg.lattice import GramSum, onto_ball
+from streampca.linalg.memory import Recent
+from streampca.linalg.svec import unpack_entries
+from streampca.matrix_factorization.participation import user_factor
+from streampca.matrix_factorization.tree import TreeNoise
+from streampca.matrix_factorization.window import TwinNoise, WindowDifference
+from streampca.mechanisms import adaptive_laplace
+from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
+from streampca.mechanisms.adaptive_laplace import NORMS_SHARE, AdaptiveLaplaceCovariance
+from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
+from streampca.mechanisms.norm_maps import Gauge, Norms, norm_counts
+from streampca.privacy import budget, gaussian, shuffling
+from streampca.privacy.accounting import Event
+from streampca.privacy.outlet import LatticeSum, Outlet
+from streampca.processors import private_fpl, window_methods
+from streampca.processors.base import Processor
+from streampca.processors.dp_pca import DPPCAProcessor
+from streampca.processors.norm_scaling import NormScaling, ScaledFPLProcessor
+from streampca.processors.private_fpl import FPLProcessor
+from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, clipped_gradients, gradient_sensitivity
+from streampca.processors.rewards import RewardSum
+from streampca.processors.tumbling import TumblingProcessor
+from streampca.processors.window_methods import ForgettingProcessor, RowRingProcessor
+from streampca.store.ledger import Balance
+from streampca.stream import Stream
+from streampca.users import UserStream
+
+__all__ = ["BUGS", "CASES"]
+
+# -- resumed runs -----------------------------------------------------------------------------------
+
+
+def _noise_anew(made: Any, self: ScaledFPLProcessor, snapshot: Any) -> Any:
+    if made.noise is not None and made.shadow is not None:
+        made.noise = self.rule.parts["clipped"].start(made.noise.noise.size)
+        for _ in range(snapshot["noise"]["n"]):
+            made.noise = _later(made.noise)
+    return made
+
+
+def _later(noise: Any) -> Any:
+    return type(noise)(noise.rule, noise.n + 1, noise.buffers, noise.noise)
+
+
+def _step_twice(made: PrivateOjaProcessor, self: PrivateOjaProcessor, *_: Any) -> Any:
+    if made.waiting.count:
+        made.total = made.total + clipped_gradients(made.waiting.array, made.basis, made.algorithm.bound)
+    return made
+
+
+def _rows_twice(made: DPPCAProcessor, *_: Any) -> Any:
+    if made.waiting.count and made.engine.segment is not None:
+        made.engine = made.engine.take(made.engine.segment, made.waiting.array)
+    return made
+
+
+def _twice(made: RewardSum, *_: Any) -> RewardSum:
+    return RewardSum(2 * made.total, made.playing, made.scale, made.of_zeros)
+
+
+def _all_rows(made: Any, *_: Any) -> Any:
+    made.window = GramSum.of(made.ring.latest() * 2.0**-20)
+    return made
+
+
+def _nodes_anew(self: TreeNoise, snapshot: Any, source: Any) -> Any:
+    names = snapshot["names"] ^ np.uint8(1)
+    return _NODES(self, {**snapshot, "names": names}, source)
+
+
+_NODES = vars(TreeNoise)["restored"]
+
+bug(
+    "the clipped epoch's noise lost by a resume",
+    "resumed-PrivateFPL-scaled",
+    after(ScaledFPLProcessor, "restored", _noise_anew),
+)
+bug(
+    "the leaving rows' noise lost by a resume",
+    "resumed-SlidingWindowPCA-ring",
+    after(
+        WindowDifference,
+        "restore",
+        lambda made, *_: TwinNoise(made.rule, made.source, made.n, made.lead, 0.0 * made.lag, made.noise, made.names),
+    ),
+)
+bug("nodes drawn anew by a resume", "resumed-PrivateFPL-tree", put(TreeNoise, "restored", _nodes_anew))
+bug(
+    "draws of the start used again by a resume",
+    "resumed-PrivateOja resumed-PrivateFPL-tree resumed-PrivateFPL-smoothed resumed-SlidingWindowPCA-histogram",
+    stale,
+    after(Processor, "restored", lambda made, *_: made.after(made.t, made.source.first)),
+)
+bug("rows that wait added twice by a resume", "resumed-PrivateOja", after(PrivateOjaProcessor, "restored", _step_twice))
+bug("rows that wait added twice by a resume", "resumed-DPPCA", after(DPPCAProcessor, "restored", _rows_twice))
+bug("rewards doubled by a resume", "resumed-PrivateFPL-rewards", after(RewardSum, "restored", _twice))
+bug(
+    "rows that left the window back by a resume",
+    "resumed-SlidingWindowPCA-ring",
+    after(RowRingProcessor, "restored", _all_rows),
+)
+
+# -- users ------------------------------------------------------------------------------------------------
+
+bug(
+    "rows to an input left out for users",
+    "users-every-4-blt users-every-4-tree",
+    after(private_fpl, "user_factor", lambda value, made, rows, *_: user_factor(made, rows)),
+)
+bug(
+    "rows of users counted in each block alone",
+    "PrivateFPL-users",
+    after(UserStream, "_numbers", lambda made, self, users: [1 + users[:i].count(users[i]) for i in range(len(users))]),
+)
+
+# -- decisions by exact values ------------------------------------------------------------------------------
+
+
+def _found_by(**exact: bool) -> Patch:
+    """`PrivateBounds.found` with exact counts in the place of noisy ones somewhere."""
+
+    def found(self: PrivateBounds, bins: Any, outlet: Outlet) -> tuple[Any, Any]:
+        d, std = bins.shape[1], self.std(bins.shape[1])
+        places = bins + 256 * np.arange(d)
+        counts = np.bincount(places.reshape(-1), minlength=256 * d).reshape(d, 256)[:, :BINS].astype(np.float64)
+        noisy = outlet.gaussian("bounds", counts, std, 2.0**-20)
+        together = bounds._occupied((counts if "together" in exact else noisy).sum(axis=0), std * math.sqrt(d), 1)
+        voters = counts.sum(axis=1) if "voters" in exact else np.full(d, len(bins))
+        pairs = []
+        for column, told, voted in zip(noisy, counts, voters, strict=True):
+            occupied = bounds._occupied(told if "bins" in exact else column, std, d)
+            if (told if "covered" in exact else column)[occupied].sum() < bounds._COVERED * voted:
+                occupied |= together & (column > bounds._SHARED * std)
+            pairs.append(bounds._range_of(occupied) or bounds._range_of(together) or (-1.0, 1.0))
+        lower, upper = np.array(pairs).T
+        return lower, upper
+
+    return put(PrivateBounds, "found", found)
+
+
+def _counted(released: Any) -> Any:
+    def made(self: AdaptiveLaplaceCovariance, rows: Any, *given: Any) -> Any:
+        enough = np.count_nonzero(rows.any(axis=1)) * self.epsilon >= 500.0
+        with mock.patch.object(adaptive_laplace, "_FEWEST", 0.0 if enough else math.inf):
+            return released(self, rows, *given)
+
+    return made
+
+
+def _of_exact_norms(of: Any) -> Any:
+    def made(cls: Any, rows: Any, release: Any, norms_std: float, *given: Any) -> Gauge:
+        gauge: Gauge = of.__func__(cls, rows, release, norms_std, *given)
+        return gauge._replace(norms=Norms.read(norm_counts(rows), norms_std, len(rows)))
+
+    return classmethod(made)
+
+
+def _exact_past(made: Any, self: AdaptiveCovariance, rows: Any, *_: Any) -> Any:
+    return made[0], made[1]._replace(gram=unpack_entries(GramSum.of(rows).packed(), rows.shape[1]))
+
+
+def _first_by_votes(release: Any) -> Any:
+    def made(self: StabilityHistogram, labels: Any, outlet: Outlet, kind: str) -> Any:
+        labels = list(labels)
+        return sorted(release(self, labels, outlet, kind), key=lambda pair: -labels.count(pair[0]))
+
+    return made
+
+
+def _won_by_votes(made: Any, self: GaussianHistograms, counts: Any, *_: Any) -> Any:
+    return np.where(made[1], counts.argmax(axis=1), 0), made[1]
+
+
+def _epoch_by_sums(following: Any) -> Any:
+    return lambda after, doubling, own, *given: following(after, doubling, after.gram.packed(), *given)
+
+
+bug("bins of private bounds from exact counts", "edge-private-bounds", _found_by(bins=True))
+bug("coverage of private bounds from exact voters", "edge-private-bounds", _found_by(voters=True))
+bug("coverage of private bounds from exact counts", "edge-private-bounds", _found_by(covered=True))
+bug("bins of all columns from exact counts", "edge-private-bounds", _found_by(together=True))
+bug(
+    "enough rows by those that are not zero",
+    "edge-adaptive-laplace edge-adaptive-laplace-replace",
+    (AdaptiveLaplaceCovariance, "released", _counted),
+)
+bug("map chosen from the exact norms", "edge-adaptive", (Gauge, "of", _of_exact_norms))
+bug("map chosen from the exact past", "Tumbling-adaptive", after(AdaptiveCovariance, "released_after", _exact_past))
+bug(
+    "popular bins in the order of their exact votes",
+    "DPPCA edge-cells",
+    (StabilityHistogram, "release", _first_by_votes),
+)
+bug("center by the most votes", "edge-center", after(GaussianHistograms, "winners", _won_by_votes))
+bug("epochs begun by exact sums", "edge-doubling", (private_fpl, "_next_epoch", _epoch_by_sums))
+
+# -- noise, windows and blocks ------------------------------------------------------------------------------
+
+
+def _leaves(late: int) -> Patch:
+    def shift(self: RowRingProcessor) -> None:
+        every = self.algorithm.release_every
+        last = self.t - self.algorithm.window - late * every
+        if last > 0:
+            rows = self.ring.between(last - every + 1, last)
+            self.window = window_methods._without(self.window, GramSum.of(rows * 2.0**-20))
+
+    return put(RowRingProcessor, "_shift", shift)
+
+
+def _longer_ring(self: RowRingProcessor) -> None:
+    self.ring = Recent(self.algorithm.window + 2 * self.algorithm.release_every, (self.n_features,), np.int32)
+
+
+def _leaf_kept(close: Any) -> Any:
+    def made(self: ForgettingProcessor, outlet: Outlet) -> Any:
+        leaf = self.leaf
+        view = close(self, outlet)
+        self.leaf = leaf
+        return view
+
+    return made
+
+
+def _held_on(made: Any, self: TumblingProcessor, rows: Any, outlet: Outlet) -> Any:
+    if made[1] is not None:
+        made[0].held = made[0].held.append(rows[-1:])
+    return made
+
+
+def _warm_rows_too(made: Any, self: admission.Admission, rows: Any, number: int) -> Any:
+    return (onto_ball(np.nan_to_num(rows)), made[1]) if self.is_warming_up else made
+
+
+def _finer(self: LatticeSum, noise: Any, std: float) -> Any:
+    return self.values + np.rint(noise.reshape(self.values.shape) * (1.0 / self.grid)) * self.grid
+
+
+bug("noise of the norms halved", "PrivateFPL-scaled PrivateFPL-scaled-replace", times(NormScaling, "gauge_std", 0.5))
+bug(
+    "sensitivity of zero-out for norms under replace",
+    "AdaptiveLaplaceCovariance-replace",
+    const(AdaptiveLaplaceCovariance, "norms_scale", lambda self: 1.0 / (NORMS_SHARE * self.epsilon)),
+)
+bug(
+    "sensitivity of zero-out for bounds under replace",
+    "PrivateFPL-private-bounds-replace",
+    put(PrivateBounds, "std", lambda self, n_features: math.sqrt(n_features) / self.mu),
+)
+bug("rows of the warm-up in the sums", "PrivateFPL-private-bounds", after(admission.Admission, "block", _warm_rows_too))
+bug(
+    "sensitivity of zero-out for the mean under replace",
+    "PrivateFPL-centered-replace",
+    put(budget, "joint_factor", lambda **given: joint_factor(replace=False)),
+)
+bug(
+    "a row that leaves its window a release late",
+    "SlidingWindowPCA-ring",
+    _leaves(1),
+    put(RowRingProcessor, "begin", _longer_ring),
+)
+bug("a row that leaves its window a release early", "SlidingWindowPCA-ring", _leaves(-1))
+bug("rows that never leave their window", "SlidingWindowPCA-ring", put(RowRingProcessor, "_shift", lambda self: None))
+bug("rows of a leaf in the next one, too", "SlidingWindowPCA-forgetting", (ForgettingProcessor, "close", _leaf_kept))
+bug("a row of the block before in the next one", "Tumbling", after(TumblingProcessor, "step", _held_on))
+bug(
+    "the allowance for rounding left out",
+    "PrivateOja-clipped",
+    put(
+        PrivateOja,
+        "noise_std",
+        lambda self, *_: gradient_sensitivity(self.n_components, self.bound, self.adjacency) / self.mu,
+    ),
+)
+bug("sums not coarsened", "PrivateOja PrivateFPL-private-bounds", put(LatticeSum, "noisy", _finer))
+
+
+def _logged(made: Any, self: Stream, *_: Any, **__: Any) -> Any:
+    if self._now.regret is not None:
+        logging.getLogger("streampca.stream").info("regret so far: %s", self.regret.now())
+    return made
+
+
+def _said(made: Any, *_: Any) -> Any:
+    if made[1].scaled is not None:
+        print(f"{np.count_nonzero(made[1].scaled)} rows were too long", file=sys.stderr)
+    return made
+
+
+def _warned(release: Any, gram: GramSum) -> dict[str, Any]:
+    if gram.packed()[0] > 0.25:
+        warnings.warn("the first feature decides", StreamPCAWarning, stacklevel=2)
+    return {}
+
+
+def _exact_matrix(made: Any, self: Any, t: int, gram: GramSum, outlet: Outlet) -> Any:
+    object.__setattr__(made[1], "_gram", unpack_entries(gram.packed(), gram.n_features))
+    return made
+
+
+def _by_any_row(fixed_by: Any) -> Any:
+    def made(self: admission.Admission, row: Any, *given: Any) -> Any:
+        return replace(fixed_by(replace(self, on_bad_row="raise"), row, *given), on_bad_row=self.on_bad_row)
+
+    return made
+
+
+# -- what is released beside ----------------------------------------------------------------------------------
+
+bug(
+    "the exact sum in the smoothed matrix",
+    "PrivateFPL-smoothed",
+    with_release(lambda release, gram: {"packed_smoothed": release.own_smoothed + 1e-9 * gram.packed()}),
+)
+bug(
+    "the exact sum in the mean",
+    "PrivateFPL-centered",
+    with_release(lambda release, gram: {"details": {**release.details, "mean": (1e-9 * gram.packed()[:20]).tolist()}}),
+)
+bug("names from the first row where bad rows are absorbed", "names", (admission.Admission, "fixed_by", _by_any_row))
+bug(
+    "bad rows left out",
+    "bad-rows csv",
+    after(admission.Admission, "all_values", lambda made, *_: made[np.isfinite(np.asarray(made, float)).all(axis=1)]),
+)
+bug("the exact matrix as Release.gram", "PrivateFPL watched", after(FPLProcessor, "released", _exact_matrix))
+bug("regret printed to a log", "watched", after(Stream, "_absorb", _logged))
+bug("scaled rows told on standard error", "PrivateFPL", after(admission.Admission, "block", _said))
+bug("a warning where the exact subspace is not clear", "watched", with_release(_warned))
+
+# -- claims and ledgers ------------------------------------------------------------------------------------------
+
+bug("mu of a budget 5 percent too large", "PrivateFPL GaussianCovariance", times(gaussian, "mu_of", 1.05))
+bug(
+    "shuffling of twice as many rows",
+    "PrivateOja-shuffled",
+    (shuffling, "shuffled_mu", lambda honest: lambda epsilon, delta, rows: honest(epsilon, delta, 2 * rows)),
+)
+bug(
+    "a budget that pays for other neighbors",
+    "ledger-of-rows ledger-of-users",
+    put(Balance, "covers", lambda self, event: self.after(event) <= self.epsilon * (1.0 + 1e-12)),
+)
+bug(
+    "debits for users booked as one row",
+    "ledger-of-rows",
+    (Event, "of", lambda of: classmethod(lambda cls, ran: replace(of.__func__(cls, ran), unit="one row"))),
+)

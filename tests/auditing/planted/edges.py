@@ -1,0 +1,239 @@
+"""Cases at the edges: resumed runs, both sides of every decision, users with rows in one release, names and ledgers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import streampca as sp
+from planted.fixed_cases import DELTA, EPSILON, FPL, LARGE, OJA, add
+from planted.lifecycles import CASES, plain_changes
+from streampca.auditing.feeds import feed_mechanism, feed_stream, names_of, released
+from streampca.auditing.instrument import Row
+from streampca.auditing.laws import Law, Loss, correlated
+from streampca.auditing.neighbors import Pairs
+from streampca.errors import StreamPCAError
+from streampca.linalg.types import FloatArray
+from streampca.mechanisms.histogram import StabilityHistogram
+from streampca.mechanisms.mean import PrivateCenter
+from streampca.privacy.outlet import NoiseSource
+
+__all__ = ["CASES"]
+
+# -- resumed runs -----------------------------------------------------------------------------------
+
+
+def _resumed(subject: Any, rows: list[Row], how: str) -> list[Any]:
+    """Feed rows to a run that goes on from its own state after the rows that ``how`` lists."""
+    stream, at, out = sp.Stream(subject, features=names_of(rows), regret=None), 0, list[Any]()
+    for stop in (*map(int, how.split()), len(rows)):
+        if at:
+            state, release = stream.state(), stream.release
+            stream = sp.Stream(subject, features=stream.features, regret=None, key=stream.randomness.key)
+            stream.restore(state, release, copied=False)
+        if any(map(callable, rows[at:stop])):
+            out += released(*(stream.push(row(stream) if callable(row) else row) for row in rows[at:stop]))
+        else:
+            out += stream.push_many(np.array(rows[at:stop])).releases
+        at = stop
+    return [*out, f"t = {stream.t}"]
+
+
+def resumed(name: str, how: str, **changes: Any) -> None:
+    """Register a case again with its run resumed, after these rows, inside of a step and between two."""
+    CASES[f"resumed-{name}"] = replace(CASES[name], name=f"resumed-{name}", feed=_resumed, feeds=(how,), **changes)
+
+
+for _name in ("PrivateFPL-tree", "PrivateFPL-rewards", "PrivateFPL-smoothed"):
+    resumed(_name, "4 9")
+for _method in ("histogram", "ring", "forgetting"):
+    resumed(f"SlidingWindowPCA-{_method}", "5 6")
+resumed("PrivateFPL-scaled", "13 20 30", d=10, busy=2.0**-6 * np.tile(np.eye(10)[0], (40, 1)))
+resumed("DPPCA", "333 690", positions=lambda subject: (*CASES["DPPCA"].positions_of(subject), 685))
+add("resumed-PrivateOja", OJA, batch_size=4, d=6, feed=_resumed, feeds=("2 7",), positions=(0, 1, 4, 6, 11))
+
+# -- users, and rows of one user in one release ---------------------------------------------------------
+
+for _noise in ("blt", "tree"):
+    add(f"users-every-4-{_noise}", FPL, noise=_noise, max_rows_per_user=3, release_every=4, horizon=32,
+        rows=32, d=6, positions=(0,), span=3, feeds=("push",), cost=0.6)  # fmt: skip
+
+# -- both sides of a decision ---------------------------------------------------------------------------
+
+_COLUMNS, _WARM = 40, 50
+
+
+def _warm_rows(many: int, some: int) -> FloatArray:
+    """Rows of a warm-up, by how many vote for one bin of each column, and for another bin of seven columns.
+
+    Five more vote for a bin that noise may hide.
+    """
+    rows = np.zeros((_WARM + 2, _COLUMNS))
+    rows[: many + some], rows[many : many + some, :7] = 0.75, 0.75 * 2.0**-10
+    rows[many + some : many + some + 5] = 0.75 * 2.0**-20
+    return rows
+
+
+def _votes_more(subject: Any, d: int) -> Pairs:
+    """One vote more or less for a bin, popular or not; more than once, for fresh noise."""
+    bins = {"a popular bin": 0.75, "a bin at the edge": 0.75 * 2.0**-20, "a bin of few columns": 0.75 * 2.0**-10}
+    return {
+        f"{name} against none ({i})": (np.full(d, value), np.zeros(d)) for name, value in bins.items() for i in range(3)
+    }
+
+
+# The noise of a count has a standard deviation of 1.16. A bin shows beyond 4.7 of them, 5.5 votes, and in all columns
+# together beyond 29 votes; then it counts from 3.5 votes on in a column of which the bins shown hold less than 45, nine
+# tenths of the warm-up. They hold 44 here, which is nine tenths of those that vote, too.
+_warm: dict[str, Any] = {"plain": _warm_rows(44, 0), "busy": _warm_rows(40, 4), "rows": _WARM + 2, "horizon": _WARM + 2}
+add("edge-private-bounds", FPL, epsilon=40.0, delta=1e-6, n_components=1, d=_COLUMNS, **_warm,
+    feed=partial(feed_stream, bounds="private", warmup=_WARM), feeds=("many",), checks="leak", changes=_votes_more,
+    positions=(0, 46, _WARM - 1))  # fmt: skip
+
+#: Rows at which the histogram of norms is just worth its noise.
+_FEW = 25
+
+
+def _nothing(subject: Any, d: int) -> Pairs:
+    """A row, short or long, against none."""
+    return {f"a row of norm {norm}": (np.zeros(d), norm * np.eye(d)[0]) for norm in (1.0, 2.0**-6)}
+
+
+for _adjacency, _suffix in (("zero-out", ""), ("replace", "-replace")):
+    add(f"edge-adaptive-laplace{_suffix}", sp.AdaptiveLaplaceCovariance, n_components=1, epsilon=500.0 / _FEW,
+        adjacency=_adjacency, d=6, rows=_FEW, busy=2.0**-6 * np.tile(np.eye(6)[0], (_FEW, 1)), changes=_nothing,
+        feed=feed_mechanism, feeds=("once",), checks="leak")  # fmt: skip
+
+_two_norms = np.concatenate([np.tile(2.0**-6 * np.eye(6)[0], (30, 1)), np.tile(2.0**-5 * np.eye(6)[1], (12, 1))])
+add("edge-adaptive", sp.AdaptiveCovariance, n_components=1, **LARGE, d=6, rows=42, busy=_two_norms,
+    changes=lambda subject, d: {"a row of the longer ones": (np.zeros(d), 2.0**-5 * np.eye(d)[1])}, feeds=("once",),
+    feed=feed_mechanism, checks="leak")  # fmt: skip
+
+# Popular cells and bins: half of all votes each, so that one vote decides which has more.
+_cells = np.repeat([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [4, 76, 76], axis=0)
+add("edge-cells", sp.ApproximateSubspace, epsilon=5.0, delta=1e-6, block_rows=4, d=2, rows=156,
+    changes=CASES["ApproximateSubspace"].changes, busy=_cells, feed=feed_mechanism, feeds=("once",), positions=(0,),
+    widths=(0.5, 0.25), checks="leak")  # fmt: skip
+
+
+class _Center(PrivateCenter):
+    """One center, released alone."""
+
+    guarantee = StabilityHistogram(20.0, 1e-6).guarantee
+
+
+def _centers(subject: PrivateCenter, rows: list[Row], how: str) -> list[Any]:
+    source = NoiseSource(sp.Randomness(), "audit", repr(subject))
+    counts = subject.count(np.array(rows), 0.25, np.zeros(subject.n_features))
+    return list(subject.decide(counts, 0.25, np.zeros(subject.n_features), source.outlet(source.first), "center"))
+
+
+_votes = {"a vote": (np.zeros(2), np.full(2, 0.5)), "the other": (np.zeros(2), np.full(2, -0.5))}
+add("edge-center", _Center, n_features=2, epsilon=20.0, delta=1e-6, feed=_centers, d=2, rows=40,
+    busy=np.repeat([[0.5, 0.5], [-0.5, -0.5]], 20, axis=0), feeds=("once",), checks="leak",
+    changes=lambda subject, d: _votes)  # fmt: skip
+
+# Rows of norm 1 in one direction pass the guess of OPT after some of them.
+add("edge-doubling", FPL, n_components=1, regularisation="doubling", horizon=60, rows=60, d=3,
+    busy=np.tile(np.eye(3)[0], (60, 1)), changes=_nothing, checks="leak")  # fmt: skip
+
+# -- names -----------------------------------------------------------------------------------------------
+
+
+def _named_by_a_row(subject: Any, rows: list[Row], how: str) -> list[Any]:
+    """Mappings without names of features beforehand, where bad rows are absorbed."""
+    stream = sp.Stream(subject, regret=None, on_bad_row="zero")
+    try:
+        out: list[Any] = released(*(stream.push(row) for row in rows))
+    except StreamPCAError as problem:
+        out = [f"{type(problem).__name__}: {problem}"]
+    return [*out, f"features {stream.features}"]
+
+
+def _other_names(subject: Any, d: int) -> Pairs:
+    row = {f"x{i}": 0.5 for i in range(d)}
+    return {"another name": (row, {**row, f"x{d - 1}": 0.5} | {"of a person": 1.0})}
+
+
+def _plain_mappings(rows: int, d: int) -> Any:
+    return np.array([{f"x{i}": 0.0 for i in range(d)}] * rows, dtype=object)
+
+
+add("names", FPL, n_components=1, feed=_named_by_a_row, d=3, rows=4, horizon=4, checks="leak", feeds=("mappings",),
+    changes=_other_names, plain=_plain_mappings(4, 3), busy=_plain_mappings(4, 3), positions=(0, 2))  # fmt: skip
+
+# -- what is said, and what is paid ------------------------------------------------------------------------
+
+
+def _watched(subject: Any, rows: list[Row], how: str) -> list[Any]:
+    """Feed a stream that keeps the exact regret, by rows and in a block; the stream is to be seen, too."""
+    stream = sp.Stream(subject, features=names_of(rows))
+    out: list[Any] = released(*(stream.push(row) for row in rows[:6]))
+    return [*out, *stream.push_many(np.array(rows[6:])).releases, stream]
+
+
+add("watched", FPL, d=6, feed=_watched, feeds=("both",), changes=plain_changes)
+
+
+def _paid(budget: Any, runs: Any) -> Any:
+    """Feed rows of users to runs that one budget pays for, as far as it does."""
+
+    def feed(subject: Any, rows: list[Row], how: str) -> list[Any]:
+        out = list[Any]()
+        with TemporaryDirectory() as folder, sp.Ledger(Path(folder, "ledger.db")) as ledger:
+            ledger.set_budget("rows", sp.Budget(EPSILON, DELTA), unit=budget(subject).guarantee.unit)
+            for one in runs(subject):
+                try:
+                    out += _run_of(one, rows, ledger.account("rows"))
+                except StreamPCAError as problem:
+                    out.append(type(problem).__name__)
+            return [*out, f"{ledger.balance('rows').spent:.9g}"]
+
+    return feed
+
+
+def _run_of(subject: Any, rows: list[Row], account: Any) -> list[Any]:
+    if subject.max_rows_per_user is None:
+        return sp.Stream(subject, regret=None, ledger=account).push_many(np.array(rows)).releases
+    users = ["she" if i < 2 else f"user {i}" for i in range(len(rows))]
+    return sp.UserStream(subject, regret=None, ledger=account).push_many(np.array(rows), users=users).releases
+
+
+def _for_rows(subject: Any) -> Any:
+    return replace(subject, max_rows_per_user=None)
+
+
+def _for_users(subject: Any) -> Any:
+    return subject
+
+
+def _of_paid(budget: Any) -> Any:
+    """The law of the run that the budget is for: what it pays for in its place has no bound for these neighbors."""
+
+    def law(subject: Any, kind: str) -> Law:
+        mechanism = budget(subject).mechanism
+        lawful = correlated(mechanism.reconstruction)
+
+        def loss(notes: Any, others: Any, claim: Any) -> Loss:
+            if notes[0].std != mechanism.std_chunks.at(1):
+                return Loss(math.inf, {}, "the budget paid for a run for other neighbors")
+            return lawful.loss(notes, others, claim)
+
+        return Law(lawful.standard, loss)
+
+    return law
+
+
+for _name, _budget, _runs, _span in (
+    ("ledger-of-rows", _for_rows, lambda subject: (subject, _for_rows(subject)), 1),
+    ("ledger-of-users", _for_users, lambda subject: (_for_rows(subject), subject), 2),
+):
+    add(_name, FPL, max_rows_per_user=2, horizon=4, rows=4, d=6, feed=_paid(_budget, _runs), law=_of_paid(_budget),
+        feeds=("once",), span=_span, positions=(0,), changes=plain_changes, cost=4.0,
+        guarantee=lambda subject, budget=_budget: budget(subject).guarantee)  # fmt: skip

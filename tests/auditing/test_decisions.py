@@ -1,0 +1,141 @@
+"""Decisions that depend on rows are found by themselves, and one side of them is not enough."""
+
+from dataclasses import replace
+from types import FunctionType
+
+import numpy as np
+import pytest
+from planted.lifecycles import CASES
+
+import streampca as sp
+from streampca.admission import Admission
+from streampca.auditing import decisions, instrument
+from streampca.auditing.decisions import DECISIONS, ONE_SIDED, Decisions, watched
+from streampca.auditing.suite import audit
+
+ROWS = np.random.default_rng(0).normal(size=(12, 3))
+
+
+def decisions_of(case, monkeypatch):
+    """The decisions of a case, and its audit."""
+    kept = []
+
+    class Kept(Decisions):
+        def __init__(self):
+            super().__init__()
+            kept.append(self)
+
+    monkeypatch.setattr(instrument, "Decisions", Kept)
+    rows = audit(case, mode="quick", seed=1).rows
+    return kept[0], rows
+
+
+def releases(algorithm):
+    stream = sp.Stream(algorithm, seed=1, features=list("abc"), regret=None, bounds="private", warmup=4)
+    stream.push_many(ROWS[:6])
+    return [step.release.to_json() for row in ROWS[6:] if (step := stream.push(row)).release] + [repr(stream.admission)]
+
+
+@pytest.mark.parametrize("name", ["PrivateFPL", "SlidingWindowPCA-ring", "PrivateOja"])
+def test_watched_code_does_the_same(name):
+    algorithm = CASES[name].make()
+    plain = releases(algorithm)
+    with Decisions().watching() as seen, watched("once"):
+        assert releases(algorithm) == plain
+    assert releases(algorithm) == plain
+    assert {DECISIONS[i].file for i in seen.sides} >= {"admission.py", "privacy/outlet.py", "bounds.py"}
+
+
+def test_functions_have_their_own_code_again_after_any_exception():
+    before = Admission.block.__code__
+    with Decisions().watching():
+        with watched("a run"):
+            assert Admission.block.__code__ is not before
+        with watched("a run", most=1):
+            assert Admission.block.__code__ is before
+    with pytest.raises(ZeroDivisionError), Decisions().watching(), watched("another"):
+        raise ZeroDivisionError
+    assert Admission.block.__code__ is before
+    assert decisions._WATCHING == [None]
+
+
+def test_nearly_all_functions_are_watched():
+    names = {function.__qualname__ for function, _, _ in decisions._recorded()}
+    own = [
+        value
+        for kind in (Admission, sp.PrivateFPL, sp.PrivateOja, sp.AdaptiveCovariance)
+        for value in vars(kind).values()
+        if isinstance(value, FunctionType)
+        and not value.__qualname__.startswith("_")
+        and value.__module__ == kind.__module__
+    ]
+    generated = {"__init__", "__eq__", "__hash__", "__replace__", "__setattr__", "__delattr__", "__repr__"}
+    assert not [value for value in own if value.__qualname__ not in names and value.__name__ not in generated]
+
+
+def test_private_bounds_are_found_and_not_found(monkeypatch):
+    seen, rows = decisions_of(CASES["PrivateFPL-private-bounds"], monkeypatch)
+    both = {one.name for one in seen.both}
+    assert "bounds.py _occupied: noisy > -float(ndtri(_FALSE / (BINS * columns))) * std" in both
+    assert all(row.holds for row in rows)
+
+
+def test_bounds_that_are_never_found_are_not_seen(monkeypatch):
+    case = replace(CASES["PrivateFPL-private-bounds"], busy=np.zeros((32, 2)))
+    seen, rows = decisions_of(case, monkeypatch)
+    assert [row.verdict for row in rows if row.part == "decisions"] == ["cannot see"]
+    assert "bounds.py:" in rows[-1].witness
+    assert "_occupied: noisy > -float(ndtri" in rows[-1].witness
+    assert not any(one.function == "_occupied" for one in seen.both)
+
+
+def test_epochs_begin_and_end(monkeypatch):
+    seen, _ = decisions_of(CASES["PrivateFPL-scaled-hidden"], monkeypatch)
+    both = {one.name for one in seen.both}
+    assert {
+        "processors/norm_scaling.py ScaledFPLProcessor._gauged: norms is None",
+        "processors/norm_scaling.py hides_a_direction: found - CLEAR * std * math.sqrt(0.5 * d) > max(expected, least)",
+    } <= both
+
+
+def test_every_reason_is_needed(monkeypatch):
+    monkeypatch.setattr(instrument, "ONE_SIDED", {})
+    rows = audit(CASES["PrivateFPL-centered"], mode="quick", seed=1).rows
+    assert [row.verdict for row in rows] == ["holds", "holds", "cannot see"]
+    assert "admission.py:" in rows[-1].witness
+    assert "Admission.block: bad.any()" in rows[-1].witness
+
+
+def test_what_has_a_reason_is_a_decision():
+    decisions._recorded()
+    known = {one.name for one in DECISIONS}
+    assert [name for name in ONE_SIDED if name not in known] == []
+    assert all(ONE_SIDED.values())
+
+
+def test_a_decision_depends_on_rows_if_its_operands_do(monkeypatch):
+    seen = Decisions()
+    monkeypatch.setattr(decisions, "_put_code", lambda **given: None)
+    for run, row in enumerate((1.0, 2.0)):
+        seen.begin("equal", 2)
+        seen.operand(0, row)
+        seen.operand(1, run < 5)
+        seen.operand(2, np.array([row]))
+        seen.outcome(0, value=True)
+        seen.outcome(2, np.array([True, run == 1]))
+        seen.end("equal")
+    assert seen.varied == {0, 2}
+    assert (seen.sides[0], seen.sides[2]) == (2, 3)
+    seen.begin("others", 2)
+    seen.operand(1, value=False)
+    seen.end("others")
+    assert 1 not in seen.varied
+
+
+@pytest.mark.long
+def test_both_sides_that_a_case_lacks_occur_in_others(monkeypatch):
+    both = set()
+    for case in CASES.values():
+        both |= {one.name for one in decisions_of(case, monkeypatch)[0].both}
+        monkeypatch.undo()
+    assert [name for name, reason in ONE_SIDED.items() if reason == decisions._ELSEWHERE and name not in both] == []

@@ -1,0 +1,223 @@
+"""Everything public is observed, or left out with a reason; a leak through any of it is seen."""
+
+import inspect
+import logging
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from planted.lifecycles import CASES
+
+import streampca as sp
+from streampca.auditing import observed
+from streampca.auditing.instrument import fresh_tape, run
+from streampca.auditing.suite import audit
+from streampca.blocks import BlockGram
+from streampca.card import Card
+from streampca.dashboard.public import PublicPage
+from streampca.errors import NoReleaseError, StreamPCAWarning
+from streampca.estimates import Estimates
+from streampca.linalg.svec import unpack_entries
+from streampca.private_regret import PrivateRegretRecord
+from streampca.processors.private_fpl import FPLProcessor
+from streampca.release import Release, Subspace, Terms
+from streampca.step import BlockStep, Step, Steps
+from streampca.stream import Stream
+from streampca.tables import Fact
+from streampca.users import UserStream
+
+ROWS = 0.3 * np.random.default_rng(0).normal(size=(12, 3))
+
+
+def everything():
+    """Observe all kinds of outputs in full."""
+    made = observed.Observed(2)
+    names = (
+        "PrivateFPL-centered-rewards", "PrivateFPL-smoothed", "SlidingWindowPCA-ring", "PrivateOja", "DPPCA",
+        "AdaptiveCovariance", "PrivateFPL-private-bounds", "ExactSubspace-all", "PrivateFPL-users",
+    )  # fmt: skip
+    for name in names:
+        case = CASES[name]
+        subject = case.make()
+        tape = fresh_tape(1, name)
+        for value in run(case, subject, case.both_rows(subject)[1], case.feeds[0], tape).made:
+            made.add(name, value)
+    stream = sp.Stream(CASES["PrivateFPL-rewards"].make(), regret=None, features=list("abc"))
+    steps = [stream.push_many(ROWS[:4]), stream.push(ROWS[4])]
+    blocks = sp.Stream(CASES["PrivateFPL"].make(), regret=None, features=list("abc"))
+    steps.append(blocks.push_block(BlockGram.of(ROWS[:1])))
+    for value in (*steps, stream, steps[0][0]):
+        made.add("more", value)
+    return made
+
+
+MADE = everything()
+
+
+def test_the_outputs_reach_every_public_class():
+    assert {Release, Subspace, Terms, Estimates, Stream, UserStream, Step, Steps, BlockStep} <= MADE.classes
+    assert len({path.split(".", 1)[-1] for path in MADE.seen}) > 150
+
+
+@pytest.mark.parametrize("kind", sorted(MADE.classes, key=lambda kind: kind.__name__))
+def test_every_public_member_is_observed_or_left_out_with_a_reason(kind):
+    assert observed.unread(kind) == [], "observe them, give ARGUMENTS, or list them in NOT_OBSERVED with a reason"
+
+
+@pytest.mark.parametrize("kind", observed.NOT_OBSERVED, ids=lambda kind: kind.__name__)
+def test_what_is_left_out_exists(kind):
+    reasons = observed.NOT_OBSERVED[kind]
+    names = " ".join(reasons.values()).split()
+    assert all(reasons)
+    assert len(names) == len(set(names))
+    assert [name for name in names if not hasattr(kind, name) and f"self.{name}" not in inspect.getsource(kind)] == []
+
+
+def test_a_new_member_that_cannot_be_read_is_named(monkeypatch):
+    monkeypatch.setattr(Release, "told", lambda self, what: what, raising=False)
+    assert observed.unread(Release) == ["told"]
+    monkeypatch.setattr(Release, "told", lambda self, what=1: what, raising=False)
+    assert observed.unread(Release) == []
+
+
+# -- leaks --------------------------------------------------------------------------------------------------
+
+
+def refuted(name="PrivateFPL"):
+    """The witness of a case that is refuted by its leak check."""
+    rows = audit(CASES[name], mode="quick", seed=1).rows
+    assert [(row.part, row.verdict) for row in rows] == [("leak", "refuted")], "\n".join(map(str, rows))
+    return rows[0].witness
+
+
+@pytest.fixture
+def exact(monkeypatch):
+    """Exact Gram matrices of releases by their packed arrays, as a bug could get hold of them."""
+    known, honest = {}, FPLProcessor.released
+
+    def released(self, t, gram, outlet):
+        after, release = honest(self, t, gram, outlet)
+        known[id(release.packed)] = release.packed, unpack_entries(gram.packed(), self.n_features)
+        return after, release
+
+    monkeypatch.setattr(FPLProcessor, "released", released)
+    return lambda release: known[id(release.packed)][1]
+
+
+def test_the_gram_matrix_that_is_exact_is_refuted(exact, monkeypatch):
+    monkeypatch.setattr(Release, "gram", property(exact))
+    assert "Release.gram" in refuted()
+
+
+@pytest.mark.parametrize("name", ["span", "mean", "smoothed", "trace"])
+def test_every_attribute_is_read(name, exact, monkeypatch):
+    monkeypatch.setattr(Release, name, property(lambda self: float(np.trace(exact(self)))), raising=False)
+    assert f"Release.{name}" in refuted()
+
+
+@pytest.mark.parametrize("name", ["variances", "shrunk_gram", "effective_rank"])
+def test_estimates_of_the_last_release_are_read(name, exact, monkeypatch):
+    honest, read = Release._estimates, vars(Estimates)[name].__get__
+
+    def estimates(self, *given):
+        made = honest(self, *given)
+        vars(made)["told"] = np.trace(exact(self))
+        return made
+
+    monkeypatch.setattr(Release, "_estimates", estimates)
+    monkeypatch.setattr(Estimates, name, property(lambda self: read(self) + 1e-9 * self.told))
+    assert "component_estimates." in refuted()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_texts_are_read_in_depth(depth, exact, monkeypatch):
+    monkeypatch.setattr(Release, "__repr__", lambda self: f"Release {np.trace(exact(self))}")
+    stream = sp.Stream(CASES["PrivateFPL"].make(), regret=None, features=list("abc"))
+    release = stream.push(np.array([0.5, 0.0, 0.0])).release
+    assert observed.views(release, depth)["Release"] == "Release 0.25"
+
+
+def test_cards_and_pages_are_read_at_depth_2(monkeypatch):
+    stream = sp.Stream(CASES["PrivateFPL-rewards"].make(), regret=None, features=list("abc"))
+    release = stream.push_many(ROWS).releases[-1]
+    before = observed.views(release, 2)
+
+    def changed():
+        after = observed.views(release, 2)
+        return {path.split("[")[0].split(".")[0] for path, value in after.items() if before.get(path) != value}
+
+    assert changed() == set()
+    monkeypatch.setattr(Card, "note", property(lambda self: "another"))
+    assert changed() == {"card", "streampca show", "Release"}
+    monkeypatch.undo()
+    monkeypatch.setattr(PublicPage, "facts", lambda self: [Fact("told", "something")])
+    assert changed() == {"page"}
+    monkeypatch.undo()
+    monkeypatch.setattr(PrivateRegretRecord, "average", property(lambda self: (0.0, 0.0)))
+    assert changed() == {"page", "private regret"}
+
+
+def say(how, text):
+    """Say something in a public way."""
+    if how == "warning":
+        warnings.warn(text, StreamPCAWarning, stacklevel=1)
+    elif how in ("stdout", "stderr"):
+        print(text, file=getattr(sys, how))
+    else:
+        logging.getLogger(how).debug("trace %s", text)
+
+
+@pytest.mark.parametrize("how", ["warning", "stdout", "stderr", "streampca.regret", "root", "another.library"])
+def test_what_is_said_during_a_push_is_heard(how, monkeypatch):
+    honest = FPLProcessor.step
+
+    def step(self, rows, outlet):
+        say(how, f"{float((rows**2).sum()):.3f}")
+        return honest(self, rows, outlet)
+
+    monkeypatch.setattr(FPLProcessor, "step", step)
+    assert "said" in refuted()
+
+
+def test_the_logger_of_the_curator_may_say_anything(monkeypatch):
+    with observed.listening() as said:
+        logging.getLogger("streampca.curator").warning("regret 3.1")
+        logging.getLogger("streampca.curators").warning("regret 3.1")
+    assert said == ["streampca.curators logged regret 3.1"]
+
+
+def test_listening_leaves_loggers_as_they_were():
+    root, own = logging.getLogger(), logging.getLogger("streampca.store")
+    before = root.level, own.level, list(root.handlers), logging.root.manager.disable
+    with pytest.raises(ZeroDivisionError), observed.listening():
+        raise ZeroDivisionError
+    assert (root.level, own.level, list(root.handlers), logging.root.manager.disable) == before
+
+
+@pytest.mark.parametrize("name", ["rows_until_release", "warmup_left"])
+def test_streams_are_read_after_a_run(name, monkeypatch):
+    honest = getattr(Stream, name)
+    monkeypatch.setattr(
+        Stream, name, property(lambda self: (honest.fget(self), float(self.processor.gram.packed()[0])))
+    )
+    assert f"Stream.{name}" in refuted()
+
+
+@pytest.mark.parametrize("how", ["stderr", "exit status", "file"])
+def test_what_a_command_shows_off_a_terminal_is_seen(how, monkeypatch):
+    honest = FPLProcessor.step
+
+    def step(self, rows, outlet):
+        if how == "stderr":
+            print(f"{float((rows**2).sum()):.2f}", file=sys.stderr)
+        elif how == "file":
+            with Path("told.txt").open("a", encoding="utf-8") as file:
+                file.write("x" * int(100 * (rows**2).sum()))
+        elif (rows[:, 0] ** 2).sum() > 0.99:
+            raise NoReleaseError("not now")
+        return honest(self, rows, outlet)
+
+    monkeypatch.setattr(FPLProcessor, "step", step)
+    assert "output" in refuted("run-command")

@@ -1,0 +1,201 @@
+"""Cases by product: nothing that is public goes without an audit, a prediction and a page."""
+
+import dataclasses
+import math
+import re
+from functools import cache
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+import streampca as sp
+from streampca.auditing.cases import generated, legal, public, switches
+from streampca.auditing.instrument import audit_case
+from streampca.auditing.needs import needs
+from streampca.auditing.suite import NUMBERS, audit_named, named
+from streampca.errors import BadParameterError
+from streampca.linalg.svec import svec_size
+from streampca.mechanisms.base import Mechanism
+from streampca.privacy.budget import Budget
+from streampca.privacy.guarantee import Guarantee
+from streampca.processors.leader import Leader, LeaderProcessor
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.release import Release
+
+DOCS = Path(__file__).parents[2] / "docs"
+#: Parameters without a switch, and why their value does not decide what is private.
+NOT_VARIED = {
+    "n_features": "checked only",
+    "seed": "marks guarantees",
+    "learning_rate": "post-processing, but for the search of DPPCA, which is varied",
+    "eta": "decides on released sums only",
+    "overhang": "decides on released sums only",
+    "failure_rate": "of an error bound",
+    "drift": "post-processing",
+    "shadow": "a share, which laws read",
+    "checkpoint_every": "follows release_every",
+    "block_rows": "set where blocks vote",
+    "max_components": "set where blocks vote",
+    "gap_share": "a share, which laws read",
+    "failure_share": "a share, which laws read",
+}
+#: Private, public and without a prediction, and why.
+NOT_PREDICTED = {"ApproximateSubspace": "whether it finds a subspace depends on how closely rows lie to one"}
+
+
+def private():
+    return [kind for kind in public() if legal(kind)]
+
+
+def test_whatever_is_public_and_private_is_audited():
+    audited = {case.name.partition("-")[0] for case in generated()}
+    assert audited == {kind.__name__ for kind in private()}
+    assert {kind.__name__ for kind in public()} - audited == {"Oja", "PerturbedLeader"}  # which claim nothing
+    inside = {type(subject.made.mechanism) for subject in legal(sp.Tumbling)}
+    assert inside == {kind for kind in private() if issubclass(kind, Mechanism)}
+
+
+@pytest.mark.parametrize("kind", private(), ids=lambda kind: kind.__name__)
+def test_each_parameter_is_varied_or_set_or_excused(kind):
+    """A new parameter fails here until somebody says what an audit does with it."""
+    names = {one.name for one in dataclasses.fields(kind) if one.init}
+    given = {name: values[0] for name, values in switches(kind).items()}
+    if "mechanism" in given:
+        given["mechanism"] = given["mechanism"].made
+    numbers, _ = needs(kind, given)
+    assert names <= given.keys() | numbers.keys() | NOT_VARIED.keys()
+
+
+@pytest.mark.parametrize("kind", private(), ids=lambda kind: kind.__name__)
+def test_a_quick_audit_shows_each_legal_value_of_each_switch(kind):
+    """But for what a minute has no time for: a secret shuffle, a search, maps from simulations."""
+    slow = {("shuffle", 800), ("learning_rate", "search"), ("map_from", "previous")}
+    quick = [case.make() for case in generated() if case.quick and case.name.partition("-")[0] == kind.__name__]
+    for name in switches(kind).keys() - {"batch_size"}:  # which follows the number of rows
+        values = {getattr(subject.made, name) for subject in legal(kind)} if name != "mechanism" else set()
+        shown = {getattr(subject, name) for subject in quick}
+        if name in ("horizon", "release_every"):  # numbers of rows
+            values, shown = ({value is None or value > 1 for value in of} for of in (values, shown))
+        assert values - shown <= {value for switch, value in slow if switch == name}, name
+
+
+def test_combinations_of_the_page_are_those_that_are_audited():
+    """The first table of docs/combinations.md lists 164, each with releases every row and every fourth."""
+    assert len(legal(PrivateFPL)) == 2 * 164
+
+
+def test_streams_are_resumed_and_have_private_bounds_and_users():
+    names = [case.name.split("-") for case in generated()]
+    for kind in private():
+        if issubclass(kind, sp.Algorithm):
+            mine = [set(name) for name in names if name[0] == kind.__name__]
+            assert {"resumed"} <= set.union(*mine)
+            assert {"bounds", "resumed"} <= set.union(*mine)
+            assert len({"-".join(sorted(name)) for name in mine}) == len(mine)
+    assert any({"users", "replace", "rewards"} <= set(name) for name in names)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Untold(Leader):
+    """An algorithm of which the audit knows nothing: independent noise, half as much as it claims if told so."""
+
+    n_components: int
+    epsilon: float
+    delta: float
+    n_features: int | None = None
+    horizon: int | None = None
+    release_every: int = 1
+    halved: ClassVar[bool] = False
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.horizon is None:
+            raise BadParameterError("horizon=None: a number expected")
+
+    @property
+    def sigma(self):
+        return (
+            (0.5 if self.halved else 1.0) * math.sqrt(self.leaves(self.horizon)) / Budget(self.epsilon, self.delta).mu
+        )
+
+    @property
+    def guarantee(self):
+        mu = Budget(self.epsilon, self.delta).mu
+        return Guarantee(self.epsilon, self.delta, "zero-out", "all releases", "composition", "", mu=mu)
+
+    def constants(self, n_features):
+        return (self.sigma,)
+
+    def std(self, n):
+        return self.sigma
+
+    def _begun(self, n_features, source, terms):
+        return UntoldProcessor(self, n_features, source, terms)
+
+
+class UntoldProcessor(LeaderProcessor):
+    __slots__ = ()
+
+    def released(self, t, gram, outlet):
+        sigma = self.algorithm.sigma
+        packed = outlet.gram("gram", gram, svec_size(self.n_features), sigma)
+        release = Release(t=t, n_components=self.n_components, terms=self.terms, packed_gram=packed, noise_std=sigma)
+        return self.after(t, outlet.chain, gram=gram), release
+
+
+def test_a_new_algorithm_is_audited_because_it_is_public(monkeypatch):
+    monkeypatch.setattr(sp, "__all__", [*sp.__all__, "Untold"])
+    monkeypatch.setattr(sp, "Untold", Untold, raising=False)
+    generated.cache_clear()
+    try:
+        names = [case.name for case in named(["Untold"])]
+        assert set(names) == {
+            "Untold" + every + bounds + resumed
+            for every in ("", "-every_4") for bounds in ("", "-bounds") for resumed in ("", "-resumed")
+        }  # fmt: skip
+        assert audit_named(["Untold-every_4-resumed"], mode="quick", seed=1).holds
+        monkeypatch.setattr(Untold, "halved", True)
+        assert audit_named(["Untold-every_4-resumed"], mode="quick", seed=1).refuted
+    finally:
+        generated.cache_clear()
+        monkeypatch.undo()
+        generated()
+
+
+@cache
+def predicted():
+    question = {"n_rows": 20_000, "n_features": 6, "n_components": 2, "epsilon": 8.0, "delta": 1e-6}
+    further = (
+        {},
+        {"window": 2000},
+        {"spectrum": [0.6, 0.4, 0.0, 0.0, 0.0, 0.0]},
+        {"n_features": 20, "epsilon": 1.0, "n_rows": 300},
+    )
+    found = {prediction.name for more in further for prediction in sp.plan(**question | more).predictions}
+    return {part for name in found for part in name.rstrip("]").split("[")}
+
+
+@pytest.mark.parametrize("kind", private(), ids=lambda kind: kind.__name__)
+def test_whatever_is_private_has_a_prediction(kind):
+    assert (kind.__name__ in predicted()) != (kind.__name__ in NOT_PREDICTED)
+
+
+@pytest.mark.parametrize("name", sp.__all__)
+def test_whatever_is_public_has_a_page(name):
+    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    assert re.search(rf"^::: streampca[\w.]*\b{name}$", page, re.MULTILINE), name
+
+
+def test_words_choose_cases():
+    one = audit_named(["WishartCovariance-replace"], mode="quick", seed=1)
+    assert {row.subject for row in one.rows} == {"WishartCovariance-replace"}
+    with pytest.raises(BadParameterError, match="there is no audit named 'WishartCovariance-tree'"):
+        audit_named(["WishartCovariance-tree"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", generated(), ids=lambda case: case.name)
+def test_every_combination_holds(case):
+    rows = audit_case(case, numbers=NUMBERS["quick"], error=1e-3 / len(generated()), every=False, seed=1)
+    assert all(row.holds for row in rows), "\n".join(map(str, rows))

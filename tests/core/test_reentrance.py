@@ -1,0 +1,770 @@
+"""Calls inside calls: what would change a stream raises `StreamBusyError`, or happens completely before or after.
+
+Signal handlers, mappings, accounts, finalizers and tracers push inside `push`. No row number is released twice, and no
+row is lost without an error. CI does some; `pytest -m long tests/core` does all.
+"""
+
+import copy
+import gc
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.admission import AdmissionReport
+from streampca.errors import BadParameterError, HorizonReachedError, StoreLockedError, StreamBusyError, StreamPCAError
+from streampca.store.ledger import Ledger
+from streampca.store.sinks import JsonLines, deliver
+from streampca.store.store import Store
+
+D, NAMES = 4, list("abcd")
+ROWS = np.random.default_rng(0).standard_normal((40_000, D)) / 4.0
+PACKAGE = str(Path(sp.__file__).parent)
+
+
+def fpl(**options: Any) -> sp.PrivateFPL:
+    return sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, **options)
+
+
+MAKE: dict[str, Callable[[], Any]] = {
+    "fpl": lambda: sp.Stream(fpl(), features=NAMES, seed=3),
+    "waiting": lambda: sp.Stream(fpl(release_every=5), features=NAMES, seed=3),
+    "unnamed": lambda: sp.Stream(fpl(release_every=2), seed=3),
+    "centered": lambda: sp.Stream(fpl(release_every=3), features=NAMES, seed=3, center=True),
+    "regret": lambda: sp.Stream(fpl(horizon=40_000, release_every=4, publish_regret=True), features=NAMES, seed=3),
+    "warm-up": lambda: sp.Stream(
+        fpl(release_every=4), features=NAMES, seed=3, bounds="private", warmup=40, on_bad_row="zero"
+    ),
+    "window": lambda: sp.Stream(
+        sp.SlidingWindowPCA(n_components=2, epsilon=1.0, delta=1e-6, window=20, release_every=2), seed=3
+    ),
+    "tumbling": lambda: sp.Stream(
+        sp.Tumbling(sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), release_every=6, keep_short=True),
+        seed=3,
+    ),
+    "users": lambda: sp.UserStream(fpl(horizon=30_000, max_rows_per_user=6), features=NAMES, seed=3),
+}
+
+
+class Feed:
+    """Pushes rows of its own to a stream, and notes which row got which number, and every release handed out."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream, self.is_capped = stream, isinstance(stream, sp.UserStream)
+        self.numbers: list[tuple[int, int]] = []  # number in the stream, place in ROWS
+        self.released: list[tuple[int, str]] = []
+        self.given = self.refused = 0
+
+    def rows(self, count: int) -> tuple[int, dict[str, Any]]:
+        """Rows that were not given before: the place of the first, and further arguments."""
+        at, self.given = self.given, self.given + count
+        users = [at // 3 % 50 for at in range(at, at + count)]
+        return at, {} if not self.is_capped else {"user": users[0]} if count == 1 else {"users": users}
+
+    def push(self) -> None:
+        at, options = self.rows(1)
+        self.took([self.stream.push(ROWS[at], **options)], at)
+
+    def push_mapping(self, act: Callable[[], object]) -> None:
+        at, options = self.rows(1)
+        self.took([self.stream.push(Acting(ROWS[at], act), **options)], at)
+
+    def push_many(self) -> None:
+        at, options = self.rows(3)
+        self.took(list(self.stream.push_many(ROWS[at : at + 3], **options)), at)
+
+    def push_block(self) -> None:
+        at, _ = self.rows(1)
+        with suppress(BadParameterError):  # of this place no more
+            self.took(
+                [self.stream.push_block(next(self.stream.leaves().blocks([ROWS[at : at + 1]], self.stream.t)))], at
+            )
+
+    def run(self) -> None:
+        at, _ = self.rows(2)
+        for i, step in enumerate(self.stream.run(row for row in ROWS[at : at + 2])):
+            self.took([step], at + i)
+
+    def inside(self) -> None:
+        """Push inside another call."""
+        try:
+            self.push()
+        except StreamBusyError:
+            self.refused += 1
+
+    def took(self, steps: list[Any], at: int) -> None:
+        for i, step in enumerate(steps):
+            self.numbers.append((step.t, at + i))
+            if step.release is not None:
+                self.released.append((step.release.t, step.release.to_json()))
+
+    def check(self, name: str | None = None) -> None:
+        """Each number and each release came once; with a seed, they are those of the same rows without nested calls."""
+        numbers, places = zip(*sorted(self.numbers), strict=True)
+        assert numbers == tuple(range(1, self.stream.t + 1))
+        assert len(dict(self.released)) == len(self.released)
+        if name is None:
+            return
+        other, rows = MAKE[name](), ROWS[list(places)]
+        options = {"users": [place // 3 % 50 for place in places]} if self.is_capped else {}
+        expected = {release.t: release.to_json() for release in other.push_many(rows, **options).releases}
+        assert dict(self.released) == expected
+        one, two = self.stream.regret.now(), other.regret.now()
+        assert (one.t, one.opt, one.captured) == (two.t, two.opt, two.captured)
+
+
+class Acting(Mapping[str, float]):
+    """A row that does something when a value is read."""
+
+    def __init__(self, values: Any, act: Callable[[], object]) -> None:
+        self._values, self._act = dict(zip(NAMES, values, strict=True)), act
+
+    def __getitem__(self, name: str) -> float:
+        if name == "c":
+            self._act()
+        return float(self._values[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class Number:
+    """A cell that does something when it becomes a number."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+
+    def __float__(self) -> float:
+        self._act()
+        return 0.1
+
+
+def within(call: Callable[[], object], inside: Callable[[], object], place: int, *, opcodes: bool = False) -> bool:
+    """Make a call, and another one inside it at one line (or operation) of the package; False if there are fewer."""
+    left = place
+
+    def trace(frame: Any, event: str, arg: object) -> Any:
+        nonlocal left
+        if PACKAGE not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes = opcodes
+        if event == ("opcode" if opcodes else "line"):
+            left -= 1
+            if left == 0:
+                inside()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return left <= 0
+
+
+def at_every_place(
+    call: Callable[[], object], inside: Callable[[], object], *, opcodes: bool = False, step: int = 1
+) -> int:
+    """`within` at every place, or every so many; return how many there were. Calls with a release have more."""
+    place, missed, rng = 1, 0, random.Random(0)
+    while missed < 12:
+        if within(call, inside, place, opcodes=opcodes):
+            place, missed = place + rng.randint(1, 2 * step - 1), 0
+        else:
+            missed += 1
+    return place
+
+
+CALLS = {"push": Feed.push, "push_many": Feed.push_many, "push_block": Feed.push_block, "run": Feed.run}
+
+
+def nested_everywhere(name: str, *, opcodes: bool, step: int) -> None:
+    for how, call in CALLS.items():
+        stream = MAKE[name]()
+        if (how == "run" and name == "users") or (how == "push_block" and name not in ("fpl", "unnamed")):
+            continue
+        feed = Feed(stream)
+        if name == "unnamed" and how == "push_block":
+            feed.push()
+        last = at_every_place(partial(call, feed), feed.inside, opcodes=opcodes, step=step)
+        assert last > 100
+        assert feed.refused > last / step / 4  # most places are inside
+        feed.check(name)
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_a_push_at_places_inside_a_push(name: str) -> None:
+    nested_everywhere(name, opcodes=False, step=20)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MAKE)
+def test_a_push_at_every_line_inside_a_push(name: str) -> None:
+    nested_everywhere(name, opcodes=False, step=1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MAKE)
+def test_a_push_at_every_operation_inside_a_push(name: str) -> None:
+    nested_everywhere(name, opcodes=True, step=1)
+
+
+@pytest.mark.parametrize("opcodes", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_every_call_that_changes_a_stream_refuses_a_push_inside_it(opcodes: bool) -> None:
+    """`finish`, `state`, copies, `restore`, `replay` and `adopt`: the push comes before or after, or is refused."""
+    count = 0
+    for place in range(1, 100_000, 1 if opcodes else 30):
+        feed = Feed(MAKE["tumbling"]())
+        for _ in range(8):
+            feed.push()
+        other, source = Feed(sp.Stream(feed.stream.algorithm, seed=3)), SimpleNamespace(features=None, bounds=None)
+        copied: list[Any] = []
+
+        def call(feed: Feed = feed, other: Feed = other, source: Any = source, copied: list[Any] = copied) -> None:
+            feed.stream.adopt(source)
+            feed.stream.absorb_waiting()
+            copied.append(copy.deepcopy(feed.stream))
+            with suppress(BadParameterError):
+                other.stream.restore(MAKE["tumbling"]().state(), None, copied=False)
+            feed.stream.finish()
+
+        def inside(feed: Feed = feed, other: Feed = other) -> None:
+            other.inside()
+            with suppress(HorizonReachedError):  # it is finished
+                feed.inside()
+
+        if not within(call, inside, place, opcodes=opcodes):
+            break
+        count += feed.refused + other.refused
+        for one in (feed, other):
+            if one.numbers:
+                one.check()
+        assert copied[0].t in (8, 9)
+    assert count > 10
+
+
+def test_a_mapping_that_pushes() -> None:
+    for name in ("fpl", "waiting", "users"):
+        feed = Feed(MAKE[name]())
+        feed.push()
+        for _ in range(60):
+            feed.push_mapping(feed.inside)
+        assert (feed.refused, feed.stream.t) == (60, 61)
+        feed.check(name)
+
+
+@pytest.mark.parametrize("on_bad_row", ["raise", "zero"])
+def test_the_error_of_a_cell_that_pushes_is_not_taken_for_a_bad_cell(on_bad_row: Any) -> None:
+    stream = sp.Stream(fpl(), features=NAMES, on_bad_row=on_bad_row)
+    stream.push(ROWS[0])
+    cells = [0.1, 0.2, Number(lambda: stream.push(ROWS[1])), 0.1]
+    for row in (cells, tuple(cells), np.array(cells, dtype=object), dict(zip(NAMES, cells, strict=True))):
+        for push in (stream.push, lambda row: stream.push_many([row])):
+            with pytest.raises(StreamBusyError, match="busy"):
+                push(row)
+    assert stream.t == 1
+    assert stream.bad_rows == 0
+    assert stream.push(ROWS[2]).t == 2
+
+
+def test_what_may_be_done_inside_a_push() -> None:
+    """Read the stream; push to another stream of the same algorithm; push from what `run` iterates."""
+    stream = sp.Stream(fpl(), features=NAMES, seed=3)
+    other = Feed(sp.Stream(stream.algorithm, features=NAMES, seed=3))
+    seen: list[Any] = []
+
+    def read() -> None:
+        other.push()
+        now, release = stream.regret.now(), stream.release
+        assert release is not None
+        seen.append((stream.t, release.t, now.t, stream.admission.rows, stream.bad_rows, stream.subspace.n_features))
+
+    stream.push(ROWS[0])
+    for i in range(1, 20):
+        stream.push(Acting(ROWS[i], read))
+    assert seen == [(t, t, t, t, 0, D) for t in range(1, 20)]
+    other.check("fpl")
+    feed = Feed(MAKE["waiting"]())
+    assert at_every_place(feed.push, lambda: (feed.stream.regret.history, feed.stream.admission), step=8) > 50
+    feed.check("waiting")
+
+    def rows() -> Iterator[Any]:
+        for i in range(20, 40):
+            stream.push(ROWS[i])
+            yield ROWS[i]
+
+    assert [step.t for step in stream.run(rows())] == list(range(22, 61, 2))
+    assert stream.push_many(rows()).first == 81  # the rows that it pushed came before
+
+
+def test_a_push_inside_a_reading_spoils_no_figure() -> None:
+    """A handler that pushes while regret is computed: the figures are those of before or of after."""
+    feed = Feed(MAKE["waiting"]())
+    feed.push()
+    known: dict[int, Any] = {}
+    records: list[Any] = []
+    at_every_place(lambda: records.append(feed.stream.regret.now()), feed.inside)
+    at_every_place(lambda: records.append(feed.stream.admission), feed.inside)
+    assert feed.refused == 0
+    feed.check("waiting")
+    whole = MAKE["waiting"]()
+    places = [place for _, place in sorted(feed.numbers)]
+    for t, place in enumerate(places, 1):
+        whole.push(ROWS[place])
+        known[t] = whole.regret.now(), whole.admission
+    for record in records:
+        if isinstance(record, AdmissionReport):
+            assert record == known[record.rows][1]
+        else:
+            assert (record.opt, record.captured) == (known[record.t][0].opt, known[record.t][0].captured)
+
+
+class _Account:
+    """An account whose debit does something."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+
+    def debit(self, guarantee: Any, start: bytes) -> None:
+        self._act()
+
+
+def test_an_account_that_pushes() -> None:
+    feeds: list[Feed] = []
+    for _ in range(20):
+        feed = Feed(sp.Stream(fpl(), ledger=_Account(lambda: feeds[-1].inside())))
+        feeds.append(feed)
+        feed.push()
+        assert (feed.refused, feed.stream.t) == (1, 1)
+
+
+def finalized(count: int) -> Feed:
+    """Pushes from `__del__`, a weak reference and the collector of cycles, all inside pushes."""
+    feed = Feed(sp.Stream(fpl(), features=NAMES))
+
+    class Dying:
+        def __del__(self) -> None:
+            feed.inside()
+
+    def die(i: int) -> None:
+        if i % 3 == 0:
+            Dying()
+        elif i % 3 == 1:
+            weakref.finalize(Number(feed.inside), feed.inside)
+        else:
+            ring = Dying()
+            ring.ring = ring  # type: ignore[attr-defined]
+            del ring
+            gc.collect(0)
+
+    feed.push()
+    for i in range(count):
+        feed.push_mapping(partial(die, i))
+    assert feed.refused == count
+    feed.check()
+    return feed
+
+
+def test_finalizers_that_push() -> None:
+    finalized(30)
+
+
+def timed(feed: Feed, seconds: float, n_features: int, *, refused: int = 0, pushes: int = 0) -> Feed:
+    """Push while the handler of a timer pushes, until so many rows were taken and so many pushes refused."""
+    rows = np.random.default_rng(1).standard_normal((500, n_features)) / n_features
+    steps: list[Any] = []  # read afterwards: a handler must take less than the time between two signals
+
+    def push() -> None:
+        steps.append(feed.stream.push(rows[len(steps) % len(rows)]))
+
+    def handler(number: int, frame: object) -> None:
+        try:
+            push()
+        except StreamBusyError:
+            feed.refused += 1
+
+    push()
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+    try:
+        while len(steps) < pushes or (feed.refused < refused and len(steps) < 100 * refused):
+            push()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    feed.took(steps, 0)
+    feed.check()
+    return feed
+
+
+def test_handlers_of_signals_that_push() -> None:
+    feed = timed(Feed(sp.Stream(fpl())), 5e-4, 20, refused=60)
+    assert feed.stream.t > 50
+
+
+@contextmanager
+def durable(commit_every: int | str, path: Path | str = ":memory:") -> Iterator[Feed]:
+    """A durable stream; at the end, its store holds what was handed out."""
+    store = Store(path, commit_every=commit_every)
+    feed = Feed(sp.Stream(fpl(), store=store))
+    yield feed
+    store.close()
+    feed.check()
+    if path != ":memory:":
+        store = Store(path)
+    assert sp.Stream.resume(store).t == len(feed.numbers)
+    assert [(release.t, release.to_json()) for release in store.releases()] == sorted(feed.released)
+    store.close()
+
+
+def test_a_handler_of_log_records_that_pushes_from_the_writing_thread() -> None:
+    with durable(1) as feed:
+        logged(feed, 20)
+
+
+def logged(feed: Feed, count: int) -> None:
+    """Push and read, in a thread of its own as it might wait for ever, while each commit pushes and reads."""
+    commits: list[StreamBusyError] = []
+
+    class Sink(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            feed.inside()
+            try:
+                commits.append(feed.stream.release and feed.stream.state())
+            except StreamBusyError as problem:
+                commits.append(problem)
+
+    def push() -> None:
+        for _ in range(count):
+            feed.push()
+
+    logger, sink = logging.getLogger("streampca.store"), Sink()
+    logger.addHandler(sink)
+    logger.setLevel(logging.DEBUG)
+    try:
+        thread = threading.Thread(target=push, daemon=True)
+        thread.start()
+        thread.join(60.0)
+        assert not thread.is_alive()
+    finally:
+        logger.removeHandler(sink)
+        logger.setLevel(logging.NOTSET)
+    assert feed.refused == len(commits) == count
+    assert all(isinstance(problem, StreamBusyError) for problem in commits)
+
+
+@pytest.mark.parametrize("commit_every", [1, "1h"])
+def test_a_push_at_places_inside_what_a_durable_stream_does(commit_every: int | str) -> None:
+    with durable(commit_every) as feed:
+        for call in (feed.push, feed.push_many):
+            assert at_every_place(call, feed.inside, step=12) > 100
+        assert feed.refused > 20
+
+
+def test_a_store_that_is_closed_inside_a_push() -> None:
+    """It is refused, and the store stays open; or it is closed before the row, which is refused, or after it."""
+    refused = closed = 0
+    for place in range(1, 10_000, 11):
+        store = Store(":memory:", commit_every="1h")
+        feed = Feed(sp.Stream(fpl(release_every=2), store=store))
+        feed.push_many()
+
+        def inside(store: Store = store) -> None:
+            nonlocal refused
+            try:
+                store.close()
+            except StreamBusyError:
+                refused += 1
+
+        try:
+            if not within(feed.push, inside, place):
+                break
+        except StoreLockedError:
+            closed += 1
+        store.close()
+        assert sp.Stream.resume(store).t == feed.stream.t == len(feed.numbers)
+        assert {(release.t, release.to_json()) for release in store.releases()} >= set(feed.released)
+    assert refused > 10
+    assert closed > 0
+
+
+def test_a_push_inside_the_end_of_a_store_is_durable_or_refused() -> None:
+    taken = refused = 0
+    for place in range(1, 10_000, 5):
+        store = Store(":memory:", commit_every="1h")
+        feed = Feed(sp.Stream(fpl(release_every=4), store=store))
+        feed.push_many()
+
+        def inside(feed: Feed = feed) -> None:
+            nonlocal taken, refused
+            try:
+                feed.push()
+                taken += 1
+            except (StreamBusyError, StoreLockedError):
+                refused += 1
+
+        if not within(store.close, inside, place):
+            break
+        assert sp.Stream.resume(store).t == len(feed.numbers)
+        store.close()
+    assert taken > 3
+    assert refused > 3
+
+
+def test_stores_and_epochs_do_not_begin_inside_one_another() -> None:
+    others: list[Any] = []
+    for place in range(1, 10_000, 19):
+        store = Store(":memory:")
+
+        def begin(store: Store = store) -> None:
+            try:
+                others.append(sp.Stream(fpl(), store=store))
+            except StreamPCAError as problem:
+                others.append(problem)
+
+        count = len(others)
+        if not within(begin, begin, place):
+            break
+        one, two = others[count:]
+        assert isinstance(one, sp.Stream) != isinstance(two, sp.Stream)
+        assert isinstance(one if isinstance(two, sp.Stream) else two, (StreamBusyError, BadParameterError))
+    assert sum(isinstance(one, StreamBusyError) for one in others) > 5
+    store = Store(":memory:")
+    stream = sp.Stream(fpl(), store=store)
+    with store.in_one_commit({"number": 1}):
+        stream.push(ROWS[0])
+        with pytest.raises(StreamBusyError, match="epoch"), store.in_one_commit({"number": 2}):
+            stream.push(ROWS[1])
+    assert store.epoch == {"number": 1, "rows": 1}
+
+
+def test_a_file_of_lines_holds_each_release_once_where_a_delivery_runs_inside_another(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run.db")
+    sp.Stream(fpl(), store=store).push_many(ROWS[:12])
+    store.close()
+    refused = 0
+    for place in range(1, 10_000, 37):
+        lines = JsonLines(tmp_path / f"{place}.jsonl")
+
+        def inside(lines: JsonLines = lines) -> None:
+            nonlocal refused
+            try:
+                deliver(tmp_path / "run.db", lines)
+            except StreamBusyError:
+                refused += 1
+
+        ended = not within(partial(deliver, tmp_path / "run.db", lines), inside, place)
+        assert [json.loads(line)["t"] for line in lines.path.read_text().splitlines()] == list(range(1, 13))
+        if ended:
+            break
+    assert refused > 0
+
+
+def test_a_debit_at_places_inside_a_debit(tmp_path: Path) -> None:
+    """Each is booked once, or refused and not booked."""
+    ledger, refused = Ledger(tmp_path / "ledger.db"), 0
+    for place in range(1, 10_000, 25):
+        name, booked = str(place), 0
+        ledger.set_budget(name, sp.Budget(10.0, 1e-3))
+
+        def debit(name: str = name) -> None:
+            nonlocal booked, refused
+            try:
+                ledger.debit(name, fpl())
+                booked += 1
+            except StreamBusyError:
+                refused += 1
+
+        inside = within(debit, debit, place)
+        assert len(ledger.balance(name).entries) == booked
+        if not inside:
+            break
+    assert refused > 0
+
+
+def test_estimators_learn_from_each_row_once() -> None:
+    river = pytest.importorskip("streampca.integrations.river")
+    refused = 0
+    for first in (True, False):  # the first row makes the stream
+        for place in range(1, 10_000, 31):
+            model = river.PrivatePCA(n_components=1)
+            if not first:
+                model.learn_one({"a": 0.1, "b": 0.2})
+            learnt = int(not first)
+
+            def learn(model: Any = model) -> None:
+                nonlocal learnt, refused
+                try:
+                    model.learn_one({"a": 0.3, "b": 0.1})
+                    learnt += 1
+                except StreamBusyError:
+                    refused += 1
+
+            if not within(learn, learn, place):
+                break
+            assert model.t == learnt
+    assert refused > 5
+
+
+def test_batches_of_an_estimator_are_learnt_once() -> None:
+    sklearn = pytest.importorskip("streampca.integrations.sklearn")
+    refused = 0
+    for place in range(1, 100_000, 300):
+        pca, learnt = sklearn.PrivatePCA(random_state=0), 0
+
+        def learn(pca: Any = pca) -> None:
+            nonlocal learnt, refused
+            try:
+                pca.partial_fit(ROWS[:20])
+                learnt += 1
+            except StreamBusyError:
+                refused += 1
+
+        if not within(learn, learn, place):
+            break
+        assert pca.n_samples_seen_ == 20 * learnt
+    assert refused > 5
+
+
+def test_threads_wait_while_calls_inside_are_refused() -> None:
+    feed = Feed(sp.Stream(fpl(release_every=2), features=NAMES))
+    turn = threading.Lock()
+
+    def work() -> None:
+        for i in range(100):
+
+            def act() -> None:
+                with pytest.raises(StreamBusyError):
+                    feed.stream.push(ROWS[0])
+
+            step = feed.stream.push(Acting(ROWS[i], act))
+            with turn:
+                feed.took([step], i)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60.0)
+        assert not thread.is_alive()
+    assert feed.stream.t == 400
+    feed.check()
+
+
+@pytest.mark.parametrize("kind", ["store", "users"])
+def test_no_two_threads_wait_for_each_other(kind: str) -> None:
+    """One ends a stream and waits for a push of the other, which ends it inside that push."""
+    if kind == "store":
+        store = Store(":memory:")
+        stream = sp.Stream(fpl(), features=NAMES, store=store)
+        end: Callable[[], object] = store.close
+        stream.push(ROWS[0])
+    else:
+        users = copy.deepcopy(sp.UserStream(fpl(horizon=100, max_rows_per_user=6), features=NAMES))
+        stream, end = users.stream, users.finish
+        users.push(ROWS[0], user=1)
+    waiting, ended = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        waiting.set()
+        end()
+
+    thread = threading.Thread(target=wait, daemon=True)
+
+    def act() -> None:
+        thread.start()
+        waiting.wait()
+        thread.join(0.05)
+        with pytest.raises(StreamBusyError):
+            end()
+
+    def push() -> None:
+        stream.push(Acting(ROWS[1], act))
+        ended.set()
+
+    threading.Thread(target=push, daemon=True).start()
+    assert ended.wait(20.0)
+    thread.join(20.0)
+    assert not thread.is_alive()
+
+
+def test_a_push_that_is_under_way_in_the_child_of_a_fork_is_refused_there() -> None:
+    """The child continues as another run from its next row on, and pays for it before."""
+    paid: list[bytes] = []
+
+    class Account:
+        def debit(self, guarantee: Any, start: bytes) -> None:
+            paid.append(start)
+
+    stream = sp.Stream(fpl(), features=NAMES, ledger=Account())
+    stream.push(ROWS[0])
+    parent, children = os.getpid(), []
+
+    def work() -> None:
+        try:
+            stream.push(Acting(ROWS[1], lambda: children.append(os.fork())))
+        except StreamBusyError:
+            if os.getpid() == parent:
+                raise
+            assert (stream.t, len(paid)) == (1, 1)
+            assert stream.push(ROWS[2]).t == 2
+            assert len(paid) == 2
+            os._exit(7)
+        if os.getpid() != parent:
+            os._exit(8)
+
+    try:
+        work()
+    finally:
+        if os.getpid() != parent:
+            os._exit(9)
+    assert stream.t == 2
+    assert len(paid) == 1
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
+
+
+@pytest.mark.long
+def test_two_thousand_pushes_inside_pushes(tmp_path: Path) -> None:
+    """By finalizers, mappings, handlers of a timer every 3 ms and of log records of the store: 500 of each."""
+    assert finalized(500).refused == 500
+    mapped = Feed(sp.Stream(fpl(), features=NAMES))
+    mapped.push()
+    for _ in range(500):
+        mapped.push_mapping(mapped.inside)
+    assert mapped.refused == 500
+    mapped.check()
+    assert timed(Feed(sp.Stream(fpl())), 3e-3, 64, refused=500).refused >= 500
+    with durable(1, tmp_path / "run.db") as feed:
+        logged(feed, 500)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["memory", "durable"])
+def test_three_thousand_pushes_while_a_timer_pushes_every_3_ms(tmp_path: Path, kind: str) -> None:
+    if kind == "memory":
+        feed = timed(Feed(sp.Stream(fpl())), 3e-3, 64, pushes=3_000)
+    else:
+        with durable("200ms", tmp_path / "run.db") as feed:
+            timed(feed, 3e-3, 64, pushes=3_000)
+    assert feed.refused > 50

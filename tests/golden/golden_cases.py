@@ -1,0 +1,148 @@
+"""Runs whose releases are recorded in `golden.json`.
+
+The name of a case is the label of its noise, so it must never change. Everything else in a case may be renamed or
+moved, as long as the run remains the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import streampca as sp
+
+D, K, N, HALF = 6, 2, 330, 170
+BUDGET: dict[str, Any] = {"n_components": K, "epsilon": 1.0, "delta": 1e-6}
+#: Budgets at which adaptive mechanisms and norm estimates find something in 330 rows.
+RICH: dict[str, Any] = {"n_components": K, "epsilon": 20.0, "delta": 1e-2}
+SEED = 7
+#: Cases whose matrices are made of eigenvalues, so that their last bits are those of LAPACK.
+BY_LAPACK = frozenset({"gaussian-psd", "subspace-perturbation-fallback"})
+#: Public ranges that clip some of the rows of `rows`, one feature wider than the others.
+RANGES = (np.full(D, -1.5), np.array([2.5, *[1.5] * (D - 1)]))
+
+Algorithm = Callable[[], Any]
+FPL, WINDOW, TUMBLING = sp.PrivateFPL, sp.SlidingWindowPCA, sp.Tumbling
+
+#: Algorithms, and keywords of the stream.
+STREAMS: dict[str, tuple[Algorithm, dict[str, Any]]] = {}
+#: Mechanisms, and their rows.
+MECHANISMS: dict[str, tuple[Callable[[], Any], np.ndarray]] = {}
+
+
+def rows(n: int = N) -> np.ndarray:
+    """Gaussian rows with standard deviations from 1 to 0.2; most are longer than 1."""
+    return np.random.default_rng(0).standard_normal((n, D)) * np.linspace(1.0, 0.2, D)
+
+
+def ball(n: int) -> np.ndarray:
+    """Rows within the unit ball."""
+    made = rows(n)
+    return made / (1.0 + np.linalg.norm(made, axis=1, keepdims=True))
+
+
+def plane(n: int) -> np.ndarray:
+    """Rows of integers in the plane of the first two axes."""
+    made = np.zeros((n, D))
+    made[:, :2] = np.random.default_rng(0).integers(-99, 100, size=(n, 2))
+    return made
+
+
+def stream(name: str, algorithm: Algorithm, **options: Any) -> None:
+    STREAMS[name] = algorithm, options
+
+
+def mechanism(name: str, made: Callable[[], Any], rows: np.ndarray) -> None:
+    MECHANISMS[name] = made, rows
+
+
+# -- PrivateFPL -----------------------------------------------------------------------------------
+stream("fpl", lambda: FPL(**BUDGET, horizon=400))
+stream("fpl-endless-replace", lambda: FPL(**BUDGET, adjacency="replace"))
+stream("fpl-tree", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=3))
+stream("fpl-tree-replace", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=3, adjacency="replace"))
+stream("fpl-discrete", lambda: FPL(**BUDGET, horizon=340, noise="tree", discrete_noise=True, release_every=7))
+stream("fpl-regret", lambda: FPL(**BUDGET, horizon=400, release_every=2, publish_regret=True))
+stream("fpl-regret-tree", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=5, publish_regret=True))
+stream("fpl-tracking", lambda: FPL(**BUDGET, solver="tracking", release_every=2))
+stream("fpl-tracking-every-row", lambda: FPL(**BUDGET, solver="tracking", horizon=330))
+stream("fpl-smoothed", lambda: FPL(**BUDGET, horizon=331, solver="smoothed", release_every=3))
+stream("fpl-smoothed-drift", lambda: FPL(**BUDGET, solver="smoothed", drift=0.1, publish_regret=True))
+stream("fpl-center", lambda: FPL(**BUDGET, horizon=400, center=True))
+stream("fpl-center-replace", lambda: FPL(**BUDGET, adjacency="replace", release_every=4, center=True))
+stream("fpl-center-tree", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=3, center=True))
+stream("fpl-center-discrete", lambda: FPL(**BUDGET, horizon=331, noise="tree", discrete_noise=True, release_every=5,
+       center=True))  # fmt: skip
+stream("fpl-center-smoothed", lambda: FPL(**BUDGET, solver="smoothed", horizon=331, center=True, release_every=4))
+stream("fpl-center-tracking-regret", lambda: FPL(**BUDGET, solver="tracking", release_every=2, publish_regret=True,
+       center=True))  # fmt: skip
+stream("fpl-bounds", lambda: FPL(**BUDGET, horizon=400, release_every=10), bounds=RANGES)
+stream("fpl-bounds-center", lambda: FPL(**BUDGET, horizon=400, release_every=10, center=True), bounds=RANGES)
+stream("fpl-row-norm", lambda: FPL(**BUDGET, horizon=400, release_every=10), row_norm=2.5)
+stream("fpl-no-regret", lambda: FPL(**BUDGET, horizon=400), regret=None)
+stream("fpl-warmup", lambda: FPL(**RICH, horizon=400, release_every=5), bounds="private", warmup=64)
+stream("fpl-warmup-replace", lambda: FPL(**RICH, release_every=5, adjacency="replace"), bounds="private", warmup=64)
+stream("fpl-warmup-center", lambda: FPL(**RICH, horizon=400, release_every=5, center=True), bounds="private", warmup=64)
+stream("fpl-doubling", lambda: FPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400, regularisation="doubling"))
+stream("fpl-scaled", lambda: FPL(**RICH, horizon=331, scaling="norm", release_every=3, shadow=0.3))
+stream("fpl-scaled-replace", lambda: FPL(**RICH, scaling="norm", adjacency="replace"))
+# -- users: three rows of each of 110 people in turn, of which two count ---------------------------
+stream("users", lambda: FPL(**BUDGET, horizon=400, release_every=5, max_rows_per_user=2))
+stream("users-replace-center", lambda: FPL(**BUDGET, horizon=400, release_every=5, adjacency="replace",
+       max_rows_per_user=2, center=True))  # fmt: skip
+stream("users-tree", lambda: FPL(**BUDGET, horizon=400, release_every=5, noise="tree", max_rows_per_user=2))
+# -- other algorithms -----------------------------------------------------------------------------
+stream("perturbed-leader", lambda: sp.PerturbedLeader(**BUDGET, release_every=4))
+stream("perturbed-leader-center", lambda: sp.PerturbedLeader(**BUDGET, release_every=4, center=True))
+stream("window-histogram", lambda: WINDOW(**BUDGET, window=32, release_every=5))
+stream("window-histogram-center", lambda: WINDOW(**BUDGET, window=32, release_every=5, center=True))
+stream("window-histogram-replace", lambda: WINDOW(**RICH, window=64, release_every=4, adjacency="replace"))
+stream("window-histogram-sketch", lambda: WINDOW(**RICH, window=64, release_every=4, sketch_rank=3))
+stream("window-ring", lambda: WINDOW(**BUDGET, window=20, method="ring"))
+stream("window-ring-center", lambda: WINDOW(**BUDGET, window=20, method="ring", center=True, release_every=4))
+stream("window-smoothed", lambda: WINDOW(**BUDGET, window=20, method="smoothed", release_every=2))
+stream("window-smoothed-sums", lambda: WINDOW(**BUDGET, window=40, method="smoothed", release_every=20))
+stream("window-smoothed-center", lambda: WINDOW(**BUDGET, window=20, method="smoothed", release_every=2, center=True))
+stream("window-forgetting", lambda: WINDOW(**BUDGET, window=20, method="forgetting", adjacency="replace"))
+stream("window-forgetting-center", lambda: WINDOW(**BUDGET, window=20, method="forgetting", center=True))
+stream("window-once", lambda: WINDOW(**BUDGET, window=200, method="once", horizon=N))
+stream("window-warmup", lambda: WINDOW(**RICH, window=40, method="ring", release_every=5), bounds="private", warmup=64)
+stream("oja", lambda: sp.Oja(n_components=K, release_every=9))
+stream("private-oja", lambda: sp.PrivateOja(**BUDGET, batch_size=16))
+stream("private-oja-replace-clip", lambda: sp.PrivateOja(**RICH, batch_size=8, clip=0.5, adjacency="replace"))
+stream("dp-pca", lambda: sp.DPPCA(n_components=K, epsilon=50.0, delta=0.1, horizon=N, batch_size=55))
+stream("dp-pca-deflation", lambda: sp.DPPCA(n_components=K, epsilon=200.0, delta=0.1, horizon=1016, method="deflation",
+       batch_size=127))  # fmt: skip
+stream("tumbling", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET), release_every=40))
+stream("tumbling-short", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET), release_every=40, horizon=N,
+       keep_short=True))  # fmt: skip
+stream("tumbling-center", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET), release_every=40), center=True)
+stream("tumbling-warmup", lambda: TUMBLING(sp.GaussianCovariance(**RICH), release_every=40), bounds="private",
+       warmup=80)  # fmt: skip
+stream("tumbling-adaptive", lambda: TUMBLING(sp.AdaptiveCovariance(**RICH), release_every=90, map_from="previous"))
+stream("tumbling-wishart", lambda: TUMBLING(sp.WishartCovariance(**BUDGET), release_every=25, horizon=N))
+stream("tumbling-laplace", lambda: TUMBLING(sp.LaplaceCovariance(n_components=K, epsilon=1.0), release_every=40))
+# -- mechanisms -----------------------------------------------------------------------------------
+PURE: dict[str, Any] = {"n_components": K, "epsilon": 1.0}
+for _suffix, _adjacency in (("", "zero-out"), ("-replace", "replace")):
+    _near: dict[str, Any] = {"adjacency": _adjacency}
+    for _name, _made in {
+        "gaussian": lambda near=_near: sp.GaussianCovariance(**BUDGET, **near),
+        "gaussian-discrete": lambda near=_near: sp.GaussianCovariance(**BUDGET, **near, discrete_noise=True),
+        "wishart": lambda near=_near: sp.WishartCovariance(**BUDGET, **near),
+        "laplace": lambda near=_near: sp.LaplaceCovariance(**PURE, **near),
+        "matrix-laplace": lambda near=_near: sp.MatrixLaplaceCovariance(**PURE, **near),
+    }.items():
+        mechanism(_name + _suffix, _made, ball(N))
+    mechanism(f"adaptive{_suffix}", lambda near=_near: sp.AdaptiveCovariance(**BUDGET, **near), 0.4 * ball(3000))
+    mechanism(f"adaptive-laplace{_suffix}", lambda near=_near: sp.AdaptiveLaplaceCovariance(**PURE, **near),
+              0.4 * ball(3000))  # fmt: skip
+mechanism("gaussian-center", lambda: sp.GaussianCovariance(**BUDGET, center=True), ball(N))
+mechanism("gaussian-psd", lambda: sp.GaussianCovariance(**BUDGET, project="psd"), ball(N))
+mechanism("subspace-perturbation", lambda: sp.SubspacePerturbation(**BUDGET), np.eye(D)[np.arange(3000) % 2])
+mechanism("subspace-perturbation-fallback", lambda: sp.SubspacePerturbation(**BUDGET), ball(N))
+mechanism("exact-subspace", lambda: sp.ExactSubspace(**BUDGET), plane(160))
+mechanism("exact-subspace-blocks", lambda: sp.ExactSubspace(**BUDGET, method="blocks"), plane(300))
+mechanism("approximate-subspace", lambda: sp.ApproximateSubspace(**BUDGET), plane(4400))

@@ -1,0 +1,131 @@
+"""Golden releases: a digest of what each case releases, so that a refactoring cannot change a bit unseen.
+
+``python tests/golden/golden_releases.py --why "REASON"`` records cases that are new or have changed, and keeps the
+reason in the file. ``--retired NAME ...`` removes cases that no longer exist.
+
+A case has two digests. *Words* covers row numbers and packed noisy Gram matrices, which have the same bits on every
+machine. *Spans* covers bases and what is computed from them. LAPACK rounds these differently on other processors, so
+they are compared on the build that recorded them; elsewhere, the last projector is compared as numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import golden_cases as cases
+import numpy as np
+import scipy
+import threadpoolctl
+
+import streampca as sp
+from streampca.linalg import fast
+from streampca.privacy.outlet import NoiseSource
+from streampca.privacy.randomness import Randomness
+
+FILE = Path(__file__).with_name("golden.json")
+
+
+@contextmanager
+def labelled(name: str) -> Iterator[None]:
+    """Replace the label of the noise, whole, by the name of the case: renamed classes and fields move no bit."""
+    begin = NoiseSource.__init__
+
+    def renamed(self: NoiseSource, randomness: Randomness, *label: object, start: bytes | None = None) -> None:
+        begin(self, randomness, "golden", name, start=start)
+
+    with mock.patch.object(NoiseSource, "__init__", renamed):
+        yield
+
+
+def released(name: str, *, interrupted: bool = False) -> list[sp.Release]:
+    """Run a case and return its releases; if `interrupted`, the second half is fed to a pickled copy."""
+    with labelled(name):
+        if name in cases.MECHANISMS:
+            made, rows = cases.MECHANISMS[name]
+            return [made().release(rows, seed=cases.SEED)]
+        algorithm, options = cases.STREAMS[name]
+        rows, half = cases.rows(), cases.HALF
+        if name.startswith("users"):
+            people = [f"person {i // 3}" for i in range(len(rows))]
+            by_user = sp.UserStream(algorithm(), seed=cases.SEED, **options)
+            releases = by_user.push_many(rows[:half], users=people[:half]).releases
+            return releases + by_user.push_many(rows[half:], users=people[half:]).releases
+        stream = sp.Stream(algorithm(), seed=cases.SEED, **options)
+        releases = stream.push_many(rows[:half]).releases
+        if interrupted:
+            stream = pickle.loads(pickle.dumps(stream))
+        releases = releases + stream.push_many(rows[half:]).releases
+        last = stream.finish()
+        return releases if last is None else [*releases, last]
+
+
+def digest(name: str, releases: list[sp.Release]) -> dict[str, Any]:
+    """Digests of the Gram words and of the spans, with the last basis and noise as numbers."""
+    words, spans = sha256(), sha256()
+    for release in releases:
+        words.update(b"%d" % release.t)
+        if release.has_gram:
+            (spans if name in cases.BY_LAPACK else words).update(release.packed.tobytes())
+        if release.smoothed is not None:
+            spans.update(release.smoothed.tobytes())
+        spans.update(release.subspace.basis.tobytes())
+        spans.update(repr(sorted((key, np.asarray(value).tolist()) for key, value in release.details.items())).encode())
+    last = releases[-1]
+    return {
+        "releases": len(releases),
+        "words": words.hexdigest()[:32],
+        "spans": spans.hexdigest()[:32],
+        "noise_std": None if last.noise_std is None else float(f"{last.noise_std:.12g}"),
+        "projector": [float(f"{value:.9f}") for value in np.diag(last.subspace.projector)],
+    }
+
+
+def build() -> dict[str, str]:
+    """Versions and processor kernels, which decide the last bits of LAPACK and of loops in numpy."""
+    kernels = {info.get("architecture", "") for info in threadpoolctl.threadpool_info() if info["user_api"] == "blas"}
+    loops = [name for name, on in np._core._multiarray_umath.__cpu_features__.items() if on]
+    versions = {"numpy": np.__version__, "scipy": scipy.__version__, "machine": platform.machine()}
+    return {"blas": " ".join(sorted(kernels)), "loops": " ".join(loops), **versions}
+
+
+def read() -> dict[str, Any]:
+    """The recorded file."""
+    recorded: dict[str, Any] = json.loads(FILE.read_text())
+    return recorded
+
+
+def main() -> None:
+    """Record cases that are new or have changed, with the reason."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--why", required=True, help="reason, one line; it is kept in the file")
+    parser.add_argument("--retired", nargs="*", default=[], help="cases that leave the file")
+    given = parser.parse_args()
+    fast.use(False)
+    file = read() if FILE.exists() else {"build": build(), "cases": {}, "changes": []}
+    assert file["build"] == build() or not file["cases"], f"recorded on {file['build']}, this is {build()}"
+    changed = []
+    for name in given.retired:
+        del file["cases"][name]
+    with threadpoolctl.threadpool_limits(1, user_api="blas"):
+        for name in (*cases.STREAMS, *cases.MECHANISMS):
+            found = digest(name, released(name))
+            if file["cases"].get(name) != found:
+                changed.append(name)
+                file["cases"][name] = found
+    if changed or given.retired:
+        file["changes"].append({"why": given.why, "cases": sorted(changed), "retired": sorted(given.retired)})
+    FILE.write_text(json.dumps(file, indent=1) + "\n")
+    print(f"{len(changed)} cases recorded, {len(given.retired)} retired, {len(file['cases'])} in all")
+
+
+if __name__ == "__main__":
+    main()

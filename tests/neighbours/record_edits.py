@@ -1,0 +1,313 @@
+"""Edit one record, run the table through a door, and compare all that can be read.
+
+``python record_edits.py --edits 20000`` runs so many edits.
+
+A case is a function of the seed and its number: the same door, table and edit whenever it is run. A million of them, in
+two processes: ``python record_edits.py --edits 1000000 --shard 1/2`` and ``--shard 2/2``; one: ``--case 1234``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from blind import installed
+from doors import DOORS, EVERY, Door, Outcome
+from edited import Edit, Table
+
+from streampca.linalg.centering import CONSTANT, joint_factor
+from streampca.linalg.lattice import BITS, UNIT_BITS
+from streampca.linalg.svec import upper
+
+
+class Case(NamedTuple):
+    """One edit through one door."""
+
+    door: Door
+    mode: str
+    table: Table
+    edit: Edit
+
+    def __str__(self) -> str:
+        before, after = Edit(self.edit.at).texts(self.table), _shown(self.edit)
+        records = len(self.table.records)
+        return (
+            f"door:   {self.door.name}\nmode:   on_bad_row={self.mode!r}\ntable:  {records} records\n"
+            f"record: {self.edit.at + 1}, {before}\nedit:   {after}"
+        )
+
+
+def _shown(edit: Edit) -> str:
+    """An edit, long contents cut."""
+
+    def short(content: Any) -> str:
+        text = repr(content)
+        return text if len(text) <= 120 else f"{text[:80]}... ({len(text)} characters)"
+
+    parts = [f"{name}: {short(content)}" for name, content in edit.cells.items()]
+    parts += [f"without {', '.join(edit.without)}"] if edit.without else []
+    parts += [f"and {len(edit.extra)} times {short(edit.extra[0])}"] if edit.extra else []
+    return f"the record as {short(edit.whole[0])}" if edit.whole else "; ".join(parts)
+
+
+def drawn(seed: int, number: int, doors: Sequence[Door] = DOORS) -> Case:
+    """The case of a number."""
+    rng = random.Random(f"{seed}/{number}")
+    door = rng.choices(doors, cum_weights=list(accumulate(door.weight for door in doors)))[0]
+    mode = "zero" if "zero" in door.modes and (len(door.modes) == 1 or rng.random() < 0.75) else "raise"
+    names = [name for name, table in door.tables.items() if table.is_clean or mode == "zero"]
+    table = door.tables[rng.choice(names)]
+    edit = door.edits(rng)
+    return Case(door, mode, table, edit)
+
+
+# -- what must be equal -------------------------------------------------------------
+
+
+def fault(case: Case, base: Outcome, found: Outcome) -> str | None:
+    """What differs that must not, between a table and one whose record is edited; None if nothing does."""
+    if base.problem is not None and case.door.is_refused:
+        return _fault_of_refusal(case, base, found)
+    if base.problem is not None:
+        return f"a table that is not edited is refused: {base.problem}"
+    if base.t != len(case.table.records):
+        return f"{base.t} rows are seen of {len(case.table.records)} records, none of them edited"
+    if case.mode == "raise" and (found.problem is not None or found.code):
+        return _fault_of_error(case, base, found)
+    if found.problem is not None:
+        return f"{type(found.problem).__name__} is raised: {str(found.problem)[:300]}"
+    if found.t != base.t:
+        return f"t is {found.t} in place of {base.t}"
+    if found.code != base.code:
+        return f"the exit status is {found.code} in place of {base.code}: {found.said}"[:500]
+    if found.releases != base.releases:
+        return f"releases differ: {_difference(base.releases, found.releases)}"
+    if found.said != base.said:
+        return f"what is said differs: {_difference(base.said, found.said)}"
+    return _fault_of_rows(case, base, found)
+
+
+def _fault_of_refusal(case: Case, base: Outcome, found: Outcome) -> str | None:
+    """A table that is refused is refused whatever the record holds, and no message quotes the record."""
+    if type(found.problem) is not type(base.problem) or found.t or base.t:
+        return f"refused as {base.problem!r}, its neighbor: {found.problem!r}, {found.t} rows"
+    cells = {*case.table.records[case.edit.at], *case.edit.texts(case.table)}
+    quoted = [cell for cell in cells if len(cell) > 3 and (cell in str(base.problem)) != (cell in str(found.problem))]
+    return f"the refusal quotes the record: {found.problem}" if quoted else None
+
+
+def _fault_of_error(case: Case, base: Outcome, found: Outcome) -> str | None:
+    """A bad row that is an error: one of the library's own, and the rows before it as they were."""
+    if found.problem is not None and not isinstance(found.problem, case.door.errors):
+        return f"{type(found.problem).__name__} is raised: {str(found.problem)[:300]}"
+    at = case.edit.at
+    if found.t > at or (case.door.by_row and found.t < at):
+        return f"{found.t} rows are seen, and {at} records lie before the bad one"
+    rows = found.rows
+    compared = rows is not None and base.rows is not None and rows.size > 0
+    if compared and (len(rows) > at or not np.array_equal(rows, base.rows[: len(rows)])):
+        return "rows before the bad one differ"
+    if found.releases != base.releases[: len(found.releases)] or len(found.releases) > at // EVERY:
+        return "releases before the bad row differ"
+    return None
+
+
+def _fault_of_rows(case: Case, base: Outcome, found: Outcome) -> str | None:
+    """One row at most differs, by what the noise is calibrated for, and the exact sums differ by that row."""
+    change, rows = None, base.rows
+    if base.gram is not None and found.gram is not None:
+        high, low = (part - before for part, before in zip(found.gram, base.gram, strict=True))
+        change = (high << UNIT_BITS) + low
+        if _norm(change) > _most(_width(change), replaced=True):
+            return f"the exact sums differ by {_norm(change):.4g} in Frobenius norm"
+    if rows is None or found.rows is None:
+        return None if change is not None else "nothing of the rows was watched"
+    if rows.shape != found.rows.shape:
+        return f"{found.rows.shape} rows are absorbed in place of {rows.shape}"
+    others = np.flatnonzero((rows != found.rows).any(axis=1))
+    if others.size and others.tolist() != [case.edit.at]:
+        return f"rows {(others + 1).tolist()} differ, and record {case.edit.at + 1} was edited"
+    one, other = (_square(part[case.edit.at]) for part in (found.rows, rows))
+    if change is not None and not np.array_equal(change, one - other):
+        return "the exact sums differ by something else than the edited row"
+    if _norm(one - _square(_zero(rows.shape[1]))) > _most(rows.shape[1], replaced=False):
+        return "the edited row is longer than row_norm"
+    return None
+
+
+def _zero(width: int) -> np.ndarray:
+    """The zero row: only the constant of a centered stream, whose rows have four entries."""
+    return np.array([0.0] * (width - 1) + [CONSTANT if width > 3 else 0.0])
+
+
+def _square(row: np.ndarray) -> np.ndarray:
+    """The packed outer product of a row with itself, in units of 2**-40."""
+    units = np.rint(row * 2.0**BITS).astype(np.int64)
+    return np.outer(units, units).take(upper(row.size))
+
+
+def _width(packed: np.ndarray) -> int:
+    """Rows of a packed matrix."""
+    return int((2 * packed.size) ** 0.5)
+
+
+@cache
+def _weights(width: int) -> np.ndarray:
+    """How often each packed entry stands in the matrix, in units of 2**-80."""
+    return np.where(np.equal(*np.triu_indices(width)), 1.0, 2.0) * 2.0 ** (-2 * UNIT_BITS)
+
+
+def _norm(packed: np.ndarray) -> float:
+    """Frobenius norm of a packed matrix in units of 2**-40."""
+    return float(_weights(_width(packed)) @ packed.astype(np.float64) ** 2) ** 0.5
+
+
+def _most(width: int, *, replaced: bool) -> float:
+    """Sensitivity of the exact sum."""
+    plain = 2.0**0.5 if replaced else 1.0
+    return plain * (joint_factor(replace=replaced) if width > 3 else 1.0) * (1.0 + 1e-12)
+
+
+def _difference(before: Any, after: Any) -> str:
+    """The first place where two lists differ, shortened."""
+    for one, other in zip(before, after, strict=False):
+        if one != other:
+            texts = repr(one), repr(other)
+            at = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+            return " / ".join(text[max(0, at - 60) : at + 60] for text in texts)
+    return f"{len(before)} / {len(after)}"
+
+
+# -- running ------------------------------------------------------------------------
+
+
+@dataclass
+class Attack:
+    """Runs cases; tables that are not edited run once a door."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self._base: dict[tuple[str, str, Table], Outcome] = {}
+
+    def fault(self, case: Case) -> str | None:
+        """What a case shows of the record that was edited."""
+        key = case.door.name, case.mode, case.table
+        base = self._base.get(key)
+        if base is None:
+            base = self._base[key] = case.door.observe(self.folder, case.mode, case.table, None)
+        return fault(case, base, case.door.observe(self.folder, case.mode, case.table, case.edit))
+
+    def smallest(self, case: Case, tries: int = 400) -> Case:
+        """A smaller case with a fault of the kind: with fewer records, and less that is edited."""
+        kind, shrunk = _kind(self.fault(case)), True
+        while shrunk and tries > 0:
+            shrunk = False
+            for smaller in _smaller(case):
+                tries -= 1
+                if _kind(self.fault(smaller)) == kind:
+                    case, shrunk = smaller, True
+                    break
+                if tries <= 0:
+                    break
+        return case
+
+
+def _kind(problem: str | None) -> str:
+    """The words of a problem that do not depend on its size."""
+    return re.sub(r"\d+", "#", problem or "")[:24]
+
+
+def _smaller(case: Case) -> Iterator[Case]:
+    """Cases with a little less."""
+    records, edit = case.table.records, case.edit
+    for count in (len(records) // 2, 1):
+        for start in range(0, len(records), max(1, count)):
+            stop = start + count
+            if count and not start <= edit.at < stop and len(records) > count:
+                table = replace(case.table, records=records[:start] + records[stop:])
+                yield case._replace(table=table, edit=replace(edit, at=edit.at - count * (stop <= edit.at)))
+    for name in edit.cells if len(edit.cells) > 1 or edit.extra or edit.without else ():
+        yield case._replace(edit=replace(edit, cells={n: c for n, c in edit.cells.items() if n != name}))
+    for field in ("extra", "without"):
+        if getattr(edit, field):
+            yield case._replace(edit=replace(edit, **{field: getattr(edit, field)[1:]}))
+    contents = dict(edit.cells) | ({"whole": edit.whole[0]} if edit.whole else {})
+    for name, content in contents.items():
+        if not isinstance(content, (str, bytes)):
+            continue
+        size = len(content)
+        while (size := size // 2) > 0:
+            for start in range(0, min(len(content), 40 * size), size):
+                less = content[:start] + content[start + size :]
+                whole = name == "whole"
+                yield case._replace(
+                    edit=replace(edit, whole=(less,)) if whole else replace(edit, cells={**edit.cells, name: less})
+                )
+
+
+def attacked(
+    seed: int, numbers: Sequence[int], doors: Sequence[Door] = DOORS, most: int = 5, *, whole: bool = False
+) -> tuple[Counter[str], list[tuple[int, Case, str]]]:
+    """Run cases; return how many went through each door, and up to so many violations, made small."""
+    counts: Counter[str] = Counter()
+    violations: list[tuple[int, Case, str]] = []
+    with tempfile.TemporaryDirectory() as folder, installed():
+        attack = Attack(Path(folder))
+        for number in numbers:
+            case = drawn(seed, number, doors)
+            counts[case.door.name] += 1
+            if attack.fault(case) is not None:
+                small = case if whole else attack.smallest(case)
+                violations.append((number, small, attack.fault(small) or ""))
+                if len(violations) >= most:
+                    break
+    return counts, violations
+
+
+def told(seed: int, violations: list[tuple[int, Case, str]]) -> str:
+    """Violations as text, with how to see them again."""
+    return "\n\n".join(
+        f"VIOLATION: {problem}\n{case}\nagain:  python tests/neighbours/record_edits.py --seed {seed} --case {number}"
+        for number, case, problem in violations
+    )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Attack, and say what was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--edits", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--shard", default="1/1", help="i/n runs every n-th case, from the i-th")
+    parser.add_argument("--case", type=int, help="run this one")
+    parser.add_argument("--door", default="", help="only doors whose name matches this")
+    parser.add_argument("--whole", action="store_true", help="do not make violations small")
+    parser.add_argument("--most", type=int, default=5, help="stop after so many violations")
+    given = parser.parse_args(argv)
+    shard, shards = map(int, given.shard.split("/"))
+    doors = [door for door in DOORS if re.search(given.door, door.name)]
+    numbers = [given.case] if given.case is not None else range(shard - 1, given.edits, shards)
+    began = time.process_time()
+    counts, violations = attacked(given.seed, numbers, doors, given.most, whole=given.whole)
+    for name, count in counts.most_common():
+        print(f"{count:8d}  {name}")
+    print(f"{counts.total()} edits, {len(violations)} violations, {time.process_time() - began:.0f} s of CPU")
+    if violations:
+        print(told(given.seed, violations))
+    return int(bool(violations))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,229 @@
+"""No edit of one record shows anywhere but through noise, and the harness finds the holes that there were.
+
+A thousand edits here; CI runs 20 000 more by ``record_edits.py``, and ``pytest -m long tests/neighbours`` a million.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from doors import CHOSEN, DOORS, EVERY, WORDS, Door, Run, feed, timeless
+from edited import TABLES, Edit, Table, Writer, json_lines
+from record_edits import attacked, told
+
+from streampca import admission
+from streampca.errors import BadRowError
+from streampca.integrations.river import RiverAdapter
+from streampca.privacy.outlet import Outlet
+from streampca.sources import base, csv_rows, databases, from_kafka
+from streampca.stream import Stream
+
+SCRIPT = Path(__file__).with_name("blind.py")
+
+
+def doors(*names: str) -> list[Door]:
+    """The doors whose names begin so."""
+    return [door for door in DOORS if door.name.startswith(names)]
+
+
+@pytest.mark.parametrize("shard", range(4))
+def test_an_edit_shows_nowhere(shard: int) -> None:
+    counts, violations = attacked(1, range(shard, 1000, 4))
+    assert not violations, told(1, violations)
+    assert counts.total() == 250
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shard", range(50))
+def test_a_million_edits_show_nowhere(shard: int) -> None:
+    counts, violations = attacked(2, range(shard, 10**6, 50))
+    assert not violations, told(2, violations)
+    assert counts.total() == 20_000
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_door_is_tried(part: int) -> None:
+    for door in DOORS[part::4]:
+        _, violations = attacked(4, range(2), [door])
+        assert not violations, told(4, violations)
+
+
+# -- holes that there were, or might be ---------------------------------------------
+
+
+def found(planted: list[Door], edits: int = 400) -> str:
+    """What the harness says first of some doors."""
+    _, violations = attacked(3, range(edits), planted, most=1)
+    assert violations, "nothing was found"
+    return told(3, violations)
+
+
+def test_lines_of_a_quoted_cell_that_become_rows_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 500 lines in an unselected cell, t was 601 for 101, and the trace 505 where the sensitivity is 1."""
+    parser = csv_rows.CellParser
+    monkeypatch.setattr(csv_rows, "CellParser", lambda *given, **_: parser(*given, quotes=False))
+    monkeypatch.setattr(csv_rows.CsvRows, "_mark", property(lambda _: None))
+    plain = {"plain": TABLES["plain"]}
+    lines = Edit(10, {"note": "1,0,z\n" * 500})
+    door = doors("CSV, bytes, run")[0]._replace(tables=plain, edits=lambda rng: lines, modes=("zero",))
+    message = found([door], edits=1)
+    assert "t is 2 in place of 1" in message  # made small: one record, and one line end in it
+    assert r"note: '\n'" in message
+    drawn = [door._replace(tables=plain) for door in doors("CSV, bytes, run", "CSV, all quoted, dribble307")]
+    assert "in place of" in found(drawn)
+
+
+def test_values_of_the_first_person_that_become_names_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "refuse_values", lambda *_: None)
+    assert "1 rows are seen of 2 records, none of them edited" in found(doors("CSV, headless"))
+
+
+def test_a_refusal_that_quotes_the_first_person_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(names: Any, where: str, *_: object) -> None:
+        raise base.SourceError(f"{where}: {list(names)} look like a row")
+
+    monkeypatch.setattr(base, "refuse_values", refuse)
+    assert "quotes the record" in found(doors("CSV, headless"))
+
+
+def test_a_bad_row_that_is_dropped_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = csv_rows.CsvRows.blocks
+
+    def blocks(self: Any) -> Any:
+        return (rows[np.isfinite(rows).all(axis=1)] for rows in real(self))
+
+    monkeypatch.setattr(csv_rows.CsvRows, "blocks", blocks)
+    assert "t is " in found([door._replace(tables={"plain": TABLES["plain"]}) for door in doors("CSV, bytes, run")])
+
+
+def test_a_bad_row_that_takes_its_neighbor_along_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = admission.Admission.block
+
+    def block(self: Any, rows: np.ndarray, number: int) -> Any:
+        bad = ~np.isfinite(rows).all(axis=1)
+        return real(self, np.where(np.roll(bad, 1)[:, None], np.nan, rows), number)
+
+    monkeypatch.setattr(admission.Admission, "block", block)
+    assert "and record" in found(doors("array, push"))
+
+
+def test_a_row_that_is_too_long_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def admitted(rows: np.ndarray) -> Any:
+        rows = np.trunc(np.clip(rows, -4.0, 4.0) * 2.0**20) / 2.0**20
+        return rows, (rows**2).sum(axis=1), np.empty(0, int)
+
+    monkeypatch.setattr(admission, "admitted_rows", admitted)
+    message = found(doors("array, push"))
+    assert "longer than row_norm" in message or "in Frobenius norm" in message
+
+
+def test_a_warning_of_a_bad_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Stream.push_many
+
+    def push_many(self: Stream, rows: Any, **options: Any) -> Any:
+        made = real(self, rows, **options)
+        if self.bad_rows:
+            warnings.warn("rows were bad", UserWarning, stacklevel=2)
+        return made
+
+    monkeypatch.setattr(Stream, "push_many", push_many)
+    assert "what is said differs" in found(doors("array, push"))
+
+
+def test_noise_that_leaves_a_row_in_the_clear_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact values that reach a release beside the outlet."""
+    real = Stream._following
+
+    def following(self: Stream, now: Any, count: int, counts: Any, after: Any, release: Any, sums: Any) -> Any:
+        if release is not None:
+            release._details["bad"] = self.bad_rows
+        return real(self, now, count, counts, after, release, sums)
+
+    monkeypatch.setattr(Stream, "_following", following)
+    assert "differ" in found(doors("array, push"))
+
+
+def test_an_error_of_another_library_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text beside bytes in a page ended the run."""
+    monkeypatch.setattr(databases, "as_rows", lambda page: np.array([[float(one) for one in row] for row in page]))
+    assert "is raised" in found(doors("SQLite"))
+
+
+def test_a_first_record_that_is_refused_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real: Callable[..., None] = RiverAdapter.learn_one
+
+    def learn_one(self: Any, x: Any) -> None:
+        if not self.t and not isinstance(x, dict):
+            raise BadRowError("a mapping is due")
+        real(self, x)
+
+    monkeypatch.setattr(RiverAdapter, "learn_one", learn_one)
+    assert "a mapping is due" in found(doors("river, learn_one"), edits=1000)
+
+
+def test_the_outlets_are_blind_only_while_an_attack_runs() -> None:
+    before = Outlet.hide, Outlet.running, Outlet.release
+    attacked(1, range(3))
+    assert (Outlet.hide, Outlet.running, Outlet.release) == before
+
+
+# -- brokers and processes of their own ---------------------------------------------------------
+
+
+def test_an_edit_shows_nowhere_behind_a_broker(tmp_path: Path) -> None:
+    kafka = pytest.importorskip("confluent_kafka", reason="needs confluent-kafka: pip install 'streampca[kafka]'")
+    producer = kafka.Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
+    servers = ",".join(f"{b.host}:{b.port}" for b in producer.list_topics(timeout=30).brokers.values())
+    topics = (f"t{number}" for number in count())
+
+    def act(run: Run, table: Table, edit: Edit | None) -> None:
+        topic = next(topics)
+        for line in json_lines(table, edit):
+            producer.produce(topic, line.removesuffix(b"\n"), partition=0)
+        assert producer.flush(30) == 0
+        options: dict[str, Any] = {"features": CHOSEN, "on_bad_row": run.mode, "config": {"fetch.wait.max.ms": 20}}
+        feed(run, from_kafka(topic, "g", servers=servers, **options), "run")
+
+    door = doors("Kafka")[0]._replace(act=act, modes=("zero",))
+    _, violations = attacked(5, range(12), [door])
+    assert not violations, told(5, violations)
+
+
+def in_process(folder: Path, door: str, data: bytes, *words: str) -> tuple[dict[str, Any], np.ndarray]:
+    """``streampca run`` in a process, blind; what it shows, and the admitted rows."""
+    (folder / "rows.csv").write_bytes(data)
+    for name in ("releases.jsonl", "watched.npz"):
+        (folder / name).unlink(missing_ok=True)
+    source, given = ("-", data) if door == "pipe" else ("rows.csv", None)
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "watched.npz", "run", source, *WORDS["run"], "--columns", ",".join(CHOSEN),
+         "--on-bad-row", "zero", "--out", "releases.jsonl", *words],
+        cwd=folder, input=given, capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+    shown = {"status": done.returncode, "stdout": done.stdout, "stderr": timeless(done.stderr.decode())}
+    shown["releases"] = (folder / "releases.jsonl").read_bytes()
+    return shown, np.load(folder / "watched.npz")["rows"]
+
+
+@pytest.mark.parametrize(
+    ("door", "words"), [("file", ()), pytest.param("pipe", ("--quoting", "csv"), marks=pytest.mark.long)]
+)
+def test_an_edit_shows_nowhere_in_a_process(tmp_path: Path, door: str, words: tuple[str, ...]) -> None:
+    table, edit = TABLES["quoted"], Edit(0, {"note": "1,0,z\n" * 500, "b": '"x\n'})
+    shown, rows = in_process(tmp_path, door, b"".join(Writer().parts(table, None)), *words)
+    other, edited = in_process(tmp_path, door, b"".join(Writer().parts(table, edit)), *words)
+    assert shown == other
+    assert shown["status"] == 0
+    assert len(shown["releases"].splitlines()) == 1 + len(table.records) // EVERY
+    assert json.loads(shown["releases"].splitlines()[0])["features"] == list(CHOSEN)
+    assert np.array_equal(rows[1:], edited[1:])
+    assert not edited[0, :-1].any()

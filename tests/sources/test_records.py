@@ -1,0 +1,157 @@
+"""Where records end: every reader against a machine that looks at one character at a time; a record is one row."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import zipfile
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.cli import main
+from streampca.errors import SourceError
+from streampca.sources import csv_rows, from_csv, open_rows
+from streampca.sources.csv_cells import number
+
+CELLS = (
+    "1", "2.5", "", "x", "5\"", "7\r", "NA", '"3"', '"4,5"', '"4;5"', '"a\nb"', '"a\r\nb"', '"""x"""', '"1""2"',
+    '"1\n"', '""', '"1"2', '"1"\r', "a\rb", "\v1", "\u2028", "\x85",
+)  # fmt: skip
+
+
+def machine(text: str, delimiter: str) -> tuple[list[list[str] | None], bool]:
+    """The cells of each record, None for one with text behind a closing quote; and whether the text ends in quotes."""
+    records: list[list[str] | None] = []
+    cells, cell, state, bad = [], "", "start", False
+    for at, letter in enumerate(text):
+        if state == "quoted":
+            state = "closed" if letter == '"' else state
+            cell += letter if letter != '"' else ""
+        elif letter == '"' and state in ("start", "closed"):
+            cell += '"' if state == "closed" else ""
+            state = "quoted"
+        elif letter in (delimiter, "\n"):
+            cells.append(cell)
+            cell, state = "", "start"
+            if letter == "\n":
+                records.append(None if bad else cells)
+                cells, bad = [], False
+        elif letter == "\r" and text[at + 1 : at + 2] == "\n":
+            pass
+        else:
+            bad |= state == "closed"
+            cell, state = cell + letter, "other"
+    return records, state == "quoted"
+
+
+def made(draw: Random) -> tuple[str, str, int]:
+    delimiter, width = draw.choice(",;"), draw.choice((1, 2, 3))
+    if draw.random() < 0.4:
+        letters = ("1", "2", delimiter, "\n", '"', '""', '"\n', " ", "\r", "\r\n")
+        return "".join(draw.choice(letters) for _ in range(draw.randrange(1, 60))), delimiter, width
+    wide = [width if draw.random() < 0.95 else draw.randrange(1, 5) for _ in range(draw.choice((1, 20, 200)))]
+    lines = [delimiter.join(draw.choice(CELLS) for _ in range(count)) for count in wide]
+    return draw.choice(("\n", "\r\n")).join(lines) or "1", delimiter, width
+
+
+@pytest.mark.parametrize("runs", [range(250), pytest.param(range(250, 20_000), marks=pytest.mark.long)])
+def test_any_text_is_read_as_the_machine_reads_it(runs: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = rows = 0
+    for seed in runs:
+        draw = Random(seed)
+        text, delimiter, width = made(draw)
+        quoting = draw.choice(("csv", "csv", "none"))
+        whole = text if text.endswith("\n") else text + "\n"
+        if quoting == "none":
+            lines = whole.replace("\r\n", "\n").removesuffix("\n").split("\n")
+            records, ends_in_quotes = [line.split(delimiter) for line in lines], False
+        else:
+            records, ends_in_quotes = machine(whole, delimiter)
+        expected = np.full((len(records), width), math.nan)
+        for row, cells in zip(expected, records, strict=True):
+            values = [number(cell) for cell in cells or ()]
+            if len(values) == width and None not in values:
+                row[:] = values
+        monkeypatch.setattr(csv_rows, "_BLOCK", draw.choice((1, 2, 3, 7, 50, 2**20)))
+        names = [f"n{at}" for at in range(width)]
+        blocks: list[np.ndarray] = [np.empty((0, width))]
+        problem = None
+        try:
+            source = from_csv(
+                io.BytesIO(text.encode()), names=names, delimiter=delimiter, on_bad_row="zero", quoting=quoting
+            )
+            blocks.extend(source.blocks())
+        except SourceError as error:
+            problem = str(error)
+        assert ("ends inside the quotes" in (problem or "")) == ends_in_quotes, (seed, problem)
+        np.testing.assert_array_equal(np.concatenate(blocks), expected, err_msg=str(seed))
+        damaged, rows = damaged + ends_in_quotes, rows + len(expected)
+    assert damaged > 20
+    assert rows > 5000
+
+
+HOSTILE = "\n".join(["1,0,z"] * 500)
+TABLE = [[*map(repr, row), "note"] for row in np.random.default_rng(3).normal(size=(100, 2)).tolist()]
+
+
+def text_of(cell: str) -> str:
+    written = io.StringIO()
+    rows = [["a", "b", "c"], *TABLE[:50], ["0.1", "0.2", cell], *TABLE[50:]]
+    csv.writer(written, lineterminator="\n").writerows(rows)
+    return written.getvalue()
+
+
+def opened(folder: Path, text: str, kind: str, mode: Any) -> sp.sources.FileRows | Any:
+    path, options = folder / f"rows.{kind}", {}
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("rows.csv", text)
+    elif kind.startswith("utf"):
+        path.write_bytes(text.encode(kind))
+        options = {"encoding": kind}
+    else:
+        path.write_bytes(gzip.compress(text.encode()) if kind == "gz" else text.encode())
+    source: Any = io.BytesIO(path.read_bytes()) if kind == "stream" else path
+    return open_rows(source, format="csv", columns=["a", "b"], on_bad_row=mode, **options)
+
+
+@pytest.mark.parametrize("mode", ["raise", "zero"])
+@pytest.mark.parametrize("kind", ["csv", "gz", "zip", "stream", "utf-16", "utf-32"])
+def test_lines_in_a_cell_that_is_not_read_are_no_rows(tmp_path: Path, kind: str, mode: Any) -> None:
+    plain, hostile = (
+        np.concatenate(list(opened(tmp_path, text_of(cell), kind, mode).blocks())) for cell in ("note", HOSTILE)
+    )
+    assert plain.shape == (101, 2)
+    np.testing.assert_array_equal(plain, hostile)
+
+
+@pytest.mark.parametrize("kind", ["csv", "gz", "stream", "utf-16"])
+def test_a_quoted_cell_of_two_megabytes_is_one_bad_row(tmp_path: Path, kind: str) -> None:
+    plain, long = (
+        np.concatenate(list(opened(tmp_path, text_of(cell), kind, "zero").blocks())) for cell in ("", "x,\n" * 2**20)
+    )
+    assert np.isnan(long[50]).all()
+    np.testing.assert_array_equal(np.delete(plain, 50, axis=0), np.delete(long, 50, axis=0))
+    with pytest.raises(SourceError, match="line 52: a record of more than 1048576 bytes"):
+        list(opened(tmp_path, text_of("x,\n" * 2**20), kind, "raise").blocks())
+
+
+def test_the_command_line_reads_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for cell in ("note", HOSTILE):
+        (tmp_path / "rows.csv").write_text(text_of(cell))
+        options = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--columns", "a,b", "--seed", "1"]
+        assert main(["run", str(tmp_path / "rows.csv"), *options, "--release-every", "20", "--out", "-"]) == 0
+        found.append(capsys.readouterr().out)
+    assert len(found[0].splitlines()) == 6
+    assert found[0] == found[1]
+    options += ["--quoting", "none", "--on-bad-row", "zero"]
+    assert main(["run", str(tmp_path / "rows.csv"), *options, "--release-every", "600", "--out", "-"]) == 0
+    assert '"t":600' in capsys.readouterr().out.replace(" ", "")

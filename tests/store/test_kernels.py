@@ -1,0 +1,169 @@
+"""A store resumes under another BLAS kernel: released matrices are the same bit for bit, and none is refused."""
+
+import hashlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.errors import StoreCorruptError
+from streampca.linalg import fast
+from streampca.store import recovery
+from streampca.store.reading import status
+from streampca.store.store import Store
+
+sys.path.append(str(Path(__file__).parents[1] / "golden"))
+from golden_cases import BUDGET, STREAMS, rows
+
+on_x86 = pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="kernels of OpenBLAS are chosen by name on x86_64"
+)
+
+ROWS, STOP = rows(), 310
+#: Kernel of the run that is left alone and of the one that breaks off; and those under which it goes on.
+WRITTEN, RESUMED = "SkylakeX", ("Prescott", "Sandybridge", "Nehalem")
+#: Streams whose releases state a standard deviation that comes from matrix products.
+QUICK = ["fpl-bounds-center", "fpl-regret", "window-smoothed-center", "projected"]
+CASES: dict[str, Any] = STREAMS | {
+    "projected": (lambda: sp.Tumbling(sp.GaussianCovariance(**BUDGET, project="psd"), release_every=40), {})
+}
+#: Users need other calls; the longest of the cases has few releases of its own.
+LONG = [name for name in CASES if not name.startswith("users") and name != "dp-pca-deflation"]
+
+
+def words(releases: list[sp.Release]) -> str:
+    """A digest of the private matrices; of projectors to 9 digits, where matrices are computed from them or none is."""
+    found = hashlib.sha256()
+    for release in releases:
+        private = release.has_gram and "projected" not in release.details
+        found.update(b"%d" % release.t)
+        found.update(release.packed.tobytes() if private else np.round(release.subspace.projector, 9).tobytes())
+    return found.hexdigest()
+
+
+def write(folder: Path, names: list[str]) -> dict[str, str]:
+    """Begin runs, and leave them without a snapshot; the digests of the same runs left alone."""
+    alone = {}
+    for name in names:
+        make, options = CASES[name]
+        alone[name] = words(sp.Stream(make(), seed=3, **options).push_many(ROWS).releases)
+        store = Store(folder / f"{name}.db", commit_every="1h", snapshot_every="1h")
+        sp.Stream(make(), seed=3, store=store, **options).push_many(ROWS[:STOP])
+        store.flush()
+        store._let_go()  # as a crash does
+    return alone
+
+
+def resume(folder: Path, names: list[str]) -> dict[str, str]:
+    """Go on with runs to the end."""
+    found = {}
+    for name in names:
+        with Store(folder / f"{name}.db") as store:
+            stream = sp.Stream.resume(store)
+            assert stream.t == STOP
+            stream.push_many(ROWS[STOP:])
+            store.flush()
+            found[name] = words(list(store.releases()))
+    return found
+
+
+def under(kernel: str, what: str, folder: Path, names: list[str], *, compiled: bool = False) -> dict[str, str]:
+    """`write` or `resume` in a process of its own."""
+    environment = os.environ | {"OPENBLAS_CORETYPE": kernel, "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, what, str(folder), str(int(compiled)), *names]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+@on_x86
+@pytest.mark.parametrize(
+    ("names", "switches"), [(QUICK, [False]), pytest.param(LONG, [False, True], marks=pytest.mark.long)]
+)
+def test_runs_go_on_under_other_kernels(tmp_path: Path, names: list[str], switches: list[bool]) -> None:
+    (tmp_path / "written").mkdir()
+    alone = under(WRITTEN, "write", tmp_path / "written", names)
+    for kernel in RESUMED:
+        for compiled in switches:
+            here = tmp_path / f"{kernel}-{compiled}"
+            copytree(tmp_path / "written", here)
+            assert under(kernel, "resume", here, names, compiled=compiled) == alone
+
+
+@on_x86
+@pytest.mark.long
+def test_a_command_that_was_killed_goes_on_under_other_kernels(tmp_path: Path) -> None:
+    table = tmp_path / "rows.csv"
+    np.savetxt(table, rows(700) / 4.0, delimiter=",", header="a,b,c,d,e,f", comments="")
+    streampca = [sys.executable, "-m", "streampca"]
+    options = ["-k", "2", "--epsilon", "1", "--delta", "1e-6", "--horizon", "700", "--row-norm", "1", "--seed", "3"]
+    given = [*streampca, "run", str(table), *options, "--no-live", "--release-every", "1"]
+
+    def environment(kernel: str) -> dict[str, str]:
+        return os.environ | {"OPENBLAS_CORETYPE": kernel, "OPENBLAS_NUM_THREADS": "1"}
+
+    def grams(file: Path) -> list[Any]:
+        return [json.loads(line)["gram"] for line in file.read_text().splitlines()[1:]]
+
+    alone = tmp_path / "alone.jsonl"
+    subprocess.run([*given, "--out", str(alone)], env=environment(WRITTEN), check=True, capture_output=True)
+    (tmp_path / "written").mkdir()
+    store = ["--store", "run.db", "--out", "out.jsonl", "--commit-every", "1", "--rate", "150"]
+    run = subprocess.Popen([*given, *store], env=environment(WRITTEN), cwd=tmp_path / "written")
+    path, durable, end = tmp_path / "written" / "run.db", 0, time.monotonic() + 120.0
+    while durable < STOP:
+        assert run.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.02)
+        durable = status(path)["rows"] if path.with_name("out.jsonl").exists() else 0
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    assert STOP <= status(path)["rows"] == status(path)["rows_to_replay"] < 600
+    for kernel in RESUMED:
+        here = tmp_path / kernel
+        copytree(tmp_path / "written", here)
+        for words in (["resume", "run.db", "--no-live"], ["export", "run.db", "--out", "whole.jsonl"]):
+            command = [*streampca, *words]
+            done = subprocess.run(command, env=environment(kernel), cwd=here, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+        assert grams(here / "whole.jsonl") == grams(alone)
+        assert len(grams(alone)) == 700
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "sound"),
+    [("own_noise_std", 1.0 + 1e-13, True), ("own_noise_std", 1.0 + 1e-11, False), ("packed", 1.0 + 2.0**-52, False)],
+)
+def test_figures_of_noise_may_differ_in_the_last_digits_and_words_may_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, factor: float, sound: bool
+) -> None:
+    write(tmp_path, ["fpl-bounds-center"])
+    compare = recovery._compare
+
+    def elsewhere(made: sp.Release, stored: sp.Release, path: str) -> None:
+        object.__setattr__(made, name, getattr(made, name) * factor)
+        compare(made, stored, path)
+
+    monkeypatch.setattr(recovery, "_compare", elsewhere)
+    with Store(tmp_path / "fpl-bounds-center.db") as store:
+        if sound:
+            assert sp.Stream.resume(store).t == STOP
+        else:
+            with pytest.raises(StoreCorruptError, match="another release at row 10"):
+                sp.Stream.resume(store)
+
+
+if __name__ == "__main__":
+    fast.use(sys.argv[3] == "1")
+    work = {"write": write, "resume": resume}[sys.argv[1]]
+    sys.stdout.write(json.dumps(work(Path(sys.argv[2]), sys.argv[4:])))

@@ -1,0 +1,207 @@
+"""Labels of configurations: whatever differs in a field draws other noise."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+import random
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca as sp
+from streampca.bounds import PrivateBounds
+from streampca.errors import BadParameterError
+from streampca.mechanisms.base import Mechanism
+from streampca.state import PREFIX, fields_of, label_of
+
+ALGORITHMS = [
+    kind
+    for kind in (getattr(sp, name) for name in sp.__all__)
+    if inspect.isclass(kind) and issubclass(kind, (sp.Algorithm, Mechanism)) and kind is not sp.Algorithm
+]
+KINDS = [*ALGORITHMS, PrivateBounds]
+BUDGET: dict[str, Any] = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6}
+RATE = ("adaptive", (1.0, 2.0), (1.0, 2.5))
+VALUES: dict[str, tuple[Any, ...]] = {
+    "n_components": (1, 2, None), "epsilon": (1.0, np.nextafter(1.0, 2.0)), "delta": (1e-6, 1e-7),
+    "adjacency": ("zero-out", "replace"), "n_features": (None, 5), "project": (None, "psd"),
+    "discrete_noise": (False, True), "center": (False, True), "gap_share": (0.1, 0.2), "failure_share": (0.1, 0.2),
+    "max_components": (3, 4), "widths": (None, (0.1,), (0.1, 0.2)), "block_rows": (None, 9),
+    "method": ("auto", "blocks", "tangent", "deflation", "histogram", "once"), "horizon": (None, 9), "seed": (None, 1),
+    "batch_size": ("auto", 4, 32), "learning_rate": RATE, "release_every": (None, 1, 2), "clip": (None, 1.0),
+    "shuffle": (None, 3), "noise": ("blt", "tree"), "regularisation": ("privacy", "doubling"),
+    "publish_regret": (False, True), "solver": ("exact", "smoothed"), "drift": (1.0, 0.5), "scaling": ("none", "norm"),
+    "shadow": (0.1, 0.2), "max_rows_per_user": (None, 2), "window": (9, 10), "eta": (0.25, 0.5),
+    "checkpoint_every": (None, 2), "overhang": (0.125, 0.25), "sketch_rank": (None, 2), "failure_rate": (0.01, 0.02),
+    "keep_short": (False, True), "map_from": ("block", "previous"), "mu": (1.0, 2.0), "warmup": (None, 5),
+    "mechanism": (
+        sp.GaussianCovariance(**BUDGET), sp.GaussianCovariance(**BUDGET, center=True), sp.WishartCovariance(**BUDGET),
+    ),
+}  # fmt: skip
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "AdaptiveCovariance": {"adjacency": "zero-out", "n_features": None},
+    "AdaptiveLaplaceCovariance": {"adjacency": "zero-out", "n_features": None},
+    "ApproximateSubspace": {
+        "n_components": None, "adjacency": "zero-out", "max_components": 3, "widths": None, "block_rows": None,
+        "n_features": None,
+    },
+    "DPPCA": {
+        "n_components": 1, "n_features": None, "method": "tangent", "batch_size": "auto", "learning_rate": "adaptive",
+        "adjacency": "zero-out", "seed": None,
+    },
+    "ExactSubspace": {
+        "n_components": None, "adjacency": "zero-out", "max_components": 3, "method": "auto", "block_rows": None,
+        "n_features": None,
+    },
+    "GaussianCovariance": {
+        "adjacency": "zero-out", "project": None, "n_features": None, "discrete_noise": False, "center": False,
+    },
+    "LaplaceCovariance": {"adjacency": "zero-out", "project": None, "n_features": None},
+    "MatrixLaplaceCovariance": {"adjacency": "zero-out", "project": None, "n_features": None},
+    "Oja": {
+        "n_components": 1, "n_features": None, "learning_rate": "adaptive", "batch_size": 32, "release_every": None,
+        "seed": None,
+    },
+    "PerturbedLeader": {"n_features": None, "release_every": 1, "center": False, "seed": None},
+    "PrivateBounds": {"warmup": None, "horizon": None},
+    "PrivateFPL": {
+        "n_features": None, "horizon": None, "noise": "blt", "release_every": 1, "adjacency": "zero-out",
+        "regularisation": "privacy", "publish_regret": False, "solver": "exact", "discrete_noise": False,
+        "center": False, "drift": 1.0, "scaling": "none", "shadow": 0.1, "max_rows_per_user": None, "seed": None,
+    },
+    "PrivateOja": {
+        "n_components": 1, "n_features": None, "horizon": None, "batch_size": "auto", "learning_rate": "adaptive",
+        "clip": None, "shuffle": None, "adjacency": "zero-out", "release_every": None, "seed": None,
+    },
+    "SlidingWindowPCA": {
+        "n_features": None, "eta": 0.25, "method": "histogram", "adjacency": "zero-out", "release_every": 1,
+        "checkpoint_every": None, "overhang": 0.125, "sketch_rank": None, "failure_rate": 0.01, "horizon": None,
+        "center": False, "seed": None,
+    },
+    "SubspacePerturbation": {"adjacency": "zero-out", "gap_share": 0.1, "failure_share": 0.1, "n_features": None},
+    "Tumbling": {
+        "horizon": None, "keep_short": False, "n_features": None, "seed": None, "map_from": "block",
+    },
+    "WishartCovariance": {"adjacency": "zero-out", "n_features": None},
+}  # fmt: skip
+
+
+def unchecked(kind: type[Any], given: dict[str, Any]) -> Any:
+    """A configuration with these fields, legal together or not: what a label must tell apart does not depend on it."""
+    made = object.__new__(kind)
+    for name, value in given.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def rebuilt(kind: type[Any], label: str) -> dict[str, Any]:
+    """The fields of a configuration, read back from its label."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return tuple(plain(inner) for inner in value)
+        if isinstance(value, dict) and set(value) == {"float"}:
+            return float.fromhex(value["float"])
+        if isinstance(value, dict):
+            nested = getattr(sp, value["kind"])
+            return nested(**{name: plain(inner) for name, inner in value.items() if name != "kind"})
+        return value
+
+    prefix, _, text = label.partition(" ")
+    read = json.loads(text)
+    assert prefix == PREFIX
+    assert read.pop("kind") == kind.__name__
+    return DEFAULTS[kind.__name__] | {name: plain(value) for name, value in read.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [1500, pytest.param(None, marks=pytest.mark.long)])
+def test_labels_are_distinct_over_the_product_of_all_fields(kind: type[Any], count: int | None) -> None:
+    names = [field.name for field in fields(kind) if field.init]
+    assert "kind" not in names
+    assert set(names) <= set(VALUES), "a field without values here"
+    product = itertools.product(*(VALUES[name] for name in names))
+    if count is not None:
+        draw = random.Random(0)
+        base = tuple(VALUES[name][0] for name in names)
+        # Each pair of fields at all of their values, and a sample of the rest.
+        pairs = {
+            (*base[:i], a, *base[i + 1 : j], b, *base[j + 1 :])
+            for i, j in itertools.combinations(range(len(names)), 2)
+            for a, b in itertools.product(VALUES[names[i]], VALUES[names[j]])
+        }
+        sample = {tuple(draw.choice(VALUES[name]) for name in names) for _ in range(count)}
+        product = iter(pairs | sample)
+    seen = set()
+    for number, values in enumerate(product, 1):
+        given = dict(zip(names, values, strict=True))
+        label = label_of(unchecked(kind, given))
+        seen.add(blake2b(label.encode(), digest_size=16).digest())
+        assert len(seen) == number, given
+        if number % 100 == 1:
+            assert rebuilt(kind, label) == given
+
+
+def test_the_defaults_are_pinned() -> None:
+    """A field at its default is not in the label: a changed default would hand its noise to another configuration."""
+    assert {kind.__name__ for kind in KINDS} == set(DEFAULTS)
+    for kind in KINDS:
+        optional = {field.name: field.default for field in fields(kind) if field.init and field.default is not MISSING}
+        assert optional == DEFAULTS[kind.__name__], kind
+
+
+def test_a_label_is_canonical_json() -> None:
+    tumbling = sp.Tumbling(sp.GaussianCovariance(**BUDGET, center=True), release_every=3)
+    assert label_of(tumbling) == (
+        'streampca/label/2 {"kind":"Tumbling","mechanism":{"center":true,"delta":{"float":"0x1.0c6f7a0b5ed8dp-20"},'
+        '"epsilon":{"float":"0x1.0000000000000p+0"},"kind":"GaussianCovariance","n_components":1},"release_every":3}'
+    )
+
+
+def test_a_label_depends_on_neither_repr_nor_order() -> None:
+    def failing(self: Any) -> str:
+        raise AssertionError("a label reads no repr")
+
+    one = make_dataclass("Some", [("a", int), ("b", float, field(default=1.0, repr=False))], frozen=True)
+    other = make_dataclass(
+        "Some", [("b", float, 1.0), ("a", int, field(default=0, kw_only=True))], namespace={"__repr__": failing}
+    )
+    assert label_of(one(1, 2.0)) == label_of(other(a=1, b=2.0)) != label_of(one(1, 3.0))
+    assert fields_of(other(a=1)) == {"a": 1, "b": 1.0}
+
+
+def test_values_of_other_types_have_other_labels() -> None:
+    @dataclass(frozen=True)
+    class Some:
+        value: Any
+
+    values = [None, 0, False, True, 1, 0.0, -0.0, 1.0, "", "1", (1.0).hex(), "0x1p", (), ("1",), (1,), ((1,),), (None,),
+              Some(1), Some(Some(1)), float("inf"), float("nan"), "inf", "null", "é", "\x00"]  # fmt: skip
+    assert len({label_of(Some(value)) for value in values}) == len(values)
+    assert label_of(Some(np.float64(2.5))) == label_of(Some(2.5))
+    assert label_of(Some(np.int64(2))) == label_of(Some(2))
+    for bad in (np.zeros(2), {"a": 1}, Some, b"", 1j):
+        with pytest.raises(BadParameterError, match="expected a dataclass"):
+            label_of(Some(bad))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (sp.PrivateFPL(**BUDGET, solver="smoothed", drift=0.5), sp.PrivateFPL(**BUDGET, solver="smoothed", drift=0.25)),
+        (sp.PrivateFPL(**BUDGET, n_features=2), sp.PrivateFPL(**BUDGET)),
+        (
+            sp.Tumbling(sp.AdaptiveCovariance(**BUDGET), release_every=40, map_from="previous"),
+            sp.Tumbling(sp.AdaptiveCovariance(**BUDGET), release_every=40),
+        ),
+    ],
+)
+def test_configurations_that_differ_draw_other_noise_under_one_seed(one: sp.Algorithm, other: sp.Algorithm) -> None:
+    rows = np.tile([[0.5, 0.1], [0.4, -0.2]], (20, 1))
+    grams = [sp.Stream(algorithm, seed=7).push_many(rows).releases[0].gram for algorithm in (one, other)]
+    assert not np.isclose(*grams).any()
