@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 import streampca
-from streampca.integrations import _estimators
-from streampca.integrations.river import PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
-from streampca.integrations.sklearn import PrivatePCA as SklearnPCA
+from streampca import _estimators
+from streampca.river import PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
+from streampca.sklearn import PrivatePCA as SklearnPCA
 
 HOME = str(Path(streampca.__file__).parent)
 ROWS = [dict(zip("abc", row, strict=True)) for row in np.random.default_rng(0).normal(size=(12, 3)).tolist()]

@@ -1,7 +1,7 @@
 """Private PCA as a scikit-learn transformer. Needs the extra ``sklearn``.
 
 >>> import numpy as np
->>> from streampca.integrations.sklearn import PrivatePCA
+>>> from streampca.sklearn import PrivatePCA
 >>> rows = np.random.default_rng(0).normal(size=(5_000, 6)) * [3, 2, 1, 0.3, 0.2, 0.1]
 >>> pca = PrivatePCA(n_components=2, epsilon=1.0, delta=1e-6, row_norm=5.0).fit(rows)
 >>> pca.transform(rows).shape
@@ -32,12 +32,12 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from streampca._estimators import Scaling, account
 from streampca.admission import AdmissionReport, Bounds
 from streampca.blocks import BlockCutter
 from streampca.conversion import as_floats
 from streampca.errors import BadParameterError, needs
 from streampca.exclusive import Guard, exclusive
-from streampca.integrations._estimators import Scaling, account
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray
 from streampca.names import refuse_values

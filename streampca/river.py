@@ -1,7 +1,7 @@
 """Private PCA as river transformers.
 
 >>> from river import datasets
->>> from streampca.integrations.river import PrivatePCA
+>>> from streampca.river import PrivatePCA
 >>> model = PrivatePCA(n_components=3, epsilon=1.0, delta=1e-6, row_norm=500.0)
 >>> for x, _ in datasets.ImageSegments():
 ...     model.learn_one(x)
@@ -29,11 +29,11 @@ import numpy as np
 import pandas as pd
 from river import base
 
+from streampca._estimators import Scaling, account
 from streampca.admission import Admission, AdmissionReport, Bounds, OnBadRow
 from streampca.conversion import frame_column, is_frame
 from streampca.errors import BadParameterError, BadRowError, NoReleaseError, short
 from streampca.exclusive import Guard, exclusive
-from streampca.integrations._estimators import Scaling, account
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.names import NAME_THEM, refuse_values
@@ -510,7 +510,7 @@ class PrivateBlockPCA(RiverAdapter):
     """Private PCA of each block of rows for itself (`streampca.Tumbling` of `streampca.GaussianCovariance`).
 
     Blocks are disjoint, so all of them cost what one does, and each release has the noise of a single one.
-    `streampca.integrations.river_monitors.SubspaceDrift` tells from them whether the subspace has changed.
+    `streampca.river_monitors.SubspaceDrift` tells from them whether the subspace has changed.
 
     Parameters
     ----------
