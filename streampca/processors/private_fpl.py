@@ -30,14 +30,12 @@ from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Processor
 from streampca.processors.doubling import Doubling
 from streampca.processors.leader import DTTZ14, PANEL_ENDS, Leader, LeaderProcessor
-from streampca.processors.norm_scaling import NormScaling, ScaledFPLProcessor
 from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity
 from streampca.release import Release, Terms, centered_fields
 from streampca.state import repr_of
 
 Noise = Literal["blt", "tree"]
 Regularisation = Literal["privacy", "doubling"]
-Scaling = Literal["none", "norm"]
 Solver = Literal["exact", "tracking", "smoothed", "auto"]
 #: Releases from which on ``solver="auto"`` is "smoothed".
 _MANY = 200
@@ -95,12 +93,6 @@ class PrivateFPL(Leader):
         11.8 % more noise under zero-out, 12.5 % under replace. `Stream` with ``center=True`` sets it.
     drift : of ``"smoothed"``: how fast the mean square of rows is taken to change. Its variance grows by
         ``drift / t`` a row, relative to that of rows of full norm; 0 for rows that keep to one distribution.
-    scaling : ``"none"``, noise for rows of norm 1; ``"norm"``, for rows as long as the median of the first ones,
-        measured privately, which longer ones are clipped to (`processors.norm_scaling`, with the proof). It gains
-        where most rows are short; the first release comes after some 12 / mu rows. No regret bound is proved, and the
-        bias of clipping is in no error bar. With ``solver="exact"``, noise ``"blt"`` and none of ``"doubling"``,
-        publish_regret, center and max_rows_per_user.
-    shadow : of ``scaling="norm"``: share of mu**2 for the rows as they are, by which clipping is watched.
     max_rows_per_user : calibrate for all rows of a user together, of which so many count
         (`UserStream` sees to that); `matrix_factorization.participation` has the proof. None: for one row.
     seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
@@ -153,8 +145,6 @@ class PrivateFPL(Leader):
     discrete_noise: bool = False
     center: bool = field(default=False, repr=False)
     drift: float = field(default=1.0, repr=False)
-    scaling: Scaling = field(default="none", repr=False)
-    shadow: float = field(default=0.1, repr=False)
     max_rows_per_user: int | None = None
     seed: int | None = None
 
@@ -180,7 +170,7 @@ class PrivateFPL(Leader):
             )
         if self.solver == "auto":
             many = self.horizon is None or self.leaves(self.horizon) >= _MANY
-            can = self.noise == "blt" and not doubling and self.scaling == "none"
+            can = self.noise == "blt" and not doubling
             object.__setattr__(self, "solver", "smoothed" if many and can else "exact")
         if self.solver not in ("exact", "tracking", "smoothed"):
             raise BadParameterError(
@@ -201,10 +191,6 @@ class PrivateFPL(Leader):
             raise BadParameterError(
                 "max_rows_per_user needs regularisation='privacy': a user may have rows in every epoch"
             )
-        if self.scaling not in ("none", "norm"):
-            raise BadParameterError(f"scaling={self.scaling!r} is not known; use 'none' or 'norm'")
-        if self.norm_scaling is None and self.shadow != 0.1:
-            raise BadParameterError(f"shadow={self.shadow!r} is for scaling='norm' only; leave it out")
         _ = self.mechanism
 
     def __repr__(self) -> str:
@@ -214,19 +200,6 @@ class PrivateFPL(Leader):
     def budget(self) -> Budget:
         """The budget of the whole stream."""
         return Budget(self.epsilon, self.delta, self.adjacency)
-
-    @cached_property
-    def norm_scaling(self) -> NormScaling | None:
-        """The epochs of ``scaling="norm"``."""
-        if self.scaling == "none":
-            return None
-        plain = self.regularisation == "privacy" and not (self.publish_regret or self.center or self.max_rows_per_user)
-        if self.noise != "blt" or self.solver != "exact" or not plain:
-            raise BadParameterError(
-                "scaling='norm' needs noise='blt', solver='exact' and regularisation='privacy', without "
-                "publish_regret, center=True and max_rows_per_user"
-            )
-        return NormScaling(self.budget, self.horizon, self.release_every, self.shadow, self.calibrated)
 
     @cached_property
     def mechanism(self) -> MatrixFactorization:
@@ -264,7 +237,6 @@ class PrivateFPL(Leader):
             + (", with the noisy sums of rewards" if self.publish_regret else "")
             + (", with the noisy sums of rows" if self.center else ""),
             theorem="Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
-            + ("; the norms of the first rows, and then clipped rows and rows as they are" if self.norm_scaling else "")
             + ("; exact discrete Gaussian noise on integers" if self.discrete_noise else ""),
             citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {_SOURCE[self.noise]}",
             unit="one row" if users is None else f"one user with up to {users} rows",
@@ -272,14 +244,14 @@ class PrivateFPL(Leader):
 
     @property
     def absorbs_grams(self) -> bool:
-        """False where rewards are released, each rounded by itself, rows of users are capped, or rows are clipped."""
-        return not self.publish_regret and self.max_rows_per_user is None and self.scaling == "none"
+        """False where rewards are released, each rounded by itself, or rows of users are capped."""
+        return not self.publish_regret and self.max_rows_per_user is None
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         """Every number of the noise; with ``"doubling"``, those of the first epoch and the rule for the others."""
         doubling = self.first_epoch(n_features)
         if doubling is None:
-            return (self.norm_scaling or self.mechanism).constants()
+            return self.mechanism.constants()
         return (*doubling.mechanism.constants(), doubling.opt_guess, self.budget.mu)
 
     def first_epoch(self, n_features: int) -> Doubling | None:
@@ -293,14 +265,6 @@ class PrivateFPL(Leader):
         """Standard deviation of a diagonal entry of the noise in release n (of a first epoch, with ``"doubling"``)."""
         return self.mechanism.std(n)
 
-    def noise_std(self, t: int) -> float:
-        """`Leader.noise_std`; refused with ``scaling="norm"``, whose noise depends on the norms of the rows."""
-        if self.norm_scaling is not None:
-            raise BadParameterError(
-                "the noise of scaling='norm' depends on the norms of the rows; read Release.noise_std"
-            )
-        return super().noise_std(t)
-
     def smoothing(self, n_features: int) -> Smoothing | None:
         """The estimate of exact sums of rows of so many features, with ``solver="smoothed"``."""
         mechanism = self.mechanism
@@ -312,9 +276,7 @@ class PrivateFPL(Leader):
         """Coordinates of a vector of noise."""
         return svec_size(n_features) + int(self.publish_regret)
 
-    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> LeaderProcessor:
-        if self.norm_scaling is not None:
-            return ScaledFPLProcessor(self.norm_scaling, self, n_features, source, terms)
+    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> FPLProcessor:
         return FPLProcessor(self, n_features, source, terms)
 
     def first_noise(self, mechanism: MatrixFactorization, n_features: int) -> RunningNoise | ExactTreeNoise:
