@@ -154,7 +154,7 @@ def page() -> str:
         f"{found['all']['smoothed_tables']:.3f} times on the tables; the worst cells are "
         f"{found['all']['smoothed_drifts_worst']:.2f} and {found['all']['smoothed_tables_worst']:.2f}. No rule from "
         "public parameters tells rows that turn fast from others, and smoothing has no regret bound: so the default is "
-        '`solver="exact"`, and `solver="auto"`, which smooths from 200 releases on, is to be asked for.',
+        '`solver="exact"`.',
         _cells(found, ("exact", "tracking", "smoothed"), lambda name: "releases" in name),
         "## Acceptance",
         markdown(

@@ -272,7 +272,7 @@ def _once(
         return Prediction(mechanism, settings, "once", share, 1, 8 * rows * d + made, seconds, note, std, error)
     blocks = question.n_rows // rows
     return Prediction(
-        Tumbling(mechanism, release_every=rows), {**settings, "every": rows}, "once", share, blocks,
+        Tumbling(mechanism, release_every=rows), {**settings, "release_every": rows}, "once", share, blocks,
         stream_bytes(d, rows, 6.0, 16.0 * rows * d), gram_seconds(question.n_rows, d) + release_seconds(blocks, d),
         "; ".join(filter(None, ("one release a window, of windows side by side", note))), std, error,
     )  # fmt: skip

@@ -12,7 +12,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError
 from streampca.linalg.centering import CONSTANT
-from streampca.linalg.counts import check_components, check_count, renamed, use_plain_numbers
+from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
@@ -36,9 +36,7 @@ from streampca.state import repr_of
 
 Noise = Literal["blt", "tree"]
 Regularisation = Literal["privacy", "doubling"]
-Solver = Literal["exact", "tracking", "smoothed", "auto"]
-#: Releases from which on ``solver="auto"`` is "smoothed".
-_MANY = 200
+Solver = Literal["exact", "tracking", "smoothed"]
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
 _SOURCE = {
@@ -47,7 +45,6 @@ _SOURCE = {
 }
 
 
-@renamed(exact="discrete_noise")
 @dataclass(frozen=True, kw_only=True)
 class PrivateFPL(Leader):
     """Private follow-the-perturbed-leader: a private subspace after every b rows.
@@ -82,8 +79,7 @@ class PrivateFPL(Leader):
         times it where noise is small; ``"smoothed"``, the top eigenvectors of the best linear estimate of the
         exact matrix from all releases so far (`matrix_factorization.smoothing`; noise ``"blt"``, without
         ``"doubling"``). The released matrix stays as it is; the estimate is `Release.smoothed`. A
-        regret bound is proved for ``"exact"`` only. ``"auto"`` becomes ``"smoothed"`` where that is allowed and the
-        horizon holds 200 releases or more (or is None), and ``"exact"`` otherwise; `solver` then says which.
+        regret bound is proved for ``"exact"`` only.
         Regret of ``"smoothed"`` over ``"exact"``, at epsilon = .1, .3, 1 and 3: .93 on twelve tables (geometric mean;
         worst cell 1.25), .96 on streams that turn or jump (worst 1.30). ``docs/utility.md`` has them all.
     discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise, so that the
@@ -155,9 +151,7 @@ class PrivateFPL(Leader):
         check_count("release_every", self.release_every)
         check_count("max_rows_per_user", self.max_rows_per_user, optional=True)
         if self.noise not in _SOURCE:
-            raise BadParameterError(
-                f"noise={self.noise!r} is not known; use 'blt' or 'tree' ('haar' was retired: 'blt' has less noise)"
-            )
+            raise BadParameterError(f"noise={self.noise!r}: expected 'blt' or 'tree'")
         if self.regularisation not in ("privacy", "doubling"):
             raise BadParameterError(f"regularisation={self.regularisation!r} is not known; use 'privacy' or 'doubling'")
         doubling = self.regularisation == "doubling"
@@ -168,14 +162,8 @@ class PrivateFPL(Leader):
             raise BadParameterError(
                 "publish_regret=True needs regularisation='privacy': each epoch of 'doubling' sums its own rows only"
             )
-        if self.solver == "auto":
-            many = self.horizon is None or self.leaves(self.horizon) >= _MANY
-            can = self.noise == "blt" and not doubling
-            object.__setattr__(self, "solver", "smoothed" if many and can else "exact")
         if self.solver not in ("exact", "tracking", "smoothed"):
-            raise BadParameterError(
-                f"solver={self.solver!r} is not known; use 'exact', 'tracking', 'smoothed' or 'auto'"
-            )
+            raise BadParameterError(f"solver={self.solver!r}: expected 'exact', 'tracking' or 'smoothed'")
         if self.solver == "smoothed" and (self.noise != "blt" or doubling):
             raise BadParameterError("solver='smoothed' needs noise='blt' with regularisation='privacy'")
         if isinstance(self.drift, bool) or not isinstance(self.drift, (int, float)) or not 0.0 <= self.drift < math.inf:
