@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError
-from streampca.facts import percent
 from streampca.linalg import fast
 from streampca.linalg.centering import about_mean
 from streampca.linalg.counts import check_count
@@ -28,6 +27,7 @@ from streampca.linalg.types import FloatArray
 from streampca.processors.base import Processor
 from streampca.release import Scoring, Subspace, rewarded
 from streampca.tables import CURATOR_ONLY, Fact, html_table, record_frame
+from streampca.views.facts import percent
 
 if TYPE_CHECKING:
     import pandas as pd

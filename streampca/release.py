@@ -21,8 +21,8 @@ from streampca.linalg.eigen import principal_angles, ritz_pairs, top_pairs
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import pack_entries, unpack_entries
 from streampca.linalg.types import FloatArray
-from streampca.plots import LARGE, biplot, heat_map, loadings_over_time, motion, rows_summed, scree, spectrum
 from streampca.privacy.guarantee import Guarantee
+from streampca.views.plots import LARGE, biplot, heat_map, loadings_over_time, motion, rows_summed, scree, spectrum
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -731,7 +731,7 @@ class Release:
         if not self.subspace.n_components:
             raise NoReleaseError("this release holds the empty subspace: there is nothing to draw")
         if kind in ("over-time", "motion"):
-            from streampca.facts import followed
+            from streampca.views.facts import followed
 
             times, bases = followed([*past, self], _POINTS)
             if len(times) < 2:
@@ -742,7 +742,7 @@ class Release:
 
     def _repr_html_(self) -> str:
         """The card of the release, for notebooks. Publishable."""
-        from streampca.card import card
+        from streampca.views.card import card
 
         return card(self).html()
 

@@ -29,16 +29,13 @@ from streampca.advice import (
 from streampca.blocks import BlockCutter, BlockGram, CommitLog
 from streampca.blocks import Entry as Entry  # part of this module's interface
 from streampca.bounds import PrivateBounds
-from streampca.card import card
 from streampca.conversion import as_block, check_iterable, framed
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreLockedError, StreamBusyError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
-from streampca.facts import budget_fact
 from streampca.linalg.counts import check_switch
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
-from streampca.notebook import Watch
 from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
@@ -48,6 +45,9 @@ from streampca.regret import Moment, Regret, RegretLog, RegretSums
 from streampca.release import Release, Scoring, Subspace, Terms, scoring_basis
 from streampca.rows import Position, PositionedBlock, PositionedSource, RowSource, as_source
 from streampca.step import BlockStep, Step, Steps, Waiting, WaitingStep, no_rewards, step_of
+from streampca.views.card import card
+from streampca.views.facts import budget_fact
+from streampca.views.notebook import Watch
 
 #: Most single rows that wait to be absorbed together.
 _WAITING_ROWS = 256
@@ -726,7 +726,7 @@ class Stream:
 
         Parameters
         ----------
-        rows, every, total, public : see `streampca.notebook.Watch`. Unless ``public``, the card is curator only.
+        rows, every, total, public : see `streampca.views.notebook.Watch`. Unless ``public``, the card is curator only.
         """
         return Watch(self, self._repr_html_, rows, every=every, total=total, public=public)
 

@@ -18,11 +18,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from streampca.card import Card, card
 from streampca.cli.live import Progress, View, publishable, spent
 from streampca.cli.terminal import is_terminal, terminal_width
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, SourceError, StreamPCAError
-from streampca.facts import budget_fact
 from streampca.linalg.types import FloatArray
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
@@ -32,6 +30,8 @@ from streampca.rows import Position, PositionedSource, RowSource
 from streampca.step import Steps
 from streampca.store.config import public_parameters
 from streampca.stream import Stream
+from streampca.views.card import Card, card
+from streampca.views.facts import budget_fact
 
 if TYPE_CHECKING:  # optional parts
     from streampca.cli.page import Page

@@ -31,8 +31,8 @@ from streampca.integrations.river import PrivatePCA, RiverAdapter
 from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.types import FloatArray
-from streampca.plots import rows_summed
 from streampca.release import Release
+from streampca.views.plots import rows_summed
 
 __all__ = ["SubspaceAnomaly", "SubspaceDrift"]
 

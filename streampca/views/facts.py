@@ -15,10 +15,10 @@ from scipy.special import ndtr, ndtri
 
 from streampca.estimates import Estimates
 from streampca.linalg.types import FloatArray
-from streampca.plots import LARGE, WIDE, feature_names, heaviest, rows_summed
 from streampca.privacy.guarantee import Guarantee
 from streampca.release import Release
 from streampca.tables import Fact
+from streampca.views.plots import LARGE, WIDE, feature_names, heaviest, rows_summed
 
 Cell = float | int | None
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from streampca import facts
-from streampca.card import component_rows, components_of
-from streampca.dashboard.page import PageData, Panel, Table, Thinned
 from streampca.errors import BadParameterError
 from streampca.estimates import Estimates
 from streampca.linalg.types import FloatArray
-from streampca.plots import LARGE, eigenvalue_title, feature_names, moving, trails
 from streampca.private_regret import PrivateRegretRecord
 from streampca.release import Release
 from streampca.tables import Fact
+from streampca.views import facts
+from streampca.views.card import component_rows, components_of
+from streampca.views.page import PageData, Panel, Table, Thinned
+from streampca.views.plots import LARGE, eigenvalue_title, feature_names, moving, trails
 
 _PUBLISHABLE = "Publishable. Everything here is computed from private releases alone, under their guarantee."
 #: Subspaces whose features' axes are drawn over time, at most.

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca as sp
-from streampca.card import card
-from streampca.dashboard import PublicPage
-from streampca.dashboard.page import Table
-from streampca.facts import aligned, budget_fact, captured_share, signs_like
-from streampca.plots import rows_summed
+from streampca.views.card import card
+from streampca.views.facts import aligned, budget_fact, captured_share, signs_like
+from streampca.views.page import Table
+from streampca.views.plots import rows_summed
+from streampca.views.public import PublicPage
 
 sys.path.insert(0, str(Path(__file__).parent))
 from pages import FEATURES, PATIENCE, Run

@@ -12,7 +12,9 @@ from html import escape
 from typing import Any
 
 from streampca.estimates import Estimates
-from streampca.facts import (
+from streampca.release import Release
+from streampca.tables import CURATOR_ONLY, Fact, html_table
+from streampca.views.facts import (
     COMPONENTS,
     centered_text,
     clear_components,
@@ -23,9 +25,7 @@ from streampca.facts import (
     promise,
     released_facts,
 )
-from streampca.plots import LARGE, rows_summed
-from streampca.release import Release
-from streampca.tables import CURATOR_ONLY, Fact, html_table
+from streampca.views.plots import LARGE, rows_summed
 
 #: Loadings of at least this size are named in `learned`, so many of a sign.
 _HEAVY, _NAMED = 0.3, 6

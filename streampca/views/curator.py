@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from streampca.dashboard.page import PageData, Panel, Table
-from streampca.dashboard.public import PublicPage
-from streampca.facts import Cell, grouped
 from streampca.regret import RegretRecord
 from streampca.tables import Fact
+from streampca.views.facts import Cell, grouped
+from streampca.views.page import PageData, Panel, Table
+from streampca.views.public import PublicPage
 
 _NOTICE = (
     "Curator only. Figures marked so are exact functions of raw rows and have no privacy at all: do not publish this "

@@ -3,10 +3,10 @@
 import numpy as np
 
 import streampca as sp
-from streampca.card import card, learned
 from streampca.estimates import Estimates
-from streampca.facts import percent, promise
 from streampca.tables import Fact
+from streampca.views.card import card, learned
+from streampca.views.facts import percent, promise
 
 
 def noise(rng, d, sigma):

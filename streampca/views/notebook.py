@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, Self
 
-from streampca.card import card
 from streampca.errors import BadParameterError
 from streampca.release import Release
+from streampca.views.card import card
 
 
 class Watched(Protocol):

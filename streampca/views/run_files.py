@@ -9,13 +9,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from streampca.dashboard.curator import CuratorPage
-from streampca.dashboard.public import PublicPage
 from streampca.errors import BadParameterError
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
 from streampca.release import Release
 from streampca.release_file import ReleaseLines
+from streampca.views.curator import CuratorPage
+from streampca.views.public import PublicPage
 
 _MARK = "# curator only"
 _COLUMNS = "t,reward,opt,regret,bound,captured"  # and, since intervals are kept, slack

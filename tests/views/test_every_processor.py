@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.dashboard import CuratorPage, PublicPage
+from streampca.views.curator import CuratorPage
+from streampca.views.public import PublicPage
 
 BUDGET = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
 CASES = {

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from streampca import plots
-from streampca.card import curator_facts
-from streampca.dashboard.curator import CuratorPage
-from streampca.dashboard.page import Panel, Table, Thinned
-from streampca.dashboard.public import PublicPage
-from streampca.dashboard.run_files import CuratorRun, PublicRun
 from streampca.errors import BadParameterError, NoReleaseError
-from streampca.facts import has_drawable_gram
 from streampca.regret import RegretRecord
 from streampca.release import Release
 from streampca.tables import Fact
+from streampca.views import plots
+from streampca.views.card import curator_facts
+from streampca.views.curator import CuratorPage
+from streampca.views.facts import has_drawable_gram
+from streampca.views.page import Panel, Table, Thinned
+from streampca.views.public import PublicPage
+from streampca.views.run_files import CuratorRun, PublicRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -159,7 +159,7 @@ def _figure(picture: Picture) -> str:
 
 
 def _static(name: str) -> str:
-    return files("streampca.dashboard").joinpath("static", name).read_text(encoding="utf-8")
+    return files("streampca.views").joinpath("static", name).read_text(encoding="utf-8")
 
 
 def _base64(data: bytes) -> str:
