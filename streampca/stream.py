@@ -43,11 +43,9 @@ from streampca.private_regret import LivePrivateRegret, PrivateRegret, PrivateRe
 from streampca.processors.base import Algorithm, Processor, Setting
 from streampca.regret import Moment, Regret, RegretLog, RegretSums
 from streampca.release import Release, Scoring, Subspace, Terms, scoring_basis
+from streampca.rendering import render
 from streampca.rows import Position, PositionedBlock, PositionedSource, RowSource, as_source
 from streampca.step import BlockStep, Step, Steps, Waiting, WaitingStep, no_rewards, step_of
-from streampca.views.card import card
-from streampca.views.facts import budget_fact
-from streampca.views.notebook import Watch
 
 #: Most single rows that wait to be absorbed together.
 _WAITING_ROWS = 256
@@ -721,24 +719,26 @@ class Stream:
         now, waiting = self._seen()
         return now.counts.bad + (0 if waiting is None else waiting[1].bad)
 
-    def watch(self, rows: Any = None, *, every: float = 1.0, total: int | None = None, public: bool = False) -> Watch:
+    def watch(self, rows: Any = None, *, every: float = 1.0, total: int | None = None, public: bool = False) -> Any:
         """A live card in a notebook: ``with stream.watch():``, or ``for step in stream.watch(rows):``.
 
         Parameters
         ----------
         rows, every, total, public : see `streampca.views.notebook.Watch`. Unless ``public``, the card is curator only.
         """
-        return Watch(self, self._repr_html_, rows, every=every, total=total, public=public)
+        return render("watch", self, rows, every=every, total=total, public=public)
 
     def _repr_html_(self) -> str | None:
         """The card of the stream so far, for notebooks. Curator only: it shows the exact regret."""
         release = self.release
         if release is None:
             return None
-        further = [*(self.regret.now().facts() if self.keeps_regret else ()), *self.admission.facts()]
-        if (remaining := getattr(self._account, "remaining", None)) is not None:
-            further.append(budget_fact(remaining()))
-        return card(release, further=further).html()
+        remaining = getattr(self._account, "remaining", None)
+        shown: str = render(
+            "curator_card", release, self.regret.now() if self.keeps_regret else None, self.admission,
+            "" if remaining is None else remaining(),
+        )  # fmt: skip
+        return shown
 
     def __repr__(self) -> str:
         return f"<Stream of {self._algorithm!r}, {self.t} rows seen: {self.guarantee}>"

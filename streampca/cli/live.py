@@ -31,8 +31,8 @@ from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
 from streampca.release import Release
 from streampca.views.card import printable
-from streampca.views.facts import clear_components, estimates_of, floor, percent, signs_like
-from streampca.views.plots import feature_names
+from streampca.views.facts import clear_components, estimates_of, floor, percent
+from streampca.views.plots import feature_names, signs_like
 
 #: Seconds between two updates of a live view.
 PERIOD = 0.25

@@ -15,7 +15,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.regret import RegretRecord
 from streampca.release import Release
 from streampca.views.curator import CuratorPage
-from streampca.views.facts import budget_fact
+from streampca.views.facts import admission_facts, budget_fact
 from streampca.views.public import PublicPage
 from streampca.views.server import Server
 
@@ -89,5 +89,5 @@ class _PageView(View):
         """Show how many rows came, how fast, and what was done to them."""
         super().show(progress)
         rate = progress.t / progress.seconds if progress.seconds > 0.0 else None
-        further = () if progress.admitted is None else progress.admitted.facts()
+        further = () if progress.admitted is None else admission_facts(progress.admitted)
         self._page.count(rows=progress.t, rows_per_second=rate, further=further)

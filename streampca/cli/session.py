@@ -30,8 +30,7 @@ from streampca.rows import Position, PositionedSource, RowSource
 from streampca.step import Steps
 from streampca.store.config import public_parameters
 from streampca.stream import Stream
-from streampca.views.card import Card, card
-from streampca.views.facts import budget_fact
+from streampca.views.card import Card, curator_card
 
 if TYPE_CHECKING:  # optional parts
     from streampca.cli.page import Page
@@ -542,10 +541,7 @@ def card_of(ending: Ending, budget: str = "") -> Card | None:
     progress = ending.progress
     if progress.release is None:
         return None
-    further = [fact for told in (progress.record, progress.admitted) if told is not None for fact in told.facts()]
-    if budget:
-        further.append(budget_fact(budget))
-    return card(progress.release, releases=progress.releases, further=further)
+    return curator_card(progress.release, progress.record, progress.admitted, budget, releases=progress.releases)
 
 
 def write_summary(title: str, ending: Ending, files: Files, budget: str = "") -> None:

@@ -8,3 +8,15 @@ HTML file, with its data inside.
 `streampca.views.server` needs the extra ``serve``, `streampca.views.report` and `streampca.views.plots` the extra
 ``report``.
 """
+
+from streampca.rendering import RENDERERS
+from streampca.views.card import card, curator_card
+from streampca.views.notebook import Watch
+from streampca.views.plots import plot
+
+RENDERERS.update(
+    card=lambda *parts: card(*parts).html(),
+    curator_card=lambda *parts: curator_card(*parts).html(),
+    plot=plot,
+    watch=Watch,
+)

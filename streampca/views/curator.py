@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 from streampca.regret import RegretRecord
-from streampca.tables import Fact
-from streampca.views.facts import Cell, grouped
+from streampca.views.facts import Cell, Fact, grouped, regret_facts
 from streampca.views.page import PageData, Panel, Table
 from streampca.views.public import PublicPage
 
@@ -75,7 +74,7 @@ class CuratorPage(PageData):
 
     def facts(self) -> list[Fact]:
         """The figures at the head of the page."""
-        exact = [] if self._record is None else self._record.facts()
+        exact = [] if self._record is None else regret_facts(self._record)
         return [*self._counts, *self.public.facts(), *exact, *self._further]
 
     def panels(self) -> list[Panel]:

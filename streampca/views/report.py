@@ -19,12 +19,11 @@ import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError
 from streampca.regret import RegretRecord
-from streampca.release import Release
-from streampca.tables import Fact
+from streampca.release import Release, rows_summed
 from streampca.views import plots
 from streampca.views.card import curator_facts
 from streampca.views.curator import CuratorPage
-from streampca.views.facts import has_drawable_gram
+from streampca.views.facts import Fact
 from streampca.views.page import Panel, Table, Thinned
 from streampca.views.public import PublicPage
 from streampca.views.run_files import CuratorRun, PublicRun
@@ -199,10 +198,10 @@ class Picture:
 def subspace_pictures(run: Run) -> Iterator[Picture]:
     """Pictures of what was released last, and of the loadings over time. Publishable."""
     last = run.releases[-1]
-    values = plots.spectrum(last.gram if has_drawable_gram(last) else None, last.eigenvalues)
+    values = plots.spectrum(last)
     if values is not None and len(values):
-        shown = ", ".join(f"{v / plots.rows_summed(last.t, last.details, last.terms.warmup):.4g}" for v in values[:6])
-        text = f"{plots.eigenvalue_title(last.details)}, leading ones: {shown}."
+        shown = ", ".join(f"{v / rows_summed(last):.4g}" for v in values[:6])
+        text = f"{plots.eigenvalue_title(last)}, leading ones: {shown}."
         yield Picture("scree", "Scree", text, lambda dark: last.plot("scree", dark=dark))
     if not last.subspace.n_components:
         return

@@ -23,9 +23,9 @@ from streampca.processors.private_fpl import FPLProcessor
 from streampca.release import Release, Subspace, Terms
 from streampca.step import BlockStep, Step, Steps
 from streampca.stream import Stream
-from streampca.tables import Fact
 from streampca.users import UserStream
 from streampca.views.card import Card
+from streampca.views.facts import Fact
 from streampca.views.public import PublicPage
 
 ROWS = 0.3 * np.random.default_rng(0).normal(size=(12, 3))
