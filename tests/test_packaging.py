@@ -49,10 +49,10 @@ def test_python_says_which_extra_is_missing(monkeypatch: pytest.MonkeyPatch, pac
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
-    monkeypatch.delitem(sys.modules, "streampca.integrations.sklearn", raising=False)
+    monkeypatch.delitem(sys.modules, "streampca.sklearn", raising=False)
     stream = streampca.Stream(
         streampca.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=5), regret=None
     )
     release = stream.push_many(np.zeros((5, 3))).releases[-1]
     with pytest.raises(ModuleNotFoundError, match=rf"pip install 'streampca\[{extra}\]'"):
-        import_module("streampca.integrations.sklearn") if package == "sklearn" else release.plot("scree")
+        import_module("streampca.sklearn") if package == "sklearn" else release.plot("scree")
