@@ -68,8 +68,8 @@ ROOT = PAGE.parents[1]
 LAZY = {
     "streampca.cli": 6, "streampca.cli.arguments": 1, "streampca.cli.demo": 11, "streampca.cli.reading": 3,
     "streampca.cli.release": 11, "streampca.cli.results": 6, "streampca.cli.run": 17, "streampca.cli.serve": 6,
-    "streampca.cli.stores": 15, "streampca.cli.tools": 16, "streampca.integrations._estimators": 1,
-    "streampca.integrations.pool": 1, "streampca.integrations.spark": 2, "streampca.sources.synthetic": 1,
+    "streampca.cli.stores": 15, "streampca.cli.tools": 16, "streampca.pool": 1, "streampca.spark": 2,
+    "streampca.sources.synthetic": 1,
 }  # fmt: skip
 #: Modules that import each other in circles: those of the command line, and two of windows.
 CIRCULAR = {

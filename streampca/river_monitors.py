@@ -1,8 +1,8 @@
 """Drift of released subspaces, and anomaly scores of rows, for river.
 
 >>> from river import datasets
->>> from streampca.integrations.river import PrivateBlockPCA
->>> from streampca.integrations.river_monitors import SubspaceDrift
+>>> from streampca.river import PrivateBlockPCA
+>>> from streampca.river_monitors import SubspaceDrift
 >>> model, drift = PrivateBlockPCA(n_components=2, row_norm=500.0, block=500), SubspaceDrift()
 >>> for x, _ in datasets.ImageSegments():
 ...     model.learn_one(x)
@@ -27,11 +27,11 @@ from scipy.optimize import isotonic_regression
 
 from streampca.errors import BadParameterError
 from streampca.estimates import Estimates
-from streampca.integrations.river import PrivatePCA, RiverAdapter
 from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.types import FloatArray
 from streampca.release import Release, rows_summed
+from streampca.river import PrivatePCA, RiverAdapter
 
 __all__ = ["SubspaceAnomaly", "SubspaceDrift"]
 
@@ -189,7 +189,7 @@ class SubspaceAnomaly(AnomalyDetector):
 
     Parameters
     ----------
-    pca : a model of `streampca.integrations.river`, which learns from the rows.
+    pca : a model of `streampca.river`, which learns from the rows.
 
     Examples
     --------

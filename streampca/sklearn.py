@@ -1,7 +1,7 @@
 """Private PCA as a scikit-learn transformer. Needs the extra ``sklearn``.
 
 >>> import numpy as np
->>> from streampca.integrations.sklearn import PrivatePCA
+>>> from streampca.sklearn import PrivatePCA
 >>> rows = np.random.default_rng(0).normal(size=(5_000, 6)) * [3, 2, 1, 0.3, 0.2, 0.1]
 >>> pca = PrivatePCA(n_components=2, epsilon=1.0, delta=1e-6, row_norm=5.0).fit(rows)
 >>> pca.transform(rows).shape
@@ -37,7 +37,6 @@ from streampca.blocks import BlockCutter
 from streampca.conversion import as_floats
 from streampca.errors import BadParameterError, needs
 from streampca.exclusive import Guard, exclusive
-from streampca.integrations._estimators import Scaling, account
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray
 from streampca.names import refuse_values
@@ -48,6 +47,7 @@ from streampca.queries.answer import GramNoise
 from streampca.queries.principal import pca
 from streampca.release import Release
 from streampca.rows import SparseRows
+from streampca.store.ledger import LedgerFile
 from streampca.stream import Stream
 
 with needs("sklearn"):
@@ -261,7 +261,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             center=bool(self.center),
             regret=None,
             seed=self._seed(),
-            ledger=account(self.ledger, self.data_set),
+            ledger=LedgerFile.of(self.ledger, self.data_set),
         )
 
     def _seed(self) -> int | None:
@@ -281,8 +281,10 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             reached = np.cumsum(release.explained_variance_ratio) >= share
             release = release.replaced(n_components=int(reached.argmax()) + 1 if reached.any() else reached.size)
         assert release.eigenvalues is not None
-        scaling = Scaling.of(stream.row_admission, int(self.n_features_in_))
-        mean = release.details.get("mean", np.zeros(self.n_features_in_))
+        d = int(self.n_features_in_)
+        middle, scale = stream.row_admission.neutral(d), stream.row_admission.ranges()[1]
+        scale = np.ones(d) if scale is None else scale
+        mean = release.details.get("mean", np.zeros(d))
         rows = _divisor(release, n)
         variances = np.maximum(release.eigenvalues / rows, 0.0)
         noise = GramNoise.of(release)
@@ -296,8 +298,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             "components_": same_signs(basis, None if before is None else before.T).T,
             "n_samples_seen_": n,
             "_admission": stream.admission,
-            "mean_": scaling.middle + np.asarray(mean, dtype=np.float64) / scaling.scale,
-            "scale_": scaling.scale,
+            "mean_": middle + np.asarray(mean, dtype=np.float64) / scale,
+            "scale_": scale,
             "release_": release,
             "guarantee_": release.guarantee,
             "explained_variance_": variances,

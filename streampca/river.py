@@ -1,7 +1,7 @@
 """Private PCA as river transformers.
 
 >>> from river import datasets
->>> from streampca.integrations.river import PrivatePCA
+>>> from streampca.river import PrivatePCA
 >>> model = PrivatePCA(n_components=3, epsilon=1.0, delta=1e-6, row_norm=500.0)
 >>> for x, _ in datasets.ImageSegments():
 ...     model.learn_one(x)
@@ -33,7 +33,6 @@ from streampca.admission import Admission, AdmissionReport, Bounds, OnBadRow
 from streampca.conversion import frame_column, is_frame
 from streampca.errors import BadParameterError, BadRowError, NoReleaseError, short
 from streampca.exclusive import Guard, exclusive
-from streampca.integrations._estimators import Scaling, account
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.names import NAME_THEM, refuse_values
@@ -45,6 +44,7 @@ from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
 from streampca.release import Release
+from streampca.store.ledger import LedgerFile
 from streampca.stream import Stream
 
 __all__ = ["PrivateBlockPCA", "PrivateOjaPCA", "PrivatePCA", "PrivateWindowPCA", "RiverAdapter"]
@@ -59,19 +59,19 @@ class Features:
     Parameters
     ----------
     names : keys of the mappings, in the order of a row's entries.
-    scaling : which says what a feature that is missing counts as: the value that contributes nothing.
+    admission : of the rows. A feature that is missing counts as the middle of its bounds, which contributes nothing.
     on_unseen : what to do with a feature that is not among them.
     on_missing : what to do where one of them is absent.
     """
 
     def __init__(
-        self, names: Iterable[Hashable], scaling: Scaling, *, on_unseen: OnUnseen, on_missing: OnMissing
+        self, names: tuple[Hashable, ...], admission: Admission, *, on_unseen: OnUnseen, on_missing: OnMissing
     ) -> None:
-        self.names = tuple(names)
-        self.scaling = scaling
+        self.names = names
+        self._middle, self._scale = admission.neutral(len(names)), admission.ranges()[1]
         self._known = frozenset(self.names)
         self._on_unseen, self._on_missing = on_unseen, on_missing
-        self._fill: list[float] = scaling.middle.tolist()
+        self._fill: list[float] = self._middle.tolist()
 
     def row(self, x: Mapping[Any, Any], stream: Stream | None) -> list[Any]:
         """The values of one mapping, in order. The stream is asked for the row's number, for messages.
@@ -90,9 +90,13 @@ class Features:
         """One mapping in the units of the stream, (d,)."""
         values = self.row(x, None)
         try:
-            return self.scaling.apply(np.array(values, dtype=np.float64))
+            return self.scaled(np.array(values, dtype=np.float64))
         except (TypeError, ValueError):
             raise BadRowError(f"the row {values} is not all numbers; drop or encode text first") from None
+
+    def scaled(self, rows: FloatArray) -> FloatArray:
+        """Rows in the units of the stream, neither clamped nor clipped."""
+        return rows if self._scale is None else (rows - self._middle) * self._scale
 
     def table(self, X: pd.DataFrame, stream: Stream | None) -> FloatArray:
         """The columns of a table as an (n, d) array, in order; errors as by `row`, or if one is not numeric.
@@ -133,18 +137,6 @@ class Features:
 
 def _place(stream: Stream | None) -> str:
     return "to transform" if stream is None else f"row {stream.t + 1}"
-
-
-def in_order(names: Iterable[Hashable]) -> tuple[Hashable, ...]:
-    """Names in an order that does not depend on the one they came in."""
-    return tuple(sorted(names, key=lambda name: (str(name), type(name).__name__)))
-
-
-def turned(basis: FloatArray, towards: FloatArray) -> FloatArray:
-    """The basis of the same subspace that is closest to another one (orthogonal Procrustes). Post-processing."""
-    left, _, right = np.linalg.svd(basis.T @ towards)
-    closest: FloatArray = basis @ (left @ right)
-    return closest
 
 
 class _Begun(NamedTuple):
@@ -224,7 +216,7 @@ class RiverAdapter(base.MiniBatchTransformer):
             raise BadParameterError(
                 "on_bad_row='zero' without features=: the first row would say which features there are; name them"
             )
-        account(self.ledger, self.data_set)
+        self._account = LedgerFile.of(self.ledger, self.data_set)
         self.guard = Guard("model")
         self._begun: _Begun | None = None
         self._played: tuple[int, FloatArray] | None = None  # t of a release, and the basis used for it
@@ -243,9 +235,11 @@ class RiverAdapter(base.MiniBatchTransformer):
 
     def _fixed(self, given: Sequence[Hashable]) -> Features:
         """The features, in the order that the user gave or in alphabetical order."""
-        if self.features is None:
+        if self.features is not None:
+            names = tuple(self.features)
+        else:  # in an order that does not depend on the one in which they came
             refuse_values(given, "the first row", NAME_THEM)
-        names = tuple(self.features) if self.features is not None else in_order(given)
+            names = tuple(sorted(given, key=lambda name: (str(name), type(name).__name__)))
         if len(names) < self.n_components:
             raise BadParameterError(
                 f"n_components={self.n_components} exceeds the {len(names)} features {list(names)}; ask for fewer "
@@ -257,8 +251,7 @@ class RiverAdapter(base.MiniBatchTransformer):
             raise BadParameterError(
                 "bounds of several numbers need features=, which says their order; or give them by name"
             )
-        scaling = Scaling.of(admission, len(names))
-        return Features(names, scaling, on_unseen=self.on_unseen, on_missing=self.on_missing)
+        return Features(names, admission, on_unseen=self.on_unseen, on_missing=self.on_missing)
 
     def _begin(self, given: Sequence[Hashable]) -> _Begun:
         """A stream for rows of these features, for the first row that turns out to be good."""
@@ -273,7 +266,7 @@ class RiverAdapter(base.MiniBatchTransformer):
                 on_bad_row=self.on_bad_row,
                 regret=None,
                 seed=self.seed,
-                ledger=account(self.ledger, self.data_set),
+                ledger=self._account,
             )
             self._begun = begun = _Begun(stream, features)
         return begun
@@ -332,7 +325,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         if begun is None:
             scores = self._unlearnt(table.to_dict("records"))
         else:
-            scores = begun.features.scaling.apply(begun.features.table(table, None)) @ self._basis(begun)
+            scores = begun.features.scaled(begun.features.table(table, None)) @ self._basis(begun)
         if table is not X:
             return type(X)(dict(zip(self._labels, scores.T, strict=True)))
         return pd.DataFrame(scores, index=X.index, columns=self._labels)
@@ -365,8 +358,10 @@ class RiverAdapter(base.MiniBatchTransformer):
             return np.eye(len(begun.features.names), self.n_components)
         if played is None or played[0] != release.t:
             basis = release.subspace.basis
-            played = release.t, turned(basis, played[1]) if self.align and played is not None else basis
-            self._played = played
+            if self.align and played is not None:  # the closest basis of the subspace (orthogonal Procrustes)
+                left, _, right = np.linalg.svd(basis.T @ played[1])
+                basis = basis @ (left @ right)
+            self._played = played = release.t, basis
         return played[1]
 
     @property
@@ -510,7 +505,7 @@ class PrivateBlockPCA(RiverAdapter):
     """Private PCA of each block of rows for itself (`streampca.Tumbling` of `streampca.GaussianCovariance`).
 
     Blocks are disjoint, so all of them cost what one does, and each release has the noise of a single one.
-    `streampca.integrations.river_monitors.SubspaceDrift` tells from them whether the subspace has changed.
+    `streampca.river_monitors.SubspaceDrift` tells from them whether the subspace has changed.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ from typing import Any
 from streampca.admission import Counts
 from streampca.blocks import BlockCutter, BlockGram
 from streampca.errors import BadParameterError, HorizonReachedError, SourceError, StoreForkedError
-from streampca.integrations.pool import FileRange, Paths, file_ranges, has_rows, keep_memory, local_path
+from streampca.pool import FileRange, Paths, file_ranges, has_rows, keep_memory, local_path
 from streampca.release import Release
 from streampca.rows import arrow_rows
 from streampca.sources.parquet import from_parquet
