@@ -30,8 +30,7 @@ from streampca.estimates import Estimates
 from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.types import FloatArray
-from streampca.plots import rows_summed
-from streampca.release import Release
+from streampca.release import Release, rows_summed
 from streampca.river import PrivatePCA, RiverAdapter
 
 __all__ = ["SubspaceAnomaly", "SubspaceDrift"]
@@ -118,7 +117,7 @@ class SubspaceDrift(base.DriftDetector):
                 "use PrivateBlockPCA, or Tumbling(GaussianCovariance(...))"
             )
         self._seen = x.t
-        block = _Sum(np.array(x.gram), x.noise_std, rows_summed(x.t, x.details))
+        block = _Sum(np.array(x.gram), x.noise_std, rows_summed(x))
         if self._before is not None and block.gram.shape == self._before.gram.shape:
             self._test(self._before, block, x)
         keep = self._before is not None and not self._drift_detected

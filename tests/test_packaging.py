@@ -26,7 +26,6 @@ def test_the_version_is_in_one_place() -> None:
 def test_the_address_is_the_same_everywhere() -> None:
     source = PROJECT["urls"]["Source"]
     assert f"repository-code: {source}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert f"{{{source}}}" in (ROOT / "streampca" / "cli" / "references.bib").read_text(encoding="utf-8")
     assert f"git clone {source}\n" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 

@@ -17,7 +17,6 @@ import streampca
 from streampca.cli import ADD
 from streampca.cli.terminal import is_terminal
 from streampca.errors import BadParameterError, StreamPCAError
-from streampca.linalg.counts import by_present_names
 from streampca.mechanisms.base import Mechanism
 from streampca.names import looks_like_value
 from streampca.processors.base import Algorithm
@@ -133,7 +132,7 @@ def make_algorithm(
     """
     kind = _public("--processor", name, NAMES, Algorithm)
     takes = inspect.signature(kind).parameters
-    given = _given(kind, {**common, "release_every": release_every}, extra)
+    given = _given({**common, "release_every": release_every}, extra)
     if mechanism is not None:
         if "mechanism" not in takes:
             raise BadParameterError(f"--mechanism {mechanism}: it is for --processor tumbling, not for {kind.__name__}")
@@ -147,7 +146,7 @@ def make_algorithm(
 def make_mechanism(name: str, common: Mapping[str, Any], extra: Iterable[str] = ()) -> Mechanism:
     """Make a mechanism of command-line options; parameters and errors as for `make_algorithm`."""
     kind = _public("--mechanism", name, MECHANISMS, Mechanism)
-    return cast(Mechanism, _made(kind, _given(kind, common, extra)))
+    return cast(Mechanism, _made(kind, _given(common, extra)))
 
 
 def command_of(made: Algorithm | Mechanism, *, row_norm: float = 1.0) -> str:
@@ -190,10 +189,10 @@ def _public(flag: str, name: str, names: Mapping[str, str], base: type) -> type:
     return kind
 
 
-def _given(kind: type, common: Mapping[str, Any], extra: Iterable[str]) -> dict[str, Any]:
-    """The parameters that are given, by their present names."""
+def _given(common: Mapping[str, Any], extra: Iterable[str]) -> dict[str, Any]:
+    """The parameters that are given."""
     given = {key: value for key, value in common.items() if value is not None}
-    return by_present_names(kind, given | dict(_setting(text) for text in extra))
+    return given | dict(_setting(text) for text in extra)
 
 
 def _made(kind: type, values: Mapping[str, Any]) -> Any:

@@ -11,9 +11,16 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
+from streampca.admission import AdmissionReport
 from streampca.estimates import Estimates
-from streampca.facts import (
+from streampca.regret import RegretRecord
+from streampca.release import Release, rows_summed
+from streampca.tables import CURATOR_ONLY, html_table
+from streampca.views.facts import (
     COMPONENTS,
+    Fact,
+    admission_facts,
+    budget_fact,
     centered_text,
     clear_components,
     estimates_of,
@@ -21,11 +28,10 @@ from streampca.facts import (
     loadings,
     percent,
     promise,
+    regret_facts,
     released_facts,
 )
-from streampca.plots import LARGE, rows_summed
-from streampca.release import Release
-from streampca.tables import CURATOR_ONLY, Fact, html_table
+from streampca.views.plots import LARGE
 
 #: Loadings of at least this size are named in `learned`, so many of a sign.
 _HEAVY, _NAMED = 0.3, 6
@@ -56,7 +62,7 @@ class Component:
 
 def components_of(release: Release, estimates: Estimates | None) -> list[Component]:
     """The components of a release, in order; none where no spectrum is released."""
-    rows, values = rows_summed(release.t, release.details, release.terms.warmup), release.eigenvalues
+    rows, values = rows_summed(release), release.eigenvalues
     if estimates is None:
         return [] if values is None else [Component(float(value) / rows) for value in values]
     made, clear = estimates.approximate_interval(), clear_components(estimates)
@@ -196,6 +202,16 @@ def card(
         components_of(release, estimates),
         loadings(release, release.subspace.basis, estimates, most, components),
     )
+
+
+def curator_card(
+    release: Release, record: RegretRecord | None, admitted: AdmissionReport | None, balance: str = "",
+    *, releases: int | None = None,
+) -> Card:  # fmt: skip
+    """The card of a run with the curator's figures: regret, what admission did to the rows, budget that is left."""
+    further = [] if record is None else regret_facts(record)
+    further += [] if admitted is None else admission_facts(admitted)
+    return card(release, releases=releases, further=[*further, *([budget_fact(balance)] if balance else ())])
 
 
 def curator_facts(markdown: str) -> list[Fact]:

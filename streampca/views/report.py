@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from streampca import plots
-from streampca.card import curator_facts
-from streampca.dashboard.curator import CuratorPage
-from streampca.dashboard.page import Panel, Table, Thinned
-from streampca.dashboard.public import PublicPage
-from streampca.dashboard.run_files import CuratorRun, PublicRun
 from streampca.errors import BadParameterError, NoReleaseError
-from streampca.facts import has_drawable_gram
 from streampca.regret import RegretRecord
-from streampca.release import Release
-from streampca.tables import Fact
+from streampca.release import Release, rows_summed
+from streampca.views import plots
+from streampca.views.card import curator_facts
+from streampca.views.curator import CuratorPage
+from streampca.views.facts import Fact
+from streampca.views.page import Panel, Table, Thinned
+from streampca.views.public import PublicPage
+from streampca.views.run_files import CuratorRun, PublicRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -159,7 +158,7 @@ def _figure(picture: Picture) -> str:
 
 
 def _static(name: str) -> str:
-    return files("streampca.dashboard").joinpath("static", name).read_text(encoding="utf-8")
+    return files("streampca.views").joinpath("static", name).read_text(encoding="utf-8")
 
 
 def _base64(data: bytes) -> str:
@@ -199,10 +198,10 @@ class Picture:
 def subspace_pictures(run: Run) -> Iterator[Picture]:
     """Pictures of what was released last, and of the loadings over time. Publishable."""
     last = run.releases[-1]
-    values = plots.spectrum(last.gram if has_drawable_gram(last) else None, last.eigenvalues)
+    values = plots.spectrum(last)
     if values is not None and len(values):
-        shown = ", ".join(f"{v / plots.rows_summed(last.t, last.details, last.terms.warmup):.4g}" for v in values[:6])
-        text = f"{plots.eigenvalue_title(last.details)}, leading ones: {shown}."
+        shown = ", ".join(f"{v / rows_summed(last):.4g}" for v in values[:6])
+        text = f"{plots.eigenvalue_title(last)}, leading ones: {shown}."
         yield Picture("scree", "Scree", text, lambda dark: last.plot("scree", dark=dark))
     if not last.subspace.n_components:
         return

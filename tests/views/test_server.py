@@ -8,7 +8,7 @@ import pytest
 from streampca.errors import BadParameterError
 
 pytest.importorskip("uvicorn")
-from streampca.dashboard.server import STATIC, Server, curator_app, public_app
+from streampca.views.server import STATIC, Server, curator_app, public_app
 
 sys.path.insert(0, str(Path(__file__).parent))
 from pages import PATIENCE, Run, ask, event

@@ -15,18 +15,19 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import streampca as sp
-from streampca.dashboard import CuratorPage, PublicPage
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import GramSum
-from streampca.plots import trails
 from streampca.privacy.outlet import NoiseSource
 from streampca.processors.base import Processor
+from streampca.views.curator import CuratorPage
+from streampca.views.plots import trails
+from streampca.views.public import PublicPage
 
 pytest.importorskip("uvicorn")
 from streampca.cli.live import PlainView, Progress
 from streampca.cli.page import Page
-from streampca.dashboard.run_files import PublicRun
-from streampca.dashboard.server import STATIC, public_app
+from streampca.views.run_files import PublicRun
+from streampca.views.server import STATIC, public_app
 
 sys.path.insert(0, str(Path(__file__).parent))
 from pages import Run, ask, event

@@ -10,14 +10,15 @@ import pytest
 
 import streampca as sp
 from streampca.cli import main
-from streampca.dashboard import PublicPage
 from streampca.errors import BadParameterError, NoReleaseError
 from streampca.regret import RegretLog
 from streampca.release_file import Header
 from streampca.store import Store
+from streampca.views.public import PublicPage
 
 pytest.importorskip("matplotlib")
-from streampca.dashboard.report import (
+from streampca.views.plots import encoded
+from streampca.views.report import (
     Run,
     curve_pictures,
     html,
@@ -25,7 +26,6 @@ from streampca.dashboard.report import (
     subspace_pictures,
     write_pictures,
 )
-from streampca.plots import encoded
 
 NASTY = ("</script><img src=x onerror=alert(1)>", "a$b$", '"&<b>', "plain", "x" * 80)
 

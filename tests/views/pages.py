@@ -9,7 +9,8 @@ import time
 import numpy as np
 
 import streampca as sp
-from streampca.dashboard import CuratorPage, PublicPage
+from streampca.views.curator import CuratorPage
+from streampca.views.public import PublicPage
 
 #: Seconds until a test gives up on an event that must come. Busy machines are slow.
 PATIENCE = 120.0

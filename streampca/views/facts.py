@@ -7,20 +7,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from streampca.admission import AdmissionReport, share_text
 from streampca.estimates import Estimates
 from streampca.linalg.types import FloatArray
-from streampca.plots import LARGE, WIDE, feature_names, heaviest, rows_summed
 from streampca.privacy.guarantee import Guarantee
-from streampca.release import Release
-from streampca.tables import Fact
+from streampca.regret import RegretRecord
+from streampca.release import Release, rows_summed
+from streampca.views.plots import WIDE, feature_names, has_drawable_gram, heaviest
 
 Cell = float | int | None
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One figure with its label. ``curator`` is True if it is an exact function of raw rows."""
+
+    label: str
+    value: str
+    curator: bool = False
+
 
 #: Components shown, and features listed.
 COMPONENTS, FEATURES = 6, 24
@@ -41,7 +52,7 @@ def release_row(release: Release, before: Release | None) -> list[Cell]:
     Angles are in degrees, to the release ``before``.
     """
     subspace, details = release.subspace, release.details
-    rows = rows_summed(release.t, details, release.terms.warmup)
+    rows = rows_summed(release)
     values = [] if release.eigenvalues is None else [float(v) / rows for v in release.eigenvalues[:COMPONENTS]]
     noise = None
     if release.noise_std is not None and release.has_gram:
@@ -53,11 +64,6 @@ def release_row(release: Release, before: Release | None) -> list[Cell]:
         release.t, *_padded(values), noise, captured_share(release), *_padded(angles),
         _number(details.get("checkpoints")), _number(details.get("sketch_error")),
     ]  # fmt: skip
-
-
-def has_drawable_gram(release: Release) -> bool:
-    """True if the release holds a Gram matrix that is small enough to be unpacked for a chart."""
-    return release.has_gram and release.n_features <= LARGE
 
 
 def carries_regret(release: Release) -> bool:
@@ -202,6 +208,33 @@ def _biases(release: Release) -> list[Fact]:
     return found
 
 
+def regret_facts(record: RegretRecord) -> list[Fact]:
+    """The regret and the captured share of a record. Curator only."""
+    bound = "none proved" if record.average_bound is None else f"{record.average_bound:.4g}"
+    captured = f"{percent(record.captured)} of the best subspace"
+    return [
+        Fact("Captured", f"at least {captured}", curator=True)
+        if record.is_interval
+        else Fact("Captured, exactly", captured, curator=True),
+        Fact("Regret per row", record.average_text, curator=True),
+        Fact("Bound on the regret", bound, curator=True),
+    ]
+
+
+def admission_facts(report: AdmissionReport) -> list[Fact]:
+    """The shares and the warnings of an admission report. Curator only."""
+    clamped = sorted(((share, name) for name, share in report.share_clamped.items() if share > 0.0), reverse=True)
+    named = ", ".join(f"{name} {share_text(share)}" for share, name in clamped[:4])
+    others = f" and {len(clamped) - 4} more" if len(clamped) > 4 else ""
+    shown = {}
+    if report.share_clamped:
+        shown["Values clamped to their bounds"] = f"{named}{others}" if clamped else "none"
+    shown["Rows scaled onto the ball"] = share_text(report.share_scaled)
+    shown["Mean squared norm, as a share of the ball's"] = share_text(report.ball_used)
+    pairs = [*shown.items(), *(("Warning", text) for text in report.warnings())]
+    return [Fact(label, value, curator=True) for label, value in pairs]
+
+
 def budget_fact(balance: str) -> Fact:
     """The budget that is left in a ledger, as a fact."""
     return Fact("Budget in the ledger", balance, curator=True)
@@ -216,49 +249,6 @@ def floor(number: float, digits: int) -> str:
     """A number rounded down: a share below one never reads as one."""
     scale = 10.0**digits
     return f"{math.floor(number * scale + 1e-9) / scale:.{digits}f}"
-
-
-# -- signs and order of components over time ----------------------------------------
-
-
-def signs_like(basis: FloatArray, reference: FloatArray) -> FloatArray:
-    """The same columns, each with the sign that brings it closer to the same column of the reference."""
-    k = min(basis.shape[1], reference.shape[1])
-    turned: FloatArray = basis.copy()
-    if basis.shape[0] == reference.shape[0]:
-        turned[:, :k] *= np.where(np.einsum("ij,ij->j", basis[:, :k], reference[:, :k]) < 0.0, -1.0, 1.0)
-    return turned
-
-
-def aligned(bases: Sequence[FloatArray]) -> list[FloatArray]:
-    """Bases over time with each column followed through changes of order and sign.
-
-    The last keeps its order and signs, for it is what reports show; each
-    earlier one is matched to its successor, the columns by the largest sum of
-    absolute inner products. Within a near-degenerate group eigenvectors turn
-    freely, and nothing can be followed there.
-    """
-    from scipy.optimize import linear_sum_assignment  # loads slowly
-
-    out = list(bases)
-    for i in range(len(out) - 2, -1, -1):
-        after, now = out[i + 1], out[i]
-        if now.shape != after.shape or not now.shape[1]:
-            continue
-        overlap = after.T @ now
-        order = linear_sum_assignment(-np.abs(overlap))[1]
-        signs = np.where(overlap[np.arange(len(order)), order] < 0.0, -1.0, 1.0)
-        out[i] = now[:, order] * signs
-    return out
-
-
-def followed(releases: Sequence[Release], most: int) -> tuple[list[int], FloatArray]:
-    """Times (n,) and aligned bases (n, d, k) of at most ``most`` releases, evenly spread, the last among them."""
-    shape = releases[-1].subspace.basis.shape
-    same = [release for release in releases if release.subspace.basis.shape == shape]
-    step = -(-len(same) // most)
-    shown = same[(len(same) - 1) % step :: step]
-    return [release.t for release in shown], np.array(aligned([release.subspace.basis for release in shown]))
 
 
 # -- the guarantee in words ---------------------------------------------------------

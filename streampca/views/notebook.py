@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol, Self
+from collections.abc import Iterator
+from typing import Any, Self
 
-from streampca.card import card
 from streampca.errors import BadParameterError
-from streampca.release import Release
-
-
-class Watched(Protocol):
-    """What `Watch` reads from a stream."""
-
-    @property
-    def t(self) -> int:
-        """Rows seen."""
-
-    @property
-    def release(self) -> Release | None:
-        """The latest release."""
-
-    def run(self, rows: Any) -> Iterator[Any]:
-        """Feed rows."""
+from streampca.stream import Stream
+from streampca.views.card import card
 
 
 class Watch:
@@ -33,7 +18,6 @@ class Watch:
     Parameters
     ----------
     stream : the stream to show.
-    exact : returns its card for the curator as HTML; None before the first release.
     rows : what `Stream.run` takes; iteration yields its steps.
     every : seconds between two updates.
     total : rows expected, for the progress bar; the length of ``rows`` if left out, where it has one.
@@ -51,8 +35,7 @@ class Watch:
 
     def __init__(
         self,
-        stream: Watched,
-        exact: Callable[[], str | None],
+        stream: Stream,
         rows: Any = None,
         *,
         every: float = 1.0,
@@ -63,7 +46,7 @@ class Watch:
             raise BadParameterError(f"every={every!r} must be a positive number of seconds")
         if total is None and hasattr(rows, "__len__"):
             total = stream.t + len(rows)
-        self._stream, self._exact, self._rows = stream, exact, rows
+        self._stream, self._rows = stream, rows
         self._every, self._total, self._public = every, total, public
         self._first, self._since = stream.t, time.monotonic()
         self._ended = threading.Event()
@@ -80,7 +63,7 @@ class Watch:
         if release is None:
             shown: str | None = "<p>Nothing has been released yet.</p>"
         else:
-            shown = card(release).html() if self._public else self._exact()
+            shown = card(release).html() if self._public else self._stream._repr_html_()
         return f"<div><p>{bar}{t:,}{of} rows{rate}</p>{shown or ''}</div>"
 
     def __enter__(self) -> Self:

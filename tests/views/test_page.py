@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca as sp
-from streampca.card import card
-from streampca.dashboard import PublicPage
-from streampca.dashboard.page import Table
-from streampca.facts import aligned, budget_fact, captured_share, signs_like
-from streampca.plots import rows_summed
+from streampca.release import rows_summed
+from streampca.views.card import card
+from streampca.views.facts import admission_facts, budget_fact, captured_share, regret_facts
+from streampca.views.page import Table
+from streampca.views.plots import aligned, signs_like
+from streampca.views.public import PublicPage
 
 sys.path.insert(0, str(Path(__file__).parent))
 from pages import FEATURES, PATIENCE, Run
@@ -113,7 +114,7 @@ def test_both_pages_show_the_card_and_the_public_one_nothing_of_the_rows():
     run = Run()
     run.push(2000)
     report = run.stream.admitted
-    run.curator.count(rows=2000, further=report.facts())
+    run.curator.count(rows=2000, further=admission_facts(report))
     run.curator.tell(budget_fact("half of it"))
     public, exact = run.public.state(), run.curator.state()
     released = card(run.stream.release, releases=40)
@@ -123,7 +124,7 @@ def test_both_pages_show_the_card_and_the_public_one_nothing_of_the_rows():
     assert [row["bars"] for row in public["loadings"]["rows"]] == [row["bars"] for row in released.loadings["rows"]]
     full = card(
         run.stream.release, releases=40,
-        further=[*run.stream.regret.now().facts(), *report.facts(), budget_fact("half of it")],
+        further=[*regret_facts(run.stream.regret.now()), *admission_facts(report), budget_fact("half of it")],
     )  # fmt: skip
     assert {(f["label"], f["value"]) for f in exact["facts"]} >= {(f.label, f.value) for f in full.facts}
     curators = [fact.value for fact in full.facts if fact.curator]
@@ -139,7 +140,7 @@ def test_windows_and_blocks_divide_by_their_own_rows():
         )
 
     def rows_in(**details):
-        return rows_summed(900, details)
+        return rows_summed(release(**details))
 
     assert [rows_in(), rows_in(window=[401, 900]), rows_in(rows=100)] == [900, 500, 100]
     page = PublicPage()

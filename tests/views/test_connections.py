@@ -11,8 +11,8 @@ import pytest
 from streampca.errors import BadParameterError
 
 pytest.importorskip("uvicorn")
-from streampca.dashboard import connections
-from streampca.dashboard.server import Server
+from streampca.views import connections
+from streampca.views.server import Server
 
 sys.path.insert(0, str(Path(__file__).parent))
 from pages import PATIENCE, Run, ask, event, until
@@ -114,7 +114,7 @@ def test_the_readers_of_one_address_do_not_lock_out_others(server):
 
 
 def test_readers_who_come_at_once_are_counted(server, monkeypatch):
-    monkeypatch.setattr("streampca.dashboard.server._READERS_OF_ONE", 5)
+    monkeypatch.setattr("streampca.views.server._READERS_OF_ONE", 5)
     text = (GET % server.port).replace(b"state", b"events") + b"\r\n"
 
     def let_in():

@@ -4,7 +4,7 @@ Needs Chromium and its driver (``apt-get install chromium chromium-driver``) and
 ``pip install 'streampca[browser]'``; skipped without. Screenshots go to the
 folder that the variable STREAMPCA_SHOTS names, or to pytest's.
 
-    pytest -m browser tests/dashboard
+    pytest -m browser tests/views
 """
 
 import os
@@ -20,7 +20,7 @@ pytest.importorskip("uvicorn")
 webdriver = pytest.importorskip(
     "selenium.webdriver", reason="selenium is not installed: pip install 'streampca[browser]'"
 )
-from streampca.dashboard.server import Server  # noqa: E402
+from streampca.views.server import Server  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
 from pages import Run  # noqa: E402
@@ -230,8 +230,8 @@ def test_it_fits_any_screen_in_light_and_dark(chrome, tmp_path):
 
 def test_a_report_draws_from_its_own_file(chrome, tmp_path):
     pytest.importorskip("matplotlib")
-    from streampca.dashboard.report import Run as Finished
-    from streampca.dashboard.report import html
+    from streampca.views.report import Run as Finished
+    from streampca.views.report import html
 
     folder = Path(os.environ.get("STREAMPCA_SHOTS") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import norm
 
 import streampca as sp
-from streampca.facts import in_words, most_found, summary
 from streampca.privacy.gaussian import delta_at
+from streampca.views.facts import in_words, most_found, summary
 
 
 def promise(**changes):

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
-from streampca.facts import Cell
-from streampca.tables import Fact
+from streampca.views.facts import Cell, Fact
 
 _CURSOR = re.compile(r"[0-9a-f]{8}(\.[0-9]{1,9}-[0-9]{1,9}){0,8}")
 Item = TypeVar("Item")

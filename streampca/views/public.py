@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from streampca import facts
-from streampca.card import component_rows, components_of
-from streampca.dashboard.page import PageData, Panel, Table, Thinned
 from streampca.errors import BadParameterError
 from streampca.estimates import Estimates
 from streampca.linalg.types import FloatArray
-from streampca.plots import LARGE, eigenvalue_title, feature_names, moving, trails
 from streampca.private_regret import PrivateRegretRecord
 from streampca.release import Release
-from streampca.tables import Fact
+from streampca.views import facts
+from streampca.views.card import component_rows, components_of
+from streampca.views.facts import Fact
+from streampca.views.page import PageData, Panel, Table, Thinned
+from streampca.views.plots import LARGE, eigenvalue_title, feature_names, moving, signs_like, trails
 
 _PUBLISHABLE = "Publishable. Everything here is computed from private releases alone, under their guarantee."
 #: Subspaces whose features' axes are drawn over time, at most.
@@ -176,7 +176,7 @@ class PublicPage(PageData):
         if self._latest is not None and has("value_1"):
             noise = (("noise", "noise level"),) if has("noise") else ()
             panels.append(Panel(
-                "values", eigenvalue_title(self._latest.details),
+                "values", eigenvalue_title(self._latest),
                 "Of the released matrix. What lies under the noise level cannot be told from noise."
                 if noise else "As released.",
                 "releases", (*zip(facts.EIGENVALUES, names, strict=False), *noise), log=True, unit="squared row norm",
@@ -211,7 +211,7 @@ class PublicPage(PageData):
         if latest is None:
             return shown
         basis = latest.subspace.basis
-        self._drawn = basis if self._drawn is None else facts.signs_like(basis, self._drawn)
+        self._drawn = basis if self._drawn is None else signs_like(basis, self._drawn)
         return shown | {
             "lead": facts.centered_text(latest)
             + " "

@@ -9,13 +9,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from streampca.dashboard.curator import CuratorPage
-from streampca.dashboard.public import PublicPage
 from streampca.errors import BadParameterError
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
 from streampca.release import Release
 from streampca.release_file import ReleaseLines
+from streampca.store.database import Database
+from streampca.store.reading import published_parameters
+from streampca.views.curator import CuratorPage
+from streampca.views.public import PublicPage
 
 _MARK = "# curator only"
 _COLUMNS = "t,reward,opt,regret,bound,captured"  # and, since intervals are kept, slack
@@ -95,9 +97,6 @@ class PublicRun:
                 self.parameters = self._reader.header.parameters
 
     def _stored(self) -> list[Release]:
-        from streampca.store.database import Database
-        from streampca.store.reading import published_parameters
-
         with closing(Database(str(self.path), write=False)) as database:
             self.parameters = self.parameters or published_parameters(database)
             out = list(islice(database.releases(self._at), 4096))

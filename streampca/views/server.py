@@ -33,11 +33,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from streampca.dashboard.connections import Connection, most_connections
-from streampca.dashboard.curator import CuratorPage
-from streampca.dashboard.page import PageData
-from streampca.dashboard.public import PublicPage
 from streampca.errors import BadParameterError
+from streampca.views.connections import Connection, most_connections
+from streampca.views.curator import CuratorPage
+from streampca.views.page import PageData
+from streampca.views.public import PublicPage
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PORT = 8765
@@ -270,7 +270,7 @@ def _is_visit(headers: dict[bytes, list[bytes]]) -> bool:
 
 @cache
 def _static(name: str) -> bytes:
-    return files("streampca.dashboard").joinpath("static", name).read_bytes()
+    return files("streampca.views").joinpath("static", name).read_bytes()
 
 
 def _app(page: PageData, closing: Callable[[], bool]) -> Starlette:

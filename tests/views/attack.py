@@ -1,6 +1,6 @@
 """Attack the real command ``streampca serve --public``, and tell what it answered meanwhile.
 
-    ulimit -n 8192; python tests/dashboard/attack.py
+    ulimit -n 8192; python tests/views/attack.py
 
 The server may open 1024 files. Idle connections, then more connections than files, come from one address; readers of
 events from one address as behind a proxy, and from another. After each attack, somebody else asks for the page.

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.dashboard import CuratorPage, PublicPage
+from streampca.views.curator import CuratorPage
+from streampca.views.public import PublicPage
 
 BUDGET = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
 CASES = {
@@ -22,9 +23,9 @@ CASES = {
     "oja": (lambda: sp.Oja(n_components=2, release_every=10), {"angles"}),
     "private-oja": (lambda: sp.PrivateOja(**BUDGET, batch_size=16), {"angles"}),
     "dp-pca": (lambda: sp.DPPCA(n_components=2, epsilon=50.0, delta=0.1, horizon=340, batch_size=56), set()),
-    "tumbling": (lambda: sp.Tumbling(sp.GaussianCovariance(**BUDGET), every=40), {"values", "angles"}),
-    "wishart": (lambda: sp.Tumbling(sp.WishartCovariance(**BUDGET), every=40), {"values"}),
-    "exact": (lambda: sp.Tumbling(sp.ExactSubspace(**BUDGET), every=40), set()),
+    "tumbling": (lambda: sp.Tumbling(sp.GaussianCovariance(**BUDGET), release_every=40), {"values", "angles"}),
+    "wishart": (lambda: sp.Tumbling(sp.WishartCovariance(**BUDGET), release_every=40), {"values"}),
+    "exact": (lambda: sp.Tumbling(sp.ExactSubspace(**BUDGET), release_every=40), set()),
 }
 
 

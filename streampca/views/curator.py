@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from streampca.dashboard.page import PageData, Panel, Table
-from streampca.dashboard.public import PublicPage
-from streampca.facts import Cell, grouped
 from streampca.regret import RegretRecord
-from streampca.tables import Fact
+from streampca.views.facts import Cell, Fact, grouped, regret_facts
+from streampca.views.page import PageData, Panel, Table
+from streampca.views.public import PublicPage
 
 _NOTICE = (
     "Curator only. Figures marked so are exact functions of raw rows and have no privacy at all: do not publish this "
@@ -75,7 +74,7 @@ class CuratorPage(PageData):
 
     def facts(self) -> list[Fact]:
         """The figures at the head of the page."""
-        exact = [] if self._record is None else self._record.facts()
+        exact = [] if self._record is None else regret_facts(self._record)
         return [*self._counts, *self.public.facts(), *exact, *self._further]
 
     def panels(self) -> list[Panel]:

@@ -5,11 +5,12 @@ import pytest
 
 import streampca as sp
 from streampca.cli.live import Progress, facts
-from streampca.dashboard import CuratorPage, PublicPage
-from streampca.dashboard.run_files import CuratorRun, PublicRun
 from streampca.errors import BadParameterError
 from streampca.release_file import Header
 from streampca.store import Store
+from streampca.views.curator import CuratorPage
+from streampca.views.public import PublicPage
+from streampca.views.run_files import CuratorRun, PublicRun
 
 PARAMETERS = {"processor": "PrivateFPL", "epsilon": 1.0}
 HEADER = json.dumps({"kind": "header", "format": 1, "parameters": PARAMETERS}) + "\n"

@@ -3,10 +3,9 @@
 import numpy as np
 
 import streampca as sp
-from streampca.card import card, learned
 from streampca.estimates import Estimates
-from streampca.facts import percent, promise
-from streampca.tables import Fact
+from streampca.views.card import card, learned
+from streampca.views.facts import Fact, percent, promise, regret_facts
 
 
 def noise(rng, d, sigma):
@@ -44,7 +43,7 @@ RECORD = sp.RegretRecord(100, 40.0, 50.0, 10.0, 77.0, 0.98765432)
 
 def test_a_card_tells_what_was_released_promised_and_seen():
     budget = Fact("Budget in the ledger", "half", curator=True)
-    made = card(a_release(k=3), releases=7, further=[*RECORD.facts(), budget])
+    made = card(a_release(k=3), releases=7, further=[*regret_facts(RECORD), budget])
     text = made.text(120)
     assert text.startswith("Not centered")
     for words in (

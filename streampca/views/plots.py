@@ -1,8 +1,7 @@
 """Pictures of a released subspace and of curves over time, as matplotlib figures.
 
-Every function takes plain values: `Release.plot` and the dashboard hand in what they hold. A basis is (d, k), ``names``
-are those of the d features, ``times`` are n numbers of rows seen, and ``dark`` is for a dark page. Needs the extra
-``report``; matplotlib is imported when a picture is drawn.
+A basis is (d, k), ``names`` are those of the d features, ``times`` are n numbers of rows seen, and ``dark`` is for a
+dark page. Needs the extra ``report``; matplotlib is imported when a picture is drawn.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from streampca.errors import NoReleaseError, needs
+from streampca.errors import BadParameterError, NoReleaseError, needs
 from streampca.linalg.types import FloatArray
+from streampca.release import Release, rows_summed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: Features up to which a Gram matrix is worth unpacking for a picture.
 LARGE = 1000
 _COMPONENTS, _FEATURES, _ARROWS, _EIGENVALUES = 6, 40, 24, 30
+#: Releases drawn at most, of many.
+_RELEASES = 400
 #: A normal variable lies within so many standard deviations with probability 0.95.
 WIDE = 1.959963984540054
 
@@ -46,7 +48,7 @@ DARK = _Style("#1a202b", "#e7ebf2", "#a3adbd", "#323b4a",
               ("#6cb2ff", "#ffb056", "#5fd39a", "#d9a0f2", "#ff8a98", "#5ccfe0"))  # fmt: skip
 
 
-# -- values shared with the dashboard -----------------------------------------------
+# -- values shared with the page ----------------------------------------------------
 
 
 def feature_names(names: Sequence[str] | None, n_features: int) -> Sequence[str]:
@@ -59,29 +61,21 @@ def heaviest(basis: FloatArray, most: int) -> list[int]:
     return sorted(np.argsort(-(basis**2).sum(axis=1), kind="stable")[:most].tolist())
 
 
-def spectrum(gram: FloatArray | None, eigenvalues: FloatArray | None) -> FloatArray | None:
-    """The leading eigenvalues, descending: of the matrix (d, d) if given, else those given."""
-    if gram is None:
-        return eigenvalues
-    return np.asarray(np.linalg.eigvalsh(gram)[::-1][:_EIGENVALUES], dtype=np.float64)
+def has_drawable_gram(release: Release) -> bool:
+    """True if the release holds a Gram matrix that is small enough to be unpacked for a chart."""
+    return release.has_gram and release.n_features <= LARGE
 
 
-def rows_summed(t: int, details: Mapping[str, Any], warmup: int = 0) -> int:
-    """Number of rows in a released sum: of the window or block that ``details`` name, else t; 1 for a decayed sum.
-
-    The first ``warmup`` rows of the stream are in none.
-    """
-    if "decay_per_release" in details:
-        return 1
-    window, block = details.get("window"), details.get("rows")
-    if isinstance(window, list) and len(window) == 2:
-        return max(1, int(window[1]) - max(int(window[0]) - 1, warmup))
-    return block if isinstance(block, int) and block > 0 else max(1, t - warmup)
+def spectrum(release: Release) -> FloatArray | None:
+    """Leading eigenvalues, descending: of the Gram matrix if it is drawable, else those that were released."""
+    if not has_drawable_gram(release):
+        return release.eigenvalues
+    return np.asarray(np.linalg.eigvalsh(release.gram)[::-1][:_EIGENVALUES], dtype=np.float64)
 
 
-def eigenvalue_title(details: Mapping[str, Any]) -> str:
+def eigenvalue_title(release: Release) -> str:
     """Title of a chart of eigenvalues divided by `rows_summed`."""
-    return "Eigenvalues of the decayed sum" if "decay_per_release" in details else "Eigenvalues per row"
+    return "Eigenvalues of the decayed sum" if "decay_per_release" in release.details else "Eigenvalues per row"
 
 
 def moving(bases: FloatArray) -> list[int]:
@@ -99,7 +93,68 @@ def trails(bases: FloatArray) -> FloatArray:
     return plane if plane.shape[2] == 2 else np.concatenate([plane, np.zeros_like(plane)], axis=2)
 
 
+# -- signs and order of components over time ----------------------------------------
+
+
+def signs_like(basis: FloatArray, reference: FloatArray) -> FloatArray:
+    """The same columns, each with the sign that brings it closer to the same column of the reference."""
+    k = min(basis.shape[1], reference.shape[1])
+    turned: FloatArray = basis.copy()
+    if basis.shape[0] == reference.shape[0]:
+        turned[:, :k] *= np.where(np.einsum("ij,ij->j", basis[:, :k], reference[:, :k]) < 0.0, -1.0, 1.0)
+    return turned
+
+
+def aligned(bases: Sequence[FloatArray]) -> list[FloatArray]:
+    """Bases over time with each column followed through changes of order and sign.
+
+    The last keeps its order and signs, for it is what reports show; each
+    earlier one is matched to its successor, the columns by the largest sum of
+    absolute inner products. Within a near-degenerate group eigenvectors turn
+    freely, and nothing can be followed there.
+    """
+    from scipy.optimize import linear_sum_assignment  # loads slowly
+
+    out = list(bases)
+    for i in range(len(out) - 2, -1, -1):
+        after, now = out[i + 1], out[i]
+        if now.shape != after.shape or not now.shape[1]:
+            continue
+        overlap = after.T @ now
+        order = linear_sum_assignment(-np.abs(overlap))[1]
+        signs = np.where(overlap[np.arange(len(order)), order] < 0.0, -1.0, 1.0)
+        out[i] = now[:, order] * signs
+    return out
+
+
+def followed(releases: Sequence[Release], most: int) -> tuple[list[int], FloatArray]:
+    """Times (n,) and aligned bases (n, d, k) of at most ``most`` releases, evenly spread, the last among them."""
+    shape = releases[-1].subspace.basis.shape
+    same = [release for release in releases if release.subspace.basis.shape == shape]
+    step = -(-len(same) // most)
+    shown = same[(len(same) - 1) % step :: step]
+    return [release.t for release in shown], np.array(aligned([release.subspace.basis for release in shown]))
+
+
 # -- pictures -----------------------------------------------------------------------
+
+
+def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = (), dark: bool = False) -> Figure:
+    """A picture of a release; see `Release.plot`."""
+    if kind == "scree":
+        return scree(release, dark=dark)
+    if kind not in ("loadings", "biplot", "over-time", "motion"):
+        known = "'loadings', 'biplot', 'scree', 'over-time' or 'motion'"
+        raise BadParameterError(f"kind={kind!r} is not known; use {known}")
+    if not release.subspace.n_components:
+        raise NoReleaseError("this release holds the empty subspace: there is nothing to draw")
+    if kind in ("over-time", "motion"):
+        times, bases = followed([*past, release], _RELEASES)
+        if len(times) < 2:
+            raise BadParameterError(f"kind={kind!r} needs earlier releases of the same dimensions: pass past=")
+        return (motion if kind == "motion" else loadings_over_time)(times, bases, release.features, dark=dark)
+    draw = heat_map if kind == "loadings" else biplot
+    return draw(release.subspace.basis, release.features, dark=dark)
 
 
 def heat_map(basis: FloatArray, names: Sequence[str] | None = None, *, dark: bool = False) -> Figure:
@@ -150,31 +205,10 @@ def biplot(basis: FloatArray, names: Sequence[str] | None = None, *, dark: bool 
     return figure
 
 
-def scree(
-    values: FloatArray | None,
-    *,
-    n_features: int,
-    n_components: int,
-    t: int,
-    details: Mapping[str, Any],
-    noise_std: float | None = None,
-    warmup: int = 0,
-    dark: bool = False,
-) -> Figure:
+def scree(release: Release, *, dark: bool = False) -> Figure:
     """Eigenvalues per row with 95 % error bars, and the level that noise alone reaches.
 
-    Parameters
-    ----------
-    values : eigenvalues of a released matrix, descending, as of `spectrum`.
-    n_features, n_components : d and k.
-    t, details, warmup : of the release; they say how many rows the matrix sums.
-    noise_std : standard deviation of a diagonal entry of the noise in the matrix; None draws no errors.
-    dark : for a dark page.
-
-    Raises
-    ------
-    NoReleaseError
-        If there are no eigenvalues.
+    Raises `NoReleaseError` if there are no eigenvalues.
 
     Notes
     -----
@@ -183,26 +217,27 @@ def scree(
     where neighboring eigenvalues are further apart than the noise, an
     eigenvalue is off by N(0, s**2). The noise alone has its largest eigenvalue near s sqrt(2 d).
     """
+    values, rows, k = spectrum(release), rows_summed(release), release.n_components
     if values is None or not len(values):
         raise NoReleaseError("this release holds a subspace only, no eigenvalues; use kind='loadings'")
-    style, rows = DARK if dark else LIGHT, rows_summed(t, details, warmup)
+    style = DARK if dark else LIGHT
     figure, (axes,) = _figure(style)
     at, shown = np.arange(1, len(values) + 1), values / rows
-    colors = [style.lines[0] if i < n_components else style.soft for i in range(len(values))]
+    colors = [style.lines[0] if i < k else style.soft for i in range(len(values))]
     axes.bar(at, shown, width=0.62, color=colors, alpha=0.75)
     bars = ""
-    if noise_std is not None:
+    if release.has_gram and (noise_std := release.noise_std) is not None:
         bars = "; bars: 95 % of the noise, to first order"
         axes.errorbar(at, shown, yerr=WIDE * noise_std / rows, fmt="none", ecolor=style.text, elinewidth=1.2, capsize=3)
-        level = noise_std * math.sqrt(2.0 * n_features) / rows
+        level = noise_std * math.sqrt(2.0 * release.n_features) / rows
         axes.axhspan(-level, level, color=style.lines[1], alpha=0.14, linewidth=0, label="level of the noise alone")
         axes.axhline(level, color=style.lines[1], linewidth=1.2, linestyle="--")
         _legend(axes, style, loc="upper right")
     axes.axhline(0.0, color=style.soft, linewidth=0.8)
     if len(values) <= 15:
         axes.set_xticks(at)
-    x = f"component (the first {n_components} span the subspace)"
-    _label(axes, style, eigenvalue_title(details) + bars, x, "squared row norm")
+    x = f"component (the first {k} span the subspace)"
+    _label(axes, style, eigenvalue_title(release) + bars, x, "squared row norm")
     return figure
 
 
