@@ -68,7 +68,6 @@ def missing_options(path: Path | Address, reading: Reading, on_bad_row: str, has
     import pandas as pd
 
     from streampca import sources
-    from streampca.sources.text_files import TextFile
 
     if not isinstance(path, Path) or not is_terminal(sys.stderr):
         return ""
@@ -77,7 +76,7 @@ def missing_options(path: Path | Address, reading: Reading, on_bad_row: str, has
         return ""
     try:
         how = sources.Reading(encoding=reading.encoding or "utf-8", max_bytes=None, on_bad_row="zero")
-        text = TextFile(path, how, has_header=True)
+        text = sources.text_files.TextFile(path, how, has_header=True)
         first, newline, _ = next(text.blocks(), b"").rpartition(b"\n")
         head = pd.read_csv(
             io.BytesIO(first + newline), nrows=1000, sep="\t" if ".tsv" in path.suffixes else None, engine="python",
