@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.papers.perturbed_leader import PerturbedLeader
 from streampca.privacy.budget import Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
-from streampca.processors.perturbed_leader import PerturbedLeader
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.tumbling import Tumbling
 from streampca.scenarios import Context

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from streampca.blocks import BlockGram, Leaves, admission_mark
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreCorruptError
 from streampca.linalg.lattice import onto_ball
+from streampca.papers.perturbed_leader import PerturbedLeader
 from streampca.processors.oja import Oja
-from streampca.processors.perturbed_leader import PerturbedLeader
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
 from streampca.sources.csv_rows import from_csv

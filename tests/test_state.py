@@ -21,7 +21,7 @@ from streampca.state import PREFIX, fields_of, label_of
 
 ALGORITHMS = [
     kind
-    for kind in (getattr(sp, name) for name in sp.__all__)
+    for kind in (getattr(room, name) for room in (sp, sp.papers) for name in room.__all__)
     if inspect.isclass(kind) and issubclass(kind, (sp.Algorithm, Mechanism)) and kind is not sp.Algorithm
 ]
 KINDS = [*ALGORITHMS, PrivateBounds]
@@ -40,7 +40,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "checkpoint_every": (None, 2), "overhang": (0.125, 0.25), "sketch_rank": (None, 2), "failure_rate": (0.01, 0.02),
     "keep_short": (False, True), "map_from": ("block", "previous"), "mu": (1.0, 2.0), "warmup": (None, 5),
     "mechanism": (
-        sp.GaussianCovariance(**BUDGET), sp.GaussianCovariance(**BUDGET, center=True), sp.WishartCovariance(**BUDGET),
+        sp.GaussianCovariance(**BUDGET), sp.GaussianCovariance(**BUDGET, center=True),
+        sp.papers.WishartCovariance(**BUDGET),
     ),
 }  # fmt: skip
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -108,7 +109,7 @@ def rebuilt(kind: type[Any], label: str) -> dict[str, Any]:
         if isinstance(value, dict) and set(value) == {"float"}:
             return float.fromhex(value["float"])
         if isinstance(value, dict):
-            nested = getattr(sp, value["kind"])
+            nested = getattr(sp.papers if value["kind"] in sp.papers.__all__ else sp, value["kind"])
             return nested(**{name: plain(inner) for name, inner in value.items() if name != "kind"})
         return value
 

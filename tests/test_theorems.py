@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.wishart import WishartCovariance
+from streampca.papers.wishart import WishartCovariance
 from streampca.privacy.randomness import Randomness
 from streampca.theorems import (
     dttz14_theorem4,

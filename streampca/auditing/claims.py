@@ -28,14 +28,15 @@ from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.matrix_factorization.tree import ExactTree
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
-from streampca.mechanisms.approximate_subspace import WIDTHS, ApproximateSubspace
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
-from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.norm_maps import lost_energy, norm_counts
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.wishart import WishartCovariance
+from streampca.papers.approximate_subspace import WIDTHS, ApproximateSubspace
+from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.subspace_perturbation import SubspacePerturbation
+from streampca.papers.wishart import WishartCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Note
 from streampca.processors.dp_pca import DPPCA

@@ -21,9 +21,10 @@ from streampca.linalg.types import FloatArray, IntArray
 from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import GRID, GaussianHistograms, StabilityHistogram
-from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.mean import PrivateCenter
-from streampca.mechanisms.wishart import WishartCovariance, profile
+from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.wishart import WishartCovariance, profile
 from streampca.privacy import gaussian
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import LatticeSum

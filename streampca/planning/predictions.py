@@ -21,9 +21,10 @@ from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import CovarianceMechanism
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.wishart import WishartCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.subspace_perturbation import SubspacePerturbation
+from streampca.papers.wishart import WishartCovariance
 from streampca.planning.curve import Curve
 from streampca.planning.question import Question
 from streampca.privacy.randomness import Randomness

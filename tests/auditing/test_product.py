@@ -180,7 +180,7 @@ def test_whatever_is_private_has_a_prediction(kind):
     assert (kind.__name__ in predicted()) != (kind.__name__ in NOT_PREDICTED)
 
 
-@pytest.mark.parametrize("name", sp.__all__)
+@pytest.mark.parametrize("name", [*sp.__all__, *sp.papers.__all__])
 def test_whatever_is_public_has_a_page(name):
     page = (DOCS / "api.md").read_text(encoding="utf-8")
     assert re.search(rf"^::: streampca[\w.]*\b{name}$", page, re.MULTILINE), name

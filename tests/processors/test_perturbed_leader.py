@@ -213,7 +213,7 @@ def test_noise_before_the_first_release_and_past_the_horizon() -> None:
 
 
 def test_the_perturbed_leader_promises_nothing_across_steps() -> None:
-    leader = sp.PerturbedLeader(n_components=1, epsilon=1.0, delta=1e-6)
+    leader = sp.papers.PerturbedLeader(n_components=1, epsilon=1.0, delta=1e-6)
     assert not leader.guarantee.is_private
     assert epsilon_at(10 * MU, 1e-6) == pytest.approx(13.5, abs=0.05)
     assert "100 of them together are at epsilon = 13.5" in str(leader.guarantee)

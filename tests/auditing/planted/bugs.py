@@ -29,13 +29,14 @@ from streampca.matrix_factorization.buffered_noise import BufferedNoise
 from streampca.matrix_factorization.tree import BinaryTree, TreeNoise
 from streampca.mechanisms import base as mechanisms_base
 from streampca.mechanisms import histogram, wishart
-from streampca.mechanisms.approximate_subspace import ApproximateSubspace
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
-from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.mean import ClippedMean
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.wishart import WishartCovariance
+from streampca.papers.approximate_subspace import ApproximateSubspace
+from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.subspace_perturbation import SubspacePerturbation
+from streampca.papers.wishart import WishartCovariance
 from streampca.privacy import budget
 from streampca.privacy.budget import GRAM_SENSITIVITY
 from streampca.privacy.discrete_gaussian import DiscreteGaussian

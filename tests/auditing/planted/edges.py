@@ -116,7 +116,7 @@ add("edge-adaptive", sp.AdaptiveCovariance, n_components=1, **LARGE, d=6, rows=4
 
 # Popular cells and bins: half of all votes each, so that one vote decides which has more.
 _cells = np.repeat([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [4, 76, 76], axis=0)
-add("edge-cells", sp.ApproximateSubspace, epsilon=5.0, delta=1e-6, block_rows=4, d=2, rows=156,
+add("edge-cells", sp.papers.ApproximateSubspace, epsilon=5.0, delta=1e-6, block_rows=4, d=2, rows=156,
     changes=CASES["ApproximateSubspace"].changes, busy=_cells, feed=feed_mechanism, feeds=("once",), positions=(0,),
     widths=(0.5, 0.25), checks="leak")  # fmt: skip
 
