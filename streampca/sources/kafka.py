@@ -184,7 +184,7 @@ def reader(value: Value, schema: Any = None) -> Callable[[bytes], Any]:
 
 
 def _refused(data: bytes) -> Any:
-    raise BadParameterError("messages of blocks are no rows; streampca.integrations.readers.collect takes them")
+    raise BadParameterError("messages of blocks are no rows; streampca.readers.collect takes them")
 
 
 def _json(data: bytes) -> Any:
@@ -358,7 +358,7 @@ def from_kafka(
     value : ``"json"`` (an object, or an array in the order of the features; of at most 200 levels), ``"avro"``, or a
         function of the bytes of a message that returns a mapping or a sequence of numbers; what it raises makes the
         message a bad one.
-        ``"block"``: sums of rows, made and collected by `streampca.integrations.readers`.
+        ``"block"``: sums of rows, made and collected by `streampca.readers`.
     schema : for Avro: the schema of all messages; or a mapping from number to schema for messages with the header
         of a schema registry.
     bounds : public bounds of the features, as in `from_csv`.

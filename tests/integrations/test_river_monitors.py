@@ -9,8 +9,8 @@ from scipy.stats import binom
 
 import streampca as sp
 from streampca.errors import BadParameterError
-from streampca.integrations.river import PrivateBlockPCA, PrivatePCA
-from streampca.integrations.river_monitors import SubspaceAnomaly, SubspaceDrift
+from streampca.river import PrivateBlockPCA, PrivatePCA
+from streampca.river_monitors import SubspaceAnomaly, SubspaceDrift
 
 SCALES = np.array([0.5, 0.3, 0.07, 0.07, 0.07, 0.07, 0.07, 0.07])
 

@@ -23,10 +23,10 @@ import streampca as sp
 from streampca.cli import main, page
 from streampca.cli.reading import Reading
 from streampca.cli.run import run as command
-from streampca.dashboard.public import PublicPage
 from streampca.errors import BadParameterError, SourceError
 from streampca.sources import csv_rows, from_csv, from_ndjson, open_rows
 from streampca.sources.csv_cells import CellParser
+from streampca.views.public import PublicPage
 
 NAMES = ["a", "b", "c"]
 ROWS = np.random.default_rng(3).normal(size=(300, 3)).round(6).tolist()
