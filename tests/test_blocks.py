@@ -96,7 +96,6 @@ def test_releases_of_blocks_are_those_of_rows(cuts: list[int]) -> None:
     [
         {"noise": "tree", "horizon": 200},
         {"noise": "tree", "horizon": 200, "discrete_noise": True},
-        {"regularisation": "doubling", "horizon": 200},
         {"solver": "tracking"},
         {"solver": "smoothed"},
         {},

@@ -139,7 +139,6 @@ ALGORITHMS = [
     sp.PrivateFPL(**BUDGET, solver="tracking"),
     sp.PrivateFPL(**BUDGET, solver="smoothed", release_every=5),
     sp.PrivateFPL(**BUDGET, horizon=200, noise="tree", discrete_noise=True, adjacency="replace"),
-    sp.PrivateFPL(**BUDGET, horizon=200, regularisation="doubling"),
     sp.PrivateFPL(**BUDGET, horizon=200, publish_regret=True, release_every=3),
     sp.papers.PerturbedLeader(**BUDGET),
     *(sp.SlidingWindowPCA(**WINDOW, method=method) for method in ("ring", "histogram", "smoothed", "forgetting")),

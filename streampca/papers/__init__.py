@@ -1,5 +1,6 @@
 """Algorithms of the literature that another algorithm of the library dominates. Tested and audited, for comparison.
 
+- `DoublingFPL`: the doubling trick of DTTZ14, Algorithm 4. `PrivateFPL` has less noise, and a proved regret bound.
 - `PerturbedLeader` follows the leader with fresh noise: the online learner of DTTZ14, Algorithm 3. Not private.
 - `LaplaceCovariance`: independent Laplace noise on entries (JXZ16, Algorithm 1). `MatrixLaplaceCovariance` has about
   0.85 sqrt(d) times less noise at the same epsilon.
@@ -12,9 +13,13 @@
 """
 
 from streampca.papers.approximate_subspace import ApproximateSubspace
+from streampca.papers.doubling import DoublingFPL
 from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.perturbed_leader import PerturbedLeader
 from streampca.papers.subspace_perturbation import SubspacePerturbation
 from streampca.papers.wishart import WishartCovariance
 
-__all__ = ["ApproximateSubspace", "LaplaceCovariance", "PerturbedLeader", "SubspacePerturbation", "WishartCovariance"]
+__all__ = [
+    "ApproximateSubspace", "DoublingFPL", "LaplaceCovariance", "PerturbedLeader", "SubspacePerturbation",
+    "WishartCovariance",
+]  # fmt: skip

@@ -68,7 +68,8 @@ def storable(name: Any) -> type[Any] | None:
     package = import_module("streampca")  # by name: the package imports this module
     for room in (package, package.papers):
         found = getattr(room, name) if name in room.__all__ else None
-        if isinstance(found, type) and issubclass(found, (Algorithm, Mechanism)) and is_dataclass(found):
+        stored = isinstance(found, type) and issubclass(found, (Algorithm, Mechanism)) and is_dataclass(found)
+        if stored:
             return found
     return None
 

@@ -27,9 +27,7 @@ CASES: dict[str, Callable[[], Algorithm]] = {
     "fpl-anytime": lambda: sp.PrivateFPL(**BUDGET, adjacency="replace"),
     "fpl-tree": lambda: sp.PrivateFPL(**BUDGET, horizon=400, noise="tree", release_every=3),
     "fpl-exact": lambda: sp.PrivateFPL(**BUDGET, horizon=340, noise="tree", discrete_noise=True, release_every=7),
-    "fpl-doubling": lambda: sp.PrivateFPL(
-        n_components=1, epsilon=50.0, delta=0.5, horizon=400, regularisation="doubling"
-    ),
+    "fpl-doubling": lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400),
     "fpl-regret": lambda: sp.PrivateFPL(**BUDGET, horizon=400, release_every=2, publish_regret=True),
     "fpl-tracking": lambda: sp.PrivateFPL(**BUDGET, solver="tracking", release_every=2),
     "fpl-smoothed": lambda: sp.PrivateFPL(**BUDGET, horizon=331, solver="smoothed", release_every=3),

@@ -85,7 +85,7 @@ stream("fpl-no-regret", lambda: FPL(**BUDGET, horizon=400), regret=None)
 stream("fpl-warmup", lambda: FPL(**RICH, horizon=400, release_every=5), bounds="private", warmup=64)
 stream("fpl-warmup-replace", lambda: FPL(**RICH, release_every=5, adjacency="replace"), bounds="private", warmup=64)
 stream("fpl-warmup-center", lambda: FPL(**RICH, horizon=400, release_every=5, center=True), bounds="private", warmup=64)
-stream("fpl-doubling", lambda: FPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400, regularisation="doubling"))
+stream("fpl-doubling", lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400))
 # -- users: three rows of each of 110 people in turn, of which two count ---------------------------
 stream("users", lambda: FPL(**BUDGET, horizon=400, release_every=5, max_rows_per_user=2))
 stream("users-replace-center", lambda: FPL(**BUDGET, horizon=400, release_every=5, adjacency="replace",

@@ -134,7 +134,6 @@ def test_the_repr_shows_a_drift_that_is_not_the_default() -> None:
     ("options", "problem"),
     [
         ({"noise": "tree", "horizon": 9}, "needs noise='blt'"),
-        ({"regularisation": "doubling", "horizon": 9}, "needs noise='blt'"),
         ({"drift": -1.0}, "drift=-1.0"),
         ({"drift": float("nan")}, "drift=nan"),
         ({"drift": True}, "drift=True"),

@@ -127,7 +127,7 @@ PRIVATE: dict[str, Callable[[int], Algorithm]] = {
     "fpl-blt": lambda k: sp.PrivateFPL(n_components=k, horizon=2, **BUDGET),
     "fpl-tree": lambda k: sp.PrivateFPL(n_components=k, horizon=2, noise="tree", **BUDGET),
     "fpl-replace": lambda k: sp.PrivateFPL(n_components=k, horizon=2, noise="tree", adjacency="replace", **BUDGET),
-    "fpl-doubling": lambda k: sp.PrivateFPL(n_components=k, horizon=2, regularisation="doubling", **BUDGET),
+    "fpl-doubling": lambda k: sp.papers.DoublingFPL(n_components=k, horizon=2, **BUDGET),
     "fpl-regret": lambda k: sp.PrivateFPL(n_components=k, horizon=2, publish_regret=True, **BUDGET),
     "gaussian": lambda k: Tumbling(GaussianCovariance(n_components=k, **BUDGET), release_every=2),
     "wishart": lambda k: Tumbling(WishartCovariance(n_components=k, **BUDGET), release_every=2),

@@ -49,7 +49,7 @@ CASES: dict[str, tuple[Make, dict[str, Any]]] = {
     "fpl-no-regret": (lambda: sp.PrivateFPL(**BUDGET, release_every=10), {"regret": None}),
     "fpl-regret-every": (lambda: sp.PrivateFPL(**BUDGET), {"regret": sp.RegretLog(every=50)}),
     "fpl-doubling": (
-        lambda: sp.PrivateFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400, regularisation="doubling"),
+        lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400),
         {},
     ),
     "leader": (lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=4), {}),

@@ -334,7 +334,7 @@ def _too_few_degrees(self: MatrixLaplaceCovariance, d: int, draws: Draws) -> Any
 # fmt: off
 
 _HALVED = """
-PrivateFPL PrivateFPL-discrete PrivateFPL-endless PrivateFPL-doubling PrivateFPL-rewards SlidingWindowPCA-histogram
+PrivateFPL PrivateFPL-discrete PrivateFPL-endless DoublingFPL PrivateFPL-rewards SlidingWindowPCA-histogram
 SlidingWindowPCA-ring SlidingWindowPCA-forgetting SlidingWindowPCA-once PrivateOja DPPCA MatrixLaplaceCovariance
 MatrixLaplaceCovariance-one-feature WishartCovariance GaussianCovariance GaussianCovariance-discrete LaplaceCovariance
 SubspacePerturbation ApproximateSubspace StabilityHistogram-moves"""

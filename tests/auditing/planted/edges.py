@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import streampca as sp
-from planted.fixed_cases import DELTA, EPSILON, FPL, LARGE, OJA, add
+from planted.fixed_cases import BUDGET, DELTA, EPSILON, FPL, LARGE, OJA, add
 from planted.lifecycles import CASES, plain_changes
 from streampca.auditing.feeds import feed_mechanism, feed_stream, names_of, released
 from streampca.auditing.instrument import Row
@@ -139,7 +139,7 @@ add("edge-center", _Center, n_features=2, epsilon=20.0, delta=1e-6, feed=_center
     changes=lambda subject, d: _votes)  # fmt: skip
 
 # Rows of norm 1 in one direction pass the guess of OPT after some of them.
-add("edge-doubling", FPL, n_components=1, regularisation="doubling", horizon=60, rows=60, d=3,
+add("edge-doubling", sp.papers.DoublingFPL, n_components=1, **BUDGET, horizon=60, rows=60, d=3,
     busy=np.tile(np.eye(3)[0], (60, 1)), changes=_nothing, checks="leak")  # fmt: skip
 
 # -- names -----------------------------------------------------------------------------------------------

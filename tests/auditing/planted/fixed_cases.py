@@ -64,7 +64,7 @@ add("PrivateFPL-rewards-replace", FPL, publish_regret=True, adjacency="replace",
 add("PrivateFPL-tracking", FPL, solver="tracking")
 add("PrivateFPL-smoothed", FPL, solver="smoothed")
 _more = "its noise is for regret, and more than the claim asks for"
-add("PrivateFPL-doubling", FPL, regularisation="doubling", slack=_more)
+add("DoublingFPL", partial(sp.papers.DoublingFPL, n_components=2, horizon=12, **BUDGET), slack=_more)
 
 
 def _another_norm(subject: Any, d: int) -> Pairs:
