@@ -8,7 +8,7 @@ from streampca import queries
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.scenarios import Context
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 SCALE = 0.35
 

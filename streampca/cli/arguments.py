@@ -62,7 +62,7 @@ def missing_options(path: Path | Address, reading: Reading, on_bad_row: str, has
     """
     import pandas as pd
 
-    from streampca.sources.text_files import TextFile
+    from streampca import sources
 
     if not isinstance(path, Path) or not is_terminal(sys.stderr):
         return ""
@@ -70,7 +70,8 @@ def missing_options(path: Path | Address, reading: Reading, on_bad_row: str, has
     if not (is_table and path.is_file() and reading.header is not False and reading.names is None):
         return ""
     try:
-        text = TextFile(path, encoding=reading.encoding or "utf-8", max_bytes=None, by_name=False, replace=True)
+        how = sources.Reading(encoding=reading.encoding or "utf-8", max_bytes=None, on_bad_row="zero")
+        text = sources.text_files.TextFile(path, how, has_header=True)
         first, newline, _ = next(text.blocks(), b"").rpartition(b"\n")
         head = pd.read_csv(
             io.BytesIO(first + newline), nrows=1000, sep="\t" if ".tsv" in path.suffixes else None, engine="python",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from streampca.errors import BadParameterError
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 from streampca.views.card import card
 
 

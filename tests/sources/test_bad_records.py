@@ -389,7 +389,7 @@ def test_formats_by_name_and_by_keyword(tmp_path: Path) -> None:
     headless = csv(None).split(b"\n", 1)[1]
     assert releases(open_rows(io.BytesIO(headless), names=NAMES, on_bad_row="zero")) == PLAIN
     assert open_rows(io.BytesIO(headless), header=False, columns=[2, 0]).features == ("x2", "x0")
-    with pytest.raises(BadParameterError, match="delimiter=';' does not apply to files in the format parquet"):
+    with pytest.raises(BadParameterError, match="delimiter=';' does not apply to ParquetRows"):
         open_rows(tmp_path / "rows.parquet", delimiter=";")
     with pytest.raises(BadParameterError, match="format='xml' must be one of csv"):
         open_rows(tmp_path / "rows.csv", format="xml")  # type: ignore[arg-type]

@@ -26,13 +26,10 @@ from streampca.advice import (
     settings_warnings,
     warn,
 )
-from streampca.blocks import BlockCutter, BlockGram, CommitLog
-from streampca.blocks import Entry as Entry  # part of this module's interface
 from streampca.bounds import PrivateBounds
 from streampca.conversion import as_block, check_iterable, framed
 from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
-from streampca.feed import feed
 from streampca.linalg.counts import check_switch
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.threads import OneThread
@@ -46,7 +43,9 @@ from streampca.regret import Moment, Regret, RegretLog, RegretSums
 from streampca.release import Release, Scoring, Subspace, Terms, scoring_basis
 from streampca.rendering import render
 from streampca.rows import Position, PositionedSource, RowSource, as_source
-from streampca.step import BlockStep, Step, Steps, Waiting, WaitingStep, no_rewards, step_of
+from streampca.stream.blocks import BlockCutter, BlockGram, CommitLog, Entry
+from streampca.stream.feed import feed
+from streampca.stream.step import BlockStep, Step, Steps, Waiting, WaitingStep, no_rewards, step_of
 
 #: Most single rows that wait to be absorbed together.
 _WAITING_ROWS = 256
