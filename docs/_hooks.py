@@ -50,7 +50,7 @@ def run_blocks(markdown: str, name: str) -> Iterator[bytes | None]:
 
 def dark(svg: str) -> str:
     """The picture for a dark page: by its own style if it has one, else with the colors of `plots.DARK`."""
-    from streampca.plots import DARK, LIGHT
+    from streampca.views.plots import DARK, LIGHT
 
     if OWN_DARK.search(svg):
         return OWN_DARK.sub(r"\1", svg)

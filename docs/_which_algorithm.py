@@ -32,7 +32,6 @@ In short, for rows that come one after the other:
 |---|---|---|---|
 | a subspace of all rows so far, again and again | `PrivateFPL` | `PrivatePCA` | `PrivatePCA`, `partial_fit` |
 | the same, rows that keep to one distribution or change slowly, much noise | `PrivateFPL(solver="smoothed")` | | |
-| the same, most rows are short, and there are over 120 / mu of them | `PrivateFPL(scaling="norm")` | | |
 | a subspace of the last W rows, without end | `SlidingWindowPCA` | `PrivateWindowPCA` | |
 | the same, slowly changing rows, at most 100 releases a window | `SlidingWindowPCA(method="smoothed")` | | |
 | the same, rows of one distribution: the last full window | `Tumbling(mechanism, release_every=W)` | | |

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import streampca as sp
-from streampca import sources
-from streampca.integrations import pool
+from streampca import pool, sources
 
 if TYPE_CHECKING:  # each process of a pool loads what is imported here
     from streampca.store.store import Store
@@ -121,19 +120,19 @@ class Ways:
 
     def parquet(self) -> Releases:
         """Spark's executors read the files."""
-        from streampca.integrations.spark import absorb_parquet
+        from streampca.spark import absorb_parquet
 
         return made(absorb_parquet(self._stream(), self._spark, self._paths))
 
     def frame(self) -> Releases:
         """A DataFrame that is some columns of files."""
-        from streampca.integrations.spark import absorb_frame
+        from streampca.spark import absorb_frame
 
         return made(absorb_frame(self._stream(), self._frame()))
 
     def filtered(self) -> Releases:
         """A DataFrame that is not: a filter, which keeps all rows."""
-        from streampca.integrations.spark import absorb_frame
+        from streampca.spark import absorb_frame
 
         return made(absorb_frame(self._stream(), self._frame().where("x0 > -1e9")))
 
@@ -144,7 +143,7 @@ class Ways:
 
     def paths(self) -> Releases:
         """A Structured Streaming query of paths."""
-        from streampca.integrations.spark import parquet_paths
+        from streampca.spark import parquet_paths
 
         frames = parquet_paths(self._spark, str(self._paths[0].parent), files_per_epoch=FILES // 2)
         return self._query(frames, files=True)
@@ -156,7 +155,7 @@ class Ways:
         return self._query(frames, files=False)
 
     def _query(self, frames: Any, *, files: bool) -> Releases:
-        from streampca.integrations.spark import EpochSink
+        from streampca.spark import EpochSink
         from streampca.store.store import Store
 
         releases: Releases = []

@@ -16,11 +16,11 @@ from scenario import Context, load, run_scenario
 
 from streampca import queries
 from streampca.linalg.types import FloatArray
-from streampca.plots import WIDE
 from streampca.private_regret import PrivateRegretRecord
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
 from streampca.release import Release
+from streampca.views.plots import WIDE
 
 sys.path.insert(0, str(Path(__file__).parent))
 from real_tables import fed, markdown, table, write

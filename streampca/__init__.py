@@ -7,6 +7,8 @@ to publish, and for the trusted side the regret, live.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from streampca.rendering import RENDERERS
+
 if TYPE_CHECKING:
     from streampca import errors as errors
     from streampca import queries as queries
@@ -105,6 +107,9 @@ _HOME = {
     "plan": "planning",
     "read_releases": "release_file",
 }
+# `streampca.views` stands above the releases and streams that it shows; it adds its renderers to the table.
+RENDERERS["views"] = lambda: import_module("streampca.views")
+
 _MODULES = ("errors", "queries", "sources")
 
 __all__ = sorted([*_HOME, *_MODULES])

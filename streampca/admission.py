@@ -27,7 +27,6 @@ from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
 from streampca.linalg.types import FloatArray
 from streampca.names import NAME_THEM, refuse_values
 from streampca.state import label_of
-from streampca.tables import Fact
 
 OnBadRow = Literal["raise", "zero"]
 
@@ -223,19 +222,6 @@ class AdmissionReport:
                 f"The rows use {self.ball_used:.2%} of the ball that the noise is calibrated for. Give {remedy}."
             )
         return found
-
-    def facts(self) -> list[Fact]:
-        """The shares and the warnings, as cards and pages show them. Curator only."""
-        clamped = sorted(((share, name) for name, share in self.share_clamped.items() if share > 0.0), reverse=True)
-        named = ", ".join(f"{name} {share_text(share)}" for share, name in clamped[:4])
-        others = f" and {len(clamped) - 4} more" if len(clamped) > 4 else ""
-        shown = {}
-        if self.share_clamped:
-            shown["Values clamped to their bounds"] = f"{named}{others}" if clamped else "none"
-        shown["Rows scaled onto the ball"] = share_text(self.share_scaled)
-        shown["Mean squared norm, as a share of the ball's"] = share_text(self.ball_used)
-        pairs = [*shown.items(), *(("Warning", text) for text in self.warnings())]
-        return [Fact(label, value, curator=True) for label, value in pairs]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -23,7 +23,6 @@ import numpy as np
 from streampca.admission import NO_COUNTS, Admission, Counts
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.linalg.centering import CONSTANT
-from streampca.linalg.counts import renamed
 from streampca.linalg.lattice import LOW, UNIT_BITS, GramSum, is_plausible
 from streampca.linalg.svec import mirror, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray, IntArray
@@ -243,7 +242,6 @@ class CommitLog(Protocol):
         """Return once the first t rows and the releases made of them are durable."""
 
 
-@renamed(every="release_every")
 @dataclass(frozen=True)
 class BlockCutter:
     """Cuts rows into blocks that end where releases are due, in any process. Made by `Stream.leaves`.

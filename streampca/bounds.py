@@ -27,9 +27,9 @@ Ranges = tuple[float, float] | dict[str, tuple[float, float]]
 
 NONE_GIVEN = (
     "the scale of the columns is not known: without it, long rows decide everything. There are three ways on. Public "
-    "bounds: --bounds lo:hi, --bounds name=lo:hi,..., or streampca bounds --template bounds.json FILE, then fill in "
-    "the ranges from the data dictionary, not from the rows, and --bounds bounds.json. Or --bounds private, "
-    "which spends the first rows on finding them. Or --row-norm, if rows are scaled already: the length of a long row"
+    "bounds, from the data dictionary, not from the rows: --bounds lo:hi, --bounds name=lo:hi,..., or --bounds FILE, "
+    'JSON {"name": [lo, hi], ...}. Or --bounds private, which spends the first rows on finding them. Or --row-norm, '
+    "if rows are scaled already: the length of a long row"
 )
 _FORMS = 'expected lo:hi, name=lo:hi,..., or a JSON file {"name": [lo, hi], ...}'
 
@@ -119,19 +119,6 @@ def read_bounds(text: str) -> Ranges:
         pairs = (part.partition("=") for part in text.split(","))
         return {name.strip(): _range(value, text) for name, _, value in pairs}
     return _range(text, text)
-
-
-def write_template(path: Path, features: Iterable[str]) -> None:
-    """Write a JSON file of bounds to be filled in, ``{name: [null, null], ...}``.
-
-    Raises `BadParameterError` if the file exists.
-    """
-    lines = ",\n".join(f"  {json.dumps(name, ensure_ascii=False)}: [null, null]" for name in features)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(f"{{\n{lines}\n}}\n")
-    except FileExistsError:
-        raise BadParameterError(f"{path} exists; pass another name") from None
 
 
 def _range(value: str, text: str) -> tuple[float, float]:

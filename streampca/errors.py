@@ -114,16 +114,3 @@ class StreamPCAWarning(UserWarning):
     Never about rows. Issued before anything changes, or once all has changed: turned into an
     error, it leaves a stream whole.
     """
-
-
-# The names before 0.2, kept for code that catches them.
-BadParameter = BadParameterError
-BadRow = BadRowError
-HorizonReached = HorizonReachedError
-BudgetExhausted = BudgetExhaustedError
-NoRelease = NoReleaseError
-StoreCorrupt = StoreCorruptError
-StoreLocked = StoreLockedError
-StoreForked = StoreForkedError
-StoreUnwritable = StoreUnwritableError
-WrongKey = WrongKeyError

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError
-from streampca.facts import percent
 from streampca.linalg import fast
 from streampca.linalg.centering import about_mean
 from streampca.linalg.counts import check_count
@@ -27,7 +26,7 @@ from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Processor
 from streampca.release import Scoring, Subspace, rewarded
-from streampca.tables import CURATOR_ONLY, Fact, html_table, record_frame
+from streampca.tables import CURATOR_ONLY, html_table, record_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,18 +108,6 @@ class RegretRecord:
         """Regret per row, or its interval. Curator only."""
         most = self.average_most
         return f"{self.average:.4g}" if most is None else f"between {self.average:.4g} and {most:.4g}"
-
-    def facts(self) -> list[Fact]:
-        """The regret and the share that is captured, as cards and pages show them. Curator only."""
-        bound = "none proved" if self.average_bound is None else f"{self.average_bound:.4g}"
-        captured = f"{percent(self.captured)} of the best subspace"
-        return [
-            Fact("Captured", f"at least {captured}", curator=True)
-            if self.is_interval
-            else Fact("Captured, exactly", captured, curator=True),
-            Fact("Regret per row", self.average_text, curator=True),
-            Fact("Bound on the regret", bound, curator=True),
-        ]
 
     def _repr_html_(self) -> str:
         """The figures of the record, for notebooks. Curator only."""

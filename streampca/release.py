@@ -21,8 +21,8 @@ from streampca.linalg.eigen import principal_angles, ritz_pairs, top_pairs
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import pack_entries, unpack_entries
 from streampca.linalg.types import FloatArray
-from streampca.plots import LARGE, biplot, heat_map, loadings_over_time, motion, rows_summed, scree, spectrum
 from streampca.privacy.guarantee import Guarantee
+from streampca.rendering import render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,8 +31,6 @@ _JSON = json.JSONEncoder(allow_nan=False)
 
 
 _SCORE_GRID = 2.0**30
-#: Releases drawn at most, of many.
-_POINTS = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -547,7 +545,7 @@ class Release:
     def _estimates(self, gram: FloatArray | None = None, noise_std: float = 0.0) -> Estimates:
         # A decayed sum has the mass of fewer rows than were seen.
         decayed = "decay_per_release" in self._details
-        rows = max(1, self.t) if decayed else rows_summed(self.t, self._details, self.terms.warmup)
+        rows = max(1, self.t) if decayed else rows_summed(self)
         k = max(1, self.n_components)
         law = self.noise_law if gram is None else self._centered_law(noise_std)
         std, mean = law or (0.0, None)
@@ -718,36 +716,30 @@ class Release:
         NoReleaseError
             If the release does not hold what is to be drawn.
         """
-        if kind == "scree":
-            gram = self.gram if self.has_gram and self.n_features <= LARGE else None
-            return scree(
-                spectrum(gram, self.eigenvalues), n_features=self.n_features, n_components=self.n_components,
-                t=self.t, details=self.details, noise_std=self.noise_std if self.has_gram else None,
-                warmup=self.terms.warmup, dark=dark,
-            )  # fmt: skip
-        if kind not in ("loadings", "biplot", "over-time", "motion"):
-            known = "'loadings', 'biplot', 'scree', 'over-time' or 'motion'"
-            raise BadParameterError(f"kind={kind!r} is not known; use {known}")
-        if not self.subspace.n_components:
-            raise NoReleaseError("this release holds the empty subspace: there is nothing to draw")
-        if kind in ("over-time", "motion"):
-            from streampca.facts import followed
-
-            times, bases = followed([*past, self], _POINTS)
-            if len(times) < 2:
-                raise BadParameterError(f"kind={kind!r} needs earlier releases of the same dimensions: pass past=")
-            return (motion if kind == "motion" else loadings_over_time)(times, bases, self.features, dark=dark)
-        draw = heat_map if kind == "loadings" else biplot
-        return draw(self.subspace.basis, self.features, dark=dark)
+        figure: Figure = render("plot", self, kind, past=past, dark=dark)
+        return figure
 
     def _repr_html_(self) -> str:
         """The card of the release, for notebooks. Publishable."""
-        from streampca.card import card
-
-        return card(self).html()
+        html: str = render("card", self)
+        return html
 
     def __repr__(self) -> str:
         return f"Release(t={self.t}, n_features={self.n_features}, n_components={self.n_components})"
+
+
+def rows_summed(release: Release) -> int:
+    """Number of rows in the sum of a release: of its window or block, if any, else of the stream; 1 for a decayed sum.
+
+    The rows of the warm-up are in none.
+    """
+    details, terms = release._details, release.terms
+    if "decay_per_release" in details:
+        return 1
+    window, block = details.get("window"), details.get("rows")
+    if isinstance(window, list) and len(window) == 2:
+        return terms.count(int(window[0]), int(window[1]))
+    return block if isinstance(block, int) and block > 0 else terms.count(1, release.t)
 
 
 def _rebuilt(given: dict[str, Any]) -> Release:

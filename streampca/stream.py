@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import chain
 from threading import get_ident
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
@@ -29,16 +29,14 @@ from streampca.advice import (
 from streampca.blocks import BlockCutter, BlockGram, CommitLog
 from streampca.blocks import Entry as Entry  # part of this module's interface
 from streampca.bounds import PrivateBounds
-from streampca.card import card
 from streampca.conversion import as_block, check_iterable, framed
-from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreLockedError, StreamBusyError
+from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
-from streampca.facts import budget_fact
+from streampca.feed import feed
 from streampca.linalg.counts import check_switch
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
-from streampca.notebook import Watch
 from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
@@ -46,7 +44,8 @@ from streampca.private_regret import LivePrivateRegret, PrivateRegret, PrivateRe
 from streampca.processors.base import Algorithm, Processor, Setting
 from streampca.regret import Moment, Regret, RegretLog, RegretSums
 from streampca.release import Release, Scoring, Subspace, Terms, scoring_basis
-from streampca.rows import Position, PositionedBlock, PositionedSource, RowSource, as_source
+from streampca.rendering import render
+from streampca.rows import Position, PositionedSource, RowSource, as_source
 from streampca.step import BlockStep, Step, Steps, Waiting, WaitingStep, no_rewards, step_of
 
 #: Most single rows that wait to be absorbed together.
@@ -438,10 +437,8 @@ class Stream:
         """
         rows = framed(rows)
         source = as_source(rows, self.features, mixed=self.row_admission.on_bad_row == "zero")
-        if isinstance(source, PositionedSource):
-            yield from self._run_positioned(source, new_source)
-        elif source is not None:
-            yield from self._run_source(source)
+        if source is not None:
+            yield from chain.from_iterable(feed(self, source, new_source=new_source))
         else:
             check_iterable(rows)
             for row in rows:
@@ -477,25 +474,7 @@ class Stream:
         if isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], dict):
             return (self.push(row[0]),)
         source = as_source(row, self.features, mixed=self.row_admission.on_bad_row == "zero")
-        return (self.push(row),) if source is None else self._run_source(source)
-
-    def _run_source(self, source: RowSource) -> Iterator[Step]:
-        self.adopt(source)
-        for block in source.blocks():
-            size = max(1, _BLOCK_NUMBERS // max(1, block.shape[1]))
-            for start in range(0, len(block), size):  # memory does not grow with the block
-                rows = block[start : start + size]
-                try:
-                    steps: Iterable[Step] = self.push_many(rows)
-                except (BadRowError, HorizonReachedError):
-                    steps = map(self.push, rows)  # absorbs the rows before the bad one
-                yield from steps
-
-    def _run_positioned(self, source: PositionedSource, new_source: bool) -> Iterator[Step]:
-        self.adopt(source)
-        for block in source.blocks_from(self.position_in(source.name, new_source=new_source)):
-            self.tell_durable(source)
-            yield from self._push_positioned(source, block)
+        return (self.push(row),) if source is None else chain.from_iterable(feed(self, source))
 
     def position_in(self, source: str, *, new_source: bool = False) -> Any:
         """Where the source of a name goes on, by the rows that a durable stream took; None for its start. See `run`."""
@@ -518,21 +497,6 @@ class Stream:
         durable = None if self._log is None else self._log.durable_position
         if durable is not None and durable.source == source.name:
             source.durable(durable.at)
-
-    def _push_positioned(self, source: PositionedSource, block: PositionedBlock) -> Iterable[Step]:
-        """Feed a block of a source; a durable stream keeps where the source stands after it.
-
-        Rows before a bad row, or up to the horizon, are absorbed before the error.
-        """
-        try:
-            return self.push_many(block.rows, position=lambda m: Position(source.name, block.after(m)))
-        except (BadRowError, HorizonReachedError):
-            return self._one_by_one(source.name, block)
-
-    def _one_by_one(self, name: str, block: PositionedBlock) -> Iterator[Step]:
-        for i in range(len(block.rows)):
-            at = Position(name, block.after(i + 1))
-            yield from self.push_many(block.rows[i : i + 1], position=partial(_same, at))
 
     @exclusive
     def finish(self) -> Release | None:
@@ -721,24 +685,26 @@ class Stream:
         now, waiting = self._seen()
         return now.counts.bad + (0 if waiting is None else waiting[1].bad)
 
-    def watch(self, rows: Any = None, *, every: float = 1.0, total: int | None = None, public: bool = False) -> Watch:
+    def watch(self, rows: Any = None, *, every: float = 1.0, total: int | None = None, public: bool = False) -> Any:
         """A live card in a notebook: ``with stream.watch():``, or ``for step in stream.watch(rows):``.
 
         Parameters
         ----------
-        rows, every, total, public : see `streampca.notebook.Watch`. Unless ``public``, the card is curator only.
+        rows, every, total, public : see `streampca.views.notebook.Watch`. Unless ``public``, the card is curator only.
         """
-        return Watch(self, self._repr_html_, rows, every=every, total=total, public=public)
+        return render("watch", self, rows, every=every, total=total, public=public)
 
     def _repr_html_(self) -> str | None:
         """The card of the stream so far, for notebooks. Curator only: it shows the exact regret."""
         release = self.release
         if release is None:
             return None
-        further = [*(self.regret.now().facts() if self.keeps_regret else ()), *self.admission.facts()]
-        if (remaining := getattr(self._account, "remaining", None)) is not None:
-            further.append(budget_fact(remaining()))
-        return card(release, further=further).html()
+        remaining = getattr(self._account, "remaining", None)
+        shown: str = render(
+            "curator_card", release, self.regret.now() if self.keeps_regret else None, self.admission,
+            "" if remaining is None else remaining(),
+        )  # fmt: skip
+        return shown
 
     def __repr__(self) -> str:
         return f"<Stream of {self._algorithm!r}, {self.t} rows seen: {self.guarantee}>"
@@ -1166,10 +1132,6 @@ class Stream:
     def __setstate__(self, saved: dict[str, Any]) -> None:
         self._assemble(*saved["parts"])
         self.restore(saved["state"], saved["release"])
-
-
-def _same(position: Position, _rows: int) -> Position:
-    return position
 
 
 def _before(admission: Admission) -> _Now:

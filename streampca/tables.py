@@ -1,9 +1,9 @@
-"""Figures with labels, and tables of figures: as HTML for notebooks, and as data frames."""
+"""Tables of figures, as HTML for notebooks and as data frames."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CURATOR_ONLY = "Curator only: do not publish this output."
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One figure with its label. ``curator`` is True if it is an exact function of raw rows."""
-
-    label: str
-    value: str
-    curator: bool = False
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, warning: str = "", note: str = "") -> str:

@@ -15,6 +15,7 @@ from streampca.admission import REASONS, Admission, Counts, bad_values
 from streampca.errors import BadParameterError, BadRowError
 from streampca.linalg.lattice import STEP, is_admitted
 from streampca.store import Store
+from streampca.views.facts import admission_facts
 
 Point = namedtuple("Point", "x y")
 anything = st.floats(allow_nan=True, allow_infinity=True)
@@ -279,7 +280,7 @@ def test_settings_that_mislead_are_told_to_the_curator(options: dict, warnings: 
 def test_all_rows_are_written_as_a_hundred_per_cent() -> None:
     told = stream()
     told.push_many(incomes())
-    shown = {fact.label: fact.value for fact in told.admitted.facts()}
+    shown = {fact.label: fact.value for fact in admission_facts(told.admitted)}
     assert shown["Rows scaled onto the ball"] == shown["Mean squared norm, as a share of the ball's"] == "100 %"
 
 

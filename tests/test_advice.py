@@ -8,8 +8,8 @@ import streampca as sp
 from streampca import advice
 from streampca.advice import memory_warnings
 from streampca.errors import BadParameterError, StreamPCAWarning
-from streampca.integrations.river import PrivatePCA as RiverPCA
-from streampca.integrations.sklearn import PrivatePCA
+from streampca.river import PrivatePCA as RiverPCA
+from streampca.sklearn import PrivatePCA
 
 
 def fpl(**changes: object) -> sp.PrivateFPL:

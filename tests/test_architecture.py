@@ -1,9 +1,12 @@
-"""The example of the architecture page is an algorithm that works."""
+"""The example of the architecture page is an algorithm that works, and imports flow one way."""
 
+import ast
 import math
 import re
 import sys
+import tomllib
 import types
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import numpy as np
@@ -58,3 +61,72 @@ def test_every_file_that_the_page_names_exists():
     assert len(named) > 20
     for name in named:
         assert any((where / name).exists() for where in folders), name
+
+
+ROOT = PAGE.parents[1]
+#: Imports of own modules inside functions, by module. A number may only fall, and a module may only leave.
+LAZY = {
+    "streampca.cli": 6, "streampca.cli.arguments": 1, "streampca.cli.demo": 11, "streampca.cli.reading": 3,
+    "streampca.cli.release": 11, "streampca.cli.results": 6, "streampca.cli.run": 17, "streampca.cli.serve": 6,
+    "streampca.cli.stores": 15, "streampca.cli.tools": 16, "streampca.pool": 1, "streampca.spark": 2,
+    "streampca.sources.synthetic": 1,
+}  # fmt: skip
+#: Modules that import each other in circles: those of the command line, and two of windows.
+CIRCULAR = {
+    "streampca.cli", "streampca.cli.app", "streampca.cli.arguments", "streampca.cli.release", "streampca.cli.results",
+    "streampca.cli.run", "streampca.cli.stores", "streampca.cli.tools", "streampca.processors.sliding_window",
+    "streampca.processors.window_methods",
+}  # fmt: skip
+
+
+def imports():
+    """Modules that each module imports, those under `TYPE_CHECKING` too, and how many times inside of functions."""
+    files = {}
+    for file in sorted((ROOT / "streampca").rglob("*.py")):
+        parts = file.relative_to(ROOT).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    files.pop("streampca")  # the table of public names, which imports each when it is first used
+    edges, lazy = {}, {}
+    for module, file in files.items():
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        inside = {id(node) for one in ast.walk(tree) if isinstance(one, ast.FunctionDef) for node in ast.walk(one)}
+        edges[module] = set()
+        for node in ast.walk(tree):
+            names = []
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{module}: imports are absolute"
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            known = {name if name in files else name.rpartition(".")[0] for name in names}
+            found = {name for name in known if name.partition(".")[0] == "streampca"}
+            if found and id(node) in inside:
+                lazy[module] = lazy.get(module, 0) + 1
+            edges[module] |= found & files.keys() - {module}
+    return edges, lazy
+
+
+def test_no_import_goes_up():
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = [re.findall(r"[a-z_.]+", line) for line in contract[0]["layers"]]
+    height = {module: -place for place, layer in enumerate(layers) for module in layer}
+    edges, _ = imports()
+
+    def level(module):
+        return height[".".join(module.split(".")[:2])]  # pyproject.toml must place every module
+
+    assert [(m, n) for m, found in edges.items() for n in found if level(n) > level(m)] == []
+
+
+def test_no_further_circle():
+    edges, _ = imports()
+    outside = {m: found - CIRCULAR for m, found in edges.items() if m not in CIRCULAR}
+    try:
+        TopologicalSorter(outside).prepare()
+    except CycleError as circle:
+        pytest.fail(str(circle.args[1]))
+
+
+def test_own_modules_are_imported_at_the_top():
+    _, lazy = imports()
+    assert {m: count for m, count in lazy.items() if count > LAZY.get(m, 0)} == {}

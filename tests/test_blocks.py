@@ -95,7 +95,7 @@ def test_releases_of_blocks_are_those_of_rows(cuts: list[int]) -> None:
     "options",
     [
         {"noise": "tree", "horizon": 200},
-        {"noise": "tree", "horizon": 200, "exact": True},
+        {"noise": "tree", "horizon": 200, "discrete_noise": True},
         {"regularisation": "doubling", "horizon": 200},
         {"solver": "tracking"},
         {"solver": "smoothed"},

@@ -11,7 +11,7 @@ from scipy import sparse
 import streampca as sp
 from streampca.conversion import as_block, as_floats
 from streampca.errors import StreamPCAError
-from streampca.integrations.readers import reader_blocks
+from streampca.readers import reader_blocks
 from streampca.users import UserStream
 
 ROWS = np.random.default_rng(0).uniform(0.0, 0.4, size=(6, 3))
@@ -163,7 +163,7 @@ def test_users_of_an_arrow_table_are_known_by_their_value():
 
 
 def test_hidden_values_are_missing_for_scikit_learn_too():
-    kind = pytest.importorskip("streampca.integrations.sklearn").PrivatePCA
+    kind = pytest.importorskip("streampca.sklearn").PrivatePCA
     model = kind(n_components=1, epsilon=1.0, delta=1e-6, row_norm=1.0)
     for method in (model.fit, model.partial_fit):
         with pytest.raises(ValueError, match="NaN"):
@@ -171,7 +171,7 @@ def test_hidden_values_are_missing_for_scikit_learn_too():
 
 
 def test_rows_of_river_are_mappings_and_frames():
-    kind = pytest.importorskip("streampca.integrations.river").PrivatePCA
+    kind = pytest.importorskip("streampca.river").PrivatePCA
     row, dates = FRAME.iloc[0], BAD["column of dates"]()
 
     def learnt():

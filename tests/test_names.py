@@ -85,11 +85,11 @@ def test_numbers_of_columns_are_left_alone() -> None:
 
 
 def test_adapters() -> None:
-    learner = pytest.importorskip("streampca.integrations.river").PrivatePCA
+    learner = pytest.importorskip("streampca.river").PrivatePCA
     with pytest.raises(SourceError, match="column 1, 2: the name looks like a value"):
         learner(n_components=1).learn_one(ROW)
     learner(n_components=1, features=NAMES).learn_one(ROW)
-    estimator = pytest.importorskip("streampca.integrations.sklearn").PrivatePCA
+    estimator = pytest.importorskip("streampca.sklearn").PrivatePCA
     with pytest.raises(SourceError, match=r"rename its columns, or pass X.to_numpy\(\)"):
         estimator(n_components=1).fit(FRAME)
     estimator(n_components=1).fit(FRAME.to_numpy())

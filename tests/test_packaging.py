@@ -26,7 +26,6 @@ def test_the_version_is_in_one_place() -> None:
 def test_the_address_is_the_same_everywhere() -> None:
     source = PROJECT["urls"]["Source"]
     assert f"repository-code: {source}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert f"{{{source}}}" in (ROOT / "streampca" / "cli" / "references.bib").read_text(encoding="utf-8")
     assert f"git clone {source}\n" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
@@ -50,10 +49,10 @@ def test_python_says_which_extra_is_missing(monkeypatch: pytest.MonkeyPatch, pac
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
-    monkeypatch.delitem(sys.modules, "streampca.integrations.sklearn", raising=False)
+    monkeypatch.delitem(sys.modules, "streampca.sklearn", raising=False)
     stream = streampca.Stream(
         streampca.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=5), regret=None
     )
     release = stream.push_many(np.zeros((5, 3))).releases[-1]
     with pytest.raises(ModuleNotFoundError, match=rf"pip install 'streampca\[{extra}\]'"):
-        import_module("streampca.integrations.sklearn") if package == "sklearn" else release.plot("scree")
+        import_module("streampca.sklearn") if package == "sklearn" else release.plot("scree")

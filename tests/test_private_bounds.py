@@ -7,7 +7,6 @@ import pytest
 import streampca as sp
 from streampca.admission import Admission
 from streampca.bounds import BINS, LEVELS, NO_VOTE, PrivateBounds, _occupied
-from streampca.card import components_of
 from streampca.cli import main
 from streampca.errors import BadParameterError
 from streampca.privacy.gaussian import mu_of
@@ -15,6 +14,7 @@ from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Randomness
 from streampca.store import Store
 from streampca.store.verify import Verification
+from streampca.views.card import components_of
 
 D, WARMUP = 3, 40
 

@@ -35,8 +35,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "method": ("auto", "blocks", "tangent", "deflation", "histogram", "once"), "horizon": (None, 9), "seed": (None, 1),
     "batch_size": ("auto", 4, 32), "learning_rate": RATE, "release_every": (None, 1, 2), "clip": (None, 1.0),
     "shuffle": (None, 3), "noise": ("blt", "tree"), "regularisation": ("privacy", "doubling"),
-    "publish_regret": (False, True), "solver": ("exact", "smoothed"), "drift": (1.0, 0.5), "scaling": ("none", "norm"),
-    "shadow": (0.1, 0.2), "max_rows_per_user": (None, 2), "window": (9, 10), "eta": (0.25, 0.5),
+    "publish_regret": (False, True), "solver": ("exact", "smoothed"), "drift": (1.0, 0.5),
+    "max_rows_per_user": (None, 2), "window": (9, 10), "eta": (0.25, 0.5),
     "checkpoint_every": (None, 2), "overhang": (0.125, 0.25), "sketch_rank": (None, 2), "failure_rate": (0.01, 0.02),
     "keep_short": (False, True), "map_from": ("block", "previous"), "mu": (1.0, 2.0), "warmup": (None, 5),
     "mechanism": (
@@ -72,7 +72,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "PrivateFPL": {
         "n_features": None, "horizon": None, "noise": "blt", "release_every": 1, "adjacency": "zero-out",
         "regularisation": "privacy", "publish_regret": False, "solver": "exact", "discrete_noise": False,
-        "center": False, "drift": 1.0, "scaling": "none", "shadow": 0.1, "max_rows_per_user": None, "seed": None,
+        "center": False, "drift": 1.0, "max_rows_per_user": None, "seed": None,
     },
     "PrivateOja": {
         "n_components": 1, "n_features": None, "horizon": None, "batch_size": "auto", "learning_rate": "adaptive",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-STATIC = ROOT / "streampca" / "dashboard" / "static"
+STATIC = ROOT / "streampca" / "views" / "static"
 
 #: SHA-256 of dist/uPlot.iife.min.js and dist/uPlot.min.css in https://registry.npmjs.org/uplot/-/uplot-1.6.32.tgz,
 #: and of its LICENSE under a line that names the package.

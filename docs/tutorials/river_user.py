@@ -8,7 +8,7 @@ import numbers
 
 from river import compose, datasets, stream
 
-from streampca.integrations.river import PrivatePCA, PrivateWindowPCA
+from streampca.river import PrivatePCA, PrivateWindowPCA
 
 example, _ = next(iter(datasets.ImageSegments()))
 print(f"{len(example)} features, such as hue-mean = {example['hue-mean']:.3f}")
@@ -63,8 +63,8 @@ print(f"the window's release covers rows {window.release.details['window']}")
 
 # %% Has the subspace changed? Disjoint blocks are released for the price of one, and tested against those before:
 # an alarm by chance in one of a hundred blocks. Post-processing: alarms may be published.
-from streampca.integrations.river import PrivateBlockPCA  # noqa: E402
-from streampca.integrations.river_monitors import SubspaceAnomaly, SubspaceDrift  # noqa: E402
+from streampca.river import PrivateBlockPCA  # noqa: E402
+from streampca.river_monitors import SubspaceAnomaly, SubspaceDrift  # noqa: E402
 
 blocks_of, drift = PrivateBlockPCA(n_components=2, block=500, bounds=bounds), SubspaceDrift(false_alarm=0.01)
 for x, _ in datasets.ImageSegments():

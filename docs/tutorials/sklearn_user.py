@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 import streampca as sp
-from streampca.integrations.sklearn import PrivatePCA
+from streampca.sklearn import PrivatePCA
 
 rng = np.random.default_rng(0)
 names = [f"m{j}" for j in range(8)]

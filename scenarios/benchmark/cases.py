@@ -59,7 +59,7 @@ def run_suite(
         yield comparison.run(name, rounds)
 
 
-Solver = Literal["exact", "tracking", "auto"]
+Solver = Literal["exact", "tracking", "smoothed"]
 
 
 def leader(rows: FloatArray, solver: Solver = "exact", every: int = 1, times: int = 1, **further: Any) -> PrivateFPL:
@@ -109,7 +109,7 @@ def push(
 ROWS: dict[str, tuple[Callable[[FloatArray], Algorithm], int, dict[int, tuple[float, float]]]] = {
     "solver='exact', every row": (leader, 1, {20: (3.5, 2.5), 100: (0.6, 0.6)}),
     "solver='tracking', every row": (partial(leader, solver="tracking"), 1, {20: (10.0, 4.5), 100: (2.5, 1.7)}),
-    "solver='auto' (smoothed), every row": (partial(leader, solver="auto"), 1, {20: (10.0, 4.5), 100: (2.5, 1.7)}),
+    "solver='smoothed', every row": (partial(leader, solver="smoothed"), 1, {20: (10.0, 4.5), 100: (2.5, 1.7)}),
     "solver='exact', every 100 rows": (partial(leader, every=100), 100, {20: (30.0, 30.0), 100: (15.0, 15.0)}),
 }
 

@@ -153,11 +153,9 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], 
                     ways = (*ways, ("resumed",))
                 else:
                     case |= {"span": cap + 1, "positions": (0,)}
-            for name, rows in {"": case.get("busy"), **case.pop("others", {})}.items():
-                for feeds in ways:
-                    more = {"busy_rows": name} if name else {}
-                    more |= {"feeds": "resumed"} if feeds == ("resumed",) else {}
-                    yield words | more, {**case, "busy": rows, "feeds": feeds, "make": subject.make}
+            for feeds in ways:
+                more = {"feeds": "resumed"} if feeds == ("resumed",) else {}
+                yield words | more, {**case, "feeds": feeds, "make": subject.make}
 
 
 def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:
@@ -165,7 +163,7 @@ def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:
     case = subject.case
     rows, d = case["rows"], case["d"]
     start, middle = np.tile([[0.9], [-0.9]], (warmup // 2, d)), warmup + (rows - warmup) // 2
-    plain = {"feed": feed_stream, **{name: value for name, value in case.items() if name not in ("others", "warmup")}}
+    plain = {"feed": feed_stream, **{name: value for name, value in case.items() if name != "warmup"}}
     before = Case(name="", make=subject.make, **plain)
 
     def busy(made: Any) -> Any:
@@ -188,7 +186,7 @@ def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:
 
     slack = "; ".join(filter(None, (case.get("slack"), CORNERS)))
     return {
-        "busy": busy, "changes": changes, "slack": slack, "positions": positions, "others": {},
+        "busy": busy, "changes": changes, "slack": slack, "positions": positions,
         "quick": case.get("quick", True) and rows < _LONG,
     }  # fmt: skip
 

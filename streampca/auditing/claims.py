@@ -391,14 +391,6 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
     match subject:
         case Tumbling():
             yield from _parts(subject.mechanism, d, notes)
-        case PrivateFPL() if subject.norm_scaling is not None:
-            rule = subject.norm_scaling
-            gauged = norms_move(adjacency)[1] / _least_std(notes, "norms", rule.gauge_std)
-            yield Claim("mu of the histogram of norms, by search", mu, gauged)
-            both = [gram * columns_norm(rule.parts[kind])[0] for kind in ("clipped", "shadow")]
-            tight = subject.horizon is not None
-            yield Claim("mu of clipped and unclipped sums of the same rows", mu, math.hypot(*both), tight)
-            yield _over_time("the sum of unclipped rows", rule.parts["gram"], gram, mu)
         case PrivateFPL():
             move = gram_move(d, adjacency, center=subject.center, rewards=subject.publish_regret)
             users = subject.max_rows_per_user or 1

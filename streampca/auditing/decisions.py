@@ -92,7 +92,6 @@ _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
         "mechanisms/eigenvalue.py PrivateEigenvalue.decide": ("winner == _ZERO",),
         "processors/doubling.py Doubling.passed": ("found > self.opt_guess - self.quantile(leaf)",),
         "processors/private_fpl.py _next_epoch": ("doubling.passed(own, after.noise.n)",),
-        "processors/norm_scaling.py ScaledFPLProcessor.released": ("n in PANEL_ENDS",),
     },
     _ARITHMETIC: {
         "mechanisms/eigenvalue.py PrivateEigenvalue.cast": ("0.0 < value < math.inf",),
@@ -112,7 +111,6 @@ _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
         "bounds.py _edge": ("level == 0", "level > 0"),
         "mechanisms/covariance.py nearest_gram": ("shrunk.sum() > trace",),
         "mechanisms/norm_maps.py Model.choose": ("ratio < best_ratio",),
-        "processors/norm_scaling.py ScaledFPLProcessor._gauged": ("norms.median >= _WHOLE",),
     },
     "a count in the curator's own report": {
         "admission.py Counts.plain": ("self.votes",), "admission.py Marks.counts": ("clamped.any()",),

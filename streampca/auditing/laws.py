@@ -391,9 +391,6 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
     match subject:
         case Tumbling():
             return law_of(subject.mechanism, d, kind)
-        case PrivateFPL() if subject.norm_scaling is not None:
-            part = subject.norm_scaling.parts.get(kind)
-            return independent if part is None else of_any_length(correlated(part.reconstruction))
         case PrivateFPL() if subject.regularisation == "doubling":
             return in_epochs(subject, d)
         case PrivateFPL():

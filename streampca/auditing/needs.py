@@ -89,21 +89,6 @@ def needs_of(subject: Any) -> dict[str, Any]:
 def _fpl(given: Mapping[str, Any], rows: int) -> Pair:
     numbers: dict[str, Any] = {"n_components": 2}
     case: dict[str, Any] = {"d": 8}
-    if given["scaling"] == "norm":
-        # Short busy rows are clipped; among long ones across them the shadow takes over. Zero rows are not clipped.
-        rows += 28
-        clipped = neighbors.SHORT * np.tile(np.eye(3)[0], (rows, 1))
-        hidden = np.where(np.arange(rows)[:, None] % 3 == 2, np.eye(3)[1], clipped)
-        numbers = LARGE
-        case = {
-            "d": 3,
-            "rows": rows,
-            "busy": clipped,
-            "others": {"hidden": hidden},
-            "changes": neighbors.another_norm,
-            "thin": False,
-            "positions": (0, rows - 36, rows // 2, rows - 1),  # the second is the first one that is clipped
-        }
     if given["publish_regret"] and given["max_rows_per_user"] is not None:
         case["slack"] = REWARDS
     if given["center"]:

@@ -26,17 +26,17 @@ import numpy as np
 
 from streampca.admission import Admission
 from streampca.bounds import PrivateBounds
-from streampca.card import card
-from streampca.dashboard.public import PublicPage
 from streampca.errors import StreamPCAError
 from streampca.estimates import Estimates
-from streampca.facts import in_words
 from streampca.privacy.guarantee import Guarantee
 from streampca.private_regret import LivePrivateRegret, PrivateRegretRecord
 from streampca.release import Release, Subspace, Terms
 from streampca.step import BlockStep, Step, Steps
 from streampca.stream import Stream
 from streampca.users import UserStream
+from streampca.views.card import card
+from streampca.views.facts import in_words
+from streampca.views.public import PublicPage
 
 #: Logger of the curator, whose records may depend on exact rows.
 CURATOR = "streampca.curator"

@@ -151,7 +151,7 @@ def _case(
     if given is not None or (d, count) != (case["d"], case["rows"]):  # arrays of other rows
         case = {name: case[name] for name in ("feed", "feeds", "changes", "slack", "cost") if name in case}
     found, plain = case["changes"], {} if given is None else {"plain": given}
-    case = {name: value for name, value in case.items() if name not in ("others", "warmup")}
+    case = {name: value for name, value in case.items() if name != "warmup"}
 
     def chosen(made: Any, d: int) -> Pairs:
         if canaries is None:

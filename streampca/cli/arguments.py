@@ -17,7 +17,6 @@ import streampca
 from streampca.cli import ADD
 from streampca.cli.terminal import is_terminal
 from streampca.errors import BadParameterError, StreamPCAError
-from streampca.linalg.counts import by_present_names
 from streampca.mechanisms.base import Mechanism
 from streampca.names import looks_like_value
 from streampca.processors.base import Algorithm
@@ -68,7 +67,7 @@ def missing_options(path: Path | Address, reading: Reading, on_bad_row: str, has
     """
     import pandas as pd
 
-    from streampca.sources.text_files import TextFile
+    from streampca import sources
 
     if not isinstance(path, Path) or not is_terminal(sys.stderr):
         return ""
@@ -76,7 +75,8 @@ def missing_options(path: Path | Address, reading: Reading, on_bad_row: str, has
     if not (is_table and path.is_file() and reading.header is not False and reading.names is None):
         return ""
     try:
-        text = TextFile(path, encoding=reading.encoding or "utf-8", max_bytes=None, by_name=False, replace=True)
+        how = sources.Reading(encoding=reading.encoding or "utf-8", max_bytes=None, on_bad_row="zero")
+        text = sources.text_files.TextFile(path, how, has_header=True)
         first, newline, _ = next(text.blocks(), b"").rpartition(b"\n")
         head = pd.read_csv(
             io.BytesIO(first + newline), nrows=1000, sep="\t" if ".tsv" in path.suffixes else None, engine="python",
@@ -131,7 +131,7 @@ def make_algorithm(
     """
     kind = _public("--processor", name, NAMES, Algorithm)
     takes = inspect.signature(kind).parameters
-    given = _given(kind, {**common, "release_every": release_every}, extra)
+    given = _given({**common, "release_every": release_every}, extra)
     if mechanism is not None:
         if "mechanism" not in takes:
             raise BadParameterError(f"--mechanism {mechanism}: it is for --processor tumbling, not for {kind.__name__}")
@@ -145,7 +145,7 @@ def make_algorithm(
 def make_mechanism(name: str, common: Mapping[str, Any], extra: Iterable[str] = ()) -> Mechanism:
     """Make a mechanism of command-line options; parameters and errors as for `make_algorithm`."""
     kind = _public("--mechanism", name, MECHANISMS, Mechanism)
-    return cast(Mechanism, _made(kind, _given(kind, common, extra)))
+    return cast(Mechanism, _made(kind, _given(common, extra)))
 
 
 def command_of(made: Algorithm | Mechanism, *, row_norm: float = 1.0) -> str:
@@ -188,10 +188,10 @@ def _public(flag: str, name: str, names: Mapping[str, str], base: type) -> type:
     return kind
 
 
-def _given(kind: type, common: Mapping[str, Any], extra: Iterable[str]) -> dict[str, Any]:
-    """The parameters that are given, by their present names."""
+def _given(common: Mapping[str, Any], extra: Iterable[str]) -> dict[str, Any]:
+    """The parameters that are given."""
     given = {key: value for key, value in common.items() if value is not None}
-    return by_present_names(kind, given | dict(_setting(text) for text in extra))
+    return given | dict(_setting(text) for text in extra)
 
 
 def _made(kind: type, values: Mapping[str, Any]) -> Any:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from streampca.errors import BadParameterError
 
 if TYPE_CHECKING:
-    from streampca.card import Card
     from streampca.cli.session import Ending
     from streampca.processors.private_fpl import PrivateFPL
     from streampca.regret import RegretRecord
+    from streampca.views.card import Card
 
 COMPONENTS, EPSILON, DELTA = 3, 1.0, 1e-6
 KEEP_EVERY = 1000
@@ -39,7 +39,6 @@ def demo(*, out: Path = Path("out/demo"), rows: int | None = None, live: bool | 
     live
         Live view in the terminal. On by default, where standard error is one.
     """
-    from streampca.card import learned
     from streampca.cli.live import view
     from streampca.cli.session import Files, Session, card_of, closing
     from streampca.cli.terminal import terminal_width
@@ -47,6 +46,7 @@ def demo(*, out: Path = Path("out/demo"), rows: int | None = None, live: bool | 
     from streampca.regret import RegretLog
     from streampca.sources import flights
     from streampca.stream import Stream
+    from streampca.views.card import learned
 
     if rows is not None and not 1 <= rows <= flights.N_ROWS:
         raise BadParameterError(f"--rows {rows} must be between 1 and {flights.N_ROWS}")
@@ -88,8 +88,8 @@ def summary(algorithm: PrivateFPL, made: Card, ending: Ending, records: list[Reg
     """Write the summary of a demo as Markdown. Curator only, and marked so."""
     from dataclasses import replace
 
-    from streampca.card import learned
-    from streampca.facts import floor
+    from streampca.views.card import learned
+    from streampca.views.facts import floor
 
     progress, mu = ending.progress, algorithm.guarantee.mu or 0.0
     # Where the noise of either mechanism may be largest: all powers of two less one, and a fine grid.
@@ -140,7 +140,7 @@ def draw(path: Path, records: Sequence[RegretRecord], title: str) -> bool:
     """Draw the regret curve as PNG; return False if matplotlib is not installed."""
     import numpy as np
 
-    from streampca.plots import curves, encoded
+    from streampca.views.plots import curves, encoded
 
     opt, average = [r.opt / r.t for r in records], [r.average for r in records]
     data = {"t": np.array([r.t for r in records]), "opt": np.array(opt), "average": np.array(average)}

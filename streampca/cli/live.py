@@ -23,16 +23,16 @@ from rich.table import Table
 from rich.text import Text
 
 from streampca.admission import AdmissionReport, share_text
-from streampca.card import printable
 from streampca.cli.terminal import console, is_terminal
-from streampca.facts import clear_components, estimates_of, floor, percent, signs_like
 from streampca.linalg.memory import History
 from streampca.linalg.types import FloatArray
-from streampca.plots import feature_names
 from streampca.privacy.guarantee import Guarantee
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
 from streampca.release import Release
+from streampca.views.card import printable
+from streampca.views.facts import clear_components, estimates_of, floor, percent
+from streampca.views.plots import feature_names, signs_like
 
 #: Seconds between two updates of a live view.
 PERIOD = 0.25

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from streampca.cli.live import PERIOD, Progress, View
-from streampca.dashboard.curator import CuratorPage
-from streampca.dashboard.public import PublicPage
-from streampca.dashboard.server import Server
 from streampca.errors import BadParameterError
-from streampca.facts import budget_fact
 from streampca.privacy.guarantee import Guarantee
 from streampca.regret import RegretRecord
 from streampca.release import Release
+from streampca.views.curator import CuratorPage
+from streampca.views.facts import admission_facts, budget_fact
+from streampca.views.public import PublicPage
+from streampca.views.server import Server
 
 
 class Page:
@@ -89,5 +89,5 @@ class _PageView(View):
         """Show how many rows came, how fast, and what was done to them."""
         super().show(progress)
         rate = progress.t / progress.seconds if progress.seconds > 0.0 else None
-        further = () if progress.admitted is None else progress.admitted.facts()
+        further = () if progress.admitted is None else admission_facts(progress.admitted)
         self._page.count(rows=progress.t, rows_per_second=rate, further=further)

@@ -114,11 +114,15 @@ class Reading:
             return self._elsewhere(path, columns, bounds, on_bad_row)
         if self.query is not None or self.cursor is not None:
             raise BadParameterError("--query and --cursor are of databases, such as postgresql://... or sqlite:///FILE")
+        reading = {
+            "na": self.na, "delimiter": _MARKS.get(self.delimiter or "", self.delimiter), "quoting": self.quoting,
+            "header": self.header, "names": None if self.names is None else _listed(self.names),
+            "encoding": self.encoding, "follow": self.follow,
+        }  # fmt: skip
         return open_rows(
             str(path) if str(path) == "-" else path, format=self.format, columns=columns, bounds=bounds,
-            on_bad_row=on_bad_row, na=self.na, delimiter=_MARKS.get(self.delimiter or "", self.delimiter),
-            quoting=self.quoting, header=self.header, names=None if self.names is None else _listed(self.names),
-            encoding=self.encoding, follow=self.follow, rate=self.rate, rate_from=self.rate_from,
+            rate=self.rate, rate_from=self.rate_from, on_bad_row=on_bad_row,
+            **{name: value for name, value in reading.items() if value is not None},
         )  # fmt: skip
 
     def _elsewhere(

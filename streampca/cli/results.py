@@ -42,9 +42,9 @@ def show(
     import json
     from dataclasses import asdict
 
-    from streampca.card import card
     from streampca.cli.terminal import terminal_width
-    from streampca.facts import in_words
+    from streampca.views.card import card
+    from streampca.views.facts import in_words
 
     release, count = release_at(path, at)
     made = card(
@@ -124,7 +124,7 @@ def release_at(path: Path, at: int | None) -> tuple[Release, int]:
 
     Raises `NoReleaseError` if there is none.
     """
-    from streampca.dashboard.run_files import PublicRun
+    from streampca.views.run_files import PublicRun
 
     run, chosen, count, first = PublicRun(path), None, 0, None
     while releases := run.new_releases():
@@ -173,7 +173,7 @@ def report(
     force
         Overwrite an existing report.
     """
-    from streampca.dashboard.report import html, read_run, write_pictures
+    from streampca.views.report import html, read_run, write_pictures
 
     if out.exists() and not force:
         raise BadParameterError(f"{out} exists; pass another --out, or --force to overwrite it")

@@ -14,7 +14,8 @@ from cyclopts import Parameter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streampca.dashboard import CuratorPage, PublicPage
+    from streampca.views.curator import CuratorPage
+    from streampca.views.public import PublicPage
 
 
 #: Seconds between two looks at the files, and without news until the page says that there are none.
@@ -58,10 +59,11 @@ def serve(
         Keep the token of the curator's page in this file (mode 0600), so that an open page goes on after a restart.
     """
     from streampca.cli.page import print_url
-    from streampca.dashboard import CuratorPage, PublicPage
-    from streampca.dashboard.run_files import CuratorRun, PublicRun
-    from streampca.dashboard.server import Server
     from streampca.errors import BadParameterError
+    from streampca.views.curator import CuratorPage
+    from streampca.views.public import PublicPage
+    from streampca.views.run_files import CuratorRun, PublicRun
+    from streampca.views.server import Server
 
     if public and regret is not None:
         raise BadParameterError("--regret: the exact regret is the curator's; leave it out with --public")

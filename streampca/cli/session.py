@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,33 +18,27 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from streampca.card import Card, card
 from streampca.cli.live import Progress, View, publishable, spent
 from streampca.cli.terminal import is_terminal, terminal_width
-from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, SourceError, StreamPCAError
-from streampca.facts import budget_fact
+from streampca.errors import BadParameterError, SourceError, StreamPCAError
+from streampca.feed import batches, push
 from streampca.linalg.types import FloatArray
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
 from streampca.release import Release, Terms
 from streampca.release_file import Header
-from streampca.rows import Position, PositionedSource, RowSource
+from streampca.rows import RowSource
 from streampca.step import Steps
 from streampca.store.config import public_parameters
 from streampca.stream import Stream
+from streampca.views.card import Card, curator_card
 
 if TYPE_CHECKING:  # optional parts
     from streampca.cli.page import Page
-    from streampca.store.row_digest import PassedRows
     from streampca.store.store import Store
 
 #: For `RegretLog.every`, where the session makes the records itself: the log keeps none, so memory stays flat.
 NEVER = 2**62
-#: Rows pushed at a time. The number grows while a push is quick, so that the view is smooth and Ctrl-C prompt.
-#: Changes no bit of any release.
-BATCH, LARGEST_BATCH = 1024, 8192
-_QUICK, _SLOW = 0.005, 0.02  # seconds
-
 CURATOR_ONLY = "# curator only: exact functions of raw rows, no privacy at all; do not publish"
 _DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all; do not publish."
 _COLUMNS = ("t", "reward", "opt", "regret", "bound", "captured", "slack")
@@ -294,7 +288,6 @@ class Session:
         self._stream, self._source, self._files, self._views = stream, source, files, views
         self._skip, self._limit, self._every, self._followed = skip, limit, every, followed
         self._store, self._page, self._new_source = store, page, new_source
-        self._place: Callable[[int], Position] | None = None  # where the source stands within the latest batch
         self._waiting: deque[Steps] = deque()  # for their rows to be durable
         self._begun = False  # the files
         self._ended = False  # the rows: no error, no signal
@@ -306,7 +299,6 @@ class Session:
 
     def run(self) -> Ending:
         """Run to the end of the rows, or until interrupted."""
-        self._stream.adopt(self._source)
         for view in self._views:
             view.start()
         problem: StreamPCAError | None = None
@@ -329,14 +321,19 @@ class Session:
         return Ending(self._progress(self._record), interrupts.asked, problem)
 
     def _loop(self, interrupts: Interrupts) -> None:
-        batches = self.batches()
+        rows = batches(
+            self._stream, self._source, new_source=self._new_source, limit=self._limit, rest=self._rest,
+            every=self._every if self._followed else None,
+        )  # fmt: skip
         while not interrupts.asked:
             with interrupts.waiting():
-                batch = next(batches, None)
+                batch = next(rows, None)
             if batch is None:
                 self._ended = True
                 return
-            self._push(batch)
+            for steps in push(self._stream, batch):
+                self._waiting.append(steps)
+            self._write()
             if self._followed and self._stream.t % self._every == 0:
                 self._take_record()
             due = [view for view in self._views if view.due]
@@ -346,68 +343,29 @@ class Session:
                 for view in due:
                     view.show(progress)
 
-    def batches(self) -> Iterator[FloatArray]:
-        """Cut the rows of the source into (n, n_features) batches whose size follows the time they take."""
-        skip, left, size = self._skip, self._limit, BATCH
-        passed = None
-        if self._store is not None and self._stream.t and not isinstance(self._source, PositionedSource):
+    def _rest(self, blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
+        """The rows after those that are passed over. Refuses another file than that of a durable run."""
+        skip, admission, passed = self._skip, self._stream.row_admission, None
+        if self._store is not None and self._stream.t:
             passed = self._store.passed_rows()
-        for block, after in self._blocks():
+        for block in blocks:
             start = min(skip, len(block))
-            if passed is not None:
-                self._check(passed, block, start)
-                passed = passed if skip > start else None
+            if passed is not None and self._skip:
+                admitted = admission.block(block[:start], passed.count + 1)[0]
+                admitted[: max(0, admission.warmup - passed.count)] = 0.0  # as it was before the bounds were found
+                passed.take(admitted)
+            elif passed is not None:
+                passed.check_next(admission.block(block[: passed.HEAD], self._stream.t + 1)[0])
             skip -= start
-            if left is not None:
-                block = block[: start + left]
-                left -= len(block) - start
-            while start < len(block):
-                given = time.perf_counter()
-                count = min(size, self._every - self._stream.t % self._every) if self._followed else size
-                self._place = after and partial(_moved, after, start)
-                yield block[start : start + count]
-                start += count
-                spent = time.perf_counter() - given
-                if spent < _QUICK:
-                    size = min(2 * size, LARGEST_BATCH)
-                elif spent > _SLOW:
-                    size = max(size // 2, BATCH)
-            if left == 0:
-                return
+            if not skip:
+                passed = None
+            if start < len(block):
+                yield block[start:]
         if skip:
             raise SourceError(
                 f"the file has {self._skip - skip} rows, but the run has absorbed {self._skip}; give the whole file, "
                 f"or pass --continues if it begins with row {self._skip + 1}"
             )
-
-    def _blocks(self) -> Iterator[tuple[FloatArray, Callable[[int], Position] | None]]:
-        """The blocks of the source, and where it stands after the first m rows of each."""
-        source = self._source
-        if not isinstance(source, PositionedSource):
-            yield from ((block, None) for block in source.blocks())
-            return
-        for block in source.blocks_from(self._stream.position_in(source.name, new_source=self._new_source)):
-            self._stream.tell_durable(source)
-            yield block.rows, partial(_position, source.name, block.after)
-
-    def _check(self, passed: PassedRows, block: FloatArray, start: int) -> None:
-        """Refuse another file than that of the run: the rows passed over, or the first ones where none are."""
-        admission = self._stream.row_admission
-        if self._skip:
-            admitted = admission.block(block[:start], passed.count + 1)[0]
-            admitted[: max(0, admission.warmup - passed.count)] = 0.0  # as it was before the bounds were found
-            passed.take(admitted)
-        else:
-            passed.check_next(admission.block(block[: passed.HEAD], self._stream.t + 1)[0])
-
-    def _push(self, batch: FloatArray) -> None:
-        try:
-            self._waiting.append(self._stream.push_many(batch, position=self._place))
-        except (BadRowError, HorizonReachedError):  # nothing was absorbed: absorb the rows before the bad one
-            for i in range(len(batch)):
-                place = self._place and partial(_moved, self._place, i)
-                self._waiting.append(self._stream.push_many(batch[i : i + 1], position=place))
-        self._write()
 
     def _write(self, *, last: bool = False) -> None:
         """Write the releases whose rows are durable; at the end, all of them, waiting for the commit."""
@@ -488,14 +446,6 @@ class Session:
         return rows + self._first - self._skip if self._limit is None else self._limit
 
 
-def _position(source: str, after: Callable[[int], Any], m: int) -> Position:
-    return Position(source, after(m))
-
-
-def _moved(position: Callable[[int], Position], start: int, m: int) -> Position:
-    return position(start + m)
-
-
 def closing(ending: Ending, stream: Stream, files: Files, budget: str = "") -> list[str]:
     """Return the last lines of a run: what happened, which files may be published and which may not, and its card."""
     progress = ending.progress
@@ -542,10 +492,7 @@ def card_of(ending: Ending, budget: str = "") -> Card | None:
     progress = ending.progress
     if progress.release is None:
         return None
-    further = [fact for told in (progress.record, progress.admitted) if told is not None for fact in told.facts()]
-    if budget:
-        further.append(budget_fact(budget))
-    return card(progress.release, releases=progress.releases, further=further)
+    return curator_card(progress.release, progress.record, progress.admitted, budget, releases=progress.releases)
 
 
 def write_summary(title: str, ending: Ending, files: Files, budget: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Commands that touch no run: ``plan``, ``bounds``, ``audit``, ``cite`` and ``version``."""
+"""Commands that touch no run: ``plan``, ``audit`` and ``version``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from streampca.cli.reading import Reading, SourcePath
 from streampca.cli.terminal import console
 from streampca.errors import BadParameterError
 
@@ -108,27 +107,6 @@ def plan(
     ):
         for text in texts:
             out.print(f"{name:<8} {text}", style=style)
-    return 0
-
-
-def bounds(source: SourcePath, /, *, template: Path, reading: Reading = Reading()) -> int:  # noqa: B008
-    """Write a file of column names, to be filled in with public ranges for run --bounds.
-
-    The ranges must come from what is known without the rows, such as the data
-    dictionary. The file holds names only; the rows are not read.
-
-    Parameters
-    ----------
-    source
-        Source of rows, as for streampca run.
-    template
-        JSON file to write.
-    """
-    from streampca.bounds import write_template
-
-    features = reading.open(source, None, "raise").features
-    write_template(template, features)
-    print(f"{template}: {len(features)} columns; replace each null, lower then upper, and pass --bounds {template}")
     return 0
 
 
@@ -265,15 +243,6 @@ def _audit_line(row: Audit) -> str:
     claim, seen, accounted = _figures(row)
     verdict = row.verdict if row.holds else f"{row.verdict.upper()}: {row.witness}"
     return f"{row.subject:<38} {row.part:<11} {claim:>16} {seen:>7} {accounted:>10}  {verdict}"
-
-
-def cite() -> int:
-    """Print BibTeX of streampca and of the papers it builds on."""
-    from streampca import __version__
-
-    references = Path(__file__).with_name("references.bib").read_text(encoding="utf-8")
-    print(references.replace("{VERSION}", f"{{{__version__}}}"), end="")
-    return 0
 
 
 def version() -> int:

@@ -1,55 +1,13 @@
-"""Checks and names of the parameters of configurations."""
+"""Checks of the parameters of configurations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
-from functools import wraps
-from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from streampca.errors import BadParameterError, short
-
-T = TypeVar("T")
-
-
-def renamed(**names: str) -> Callable[[type[T]], type[T]]:
-    """Accept and read parameters of a dataclass under former names too: ``@renamed(former="name")``."""
-
-    def accept(kind: type[T]) -> type[T]:
-        made = kind.__init__
-
-        @wraps(made)
-        def __init__(self: T, *given: Any, **named: Any) -> None:  # noqa: N807 it takes the place of the constructor
-            made(self, *given, **by_present_names(kind, named))
-
-        former = {old: property(attrgetter(name), doc=f"The former name of `{name}`.") for old, name in names.items()}
-        for name, value in {"__init__": __init__, "former_names": names, **former}.items():
-            setattr(kind, name, value)
-        return kind
-
-    return accept
-
-
-def by_present_names(kind: type[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of a configuration, with former names replaced by present ones.
-
-    Raises
-    ------
-    BadParameterError
-        If one is given by both names, and with two values.
-    """
-    names, out = getattr(kind, "former_names", {}), dict(given)
-    for former in names.keys() & given.keys():
-        name, value = names[former], out.pop(former)
-        if out.setdefault(name, value) != value:
-            raise BadParameterError(
-                f"{former}={value!r} and {name}={out[name]!r} given: {former} is the former name of {name}; "
-                f"give {name} only"
-            )
-    return out
 
 
 def use_plain_numbers(configuration: Any) -> None:

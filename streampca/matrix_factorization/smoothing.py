@@ -141,9 +141,8 @@ class Smoothing:
         """
         first = self.start(size)
         arrays = {}
-        unknown = np.full_like(first.covariance, np.nan)  # runs stored before it was kept have none
         for name in ("covariance", "response", "mean", "buffers", "sum", "released"):
-            array, shape = np.array(snapshot.get(name, unknown), dtype=np.float64), getattr(first, name).shape
+            array, shape = np.array(snapshot[name], dtype=np.float64), getattr(first, name).shape
             if array.shape != shape:
                 raise BadParameterError(
                     f"the snapshot holds {name} of shape {array.shape}, this smoothing has {shape}; "

@@ -199,7 +199,7 @@ class AdaptiveCovariance(Mechanism):
             gram = vectors @ combined(second, spread, np.diag(values), first_spread, factor) @ vectors.T
         biased = False
         if past is None and choice.map.radius != radius and k < d:
-            found, expected, _ = energy_outside(gram, first, k)
+            found, expected = energy_outside(gram, first, k)
             biased = found - expected > CLEAR * first_spread * math.sqrt(0.5 * d)
         if biased:
             gram = first

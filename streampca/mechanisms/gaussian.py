@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from streampca.errors import BadParameterError
 from streampca.linalg.centering import with_constant
-from streampca.linalg.counts import renamed
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
@@ -21,7 +20,6 @@ from streampca.privacy.randomness import Draws
 from streampca.state import repr_of
 
 
-@renamed(exact="discrete_noise")
 @dataclass(frozen=True, kw_only=True)
 class GaussianCovariance(CovarianceMechanism):
     """Gram matrix plus Gaussian noise: the least noise of all mechanisms here, but for few features.

@@ -191,7 +191,7 @@ class Gauge(NamedTuple):
         return cls(norms, radius, max(hidden + lost_std, 0.0), details)
 
 
-def energy_outside(own: FloatArray, other: FloatArray, k: int) -> tuple[float, float, float]:
+def energy_outside(own: FloatArray, other: FloatArray, k: int) -> tuple[float, float]:
     """The most energy that another matrix has in a direction outside the top k directions of one's own.
 
     Of released matrices: post-processing.
@@ -200,7 +200,6 @@ def energy_outside(own: FloatArray, other: FloatArray, k: int) -> tuple[float, f
     -------
     found : that energy.
     expected : what one's own matrix has there, scaled up to the energy that the other has in the k directions.
-    least : the least energy that the other has in a direction within the k.
     """
     basis = top_eigh(own, k)[1]
     off = np.eye(len(own)) - basis @ basis.T
@@ -208,7 +207,7 @@ def energy_outside(own: FloatArray, other: FloatArray, k: int) -> tuple[float, f
     inside = basis.T @ other @ basis
     scale = max(1.0, float(np.trace(inside)) / max(float(np.vdot(basis, own @ basis)), 1e-300))
     expected = scale * max(float(direction @ own @ direction), 0.0)
-    return float(direction @ other @ direction), expected, float(np.linalg.eigvalsh(inside)[0])
+    return float(direction @ other @ direction), expected
 
 
 class Map(NamedTuple):

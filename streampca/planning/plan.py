@@ -291,12 +291,6 @@ def _advice(question: Question, best: Prediction, found: Sequence[Prediction]) -
         "at the data: neither may be read off the rows; a feature that uses a tenth of its range has a hundredth of "
         "its signal"
     )
-    scaled = next((p for p in found if p.settings.get("scaling") == "norm"), None)
-    if scaled is not None and (scaled.regret_per_row or 0.0) < 0.9 * (best.regret_per_row or 0.0):
-        said.append(
-            f"if most rows are as short as assumed, PrivateFPL(scaling='norm') is expected to have a regret of "
-            f"{scaled.regret_per_row:.3g} a row; it measures their norms privately, and clips longer rows"
-        )
     if q.window is not None:
         tumbling = max((p for p in found if p.name.startswith("Tumbling")), key=lambda p: p.captured)
         said.append(

@@ -106,8 +106,7 @@ class Prediction:
     def label(self) -> str:
         """Short and unique among the candidates for one question."""
         which = self.settings.get("noise") or self.settings.get("method") or ""
-        scaled = "scaled" if self.settings.get("scaling") == "norm" else ""
-        solver = "smoothed" if self.settings.get("solver") == "smoothed" else scaled
+        solver = "smoothed" if self.settings.get("solver") == "smoothed" else ""
         endless = "endless" if which and "horizon" in self.settings and self.settings["horizon"] is None else ""
         return " ".join(filter(None, (self.name, which, solver, endless)))
 
@@ -273,7 +272,7 @@ def _once(
         return Prediction(mechanism, settings, "once", share, 1, 8 * rows * d + made, seconds, note, std, error)
     blocks = question.n_rows // rows
     return Prediction(
-        Tumbling(mechanism, release_every=rows), {**settings, "every": rows}, "once", share, blocks,
+        Tumbling(mechanism, release_every=rows), {**settings, "release_every": rows}, "once", share, blocks,
         stream_bytes(d, rows, 6.0, 16.0 * rows * d), gram_seconds(question.n_rows, d) + release_seconds(blocks, d),
         "; ".join(filter(None, ("one release a window, of windows side by side", note))), std, error,
     )  # fmt: skip
@@ -299,35 +298,6 @@ def leaders(question: Question, curve: Curve) -> Iterator[Prediction]:
         every = max(every, -(-n // _SMOOTHED))  # so that few releases are simulated
     if n <= every * 4 * _SMOOTHED:
         yield _leader(question, curve, "blt", every, n, "smoothed")
-    yield from _scaled_leader(question, curve, every)
-
-
-def _scaled_leader(question: Question, curve: Curve, every: int) -> Iterator[Prediction]:
-    """`PrivateFPL` with ``scaling="norm"``, for rows of about one norm, where something is known of it."""
-    n, d, k = question.n_rows, question.n_features, question.n_components
-    unknown = isinstance(question.guess, str) and question.typical_norm is None
-    radius = 2.0 ** -(math.floor(-4.0 * math.log2(float(question.spectrum.sum()))) / 8.0)  # edge of a bin of norms
-    settings: dict[str, Any] = {**question.settings, "release_every": every, "horizon": n, "scaling": "norm"}
-    if unknown or radius >= 0.9 or 120.0 / question.budget.mu > n:  # a tenth of the rows, or more, to measure norms
-        return
-    algorithm = PrivateFPL(**settings)
-    rule = algorithm.norm_scaling
-    if rule is None:
-        return
-    gauge, leaves = rule.gauge_end(0), -(-n // every)
-    before = gauge // every  # leaves without a release
-    ends = np.unique(np.geomspace(1, leaves - before, _TIMES).astype(np.int64))
-    stds = radius**2 * np.array([rule.parts["clipped"].std(int(end)) for end in ends])
-    shares = curve.captured(stds / (np.minimum((before + ends) * every, n) - gauge))
-    chance = float(question.spectrum.sum()) * k / d / question.best
-    played, known = np.append(np.arange(1, before + 1), before + ends), np.append(np.full(before, chance), shares)
-    yield Prediction(
-        algorithm, settings, "stream", float(shares[-1]), leaves - before, stream_bytes(d, every, 40.0),
-        2.0 * gram_seconds(n, d) + 1.8 * release_seconds(leaves, d),
-        f"the first release comes after {gauge} rows; for rows of about one norm, here some {radius:.2g} row_norm; "
-        "no regret bound is proved, and what clipping takes the planner cannot tell",
-        float(stds[-1]), regret_per_row=_regret(question, every, played, known), is_certain=False,
-    )  # fmt: skip
 
 
 def _leader(

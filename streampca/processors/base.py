@@ -131,7 +131,7 @@ class Algorithm(ABC):
         if not self.absorbs_grams:
             raise BadParameterError(
                 f"{type(self).__name__} with these parameters needs rows, not Gram matrices of blocks; "
-                "use PrivateFPL without publish_regret=, max_rows_per_user= and scaling=, or push rows"
+                "use PrivateFPL without publish_regret= and max_rows_per_user=, or push rows"
             )
 
     def start(

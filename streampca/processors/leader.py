@@ -172,7 +172,7 @@ class LeaderProcessor(Processor):
         """See `Processor.restored`."""
         made = super().restored(snapshot)
         made.gram = GramSum.restored(self.n_features, snapshot["gram"])
-        made.spectra = snapshot.get("spectra", self.spectra)  # runs stored before it was kept have none
+        made.spectra = snapshot["spectra"]
         return made
 
 

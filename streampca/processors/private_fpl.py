@@ -12,7 +12,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError
 from streampca.linalg.centering import CONSTANT
-from streampca.linalg.counts import check_components, check_count, renamed, use_plain_numbers
+from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
@@ -30,17 +30,13 @@ from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Processor
 from streampca.processors.doubling import Doubling
 from streampca.processors.leader import DTTZ14, PANEL_ENDS, Leader, LeaderProcessor
-from streampca.processors.norm_scaling import NormScaling, ScaledFPLProcessor
 from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity
 from streampca.release import Release, Terms, centered_fields
 from streampca.state import repr_of
 
 Noise = Literal["blt", "tree"]
 Regularisation = Literal["privacy", "doubling"]
-Scaling = Literal["none", "norm"]
-Solver = Literal["exact", "tracking", "smoothed", "auto"]
-#: Releases from which on ``solver="auto"`` is "smoothed".
-_MANY = 200
+Solver = Literal["exact", "tracking", "smoothed"]
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
 _SOURCE = {
@@ -49,7 +45,6 @@ _SOURCE = {
 }
 
 
-@renamed(exact="discrete_noise")
 @dataclass(frozen=True, kw_only=True)
 class PrivateFPL(Leader):
     """Private follow-the-perturbed-leader: a private subspace after every b rows.
@@ -84,8 +79,7 @@ class PrivateFPL(Leader):
         times it where noise is small; ``"smoothed"``, the top eigenvectors of the best linear estimate of the
         exact matrix from all releases so far (`matrix_factorization.smoothing`; noise ``"blt"``, without
         ``"doubling"``). The released matrix stays as it is; the estimate is `Release.smoothed`. A
-        regret bound is proved for ``"exact"`` only. ``"auto"`` becomes ``"smoothed"`` where that is allowed and the
-        horizon holds 200 releases or more (or is None), and ``"exact"`` otherwise; `solver` then says which.
+        regret bound is proved for ``"exact"`` only.
         Regret of ``"smoothed"`` over ``"exact"``, at epsilon = .1, .3, 1 and 3: .93 on twelve tables (geometric mean;
         worst cell 1.25), .96 on streams that turn or jump (worst 1.30). ``docs/utility.md`` has them all.
     discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise, so that the
@@ -95,12 +89,6 @@ class PrivateFPL(Leader):
         11.8 % more noise under zero-out, 12.5 % under replace. `Stream` with ``center=True`` sets it.
     drift : of ``"smoothed"``: how fast the mean square of rows is taken to change. Its variance grows by
         ``drift / t`` a row, relative to that of rows of full norm; 0 for rows that keep to one distribution.
-    scaling : ``"none"``, noise for rows of norm 1; ``"norm"``, for rows as long as the median of the first ones,
-        measured privately, which longer ones are clipped to (`processors.norm_scaling`, with the proof). It gains
-        where most rows are short; the first release comes after some 12 / mu rows. No regret bound is proved, and the
-        bias of clipping is in no error bar. With ``solver="exact"``, noise ``"blt"`` and none of ``"doubling"``,
-        publish_regret, center and max_rows_per_user.
-    shadow : of ``scaling="norm"``: share of mu**2 for the rows as they are, by which clipping is watched.
     max_rows_per_user : calibrate for all rows of a user together, of which so many count
         (`UserStream` sees to that); `matrix_factorization.participation` has the proof. None: for one row.
     seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
@@ -153,8 +141,6 @@ class PrivateFPL(Leader):
     discrete_noise: bool = False
     center: bool = field(default=False, repr=False)
     drift: float = field(default=1.0, repr=False)
-    scaling: Scaling = field(default="none", repr=False)
-    shadow: float = field(default=0.1, repr=False)
     max_rows_per_user: int | None = None
     seed: int | None = None
 
@@ -165,9 +151,7 @@ class PrivateFPL(Leader):
         check_count("release_every", self.release_every)
         check_count("max_rows_per_user", self.max_rows_per_user, optional=True)
         if self.noise not in _SOURCE:
-            raise BadParameterError(
-                f"noise={self.noise!r} is not known; use 'blt' or 'tree' ('haar' was retired: 'blt' has less noise)"
-            )
+            raise BadParameterError(f"noise={self.noise!r}: expected 'blt' or 'tree'")
         if self.regularisation not in ("privacy", "doubling"):
             raise BadParameterError(f"regularisation={self.regularisation!r} is not known; use 'privacy' or 'doubling'")
         doubling = self.regularisation == "doubling"
@@ -178,14 +162,8 @@ class PrivateFPL(Leader):
             raise BadParameterError(
                 "publish_regret=True needs regularisation='privacy': each epoch of 'doubling' sums its own rows only"
             )
-        if self.solver == "auto":
-            many = self.horizon is None or self.leaves(self.horizon) >= _MANY
-            can = self.noise == "blt" and not doubling and self.scaling == "none"
-            object.__setattr__(self, "solver", "smoothed" if many and can else "exact")
         if self.solver not in ("exact", "tracking", "smoothed"):
-            raise BadParameterError(
-                f"solver={self.solver!r} is not known; use 'exact', 'tracking', 'smoothed' or 'auto'"
-            )
+            raise BadParameterError(f"solver={self.solver!r}: expected 'exact', 'tracking' or 'smoothed'")
         if self.solver == "smoothed" and (self.noise != "blt" or doubling):
             raise BadParameterError("solver='smoothed' needs noise='blt' with regularisation='privacy'")
         if isinstance(self.drift, bool) or not isinstance(self.drift, (int, float)) or not 0.0 <= self.drift < math.inf:
@@ -201,10 +179,6 @@ class PrivateFPL(Leader):
             raise BadParameterError(
                 "max_rows_per_user needs regularisation='privacy': a user may have rows in every epoch"
             )
-        if self.scaling not in ("none", "norm"):
-            raise BadParameterError(f"scaling={self.scaling!r} is not known; use 'none' or 'norm'")
-        if self.norm_scaling is None and self.shadow != 0.1:
-            raise BadParameterError(f"shadow={self.shadow!r} is for scaling='norm' only; leave it out")
         _ = self.mechanism
 
     def __repr__(self) -> str:
@@ -214,19 +188,6 @@ class PrivateFPL(Leader):
     def budget(self) -> Budget:
         """The budget of the whole stream."""
         return Budget(self.epsilon, self.delta, self.adjacency)
-
-    @cached_property
-    def norm_scaling(self) -> NormScaling | None:
-        """The epochs of ``scaling="norm"``."""
-        if self.scaling == "none":
-            return None
-        plain = self.regularisation == "privacy" and not (self.publish_regret or self.center or self.max_rows_per_user)
-        if self.noise != "blt" or self.solver != "exact" or not plain:
-            raise BadParameterError(
-                "scaling='norm' needs noise='blt', solver='exact' and regularisation='privacy', without "
-                "publish_regret, center=True and max_rows_per_user"
-            )
-        return NormScaling(self.budget, self.horizon, self.release_every, self.shadow, self.calibrated)
 
     @cached_property
     def mechanism(self) -> MatrixFactorization:
@@ -264,7 +225,6 @@ class PrivateFPL(Leader):
             + (", with the noisy sums of rewards" if self.publish_regret else "")
             + (", with the noisy sums of rows" if self.center else ""),
             theorem="Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
-            + ("; the norms of the first rows, and then clipped rows and rows as they are" if self.norm_scaling else "")
             + ("; exact discrete Gaussian noise on integers" if self.discrete_noise else ""),
             citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {_SOURCE[self.noise]}",
             unit="one row" if users is None else f"one user with up to {users} rows",
@@ -272,14 +232,14 @@ class PrivateFPL(Leader):
 
     @property
     def absorbs_grams(self) -> bool:
-        """False where rewards are released, each rounded by itself, rows of users are capped, or rows are clipped."""
-        return not self.publish_regret and self.max_rows_per_user is None and self.scaling == "none"
+        """False where rewards are released, each rounded by itself, or rows of users are capped."""
+        return not self.publish_regret and self.max_rows_per_user is None
 
     def constants(self, n_features: int) -> tuple[object, ...]:
         """Every number of the noise; with ``"doubling"``, those of the first epoch and the rule for the others."""
         doubling = self.first_epoch(n_features)
         if doubling is None:
-            return (self.norm_scaling or self.mechanism).constants()
+            return self.mechanism.constants()
         return (*doubling.mechanism.constants(), doubling.opt_guess, self.budget.mu)
 
     def first_epoch(self, n_features: int) -> Doubling | None:
@@ -293,14 +253,6 @@ class PrivateFPL(Leader):
         """Standard deviation of a diagonal entry of the noise in release n (of a first epoch, with ``"doubling"``)."""
         return self.mechanism.std(n)
 
-    def noise_std(self, t: int) -> float:
-        """`Leader.noise_std`; refused with ``scaling="norm"``, whose noise depends on the norms of the rows."""
-        if self.norm_scaling is not None:
-            raise BadParameterError(
-                "the noise of scaling='norm' depends on the norms of the rows; read Release.noise_std"
-            )
-        return super().noise_std(t)
-
     def smoothing(self, n_features: int) -> Smoothing | None:
         """The estimate of exact sums of rows of so many features, with ``solver="smoothed"``."""
         mechanism = self.mechanism
@@ -312,9 +264,7 @@ class PrivateFPL(Leader):
         """Coordinates of a vector of noise."""
         return svec_size(n_features) + int(self.publish_regret)
 
-    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> LeaderProcessor:
-        if self.norm_scaling is not None:
-            return ScaledFPLProcessor(self.norm_scaling, self, n_features, source, terms)
+    def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> FPLProcessor:
         return FPLProcessor(self, n_features, source, terms)
 
     def first_noise(self, mechanism: MatrixFactorization, n_features: int) -> RunningNoise | ExactTreeNoise:

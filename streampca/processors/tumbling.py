@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_count, renamed, use_plain_numbers
+from streampca.linalg.counts import check_count, use_plain_numbers
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance, PastRelease
@@ -20,7 +20,6 @@ from streampca.release import Release, Terms
 from streampca.state import repr_of
 
 
-@renamed(every="release_every")
 @dataclass(frozen=True)
 class Tumbling(Algorithm):
     """Release each block of rows once, by a mechanism; blocks do not overlap.
@@ -203,6 +202,6 @@ class TumblingProcessor(Processor):
         """See `Processor.restored`."""
         made = super().restored(snapshot)
         made.held, made.finished = Rows.of(snapshot["held"]), bool(snapshot["finished"])
-        past = snapshot.get("past")  # runs stored before there was one have none
+        past = snapshot["past"]
         made.past = None if past is None else PastRelease(past["gram"], int(past["rows"]), float(past["std"]))
         return made

@@ -10,6 +10,7 @@ from streampca.sources.kafka import KafkaRows, from_kafka
 from streampca.sources.ndjson_rows import NdjsonRows, from_ndjson
 from streampca.sources.parquet import ArrowRows, ParquetRows, from_arrow, from_parquet
 from streampca.sources.positions import NumberedRows, PositionedRows
+from streampca.sources.reading import Reading
 
 __all__ = [
     "ArrowRows",
@@ -22,6 +23,7 @@ __all__ = [
     "ParquetRows",
     "PositionedRows",
     "QueryRows",
+    "Reading",
     "flights",
     "from_arrow",
     "from_blocks",

@@ -183,20 +183,3 @@ def as_path(path: object) -> Path:
             f"path={short(path)} must be the path of a file; rows from elsewhere can go in as they are"
         )
     return Path(path)
-
-
-def check_on_bad_row(on_bad_row: str) -> bool:
-    """True if bad rows are to be absorbed as zero rows, False if they are errors."""
-    if on_bad_row not in ("raise", "zero"):
-        raise BadParameterError(f"on_bad_row={short(on_bad_row)} must be 'raise' or 'zero'")
-    return on_bad_row == "zero"
-
-
-def check_missing(missing: str) -> bool:
-    """True if missing values are to be passed on as NaN, False if they are errors."""
-    if missing not in ("raise", "nan"):
-        raise BadParameterError(
-            f"missing={short(missing)} must be 'raise' or 'nan' (then Stream(on_bad_row='zero') absorbs the row as a "
-            "zero row; rows are never skipped, since that would move every later row's public position)"
-        )
-    return missing == "nan"

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streampca.errors import BadParameterError, SourceError, short
+from streampca.errors import SourceError
 from streampca.linalg.types import FloatArray
 from streampca.names import MISSING
 from streampca.sources.records import OVERLONG, QUOTE, UNCLOSED, Letters, Places, quote_places
@@ -67,14 +67,6 @@ def numbers(cells: Sequence[str], missing: frozenset[str] = MISSING) -> list[flo
     read = [number(cell, missing) for cell in cells]
     found = [value for value in read if value is not None]
     return found if len(found) == len(read) else None
-
-
-def missing_texts(na: str | Sequence[str]) -> frozenset[str]:
-    """Texts that stand for a missing value, from a list or from text with commas between."""
-    texts = na.split(",") if isinstance(na, str) else list(na)
-    if not all(isinstance(text, str) for text in texts):
-        raise BadParameterError(f"na={short(na)} must be texts that mean a missing value, such as na=['?', '-']")
-    return frozenset(text.strip(_SPACE) for text in texts)
 
 
 def as_seconds(text: str) -> str:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from math import isfinite
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
-from streampca.errors import BadParameterError, SourceError, listed, short
+from streampca.errors import SourceError, listed, short
 from streampca.linalg.types import FloatArray
 from streampca.sources.base import (
-    BLOCK_ROWS,
     REMEDY,
     BoundsLike,
-    OnBadRow,
     bad_row,
     choose,
     choose_named,
@@ -24,11 +22,10 @@ from streampca.sources.base import (
     source_bounds,
 )
 from streampca.sources.csv_cells import CellParser, as_seconds, number, numbers
+from streampca.sources.reading import Reading
 from streampca.sources.records import LONGEST_HEADER, LONGEST_RECORD, OVERLONG, UNCLOSED, CellSplitter, split_records
-from streampca.sources.text_files import Readable, TextFile, TextRows
+from streampca.sources.text_files import Readable, TextRows
 
-Quoting = Literal["csv", "none"]
-_DELIMITERS = "\t ,;:|!/~^#&@$%*="
 #: Bytes read at a time.
 _BLOCK = 2**20
 #: Records that are read one by one rather than divided further.
@@ -49,29 +46,9 @@ class CsvRows(TextRows):
     ----------
     path : the file, a named pipe, ``"-"`` for standard input, or a binary stream. A zip archive must hold one file.
     columns : names or positions of the columns to read, in that order; None for all.
-    bounds : public bounds of the columns: None, a pair (lower, upper) of
-        numbers or arrays, or a mapping from name to (lower, upper). Public
-        means known without looking at the rows.
-    delimiter : one ASCII character. By default a comma if the header has one or no other
-        (``;``, tab or ``|``); without a header, and with bad rows absorbed, a comma.
-    quoting : ``"csv"`` reads records as RFC 4180 has them, and a quoted cell may hold line ends. With ``"none"``, every
-        line is a record and a quote is a character: for text that no CSV writer wrote.
-    header : True if the first record names the columns, False if it is a row; then columns are called x0, x1, ... By
-        default it names them and is refused if a chosen name looks like a value.
-    names : names of all columns of a file without a header; with ``header=True``, in place of those in the header.
-    encoding : of the text. With bad rows absorbed, one where every character stands on its own: not UTF-7, for example.
-    missing : "raise" makes a missing or infinite value an error; "nan" passes
-        it on, so that ``Stream(on_bad_row=...)`` decides. There is no way to
-        skip such rows: positions in the stream are public, and a skipped row
-        would move all later ones.
-    na : more texts that mean a missing value, besides those of `MISSING`.
-    on_bad_row : "raise", or "zero": every record that is not a row of numbers becomes a row of NaN, which
-        ``Stream(on_bad_row="zero")`` absorbs as a zero row and counts, for the curator.
-    chunk_rows : most rows in a block.
-    max_bytes : most bytes that a compressed file may expand to; None for no limit.
-    follow : at the end of the file, wait for more lines, for ever.
-    times : one of the columns, whose cells may be dates and times (ISO 8601; UTC unless they say
-        otherwise): they are read as seconds since 1970.
+    bounds : public bounds of the columns: None, a pair (lower, upper) of numbers or arrays, or a mapping from name to
+        (lower, upper). Public means known without looking at the rows.
+    reading : the options of `Reading`; all apply.
 
     Raises
     ------
@@ -99,52 +76,14 @@ class CsvRows(TextRows):
     """
 
     def __init__(
-        self,
-        path: Readable,
-        *,
-        columns: Sequence[str | int] | None = None,
-        bounds: BoundsLike = None,
-        delimiter: str | None = None,
-        quoting: Quoting = "csv",
-        header: bool | None = None,
-        names: Sequence[str] | None = None,
-        encoding: str = "utf-8",
-        missing: str = "raise",
-        na: str | Sequence[str] = (),
-        on_bad_row: OnBadRow = "raise",
-        chunk_rows: int = BLOCK_ROWS,
-        max_bytes: int | None = 2**36,
-        follow: bool = False,
-        times: str | int | None = None,
+        self, path: Readable, *, columns: Sequence[str | int] | None = None, bounds: BoundsLike = None, **reading: Any
     ) -> None:
-        if delimiter is not None and not (
-            isinstance(delimiter, str) and len(delimiter) == 1 and delimiter in _DELIMITERS
-        ):
-            raise BadParameterError(
-                f"delimiter={short(delimiter)} must be one of the characters , ; : | tab space ! / ~ ^ # & @ $ % * ="
-            )
-        super().__init__(
-            path, missing=missing, na=na, on_bad_row=on_bad_row, chunk_rows=chunk_rows, max_bytes=max_bytes
-        )
-        if quoting not in ("csv", "none"):
-            raise BadParameterError(f"quoting={short(quoting)} must be 'csv' or 'none'")
-        if header not in (None, True, False):
-            raise BadParameterError(f"header={short(header)} must be True, False or None; names= lists names")
-        if names is not None and (isinstance(names, str) or not names or not all(isinstance(n, str) for n in names)):
-            raise BadParameterError(f"names={short(names)} must be a list of the names of all columns")
-        if self._zero and header is False and names is None:
-            raise BadParameterError(
-                "on_bad_row='zero' with header=False: the first record would say how many columns there are; "
-                "name all columns, names=['a', 'b', ...]"
-            )
-        self._has_header = header or (header is None and names is None)
+        options = Reading(**reading)
+        names, header = options.names, options.header
+        super().__init__(path, options, has_header=options.has_header)
         self._longest = LONGEST_RECORD if names is None else max(LONGEST_RECORD, 64 * len(names))
-        self._file = TextFile(
-            path, encoding=encoding, max_bytes=max_bytes, by_name=self._zero and not self._has_header,
-            replace=self._zero, follow=follow,
-        )  # fmt: skip
-        self._where, self._encoding = self._file.name, encoding
-        self._delimiter, self._quotes = delimiter, quoting == "csv"
+        self._where, self._encoding = self._file.name, options.encoding
+        self._delimiter, self._quotes = options.delimiter, options.quoting == "csv"
         self._split: CellSplitter
         first, pieces = self._opened()
         if first is None:
@@ -152,8 +91,7 @@ class CsvRows(TextRows):
         self._first_line = 1 + first.count(b"\n") * self._has_header
         if names is None:
             names = self._names_in(first)
-        if self._file.once:
-            self._begun: Iterator[bytes] | None = pieces
+        self._begun = pieces if self._file.once else None
         self._width = len(names)
         trusted = header is not None or not self._has_header
         self._places = (
@@ -161,20 +99,20 @@ class CsvRows(TextRows):
             if trusted
             else choose_named(names, columns, self._where, _HEADER_REMEDY, self._missing)
         )
-        self._time = None if times is None else list(self._places).index(choose(names, [times], self._where)[0])
+        self._time = None
+        if options.times is not None:
+            self._time = list(self._places).index(choose(names, [options.times], self._where)[0])
         self.features = feature_names(names, self._places)
         self.bounds = source_bounds(bounds, self.features, names)
 
     def blocks(self) -> Iterator[FloatArray]:
         """The rows from the start of the file, at most ``chunk_rows`` in a block."""
-        pieces = self._begun if self._file.once else self._opened()[1]
-        self._begun = None
-        if pieces is None:
-            raise self._read_before()
+        begun, self._begun = self._begun, None
+        pieces = self._file.start(begun, lambda: self._opened()[1])
         parser = CellParser(self._width, self._places, self._delimiter or ",", self._missing, quotes=self._quotes)
         line = self._first_line
         for piece, rows in parser.parse_all(pieces, live=self._file.once):
-            if rows is not None and self._are_good(rows):
+            if rows is not None and (self._lenient or np.isfinite(rows).all()):
                 parts: Iterable[FloatArray] = [rows]
             else:
                 parts = self._one_by_one(split_records(piece, self._mark), line, parser)
@@ -232,9 +170,6 @@ class CsvRows(TextRows):
             raise SourceError(f"{self._where}: the header is not {self._encoding} text; pass another encoding=")
         return names
 
-    def _are_good(self, rows: FloatArray) -> bool:
-        return self._zero or self._nan or bool(np.isfinite(rows).all())
-
     def _one_by_one(self, records: list[bytes], line: int, parser: CellParser) -> Iterator[FloatArray]:
         """The rows of some records from a line on: those of parts without a bad record together, the others singly."""
 
@@ -245,7 +180,7 @@ class CsvRows(TextRows):
             middle = (start + end) // 2
             for begin, stop in ((start, middle), (middle, end)):
                 rows = parser.parse(b"".join(records[begin:stop]))
-                if rows is not None and self._are_good(rows):
+                if rows is not None and (self._lenient or np.isfinite(rows).all()):
                     yield rows
                 else:
                     yield from part(begin, stop)
@@ -267,7 +202,7 @@ class CsvRows(TextRows):
             row = numbers(wanted, self._missing)
         if self._zero:
             return row or bad_row("not a number" if wanted else "unreadable record", len(self._places))
-        if row is None or not (self._nan or np.isfinite(row).all()):
+        if row is None or not (self._lenient or np.isfinite(row).all()):
             line += sum(record.count(b"\n") for record in records[:at])
             raise self._problem(record, cells, wanted, line)
         return row

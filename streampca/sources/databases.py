@@ -22,20 +22,17 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from streampca.errors import BadParameterError, SourceError
-from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
 from streampca.rows import PositionedBlock
 from streampca.sources.base import (
-    BLOCK_ROWS,
     NAME_THEM,
     REMEDY,
     BoundsLike,
-    OnBadRow,
-    check_on_bad_row,
     choose_named,
     source_bounds,
 )
 from streampca.sources.positions import PositionedRows, numbers
+from streampca.sources.reading import Reading
 
 # Addresses whose parts can be told apart: drivers quote parts of others, which may be those of a password.
 _CODE = "%[0-9a-fA-F]{2}"
@@ -58,10 +55,9 @@ class QueryRows(PositionedRows):
     cursor : a column of whole numbers or text that differs from row to row; rows must become visible in its order.
     columns : names of the columns to read, in that order; all but the cursor, if left out.
     bounds : public bounds of the columns, as in `from_csv`.
-    on_bad_row : ``"zero"`` passes nulls and what is no number on, which ``Stream(on_bad_row="zero")`` absorbs as a
-        zero row; ``"raise"`` stops there, after the rows before it.
-    follow : look for more rows at the end, every second.
-    chunk_rows : rows of a page. The database sorts once a page: an index on the cursor keeps that short.
+    reading : ``on_bad_row``, ``follow`` and ``chunk_rows`` of `Reading`. A null is a bad row, like what is no number.
+        ``follow`` looks for more rows at the end, every second. ``chunk_rows`` are those of a page: the database sorts
+        once a page, and an index on the cursor keeps that short.
 
     Raises
     ------
@@ -80,13 +76,11 @@ class QueryRows(PositionedRows):
         *,
         columns: Sequence[str] | None = None,
         bounds: BoundsLike = None,
-        on_bad_row: OnBadRow = "raise",
-        follow: bool = False,
-        chunk_rows: int = BLOCK_ROWS,
+        **reading: Any,
     ) -> None:
-        check_count("chunk_rows", chunk_rows)
+        options = Reading(**reading).only("a query", "on_bad_row", "follow", "chunk_rows")
         self._connect = connector(connect) if isinstance(connect, str) else connect
-        self._zero, self._follow, self._size = check_on_bad_row(on_bad_row), follow, chunk_rows
+        self._zero, self._follow, self._size = options.is_absorbing, options.follow, options.chunk_rows
         self._query, self._cursor = query.strip().rstrip(";"), cursor
         self.name = f"query {' '.join(self._query.split())} by {cursor}"
         with closing(self._connect()) as connection:

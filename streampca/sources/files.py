@@ -13,8 +13,8 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
-from streampca.sources.base import BLOCK_ROWS, BlockSource, BoundsLike, OnBadRow, choose, source_bounds
-from streampca.sources.csv_rows import Quoting, from_csv
+from streampca.sources.base import BlockSource, BoundsLike, choose, source_bounds
+from streampca.sources.csv_rows import from_csv
 from streampca.sources.ndjson_rows import from_ndjson
 from streampca.sources.parquet import from_arrow, from_parquet
 from streampca.sources.text_files import Readable
@@ -138,19 +138,9 @@ def open_rows(
     format: Format | None = None,  # noqa: A002
     columns: Sequence[str | int] | None = None,
     bounds: BoundsLike = None,
-    on_bad_row: OnBadRow = "raise",
-    missing: str = "raise",
-    na: str | Sequence[str] | None = None,
-    delimiter: str | None = None,
-    quoting: Quoting | None = None,
-    header: bool | None = None,
-    names: Sequence[str] | None = None,
-    encoding: str | None = None,
-    chunk_rows: int = BLOCK_ROWS,
-    max_bytes: int | None = None,
-    follow: bool = False,
     rate: float | None = None,
     rate_from: str | None = None,
+    **reading: Any,
 ) -> BlockSource:
     """Rows of numbers from files or a stream: CSV, TSV, NDJSON, Parquet or Arrow IPC.
 
@@ -160,13 +150,12 @@ def open_rows(
         ``"-"`` for standard input, or a binary stream.
     format : left out, by the end of the name: .csv, .txt, .tsv, .tab, .ndjson, .jsonl, .parquet, .pq, .arrow,
         .arrows, .feather or .ipc, with or without .gz or .zip behind it; CSV for other names, pipes and streams.
-    columns, bounds, on_bad_row, missing, chunk_rows : as in `from_csv`.
-    na, max_bytes, follow : as in `from_csv`; for text only. One file at most can be followed.
+    columns, bounds : as in `from_csv`.
     rate : rows a second; rows that come too soon wait.
     rate_from : name of a column of times: rows come at the same distances as there. Numbers are seconds; the text of
         CSV and NDJSON and Arrow's types may be dates and times, too. It is a feature only if ``columns`` names it.
         Times are taken to be public: they say when there is a release.
-    delimiter, quoting, header, names, encoding : as in `from_csv`; for CSV and TSV only.
+    reading : the options of `Reading`. One file at most can be followed.
 
     Returns
     -------
@@ -186,32 +175,18 @@ def open_rows(
             raise SourceError(f"{path}: no file matches this pattern; check the path")
     if rate is not None and rate_from is not None:
         raise BadParameterError("rate= and rate_from= both say when rows come; leave one of them out")
-    if follow and len(paths) > 1:
+    if reading.get("follow") and len(paths) > 1:
         raise BadParameterError(f"follow=True with {len(paths)} files: the first one has no end; give one path")
     kept = columns is None or rate_from is None or rate_from in columns
     read = columns if kept or columns is None else [*columns, rate_from or ""]
-    text = {"na": na, "max_bytes": max_bytes, "follow": follow or None}
-    table: dict[str, Any] = {
-        "delimiter": delimiter, "quoting": quoting, "header": header, "names": names, "encoding": encoding
-    }  # fmt: skip
     sources = []
     for name in paths:
         kind = format if format is not None else _format_of(name)
         if kind not in _READERS:
             raise BadParameterError(f"format={short(format)} must be one of {', '.join(_READERS)}")
-        options = {key: value for key, value in {**text, **table}.items() if value is not None}
-        allowed = [*text, *table] if kind in ("csv", "tsv") else list(text) if kind == "ndjson" else []
-        for key in options:
-            if key not in allowed:
-                raise BadParameterError(f"{key}={short(options[key])} does not apply to files in the format {kind}")
-        if kind == "tsv":
-            options.setdefault("delimiter", "\t")
-        sources.append(
-            _READERS[kind](
-                name, columns=read, bounds=bounds if rate_from is None else None, on_bad_row=on_bad_row,
-                missing=missing, chunk_rows=chunk_rows, times=rate_from, **options,
-            )
-        )  # fmt: skip
+        options = {"delimiter": "\t", **reading} if kind == "tsv" else reading
+        given = bounds if rate_from is None else None
+        sources.append(_READERS[kind](name, columns=read, bounds=given, times=rate_from, **options))
     rows = sources[0] if len(sources) == 1 else FileRows(sources, [str(name) for name in paths])
     if rate is None and rate_from is None:
         return rows

@@ -17,15 +17,13 @@ from streampca.sources.base import (
     NAME_THEM,
     BlockSource,
     BoundsLike,
-    OnBadRow,
     bad_row,
-    check_missing,
-    check_on_bad_row,
     choose_named,
     in_blocks,
     source_bounds,
 )
 from streampca.sources.csv_cells import number
+from streampca.sources.reading import Reading
 
 #: Rows of a dataset in a block: few, so that a live stream is not held up for long.
 _BLOCK = 256
@@ -137,9 +135,7 @@ class RiverRows(_Iterated[Mapping[str, Any]]):
         read once only.
     columns : names of the features to read, in that order; all of the first row's by default.
     bounds : public bounds of the features, as in `from_csv`.
-    missing : "raise" makes an absent, missing or infinite value an error;
-        "nan" passes it on, so that ``Stream(on_bad_row=...)`` decides.
-    on_bad_row : "raise", or "zero", as in `from_csv`; then ``columns`` must be given.
+    reading : ``missing`` and ``on_bad_row`` of `Reading`. If bad rows are absorbed, ``columns`` must be given.
 
     Raises
     ------
@@ -155,10 +151,10 @@ class RiverRows(_Iterated[Mapping[str, Any]]):
         *,
         columns: Sequence[str] | None = None,
         bounds: BoundsLike = None,
-        missing: str = "raise",
-        on_bad_row: OnBadRow = "raise",
+        **reading: Any,
     ) -> None:
-        self._nan, self._zero = check_missing(missing), check_on_bad_row(on_bad_row)
+        options = Reading(**reading).only("mappings", "missing", "on_bad_row")
+        self._zero, self._lenient = options.is_absorbing, options.is_lenient
         if self._zero and (columns is None or isinstance(columns, str)):
             raise BadParameterError(
                 "on_bad_row='zero' without columns=: the first row would say which features there are; name them"
@@ -202,7 +198,7 @@ class RiverRows(_Iterated[Mapping[str, Any]]):
                     f"row {position}: feature {short(name)} is not a number ({short(row[name])}); "
                     "leave it out with columns="
                 )
-            if not (self._nan or self._zero or np.isfinite(value)):
+            if not (self._lenient or np.isfinite(value)):
                 what = "missing" if np.isnan(value) else "infinite"
                 raise SourceError(
                     f"row {position}: feature {short(name)} is {what}; pass missing='nan', and "

@@ -26,9 +26,10 @@ import numpy as np
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_count
 from streampca.rows import Part, PositionedBlock
-from streampca.sources.base import BoundsLike, OnBadRow, check_on_bad_row, repeated, source_bounds
+from streampca.sources.base import REMEDY, BoundsLike, repeated, source_bounds
 from streampca.sources.ndjson_rows import check_levels
 from streampca.sources.positions import PositionedRows, numbers
+from streampca.sources.reading import Reading
 
 logger = logging.getLogger("streampca.kafka")
 logger.addHandler(logging.NullHandler())  # silent unless the host wants its messages
@@ -43,12 +44,51 @@ _LOOK = 30.0  # seconds between two looks for new partitions of a topic that is 
 
 
 class KafkaRows(PositionedRows):
-    """The rows of a Kafka topic; made by `from_kafka`."""
+    """Rows of numbers from the messages of a Kafka topic, exactly once with a durable stream; also called `from_kafka`.
+
+    Parameters
+    ----------
+    topic : its name, by which a run knows it again.
+    group : consumer group that is told which offsets are durable. It decides nothing.
+    servers : addresses of brokers, ``host:port`` with commas between.
+    features : names of the numbers of a message, in the order wanted.
+    value : ``"json"`` (an object, or an array in the order of the features; of at most 200 levels), ``"avro"``, or a
+        function of the bytes of a message that returns a mapping or a sequence of numbers; what it raises makes the
+        message a bad one.
+        ``"block"``: sums of rows, made and collected by `streampca.readers`.
+    schema : for Avro: the schema of all messages; or a mapping from number to schema for messages with the header
+        of a schema registry.
+    bounds : public bounds of the features, as in `from_csv`.
+    turn : messages that a partition gives before it is the next one's turn. It decides the order of rows: leave it
+        as it is when a run is resumed.
+    config : further settings of librdkafka, such as those of TLS.
+    reading : ``on_bad_row`` and ``follow`` of `Reading`. A message is bad if it cannot be read, or has none but missing
+        values. ``follow`` waits for more messages at the end, for new partitions, and for brokers that are down.
+
+    Raises
+    ------
+    BadParameterError
+        If a parameter is outside its domain.
+    SourceError
+        While reading: if confluent-kafka is missing, no broker answers (with ``follow``: when it begins), there is no
+        such topic, a message is bad, or messages after the position were deleted before they were read.
+    """
 
     def __init__(
-        self, topic: str, group: str, servers: str, features: Sequence[str], *, value: Value, schema: Any,
-        bounds: BoundsLike, on_bad_row: OnBadRow, follow: bool, turn: int, config: Mapping[str, Any],
-    ) -> None:  # fmt: skip
+        self,
+        topic: str,
+        group: str,
+        *,
+        servers: str,
+        features: Sequence[str],
+        value: Value = "json",
+        schema: Any = None,
+        bounds: BoundsLike = None,
+        turn: int = 1000,
+        config: Mapping[str, Any] | None = None,
+        **reading: Any,
+    ) -> None:
+        options = Reading(**reading).only("a topic", "on_bad_row", "follow")
         check_count("turn", turn)
         if isinstance(features, str) or not features or repeated(features):
             raise BadParameterError(f"features={features!r} must be distinct names: a topic has no header line")
@@ -59,11 +99,11 @@ class KafkaRows(PositionedRows):
         self.features, self.name = tuple(features), f"kafka topic {topic}{' of blocks' if value == 'block' else ''}"
         self.bounds = source_bounds(bounds, self.features)
         self._read = reader(value, schema)
-        self._topic, self._turn, self._follow, self._zero = topic, turn, follow, check_on_bad_row(on_bad_row)
+        self._topic, self._turn, self._follow, self._zero = topic, turn, options.follow, options.is_absorbing
         self._config = {
             "bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False,
             "auto.offset.reset": "error", "enable.partition.eof": True, "isolation.level": "read_committed",
-            "logger": logger, **config,
+            "logger": logger, **(config or {}),
         }  # fmt: skip
         self._consumer: Any = None
 
@@ -145,8 +185,7 @@ class KafkaRows(PositionedRows):
                         yield PositionedBlock(rows[:i], after)
                     raise SourceError(
                         f"{self.name}, {_place(messages, i)}: no row of numbers "
-                        f"({type(problem).__name__}: {problem}); pass on_bad_row='zero', here and to Stream, to absorb "
-                        "such messages as zero rows"
+                        f"({type(problem).__name__}: {problem}); {REMEDY}"
                     ) from problem
         yield PositionedBlock(rows, after)
 
@@ -184,7 +223,7 @@ def reader(value: Value, schema: Any = None) -> Callable[[bytes], Any]:
 
 
 def _refused(data: bytes) -> Any:
-    raise BadParameterError("messages of blocks are no rows; streampca.integrations.readers.collect takes them")
+    raise BadParameterError("messages of blocks are no rows; streampca.readers.collect takes them")
 
 
 def _json(data: bytes) -> Any:
@@ -333,51 +372,4 @@ class _Partitions:
         return low, high
 
 
-def from_kafka(
-    topic: str,
-    group: str,
-    *,
-    servers: str,
-    features: Sequence[str],
-    value: Value = "json",
-    schema: Any = None,
-    bounds: BoundsLike = None,
-    on_bad_row: OnBadRow = "raise",
-    follow: bool = False,
-    turn: int = 1000,
-    config: Mapping[str, Any] | None = None,
-) -> KafkaRows:
-    """Rows of numbers from the messages of a Kafka topic, exactly once with a durable stream.
-
-    Parameters
-    ----------
-    topic : its name, by which a run knows it again.
-    group : consumer group that is told which offsets are durable. It decides nothing.
-    servers : addresses of brokers, ``host:port`` with commas between.
-    features : names of the numbers of a message, in the order wanted.
-    value : ``"json"`` (an object, or an array in the order of the features; of at most 200 levels), ``"avro"``, or a
-        function of the bytes of a message that returns a mapping or a sequence of numbers; what it raises makes the
-        message a bad one.
-        ``"block"``: sums of rows, made and collected by `streampca.integrations.readers`.
-    schema : for Avro: the schema of all messages; or a mapping from number to schema for messages with the header
-        of a schema registry.
-    bounds : public bounds of the features, as in `from_csv`.
-    on_bad_row : ``"zero"`` makes a message that cannot be read, or has none but missing values, a bad row, which
-        ``Stream(on_bad_row="zero")`` absorbs as a zero row; ``"raise"`` stops there, after the rows before it.
-    follow : wait for more messages at the end, for new partitions, and for brokers that are down.
-    turn : messages that a partition gives before it is the next one's turn. It decides the order of rows: leave it
-        as it is when a run is resumed.
-    config : further settings of librdkafka, such as those of TLS.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain.
-    SourceError
-        While reading: if confluent-kafka is missing, no broker answers (with ``follow``: when it begins), there is no
-        such topic, a message is bad, or messages after the position were deleted before they were read.
-    """
-    return KafkaRows(
-        topic, group, servers, features, value=value, schema=schema, bounds=bounds, on_bad_row=on_bad_row,
-        follow=follow, turn=turn, config=config or {},
-    )  # fmt: skip
+from_kafka = KafkaRows

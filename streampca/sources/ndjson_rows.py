@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +15,9 @@ from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
 from streampca.names import refuse_values
 from streampca.sources.base import (
-    BLOCK_ROWS,
     NAME_THEM,
     REMEDY,
     BoundsLike,
-    OnBadRow,
     bad_row,
     choose,
     in_blocks,
@@ -26,8 +25,9 @@ from streampca.sources.base import (
 )
 from streampca.sources.csv_cells import as_seconds
 from streampca.sources.csv_cells import number as number_in
+from streampca.sources.reading import Reading
 from streampca.sources.records import LONGEST_RECORD, OVERLONG, split_records
-from streampca.sources.text_files import Readable, TextFile, TextRows
+from streampca.sources.text_files import Readable, TextRows
 
 _NAN = float("nan")
 #: Most levels of lists and objects in a line: far fewer than Python's parser takes, which depend on its caller.
@@ -42,9 +42,9 @@ class NdjsonRows(TextRows):
     ----------
     path : the file, in UTF-8, a named pipe, ``"-"`` for standard input, or a binary stream.
     columns : keys to read, in that order; those of the first object by default. Other keys are left aside.
-    bounds, missing, na, chunk_rows, max_bytes, follow, times : as in `from_csv`. A key that is absent or null is
-        missing; true is 1. A line of more than 200 levels of nesting is a bad row.
-    on_bad_row : "raise", or "zero", as in `from_csv`; then ``columns`` must be given.
+    bounds : as in `from_csv`.
+    reading : the options of `Reading` but for those of delimited text. A key that is absent or null is missing; true is
+        1. A line of more than 200 levels of nesting is a bad row. If bad rows are absorbed, ``columns`` must be given.
 
     Raises
     ------
@@ -53,31 +53,18 @@ class NdjsonRows(TextRows):
     """
 
     def __init__(
-        self,
-        path: Readable,
-        *,
-        columns: Sequence[str] | None = None,
-        bounds: BoundsLike = None,
-        missing: str = "raise",
-        na: str | Sequence[str] = (),
-        on_bad_row: OnBadRow = "raise",
-        chunk_rows: int = BLOCK_ROWS,
-        max_bytes: int | None = 2**36,
-        follow: bool = False,
-        times: str | int | None = None,
+        self, path: Readable, *, columns: Sequence[str] | None = None, bounds: BoundsLike = None, **reading: Any
     ) -> None:
-        super().__init__(
-            path, missing=missing, na=na, on_bad_row=on_bad_row, chunk_rows=chunk_rows, max_bytes=max_bytes
+        options = Reading(**reading).only(
+            "NDJSON", "on_bad_row", "missing", "chunk_rows", "times", "na", "max_bytes", "follow"
         )
-        self._time = times
-        self._file = TextFile(
-            path, encoding="utf-8", max_bytes=max_bytes, by_name=self._zero, replace=False, follow=follow
-        )
+        super().__init__(path, options, has_header=False)
+        self._time = options.times
         pieces = self._numbered()
         first = next(pieces, None)
         if first is None:
             raise SourceError(f"{self._file.name}: no rows, the file is empty; check the path")
-        self._begun = chain([first], pieces) if self._file.once else None
+        self._begun: Iterator[list[tuple[int, bytes]]] | None = chain([first], pieces) if self._file.once else None
         if columns is None:
             if self._zero:
                 raise BadParameterError(
@@ -94,10 +81,8 @@ class NdjsonRows(TextRows):
 
     def blocks(self) -> Iterator[FloatArray]:
         """The rows from the start of the file, at most ``chunk_rows`` in a block."""
-        pieces, self._begun = self._begun, None
-        if pieces is None and self._file.once:
-            raise self._read_before()
-        for lines in pieces or self._numbered():  # of a pipe, what is there
+        begun, self._begun = self._begun, None
+        for lines in self._file.start(begun, self._numbered):  # of a pipe, what is there
             yield from in_blocks((self._row(number, line) for number, line in lines), self._chunk_rows)
 
     def _numbered(self) -> Iterator[list[tuple[int, bytes]]]:
@@ -144,7 +129,7 @@ class NdjsonRows(TextRows):
                 value = float("inf")
         elif given is not None and not (isinstance(given, str) and given.strip() in self._missing):
             raise SourceError(f"{where} is not a number ({short(given)}); mend it, choose with columns=, or {REMEDY}")
-        if not (self._nan or self._zero or np.isfinite(value)):
+        if not (self._lenient or np.isfinite(value)):
             what = "missing" if np.isnan(value) else "infinite"
             raise SourceError(f"{where} is {what} ({short(given)}); {REMEDY}")
         return value

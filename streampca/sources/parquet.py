@@ -11,23 +11,21 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, listed, reason, short
-from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
 from streampca.rows import arrow_rows, is_number, is_time
 from streampca.sources.base import (
     BLOCK_ROWS,
     NAME_THEM,
+    REMEDY,
     BlockSource,
     BoundsLike,
-    OnBadRow,
     as_path,
-    check_missing,
-    check_on_bad_row,
     choose,
     choose_named,
     feature_names,
     source_bounds,
 )
+from streampca.sources.reading import Reading
 from streampca.sources.text_files import ByteFile, Readable
 
 #: Rows and numbers that pyarrow decodes at a time: 32 MB at most, from 8192 rows on.
@@ -48,13 +46,11 @@ class ColumnarRows(BlockSource):
     """
 
     def __init__(
-        self, path: Any, schema: Any, columns: Sequence[str | int] | None, bounds: BoundsLike, missing: str,
-        on_bad_row: OnBadRow, chunk_rows: int, times: str | int | None = None,
-    ) -> None:  # fmt: skip
-        check_count("chunk_rows", chunk_rows)
+        self, path: Any, schema: Any, columns: Sequence[str | int] | None, bounds: BoundsLike, reading: dict[str, Any]
+    ) -> None:
+        options = Reading(**reading).only(type(self).__name__, "on_bad_row", "missing", "chunk_rows", "times")
         # A value that is missing or not finite is NaN or infinite, which is what makes a row bad.
-        self._nan = check_missing(missing) | check_on_bad_row(on_bad_row)
-        self._chunk_rows = chunk_rows
+        self._lenient, self._chunk_rows, times = options.is_lenient, options.chunk_rows, options.times
         self.path = path
         with told(path, "cannot be read"):  # a name that is not UTF-8
             names = list(schema.names)
@@ -85,8 +81,7 @@ class ColumnarRows(BlockSource):
     def blocks(self) -> Iterator[FloatArray]:
         """The rows from the start of the file, at most ``chunk_rows`` in a block."""
         start = 0
-        with told(self.path, "damaged"):
-            batches = self._batches()
+        batches = self._batches()
         while True:
             with told(self.path, f"damaged after row {start}"):
                 batch = next(batches, None)
@@ -113,17 +108,14 @@ class ColumnarRows(BlockSource):
 
     def _checked(self, rows: FloatArray, start: int) -> Iterator[FloatArray]:
         """The rows, or those before the first missing or infinite value and then an error."""
-        if self._nan or (finite := np.isfinite(rows)).all():
+        if self._lenient or (finite := np.isfinite(rows)).all():
             yield rows
             return
         bad, at = (int(place) for place in np.argwhere(~finite)[0])
         if bad:
             yield rows[:bad]
         what = "missing" if np.isnan(rows[bad, at]) else "infinite"
-        raise SourceError(
-            f"{self.path}, row {start + bad + 1}: column {short(self.features[at])} is {what}; "
-            "pass on_bad_row='zero', here and to Stream, to absorb such rows as zero rows"
-        )
+        raise SourceError(f"{self.path}, row {start + bad + 1}: column {short(self.features[at])} is {what}; {REMEDY}")
 
 
 class ParquetRows(ColumnarRows):
@@ -137,11 +129,8 @@ class ParquetRows(ColumnarRows):
     path : the file.
     columns : names or positions of the columns to read, in that order; None for all.
     bounds : public bounds of the columns, as in `from_csv`.
-    missing : "raise" makes a null, NaN or infinite value an error; "nan"
-        passes it on, so that ``Stream(on_bad_row=...)`` decides.
-    on_bad_row : "zero" is the same as ``missing="nan"``: columns are typed, so nothing else can be wrong with a row.
-    chunk_rows : most rows in a block.
-    times : one of the columns, which may hold times or dates: they are read as seconds since 1970.
+    reading : ``on_bad_row``, ``missing``, ``chunk_rows`` and ``times`` of `Reading`. ``on_bad_row="zero"`` is the same
+        as ``missing="nan"``: columns are typed, so nothing but a null, NaN or infinite value can be wrong with a row.
 
     Attributes
     ----------
@@ -162,10 +151,7 @@ class ParquetRows(ColumnarRows):
         *,
         columns: Sequence[str | int] | None = None,
         bounds: BoundsLike = None,
-        missing: str = "raise",
-        on_bad_row: OnBadRow = "raise",
-        chunk_rows: int = BLOCK_ROWS,
-        times: str | int | None = None,
+        **reading: Any,
     ) -> None:
         if path == "-":
             raise BadParameterError(
@@ -177,7 +163,7 @@ class ParquetRows(ColumnarRows):
             self.n_rows: int = file.metadata.num_rows
         if self.n_rows == 0:
             raise SourceError(f"{path}: no rows; check the path")
-        super().__init__(path, schema, columns, bounds, missing, on_bad_row, chunk_rows, times)
+        super().__init__(path, schema, columns, bounds, reading)
 
     def __len__(self) -> int:
         return self.n_rows
@@ -194,13 +180,8 @@ class ParquetRows(ColumnarRows):
             return pq.ParquetFile(self.path, pre_buffer=False)
 
     def _batches(self) -> Iterator[Any]:
-        file = self.open()
-        return self._closing(file, read_batches(file, self.columns, small=self._chunk_rows))
-
-    @staticmethod
-    def _closing(file: Any, batches: Iterator[Any]) -> Iterator[Any]:
-        with file:
-            yield from batches
+        with self.open() as file:
+            yield from read_batches(file, self.columns, small=self._chunk_rows)
 
 
 class ArrowRows(ColumnarRows):
@@ -211,7 +192,7 @@ class ArrowRows(ColumnarRows):
     Parameters
     ----------
     path : the file, a named pipe, ``"-"`` for standard input, or a binary stream.
-    columns, bounds, missing, on_bad_row, chunk_rows, times : as in `from_parquet`.
+    columns, bounds, reading : as in `from_parquet`.
 
     Attributes
     ----------
@@ -224,15 +205,7 @@ class ArrowRows(ColumnarRows):
     """
 
     def __init__(
-        self,
-        path: Readable,
-        *,
-        columns: Sequence[str | int] | None = None,
-        bounds: BoundsLike = None,
-        missing: str = "raise",
-        on_bad_row: OnBadRow = "raise",
-        chunk_rows: int = BLOCK_ROWS,
-        times: str | int | None = None,
+        self, path: Readable, *, columns: Sequence[str | int] | None = None, bounds: BoundsLike = None, **reading: Any
     ) -> None:
         pyarrow("Arrow")
         self._file = ByteFile(path)
@@ -240,7 +213,7 @@ class ArrowRows(ColumnarRows):
         stream, reader = self._opened()
         with ExitStack() as stack:
             stack.callback(stream.close)
-            super().__init__(self._file.name, reader.schema, columns, bounds, missing, on_bad_row, chunk_rows, times)
+            super().__init__(self._file.name, reader.schema, columns, bounds, reading)
             if self._file.once:
                 self._begun = stream, reader
                 stack.pop_all()
@@ -265,13 +238,7 @@ class ArrowRows(ColumnarRows):
 
     def _batches(self) -> Iterator[Any]:
         begun, self._begun = self._begun, None
-        if begun is None and self._file.once:
-            raise SourceError(f"{self._file.name}: was read before, and can be read once only; save it to a file")
-        stream, reader = begun or self._opened()
-        return self._closing(stream, reader)
-
-    @staticmethod
-    def _closing(stream: Any, reader: Any) -> Iterator[Any]:
+        stream, reader = self._file.start(begun, self._opened)
         with stream:
             if hasattr(reader, "num_record_batches"):
                 yield from map(reader.get_batch, range(reader.num_record_batches))

@@ -14,16 +14,14 @@ import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from streampca.errors import BadParameterError, SourceError, listed, reason, short
-from streampca.linalg.counts import check_count
-from streampca.names import MISSING
-from streampca.sources.base import BlockSource, OnBadRow, check_missing, check_on_bad_row
-from streampca.sources.csv_cells import missing_texts
+from streampca.sources.base import BlockSource
+from streampca.sources.reading import Reading
 from streampca.sources.records import LONGEST_HEADER, LONGEST_RECORD, OVERLONG, UNCLOSED, record_ends
 
 #: Bytes of each block but the first whose lines are counted, to tell how many records there will be.
@@ -36,6 +34,7 @@ _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, No
 
 #: The path of a file, ``"-"`` for standard input, or a binary stream.
 Readable = str | os.PathLike[str] | IO[bytes]
+T = TypeVar("T")
 
 
 class ByteFile:
@@ -58,6 +57,12 @@ class ByteFile:
         else:
             raise BadParameterError(f"path={short(source)} must be the path of a file or a binary stream")
 
+    def start(self, begun: T | None, opened: Callable[[], T]) -> T:
+        """What was begun with the first bytes, or else is opened; `SourceError` where bytes come once and were read."""
+        if begun is None and self.once:
+            raise SourceError(f"{self.name}: was read before, and can be read once only; save it to a file")
+        return opened() if begun is None else begun
+
     def open(self) -> io.BufferedReader:
         """The bytes from the start, or where the stream is. Closing it does not close a stream that was given."""
         if isinstance(self._source, (str, os.PathLike)):
@@ -72,12 +77,11 @@ class TextFile(ByteFile):
     Parameters
     ----------
     source, follow : see `ByteFile`. Compressed text cannot be followed.
-    encoding : of the text; a byte order mark is left out.
-    max_bytes : most bytes that compressed text may expand to; None for no limit.
-    by_name : tell gzip and zip by the end of the name; else, and UTF-16, by the first bytes. The first
-        bytes of a file without a header are a record's, which must not decide.
-    replace : put U+FFFD for what is not text in this encoding, instead of raising. UTF-8 is passed on unchecked.
-        Encodings where a line does not stand on its own, such as UTF-7, are refused.
+    reading : its encoding, limit and bad rows. A byte order mark is left out. If bad rows are absorbed, U+FFFD stands
+        for what is not text in the encoding, UTF-8 is passed on unchecked, and encodings where a line does not stand
+        on its own, such as UTF-7, are refused.
+    has_header : the first bytes are no record's, so they may tell gzip, zip and UTF-16. If not, and bad rows are
+        absorbed, the end of the name tells gzip and zip: a record must not decide.
 
     Raises
     ------
@@ -85,11 +89,9 @@ class TextFile(ByteFile):
         If the source cannot be read, or the encoding is not known.
     """
 
-    def __init__(
-        self, source: Readable, *, encoding: str, max_bytes: int | None, by_name: bool, replace: bool,
-        follow: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(source, follow=follow)
+    def __init__(self, source: Readable, reading: Reading, *, has_header: bool) -> None:
+        super().__init__(source, follow=reading.follow)
+        encoding, replace, by_name = reading.encoding, reading.is_absorbing, reading.is_absorbing and not has_header
         try:
             known = codecs.lookup(encoding).name
             "".encode(encoding)  # refuses what turns bytes into bytes, such as base64
@@ -108,7 +110,7 @@ class TextFile(ByteFile):
                 f"'{known}-be', with or without a byte order mark"
             )
         self._is_utf8 = known in ("utf-8", "utf-8-sig", "ascii")
-        self._encoding, self._replace, self._max_bytes, self._by_name = encoding, replace, max_bytes, by_name
+        self._encoding, self._replace, self._max_bytes, self._by_name = encoding, replace, reading.max_bytes, by_name
         self._records = self._share = 0.0  # records read, and the share of the bytes of the file that they took
 
     def expected_records(self, after: int) -> int | None:
@@ -256,26 +258,16 @@ class TextFile(ByteFile):
 class TextRows(BlockSource):
     """The rows of the text file or stream ``path``: what `CsvRows` and `NdjsonRows` share."""
 
-    _file: TextFile
-    _has_header = False
-
-    def __init__(
-        self, path: Readable, *, missing: str, na: str | Sequence[str], on_bad_row: OnBadRow, chunk_rows: int,
-        max_bytes: int | None,
-    ) -> None:  # fmt: skip
-        check_count("chunk_rows", chunk_rows)
-        check_count("max_bytes", max_bytes, optional=True)
-        self.path = path
-        self._nan, self._zero, self._chunk_rows = check_missing(missing), check_on_bad_row(on_bad_row), chunk_rows
-        self._missing = MISSING | missing_texts(na)
+    def __init__(self, path: Readable, reading: Reading, *, has_header: bool) -> None:
+        self.path, self._has_header = path, has_header
+        self._zero, self._lenient = reading.is_absorbing, reading.is_lenient
+        self._chunk_rows, self._missing = reading.chunk_rows, reading.missing_texts
+        self._file = TextFile(path, reading, has_header=has_header)
 
     @property
     def expected_rows(self) -> int | None:
         """Number of records that the file is expected to have after its header; None for pipes and streams."""
         return self._file.expected_records(self._has_header)
-
-    def _read_before(self) -> SourceError:
-        return SourceError(f"{self._file.name}: was read before, and can be read once only; save it to a file")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._file.name.rsplit('/', 1)[-1]!r} {self._describe()}>"

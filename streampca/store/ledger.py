@@ -432,3 +432,32 @@ class Account:
     def note(self, run: str, before: Point | None, after: Point) -> None:
         """See `Ledger.note`."""
         self.ledger.note(self.data_set, run, before, after)
+
+
+@dataclass(frozen=True)
+class LedgerFile:
+    """Account of a data set in a ledger file: a path, so that it survives clones, pickles and worker processes.
+
+    Parameters
+    ----------
+    path : a ledger file that exists.
+    data_set : whose budget pays.
+    """
+
+    path: str
+    data_set: str
+
+    @classmethod
+    def of(cls, ledger: str | PathLike[str] | None, data_set: str | None) -> Self | None:
+        """The account that two parameters of an estimator name, or None if neither is given."""
+        if (ledger is None) != (data_set is None):
+            raise BadParameterError(
+                f"ledger={ledger!r}, data_set={data_set!r}: give the path of a ledger and the name of the data set, "
+                "or neither"
+            )
+        return None if ledger is None or data_set is None else cls(fspath(ledger), data_set)
+
+    def debit(self, guarantee: Guarantee, start: bytes) -> None:
+        """Book one start of a stream; see `streampca.privacy.guarantee.Account`."""
+        with Ledger.existing(self.path) as ledger:
+            ledger.account(self.data_set).debit(guarantee, start)

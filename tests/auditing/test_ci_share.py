@@ -26,7 +26,7 @@ def test_equal_commits_choose_equal_cases_and_others_others():
 @pytest.mark.parametrize(
     ("file", "kinds"),
     [
-        ("streampca/processors/norm_scaling.py", {"PrivateFPL"}),
+        ("streampca/processors/doubling.py", {"PrivateFPL"}),
         ("streampca/processors/private_oja.py", {"PrivateOja"}),
         ("streampca/mechanisms/wishart.py", {"WishartCovariance"}),
         ("streampca/matrix_factorization/forgetting.py", {"SlidingWindowPCA"}),

@@ -22,7 +22,6 @@ from streampca.mechanisms.laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.wishart import WishartCovariance
 from streampca.privacy import budget, gaussian, shuffling
 from streampca.processors import private_fpl, private_oja
-from streampca.processors.norm_scaling import NormScaling
 
 
 def recomputed(name):
@@ -115,11 +114,6 @@ def test_users_taken_for_rows(monkeypatch):
 
 #: Name of a case, what is wrong, and where it shows.
 WRONG = {
-    "half the noise in the histogram of norms": (
-        "PrivateFPL-scaled", (NormScaling, "gauge_std", property(lambda self: 0.5 / self.budget.mu)), "norms"),
-    "shadow at no cost": (
-        "PrivateFPL-scaled-replace", (NormScaling, "_of_share", lambda self, share: self.make(self.budget.mu, 36)),
-        "same rows"),
     "sum of rows forgotten": ("PrivateFPL-centered", (budget, "joint_factor", lambda **given: 1.0), "running sums"),
     "centered replace as zero-out": (
         "PrivateFPL-centered-replace", (budget, "joint_factor", lambda **given: math.hypot(1.0, 0.5)), "running sums"),

@@ -89,15 +89,6 @@ def test_bounds_that_are_never_found_are_not_seen(monkeypatch):
     assert not any(one.function == "_occupied" for one in seen.both)
 
 
-def test_epochs_begin_and_end(monkeypatch):
-    seen, _ = decisions_of(CASES["PrivateFPL-scaled-hidden"], monkeypatch)
-    both = {one.name for one in seen.both}
-    assert {
-        "processors/norm_scaling.py ScaledFPLProcessor._gauged: norms is None",
-        "processors/norm_scaling.py hides_a_direction: found - CLEAR * std * math.sqrt(0.5 * d) > max(expected, least)",
-    } <= both
-
-
 def test_every_reason_is_needed(monkeypatch):
     monkeypatch.setattr(instrument, "ONE_SIDED", {})
     rows = audit(CASES["PrivateFPL-centered"], mode="quick", seed=1).rows

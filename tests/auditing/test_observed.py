@@ -15,8 +15,6 @@ from streampca.auditing import observed
 from streampca.auditing.instrument import fresh_tape, run
 from streampca.auditing.suite import audit
 from streampca.blocks import BlockGram
-from streampca.card import Card
-from streampca.dashboard.public import PublicPage
 from streampca.errors import NoReleaseError, StreamPCAWarning
 from streampca.estimates import Estimates
 from streampca.linalg.svec import unpack_entries
@@ -25,8 +23,10 @@ from streampca.processors.private_fpl import FPLProcessor
 from streampca.release import Release, Subspace, Terms
 from streampca.step import BlockStep, Step, Steps
 from streampca.stream import Stream
-from streampca.tables import Fact
 from streampca.users import UserStream
+from streampca.views.card import Card
+from streampca.views.facts import Fact
+from streampca.views.public import PublicPage
 
 ROWS = 0.3 * np.random.default_rng(0).normal(size=(12, 3))
 

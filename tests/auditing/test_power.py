@@ -16,7 +16,6 @@ from scipy.linalg import block_diag
 
 from streampca.auditing.instrument import MISS
 from streampca.auditing.laws import chance_to_miss, difference_tails
-from streampca.linalg.svec import svec_size
 from streampca.matrix_factorization.buffered_noise import BufferedNoise
 from streampca.privacy.randomness import NAME_BYTES
 
@@ -251,22 +250,6 @@ def test_chance_to_miss_noise_lost_by_a_resume(name, case, stops):
     reconstructed = mechanism.reconstruction(leaves)
     np.testing.assert_allclose(lawful @ lawful.T, reconstructed @ reconstructed.T)
     assert by_correlation(lawful, actual, CASES[case].d * runs(name, case, CASES[case].d)) <= MISS
-
-
-def test_chance_to_miss_noise_of_the_clipped_epoch_lost_by_a_resume():
-    """In the half of the runs that is busy, off the diagonal."""
-    name, case = "the clipped epoch's noise lost by a resume", "resumed-PrivateFPL-scaled"
-    scaling = CASES[case].make().norm_scaling
-    mechanism = scaling.parts["clipped"]
-    lawful, actual = resumed(mechanism, 12, ()), []
-    noise = mechanism.start(24)
-    for n in range(12):
-        noise = noise.advance(Impulse(n, 24))
-        actual.append(noise.noise)
-        if n == 8:
-            noise = type(noise)(noise.rule, noise.n, 0.0 * noise.buffers, 0.0 * noise.noise)
-    count = svec_size(10) - 10
-    assert by_correlation(lawful, np.array(actual), count * runs(name, case, 10) // 2) <= MISS
 
 
 def test_chance_to_miss_a_mutant():

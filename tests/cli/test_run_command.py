@@ -380,21 +380,18 @@ def test_bounds_are_never_guessed(tmp_path, capsys):
     missing = tmp_path / "nothing.csv"
     assert main(["run", str(missing), *COMMON, "--out", str(tmp_path / "out.jsonl")]) == 2  # before it is looked for
     said = capsys.readouterr().err
-    for way in ("--bounds lo:hi", "streampca bounds --template", "--row-norm"):
+    for way in ("--bounds lo:hi", "--bounds FILE", "--bounds private", "--row-norm"):
         assert way in said
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_template_of_bounds_has_names_and_is_filled_in(table, capsys):
-    template = table.parent / "bounds.json"
-    assert main(["bounds", "--template", str(template), str(table), "--columns", "b,d"]) == 0
-    assert json.loads(template.read_text()) == {"b": [None, None], "d": [None, None]}
-    assert main(["bounds", "--template", str(template), str(table)]) == 2
-    assert "exists" in capsys.readouterr().err
-    assert run(table, "--columns", "b,d", "--bounds", str(template)) == 2
+def test_a_file_of_bounds_with_gaps_is_refused(table, capsys):
+    bounds = table.parent / "bounds.json"
+    bounds.write_text('{"b": [null, null], "d": [null, null]}')
+    assert run(table, "--columns", "b,d", "--bounds", str(bounds)) == 2
     assert "fill in the ranges of 'b', 'd'" in capsys.readouterr().err
-    template.write_text(template.read_text().replace("null, null", "-9, 9"))
-    assert run(table, "--columns", "b,d", "--bounds", str(template)) == 0
+    bounds.write_text(bounds.read_text().replace("null, null", "-9, 9"))
+    assert run(table, "--columns", "b,d", "--bounds", str(bounds)) == 0
     assert header_of(table)["parameters"]["bounds"] == [[-9.0, -9.0], [9.0, 9.0]]
 
 

@@ -53,30 +53,6 @@ def made(*blocks, files=None, view=None, limit=None, algorithm=ALGORITHM, **more
     return session.Session(stream, Rows(*blocks), files or session.Files(), [view or Seen()], limit=limit, **more)
 
 
-@pytest.mark.parametrize(("seconds", "largest"), [(0.0, 8192), (0.01, 1024), (1.0, 1024)])
-def test_batches_grow_while_they_are_quick(monkeypatch, seconds, largest):
-    clock = [0.0]
-    monkeypatch.setattr(session.time, "perf_counter", lambda: clock[0])
-    blocks = [np.arange(2.0 * n).reshape(n, 2) for n in (20_000, 5, 30_000)]
-    batches = []
-    for batch in made(*blocks, limit=45_000).batches():
-        batches.append(batch)
-        clock[0] += seconds
-    np.testing.assert_array_equal(np.concatenate(batches), np.concatenate(blocks)[:45_000])
-    assert max(map(len, batches)) == largest
-
-
-def test_batches_shrink_when_they_are_slow(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(session.time, "perf_counter", lambda: clock[0])
-    sizes = []
-    for batch in made(np.zeros((100_000, 2))).batches():
-        sizes.append(len(batch))
-        clock[0] += 0.0 if len(sizes) < 5 else 0.5
-    assert sizes[:9] == [1024, 2048, 4096, 8192, 8192, 4096, 2048, 1024, 1024]
-    assert sum(sizes) == 100_000
-
-
 def test_whoever_looks_is_shown_the_regret_of_the_moment():
     rows = np.random.default_rng(0).normal(size=(3000, 2)) / 3
     seen = Seen()
@@ -114,11 +90,10 @@ def test_publishable_records_are_made_of_the_releases(tmp_path):
 
 
 def test_skipped_rows_do_not_count_towards_the_limit():
-    blocks = [np.arange(2.0 * n).reshape(n, 2) for n in (700, 900, 800)]
-    batches = list(made(*blocks, skip=1000, limit=1200).batches())
-    np.testing.assert_array_equal(np.concatenate(batches), np.concatenate(blocks)[1000:2200])
-    with pytest.raises(sp.errors.SourceError, match="has 2400 rows, but the run has absorbed 2401"):
-        list(made(*blocks, skip=2401).batches())
+    blocks = [np.arange(2.0 * n).reshape(n, 2) / 1e4 for n in (700, 900, 800)]
+    assert made(*blocks, skip=1000, limit=1200).run().progress.t == 1200
+    ending = made(*blocks, skip=2401).run()
+    assert "has 2400 rows, but the run has absorbed 2401" in str(ending.problem)
 
 
 def test_two_outputs_are_not_one_file(tmp_path):

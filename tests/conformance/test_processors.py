@@ -34,10 +34,6 @@ CASES: dict[str, Callable[[], Algorithm]] = {
     "fpl-tracking": lambda: sp.PrivateFPL(**BUDGET, solver="tracking", release_every=2),
     "fpl-smoothed": lambda: sp.PrivateFPL(**BUDGET, horizon=331, solver="smoothed", release_every=3),
     "fpl-smoothed-anytime": lambda: sp.PrivateFPL(**BUDGET, solver="smoothed", drift=0.1, publish_regret=True),
-    "fpl-scaled": lambda: sp.PrivateFPL(
-        **{**BUDGET, "epsilon": 8.0}, horizon=331, scaling="norm", release_every=3, shadow=0.3
-    ),
-    "fpl-scaled-anytime": lambda: sp.PrivateFPL(**{**BUDGET, "epsilon": 8.0}, scaling="norm", adjacency="replace"),
     "leader": lambda: sp.PerturbedLeader(**BUDGET, release_every=4),
     "window": lambda: sp.SlidingWindowPCA(**BUDGET, window=32, release_every=5),
     "window-ring": lambda: sp.SlidingWindowPCA(**BUDGET, window=20, method="ring"),

@@ -604,7 +604,7 @@ def test_a_debit_at_places_inside_a_debit(tmp_path: Path) -> None:
 
 
 def test_estimators_learn_from_each_row_once() -> None:
-    river = pytest.importorskip("streampca.integrations.river")
+    river = pytest.importorskip("streampca.river")
     refused = 0
     for first in (True, False):  # the first row makes the stream
         for place in range(1, 10_000, 31):
@@ -628,7 +628,7 @@ def test_estimators_learn_from_each_row_once() -> None:
 
 
 def test_batches_of_an_estimator_are_learnt_once() -> None:
-    sklearn = pytest.importorskip("streampca.integrations.sklearn")
+    sklearn = pytest.importorskip("streampca.sklearn")
     refused = 0
     for place in range(1, 100_000, 300):
         pca, learnt = sklearn.PrivatePCA(random_state=0), 0

@@ -60,7 +60,7 @@ def test_pictures_have_a_dark_form() -> None:
 ```python
 import numpy as np
 from matplotlib.figure import Figure
-from streampca import plots
+from streampca.views import plots
 figure = plots.curves({"t": np.arange(5.0), "y": np.ones(5)}, [("y", "one")], title="a title", mark="curator only")
 ```
 ```python

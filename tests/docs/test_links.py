@@ -20,8 +20,8 @@ SITE = ROOT / "out" / "site"
 URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
 MODULES = [
     "streampca",
-    "streampca.integrations.river",
-    "streampca.integrations.sklearn",
+    "streampca.river",
+    "streampca.sklearn",
     "streampca.planning",
     "streampca.theorems",
 ]
@@ -145,7 +145,7 @@ def test_every_public_name_has_its_place(pages: dict[Path, Page]) -> None:
 
     front = next(page for path, page in pages.items() if path.name == "streampca.html")
     assert {name for name in streampca.__all__ if name not in front.anchors and not _is_module(name)} == set()
-    river = next(page for path, page in pages.items() if path.match("integrations/river.html"))
+    river = next(page for path, page in pages.items() if path.match("streampca/river.html"))
     assert {"PrivatePCA", "PrivateWindowPCA", "PrivateOjaPCA"} <= river.anchors
 
 

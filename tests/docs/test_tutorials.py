@@ -60,7 +60,7 @@ def test_the_page_says_what_the_planner_says(title: str, question: dict[str, int
 
 
 def test_the_page_names_what_exists() -> None:
-    from streampca.integrations import river, sklearn
+    from streampca import river, sklearn
 
     text = WHICH["_HEAD"]
     for line in [line for line in text.splitlines() if line.startswith("| ") and "`" in line]:

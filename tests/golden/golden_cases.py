@@ -86,8 +86,6 @@ stream("fpl-warmup", lambda: FPL(**RICH, horizon=400, release_every=5), bounds="
 stream("fpl-warmup-replace", lambda: FPL(**RICH, release_every=5, adjacency="replace"), bounds="private", warmup=64)
 stream("fpl-warmup-center", lambda: FPL(**RICH, horizon=400, release_every=5, center=True), bounds="private", warmup=64)
 stream("fpl-doubling", lambda: FPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400, regularisation="doubling"))
-stream("fpl-scaled", lambda: FPL(**RICH, horizon=331, scaling="norm", release_every=3, shadow=0.3))
-stream("fpl-scaled-replace", lambda: FPL(**RICH, scaling="norm", adjacency="replace"))
 # -- users: three rows of each of 110 people in turn, of which two count ---------------------------
 stream("users", lambda: FPL(**BUDGET, horizon=400, release_every=5, max_rows_per_user=2))
 stream("users-replace-center", lambda: FPL(**BUDGET, horizon=400, release_every=5, adjacency="replace",

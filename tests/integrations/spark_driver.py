@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streampca.integrations import pool
+from streampca import pool
 from streampca.linalg import fast
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.release import Release
@@ -97,7 +97,7 @@ def main() -> None:
                 for release in stream.push_many(block).releases:
                     report(release)
     elif given.how in ("pool", "files"):
-        from streampca.integrations import spark as through_spark
+        from streampca import spark as through_spark
 
         steps = (
             pool.absorb_parquet(stream, paths, processes=2)
@@ -107,7 +107,7 @@ def main() -> None:
         for step in steps:
             report(step.release)
     else:
-        from streampca.integrations.spark import EpochSink, absorb_frame, parquet_paths
+        from streampca.spark import EpochSink, absorb_frame, parquet_paths
 
         if given.how == "frame":
             for path in paths:

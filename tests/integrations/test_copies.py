@@ -14,9 +14,9 @@ import pytest
 
 import streampca as sp
 from streampca.errors import BudgetExhaustedError
-from streampca.integrations.river import PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
-from streampca.integrations.sklearn import PrivatePCA as SklearnPCA
 from streampca.linalg.svec import svec
+from streampca.river import PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
+from streampca.sklearn import PrivatePCA as SklearnPCA
 
 D = 20
 NAMES = [f"x{j:02d}" for j in range(D)]

@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 import streampca
-from streampca.integrations import _estimators
-from streampca.integrations.river import PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
-from streampca.integrations.sklearn import PrivatePCA as SklearnPCA
+from streampca.river import PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
+from streampca.sklearn import PrivatePCA as SklearnPCA
+from streampca.store.ledger import LedgerFile
 
 HOME = str(Path(streampca.__file__).parent)
 ROWS = [dict(zip("abc", row, strict=True)) for row in np.random.default_rng(0).normal(size=(12, 3)).tolist()]
@@ -82,7 +82,7 @@ def test_learn_one_is_before_or_after(
 ) -> None:
     """Before the first row, between releases, and at one; then going on gives the releases of a run in one go."""
     paid: list[bytes] = []
-    monkeypatch.setattr(_estimators.LedgerFile, "debit", lambda self, guarantee, start: paid.append(start))
+    monkeypatch.setattr(LedgerFile, "debit", lambda self, guarantee, start: paid.append(start))
     rows, whole, expected = ROWS[:8], make(), []
     for x in rows:
         expected.append(shown(whole))

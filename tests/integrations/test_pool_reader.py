@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
-from streampca.integrations.pool import absorb_parquet
+from streampca.pool import absorb_parquet
 from streampca.processors.oja import Oja
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.parquet import from_parquet
@@ -78,7 +78,7 @@ def test_what_the_other_processes_sum_is_the_same(files: list[Path], monkeypatch
                 future.result()
             return future
 
-    monkeypatch.setattr("streampca.integrations.pool.ProcessPoolExecutor", Waited)
+    monkeypatch.setattr("streampca.pool.ProcessPoolExecutor", Waited)
     assert releases(absorb_parquet(stream(), files, processes=3, rows_per_task=200)) == single(files)
     assert sum(map(bool, tasks)) >= 4
 
@@ -141,7 +141,7 @@ def test_a_bad_row_is_named_by_its_place_in_the_stream(files: list[Path]) -> Non
 
 _ORPHAN = """
 import sys
-from streampca.integrations import pool
+from streampca import pool
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.stream import Stream
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from streampca.errors import BadParameterError, BadRowError, SourceError
-from streampca.integrations.readers import BlockFolder, collect, reader_blocks, write_blocks
 from streampca.processors.private_fpl import PrivateFPL
+from streampca.readers import BlockFolder, collect, reader_blocks, write_blocks
 from streampca.rows import Part
 from streampca.store.store import Store
 from streampca.stream import Stream

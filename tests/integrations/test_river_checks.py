@@ -9,8 +9,8 @@ import pytest
 from river import datasets
 from river.checks import yield_checks
 
-from streampca.integrations.river import PrivateBlockPCA, PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
-from streampca.integrations.river_monitors import SubspaceAnomaly
+from streampca.river import PrivateBlockPCA, PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
+from streampca.river_monitors import SubspaceAnomaly
 
 ADAPTERS = [PrivatePCA, PrivateWindowPCA, PrivateOjaPCA, PrivateBlockPCA]
 

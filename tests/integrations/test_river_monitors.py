@@ -9,8 +9,8 @@ from scipy.stats import binom
 
 import streampca as sp
 from streampca.errors import BadParameterError
-from streampca.integrations.river import PrivateBlockPCA, PrivatePCA
-from streampca.integrations.river_monitors import SubspaceAnomaly, SubspaceDrift
+from streampca.river import PrivateBlockPCA, PrivatePCA
+from streampca.river_monitors import SubspaceAnomaly, SubspaceDrift
 
 SCALES = np.array([0.5, 0.3, 0.07, 0.07, 0.07, 0.07, 0.07, 0.07])
 
@@ -120,10 +120,8 @@ def test_what_cannot_be_tested_is_refused() -> None:
     detector, model = SubspaceDrift(), PrivatePCA(n_components=1)
     detector.update(model.release)  # nothing yet
     model.learn_one({"a": 0.5, "b": 0.1})
-    scaled = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, scaling="norm", release_every=100)
-    for release in model.release, sp.Stream(scaled, seed=1).push_many(np.eye(2)[[0, 1] * 100]).releases[-1]:
-        with pytest.raises(BadParameterError, match="disjoint blocks"):
-            detector.update(release)
+    with pytest.raises(BadParameterError, match="disjoint blocks"):
+        detector.update(model.release)
 
 
 def test_scores_are_distances_from_the_released_subspace() -> None:

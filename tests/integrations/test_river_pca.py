@@ -15,7 +15,7 @@ from river import compose, datasets, evaluate, linear_model, metrics, stream
 
 import streampca as sp
 from streampca.errors import BadParameterError, BadRowError, BudgetExhaustedError, HorizonReachedError, NoReleaseError
-from streampca.integrations.river import PrivateBlockPCA, PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
+from streampca.river import PrivateBlockPCA, PrivateOjaPCA, PrivatePCA, PrivateWindowPCA
 from streampca.store.ledger import Ledger
 
 ADAPTERS: list[Any] = [PrivatePCA, PrivateWindowPCA, PrivateOjaPCA]

@@ -8,7 +8,7 @@ import pytest
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from streampca.integrations.sklearn import PrivatePCA
+from streampca.sklearn import PrivatePCA
 
 ESTIMATORS = [PrivatePCA(), PrivatePCA(n_components=1, bounds=(-10.0, 10.0), center=False)]
 #: Checks that scikit-learn keeps for its own estimators.

@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 
 import streampca as sp
 from streampca.errors import BadParameterError, BudgetExhaustedError
-from streampca.integrations.sklearn import PrivatePCA
+from streampca.sklearn import PrivatePCA
 
 SCALES = np.array([0.35, 0.25, 0.1, 0.05, 0.05])
 SHIFT = np.array([0.1, -0.2, 0.0, 0.3, 0.05])

@@ -24,9 +24,9 @@ if shutil.which("java") is None:
     pytest.skip("Spark needs Java 17 on the path", allow_module_level=True)
 
 from streampca.errors import BadParameterError, HorizonReachedError, StoreForkedError
-from streampca.integrations.spark import EpochSink, absorb_frame, absorb_parquet, parquet_paths
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.parquet import from_parquet
+from streampca.spark import EpochSink, absorb_frame, absorb_parquet, parquet_paths
 from streampca.store.store import Store
 from streampca.stream import Stream
 

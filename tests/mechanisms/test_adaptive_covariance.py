@@ -243,7 +243,7 @@ def test_the_standard_deviation_for_the_next_block_is_that_of_the_release():
 
 def test_blocks_of_a_stream():
     rows = onto_ball(np.vstack([0.25 * spikes(6000, 6, 2), spikes(6000, 6, 2, seed=1)]))
-    algorithm = Tumbling(AdaptiveCovariance(n_components=2, epsilon=2.0, delta=1e-6), every=6000)
+    algorithm = Tumbling(AdaptiveCovariance(n_components=2, epsilon=2.0, delta=1e-6), release_every=6000)
     processor, made = algorithm.start(6, Randomness.from_seed(0)), []
     for block in np.split(rows, 4):
         processor, release = processor.absorb(block, processor.outlet())

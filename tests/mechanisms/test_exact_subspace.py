@@ -205,7 +205,9 @@ def test_the_stream_takes_it_block_by_block():
     span = ((1, 0, 2, -1), (0, 1, 3, 5))
     rows = np.array([[i, 1] for i in range(1, 41)]) @ np.array(span)
     rows[40 // 2 :: 2] += 1  # the second block has no common plane
-    stream = Stream(Tumbling(ExactSubspace(n_components=2, epsilon=2.0, delta=1e-6), every=20), row_norm=256.0, seed=1)
+    stream = Stream(
+        Tumbling(ExactSubspace(n_components=2, epsilon=2.0, delta=1e-6), release_every=20), row_norm=256.0, seed=1
+    )
     first, second = [step.release for step in stream.run(rows.astype(float)) if step.release]
     assert tuple(map(tuple, first.details["integer_basis"])) == span
     assert second.details["null"]

@@ -33,11 +33,11 @@ from edited import CHOSEN, NAMES, Edit, Table, Writer
 from scipy import sparse
 
 import streampca as sp
+from streampca import readers
 from streampca.errors import StreamPCAError
-from streampca.integrations import readers
-from streampca.integrations.pool import absorb_parquet
-from streampca.integrations.river import PrivatePCA as RiverPCA
-from streampca.integrations.sklearn import PrivatePCA as SklearnPCA
+from streampca.pool import absorb_parquet
+from streampca.river import PrivatePCA as RiverPCA
+from streampca.sklearn import PrivatePCA as SklearnPCA
 from streampca.sources import (
     NumberedRows,
     csv_rows,

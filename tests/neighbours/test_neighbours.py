@@ -22,8 +22,8 @@ from record_edits import attacked, told
 
 from streampca import admission
 from streampca.errors import BadRowError
-from streampca.integrations.river import RiverAdapter
 from streampca.privacy.outlet import Outlet
+from streampca.river import RiverAdapter
 from streampca.sources import base, csv_rows, databases, from_kafka
 from streampca.stream import Stream
 

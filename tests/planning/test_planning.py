@@ -34,7 +34,7 @@ def measured(prediction: Prediction, n: int, window: int | None = None) -> tuple
         gram = rows[-(window or n) :].T @ rows[-(window or n) :]
         made = prediction.algorithm
         if isinstance(made, Mechanism):
-            made = sp.processors.tumbling.Tumbling(made, every=window or n)
+            made = sp.processors.tumbling.Tumbling(made, release_every=window or n)
         stream = sp.Stream(made, seed=run, regret=sp.RegretLog(every=n))
         stream.push_many(rows)
         assert stream.release is not None

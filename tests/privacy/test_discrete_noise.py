@@ -24,7 +24,7 @@ def rows(n, d, seed=0):
 
 
 def exact_fpl(**options):
-    given = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "horizon": 37, "noise": "tree", "exact": True}
+    given = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "horizon": 37, "noise": "tree", "discrete_noise": True}
     return PrivateFPL(**{**given, **options})
 
 
@@ -58,7 +58,7 @@ def test_the_sum_is_exact_in_integers():
 
 def test_one_shot_noise_is_an_exact_sample():
     # Chi-square of the released integers less the Gram matrix against the discrete Gaussian's quantiles.
-    mechanism = GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6, exact=True)
+    mechanism = GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6, discrete_noise=True)
     X = rows(20, 40)
     clear = GramSum.of(X).packed()
     noise = np.concatenate(
@@ -116,7 +116,7 @@ def test_the_tree_is_the_tree():
 
 
 def test_noise_level_is_that_of_the_float_tree():
-    exact, plain = exact_fpl(), exact_fpl(exact=False)
+    exact, plain = exact_fpl(), exact_fpl(discrete_noise=False)
     for t in (1, 7, 32, 37):
         assert exact.noise_std(t) == pytest.approx(plain.noise_std(t), rel=2e-9)
         assert exact.noise_std(t) >= plain.noise_std(t)
@@ -161,7 +161,7 @@ def test_low_bits_of_naive_float_noise_tell_0_from_1():
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_low_bits_of_releases_tell_nothing(exact):
-    mechanism = GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6, exact=exact)
+    mechanism = GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6, discrete_noise=exact)
     assert mechanism.sigma == pytest.approx(SIGMA, abs=0.01)
     for value in (0, 1):
         out = np.array([mechanism.release(one_entry(value), Randomness.from_seed(i)).gram[0, 0] for i in range(600)])
@@ -170,7 +170,7 @@ def test_low_bits_of_releases_tell_nothing(exact):
         assert (out % UNIT == 0).all()  # one grid for all, fixed before any row
 
 
-@pytest.mark.parametrize("options", [{"noise": "blt", "exact": False}, {"exact": True}])
+@pytest.mark.parametrize("options", [{"noise": "blt", "discrete_noise": False}, {"discrete_noise": True}])
 def test_low_bits_of_streams_tell_nothing(options):
     for value in (0, 1):
         out = np.concatenate(
@@ -194,7 +194,7 @@ def test_exact_needs_the_tree(options):
 
 def test_noise_that_does_not_fit_the_integers():
     with pytest.raises(BadParameterError, match="integer lattice"):
-        GaussianCovariance(n_components=1, epsilon=1e-5, delta=1e-9, exact=True)
+        GaussianCovariance(n_components=1, epsilon=1e-5, delta=1e-9, discrete_noise=True)
     with pytest.raises(BadParameterError, match="integer lattice"):
         exact_fpl(epsilon=1e-5, delta=1e-9)
 

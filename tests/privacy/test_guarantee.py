@@ -14,9 +14,9 @@ from streampca import (
     Tumbling,
 )
 from streampca.errors import BadParameterError
-from streampca.facts import in_words, promise
 from streampca.privacy.gaussian import delta_at, epsilon_at, mu_of
 from streampca.privacy.guarantee import laplace_delta
+from streampca.views.facts import in_words, promise
 
 
 def gaussian(epsilon: float = 1.0, delta: float = 1e-6, adjacency: str = "zero-out", slack: float = 0.0) -> Guarantee:

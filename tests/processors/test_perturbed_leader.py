@@ -30,7 +30,7 @@ def test_noise_of_the_tree() -> None:
     T = 2**14
     tree = fpl(horizon=T, noise="tree")
     assert max(tree.noise_std(t) for t in range(1, T + 1)) * MU == pytest.approx(14.49, rel=0.01)
-    with pytest.raises(BadParameterError, match="'haar' was retired"):
+    with pytest.raises(BadParameterError, match="expected 'blt' or 'tree'"):
         fpl(horizon=T, noise="haar")
 
 

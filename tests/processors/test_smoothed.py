@@ -146,29 +146,6 @@ def test_what_does_not_go_together_is_refused(options: dict[str, Any], problem: 
         sp.PrivateFPL(**{**BUDGET, "solver": "smoothed", **options})
 
 
-@pytest.mark.parametrize(
-    ("options", "solver"),
-    [
-        ({}, "smoothed"),
-        ({"horizon": 199}, "exact"),
-        ({"horizon": 200}, "smoothed"),
-        ({"horizon": 1981, "release_every": 10}, "exact"),
-        ({"horizon": 1991, "release_every": 10}, "smoothed"),
-        ({"horizon": 400, "noise": "tree"}, "exact"),
-        ({"horizon": 400, "regularisation": "doubling"}, "exact"),
-    ],
-)
-def test_auto_becomes_a_solver_by_public_parameters_and_says_which(options: dict[str, Any], solver: str) -> None:
-    algorithm = sp.PrivateFPL(**{**BUDGET, **options}, solver="auto")
-    assert algorithm == sp.PrivateFPL(**{**BUDGET, **options}, solver=solver)
-    assert f"solver='{solver}'" in repr(algorithm)
-    stream = sp.Stream(algorithm, seed=1)
-    release = stream.push_many(some_rows(options.get("release_every", 1))).releases[0]
-    assert release.details.get("solver", "exact") == solver
-    if solver == "smoothed":
-        assert stream.regret.now().bound is None
-
-
 def test_windows_of_too_many_releases_are_refused() -> None:
     with pytest.raises(BadParameterError, match="release every 11 rows or more"):
         sp.SlidingWindowPCA(**BUDGET, window=1001, method="smoothed", release_every=7)

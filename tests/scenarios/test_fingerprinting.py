@@ -96,7 +96,7 @@ def claim(epsilon: float = EPSILON) -> sp.Guarantee:
 LOOSE: dict[str, Callable[[int], Algorithm]] = {
     "leader": lambda k: sp.PerturbedLeader(n_components=k, epsilon=1e6, delta=DELTA),
     "fpl": lambda k: sp.PrivateFPL(n_components=k, epsilon=1e6, delta=DELTA),
-    "tumbling": lambda k: Tumbling(GaussianCovariance(n_components=k, epsilon=1e6, delta=DELTA), every=2),
+    "tumbling": lambda k: Tumbling(GaussianCovariance(n_components=k, epsilon=1e6, delta=DELTA), release_every=2),
     "oja": lambda k: PrivateOja(n_components=k, epsilon=1e6, delta=DELTA, batch_size=2),
 }
 
@@ -126,19 +126,19 @@ PRIVATE: dict[str, Callable[[int], Algorithm]] = {
     "fpl-replace": lambda k: sp.PrivateFPL(n_components=k, horizon=2, noise="tree", adjacency="replace", **BUDGET),
     "fpl-doubling": lambda k: sp.PrivateFPL(n_components=k, horizon=2, regularisation="doubling", **BUDGET),
     "fpl-regret": lambda k: sp.PrivateFPL(n_components=k, horizon=2, publish_regret=True, **BUDGET),
-    "gaussian": lambda k: Tumbling(GaussianCovariance(n_components=k, **BUDGET), every=2),
-    "wishart": lambda k: Tumbling(WishartCovariance(n_components=k, **BUDGET), every=2),
-    "laplace": lambda k: Tumbling(LaplaceCovariance(n_components=k, epsilon=EPSILON), every=2),
-    "matrix-laplace": lambda k: Tumbling(MatrixLaplaceCovariance(n_components=k, epsilon=EPSILON), every=2),
-    "subspace": lambda k: Tumbling(SubspacePerturbation(n_components=k, **BUDGET), every=2),
+    "gaussian": lambda k: Tumbling(GaussianCovariance(n_components=k, **BUDGET), release_every=2),
+    "wishart": lambda k: Tumbling(WishartCovariance(n_components=k, **BUDGET), release_every=2),
+    "laplace": lambda k: Tumbling(LaplaceCovariance(n_components=k, epsilon=EPSILON), release_every=2),
+    "matrix-laplace": lambda k: Tumbling(MatrixLaplaceCovariance(n_components=k, epsilon=EPSILON), release_every=2),
+    "subspace": lambda k: Tumbling(SubspacePerturbation(n_components=k, **BUDGET), release_every=2),
     "oja": lambda k: PrivateOja(n_components=k, batch_size=2, **BUDGET),
     "window-histogram": lambda k: SlidingWindowPCA(n_components=k, window=2, **BUDGET),
     "window-ring": lambda k: SlidingWindowPCA(n_components=k, window=2, method="ring", **BUDGET),
     "window-forgetting": lambda k: SlidingWindowPCA(n_components=k, window=4, method="forgetting", **BUDGET),
     "window-once": lambda k: SlidingWindowPCA(n_components=k, window=2, method="once", horizon=2, **BUDGET),
-    "fpl-exact": lambda k: sp.PrivateFPL(n_components=k, horizon=2, noise="tree", exact=True, **BUDGET),
-    "exact-subspace": lambda k: Tumbling(ExactSubspace(n_components=k, **BUDGET), every=2),
-    "approximate-subspace": lambda k: Tumbling(ApproximateSubspace(n_components=k, **BUDGET), every=2),
+    "fpl-exact": lambda k: sp.PrivateFPL(n_components=k, horizon=2, noise="tree", discrete_noise=True, **BUDGET),
+    "exact-subspace": lambda k: Tumbling(ExactSubspace(n_components=k, **BUDGET), release_every=2),
+    "approximate-subspace": lambda k: Tumbling(ApproximateSubspace(n_components=k, **BUDGET), release_every=2),
     "oja-rows": lambda k: PrivateOja(n_components=k, batch_size=1, **BUDGET),
 }
 

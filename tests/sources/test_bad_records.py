@@ -23,10 +23,10 @@ import streampca as sp
 from streampca.cli import main, page
 from streampca.cli.reading import Reading
 from streampca.cli.run import run as command
-from streampca.dashboard.public import PublicPage
 from streampca.errors import BadParameterError, SourceError
 from streampca.sources import csv_rows, from_csv, from_ndjson, open_rows
 from streampca.sources.csv_cells import CellParser
+from streampca.views.public import PublicPage
 
 NAMES = ["a", "b", "c"]
 ROWS = np.random.default_rng(3).normal(size=(300, 3)).round(6).tolist()
@@ -389,7 +389,7 @@ def test_formats_by_name_and_by_keyword(tmp_path: Path) -> None:
     headless = csv(None).split(b"\n", 1)[1]
     assert releases(open_rows(io.BytesIO(headless), names=NAMES, on_bad_row="zero")) == PLAIN
     assert open_rows(io.BytesIO(headless), header=False, columns=[2, 0]).features == ("x2", "x0")
-    with pytest.raises(BadParameterError, match="delimiter=';' does not apply to files in the format parquet"):
+    with pytest.raises(BadParameterError, match="delimiter=';' does not apply to ParquetRows"):
         open_rows(tmp_path / "rows.parquet", delimiter=";")
     with pytest.raises(BadParameterError, match="format='xml' must be one of csv"):
         open_rows(tmp_path / "rows.csv", format="xml")  # type: ignore[arg-type]

@@ -177,8 +177,8 @@ def test_brokers_that_go_down_are_told_unless_they_are_waited_for(monkeypatch) -
 
 
 def test_a_poison_block_is_named_by_partition_and_offset(cluster) -> None:
-    from streampca.integrations.readers import collect
     from streampca.processors.private_fpl import PrivateFPL
+    from streampca.readers import collect
 
     producer, servers = cluster
     for value in (b"poison", None):

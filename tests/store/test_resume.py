@@ -37,7 +37,10 @@ CASES: dict[str, tuple[Make, dict[str, Any]]] = {
     "fpl": (lambda: sp.PrivateFPL(**BUDGET), {}),
     "fpl-short-horizon": (lambda: sp.PrivateFPL(**BUDGET, horizon=340, release_every=7), {"row_norm": 2.5}),
     "fpl-tree": (lambda: sp.PrivateFPL(**BUDGET, horizon=400, noise="tree", release_every=3), {}),
-    "fpl-exact": (lambda: sp.PrivateFPL(**BUDGET, horizon=400, noise="tree", exact=True, release_every=20), {}),
+    "fpl-exact": (
+        lambda: sp.PrivateFPL(**BUDGET, horizon=400, noise="tree", discrete_noise=True, release_every=20),
+        {},
+    ),
     "fpl-tracking": (lambda: sp.PrivateFPL(**BUDGET, solver="tracking", release_every=2), {}),
     "fpl-smoothed": (lambda: sp.PrivateFPL(**BUDGET, solver="smoothed", release_every=7, horizon=340), {}),
     "fpl-regret": (lambda: sp.PrivateFPL(**BUDGET, horizon=400, release_every=8, publish_regret=True), {}),
@@ -57,14 +60,14 @@ CASES: dict[str, tuple[Make, dict[str, Any]]] = {
     "oja": (lambda: sp.Oja(n_components=K, release_every=9), {}),
     "private-oja": (lambda: sp.PrivateOja(**BUDGET, batch_size=16), {}),
     "dp-pca": (lambda: sp.DPPCA(n_components=K, epsilon=50.0, delta=0.1, horizon=340, batch_size=56), {}),
-    "tumbling": (lambda: sp.Tumbling(sp.GaussianCovariance(**BUDGET), every=40), {}),
+    "tumbling": (lambda: sp.Tumbling(sp.GaussianCovariance(**BUDGET), release_every=40), {}),
     "tumbling-adaptive": (
         lambda: sp.Tumbling(
             sp.AdaptiveCovariance(n_components=K, epsilon=50.0, delta=1e-2), release_every=90, map_from="previous"
         ),
         {},
     ),
-    "tumbling-wishart": (lambda: sp.Tumbling(sp.WishartCovariance(**BUDGET), every=25, horizon=340), {}),
+    "tumbling-wishart": (lambda: sp.Tumbling(sp.WishartCovariance(**BUDGET), release_every=25, horizon=340), {}),
 }
 ROWS = np.random.default_rng(0).standard_normal((N, D)) * np.linspace(1.0, 0.2, D)
 
@@ -160,7 +163,7 @@ class Source:
 
 def test_the_end_of_a_stream_is_played_again(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    tumbling = sp.Tumbling(sp.GaussianCovariance(**BUDGET), every=40, horizon=400, keep_short=True)
+    tumbling = sp.Tumbling(sp.GaussianCovariance(**BUDGET), release_every=40, horizon=400, keep_short=True)
     with Store(path, commit_every="1h") as store:
         stream = sp.Stream(tumbling, store=store)
         stream.push_many(ROWS[:90])

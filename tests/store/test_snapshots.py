@@ -200,7 +200,7 @@ def test_the_release_at_the_end_of_a_stream_is_durable_when_it_is_handed_out(tmp
     path = tmp_path / "run.db"
     store = Store(path, commit_every="1h")
     whole = sp.Tumbling(
-        sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6), every=40, horizon=100, keep_short=True
+        sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6), release_every=40, horizon=100, keep_short=True
     )
     stream = sp.Stream(whole, seed=3, store=store)
     stream.push_many(ROWS[:90])

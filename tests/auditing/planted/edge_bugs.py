@@ -48,7 +48,6 @@ from streampca.privacy.outlet import LatticeSum, Outlet
 from streampca.processors import private_fpl, window_methods
 from streampca.processors.base import Processor
 from streampca.processors.dp_pca import DPPCAProcessor
-from streampca.processors.norm_scaling import NormScaling, ScaledFPLProcessor
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, clipped_gradients, gradient_sensitivity
 from streampca.processors.rewards import RewardSum
@@ -61,18 +60,6 @@ from streampca.users import UserStream
 __all__ = ["BUGS", "CASES"]
 
 # -- resumed runs -----------------------------------------------------------------------------------
-
-
-def _noise_anew(made: Any, self: ScaledFPLProcessor, snapshot: Any) -> Any:
-    if made.noise is not None and made.shadow is not None:
-        made.noise = self.rule.parts["clipped"].start(made.noise.noise.size)
-        for _ in range(snapshot["noise"]["n"]):
-            made.noise = _later(made.noise)
-    return made
-
-
-def _later(noise: Any) -> Any:
-    return type(noise)(noise.rule, noise.n + 1, noise.buffers, noise.noise)
 
 
 def _step_twice(made: PrivateOjaProcessor, self: PrivateOjaProcessor, *_: Any) -> Any:
@@ -103,11 +90,6 @@ def _nodes_anew(self: TreeNoise, snapshot: Any, source: Any) -> Any:
 
 _NODES = vars(TreeNoise)["restored"]
 
-bug(
-    "the clipped epoch's noise lost by a resume",
-    "resumed-PrivateFPL-scaled",
-    after(ScaledFPLProcessor, "restored", _noise_anew),
-)
 bug(
     "the leaving rows' noise lost by a resume",
     "resumed-SlidingWindowPCA-ring",
@@ -269,7 +251,6 @@ def _finer(self: LatticeSum, noise: Any, std: float) -> Any:
     return self.values + np.rint(noise.reshape(self.values.shape) * (1.0 / self.grid)) * self.grid
 
 
-bug("noise of the norms halved", "PrivateFPL-scaled PrivateFPL-scaled-replace", times(NormScaling, "gauge_std", 0.5))
 bug(
     "sensitivity of zero-out for norms under replace",
     "AdaptiveLaplaceCovariance-replace",

@@ -54,7 +54,6 @@ for _name in ("PrivateFPL-tree", "PrivateFPL-rewards", "PrivateFPL-smoothed"):
     resumed(_name, "4 9")
 for _method in ("histogram", "ring", "forgetting"):
     resumed(f"SlidingWindowPCA-{_method}", "5 6")
-resumed("PrivateFPL-scaled", "13 20 30", d=10, busy=2.0**-6 * np.tile(np.eye(10)[0], (40, 1)))
 resumed("DPPCA", "333 690", positions=lambda subject: (*CASES["DPPCA"].positions_of(subject), 685))
 add("resumed-PrivateOja", OJA, batch_size=4, d=6, feed=_resumed, feeds=("2 7",), positions=(0, 1, 4, 6, 11))
 

@@ -78,17 +78,6 @@ def _another_norm(subject: Any, d: int) -> Pairs:
     return {**changes(subject, d), **{f"norm 1 for {norm}": (norm * two, one) for norm in (0.25, 2.0**-6)}}
 
 
-# Short busy rows are clipped; among long ones across them the shadow takes over. Zero rows are not clipped.
-_clipped = 2.0**-6 * np.tile(np.eye(3)[0], (40, 1))
-_hidden = np.where(np.arange(40)[:, None] % 3 == 2, np.eye(3)[1], _clipped)
-_scaled = partial(FPL, n_components=1, horizon=40, scaling="norm", **LARGE)
-_ends = "the shadow may end the epoch of a row before all is spent that is spent on the row"
-for _adjacency, _suffix in (("zero-out", ""), ("replace", "-replace")):
-    for _name, _busy in (("", _clipped), ("-hidden", _hidden)):
-        add(f"PrivateFPL-scaled{_name}{_suffix}", _scaled, adjacency=_adjacency, d=3, rows=40, busy=_busy,
-            changes=_another_norm, slack=_ends if _name else "")  # fmt: skip
-
-
 def _centered_changes(subject: Any, d: int) -> Pairs:
     return {
         "a zero row in its place": (np.full(d, np.nan), np.eye(d)[0]),

@@ -307,7 +307,7 @@ add("run-command", FPL, feed=_run_command, quick=False, positions=(5,),
 
 
 def _river(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    from streampca.integrations.river import PrivatePCA
+    from streampca.river import PrivatePCA
 
     names, out = names_of(rows), list[Any]()
     model: Any = PrivatePCA(2, EPSILON, DELTA, horizon=len(rows), features=names)
@@ -318,7 +318,7 @@ def _river(subject: Any, rows: list[Row], how: str) -> list[Any]:
 
 
 def _sklearn(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    from streampca.integrations.sklearn import PrivatePCA
+    from streampca.sklearn import PrivatePCA
 
     model: Any = PrivatePCA(2, epsilon=EPSILON, delta=DELTA, center=False)
     out = list[Any]()

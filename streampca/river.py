@@ -1,0 +1,560 @@
+"""Private PCA as river transformers.
+
+>>> from river import datasets
+>>> from streampca.river import PrivatePCA
+>>> model = PrivatePCA(n_components=3, epsilon=1.0, delta=1e-6, row_norm=500.0)
+>>> for x, _ in datasets.ImageSegments():
+...     model.learn_one(x)
+>>> model.guarantee.epsilon
+1.0
+
+**What is private.** ``components``, ``release`` and whatever is computed from
+them. Scores from ``transform_one`` are those of a raw row and as sensitive as
+it is, and so is a model that is trained on them further down a pipeline.
+
+**What would break it.** A step *before* this one that learns from rows, such
+as ``StandardScaler``, lets one row change all that follow: the guarantee is
+then about its output and no longer about your rows. Scale with public numbers:
+``bounds=`` or ``row_norm=`` here, or a function of one row at a time.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from river import base
+
+from streampca.admission import Admission, AdmissionReport, Bounds, OnBadRow
+from streampca.conversion import frame_column, is_frame
+from streampca.errors import BadParameterError, BadRowError, NoReleaseError, short
+from streampca.exclusive import Guard, exclusive
+from streampca.linalg.types import FloatArray
+from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.names import NAME_THEM, refuse_values
+from streampca.privacy.budget import Adjacency
+from streampca.privacy.guarantee import Guarantee
+from streampca.processors.base import Algorithm
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.processors.private_oja import PrivateOja
+from streampca.processors.sliding_window import SlidingWindowPCA
+from streampca.processors.tumbling import Tumbling
+from streampca.release import Release
+from streampca.store.ledger import LedgerFile
+from streampca.stream import Stream
+
+__all__ = ["PrivateBlockPCA", "PrivateOjaPCA", "PrivatePCA", "PrivateWindowPCA", "RiverAdapter"]
+
+OnUnseen = Literal["ignore", "raise"]
+OnMissing = Literal["fill", "raise"]
+
+
+class Features:
+    """Mappings whose features come, go and change places, as rows of fixed features.
+
+    Parameters
+    ----------
+    names : keys of the mappings, in the order of a row's entries.
+    admission : of the rows. A feature that is missing counts as the middle of its bounds, which contributes nothing.
+    on_unseen : what to do with a feature that is not among them.
+    on_missing : what to do where one of them is absent.
+    """
+
+    def __init__(
+        self, names: tuple[Hashable, ...], admission: Admission, *, on_unseen: OnUnseen, on_missing: OnMissing
+    ) -> None:
+        self.names = names
+        self._middle, self._scale = admission.neutral(len(names)), admission.ranges()[1]
+        self._known = frozenset(self.names)
+        self._on_unseen, self._on_missing = on_unseen, on_missing
+        self._fill: list[float] = self._middle.tolist()
+
+    def row(self, x: Mapping[Any, Any], stream: Stream | None) -> list[Any]:
+        """The values of one mapping, in order. The stream is asked for the row's number, for messages.
+
+        An unseen or missing feature raises `BadRowError` where that is to be an error.
+        """
+        if len(x) == len(self.names):
+            try:
+                return [x[name] for name in self.names]
+            except KeyError:
+                pass
+        self._check(x, stream)
+        return [x.get(name, fill) for name, fill in zip(self.names, self._fill, strict=True)]
+
+    def seen(self, x: Mapping[Any, Any]) -> FloatArray:
+        """One mapping in the units of the stream, (d,)."""
+        values = self.row(x, None)
+        try:
+            return self.scaled(np.array(values, dtype=np.float64))
+        except (TypeError, ValueError):
+            raise BadRowError(f"the row {values} is not all numbers; drop or encode text first") from None
+
+    def scaled(self, rows: FloatArray) -> FloatArray:
+        """Rows in the units of the stream, neither clamped nor clipped."""
+        return rows if self._scale is None else (rows - self._middle) * self._scale
+
+    def table(self, X: pd.DataFrame, stream: Stream | None) -> FloatArray:
+        """The columns of a table as an (n, d) array, in order; errors as by `row`, or if one is not numeric.
+
+        Of objects, if the stream absorbs bad rows and a cell is no number.
+        """
+        place: dict[Hashable, int] = {name: j for j, name in enumerate(X.columns.tolist())}
+        if len(place) != X.shape[1]:
+            raise BadRowError(f"{_place(stream)}: two columns of the table have one name; names must differ")
+        if place.keys() != self._known:
+            self._check(place, stream)
+        if place.keys() == self._known and all(isinstance(kind, np.dtype) and kind.kind in "fiub" for kind in X.dtypes):
+            return X.to_numpy(dtype=np.float64)[:, [place[name] for name in self.names]]
+        mixed = stream is not None and stream.row_admission.on_bad_row == "zero"
+        columns = []
+        for name, fill in zip(self.names, self._fill, strict=True):
+            column = frame_column(X.iloc[:, place[name]], mixed=mixed) if name in place else np.full(len(X), fill)
+            if column is None:
+                raise BadRowError(f"{_place(stream)}: column {short(name)} is not numeric; drop or encode it")
+            columns.append(column)
+        return np.stack(columns, axis=1)
+
+    def _check(self, given: Iterable[Any], stream: Stream | None) -> None:
+        if self._on_unseen == "raise":
+            unseen = [name for name in given if name not in self._known]
+            if unseen:
+                raise BadRowError(
+                    f"{_place(stream)}: unseen feature {unseen[0]!r}; pass on_unseen='ignore' to leave it out"
+                )
+        if self._on_missing == "raise":
+            there = set(given)
+            missing = [name for name in self.names if name not in there]
+            if missing:
+                raise BadRowError(
+                    f"{_place(stream)}: feature {missing[0]!r} is missing; pass on_missing='fill' to go on without"
+                )
+
+
+def _place(stream: Stream | None) -> str:
+    return "to transform" if stream is None else f"row {stream.t + 1}"
+
+
+class _Begun(NamedTuple):
+    """A stream and its features. A row was learnt from once ``stream.t`` is positive."""
+
+    stream: Stream
+    features: Features
+
+
+@dataclass(eq=False, repr=False)
+class RiverAdapter(base.MiniBatchTransformer):
+    """Base of the transformers: their common parameters, features by name, one stream, scores of rows.
+
+    Parameters
+    ----------
+    n_components : number of components.
+    epsilon, delta : budget for all releases of the stream together.
+    row_norm : longer rows are scaled onto the ball of this radius. Public: never
+        read it off the rows. At the default of 1, rows in other units are all cut to length 1.
+    bounds : public ranges of the features, mapped into that ball: ``{feature:
+        (lower, upper)}``, or ``(lower, upper)`` for all.
+    features : names of the features, in order. Left out, they are those of the
+        first row in alphabetical order; give them where *which* features a row
+        has is itself a secret, as with bags of words.
+    on_unseen : ``"ignore"`` leaves other features out, ``"raise"`` refuses such rows.
+    on_missing : ``"fill"`` counts an absent feature as 0 (the middle of its
+        range, if it has bounds), which contributes nothing; ``"raise"`` refuses such rows.
+    on_bad_row : ``"raise"`` refuses a row with a value that is no finite number, before
+        anything changes; ``"zero"`` learns a zero row in its place and in place of every row that
+        is refused otherwise, and needs ``features``.
+    align : turn each basis within its subspace as close as can be to the one
+        used before, so that scores do not flip or swap. They are then
+        not sorted by variance; `components` is. False uses the eigenvectors as they are.
+    adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
+    ledger, data_set : path of a ledger file and name of the data set whose
+        budget pays, before the first row. A clone or a copy that learns pays again.
+    seed : for tests: not private against whoever knows it. Left out, the key is
+        fresh from the system.
+
+    Notes
+    -----
+    Scores are linear in the row: it is scaled by ``bounds``, but not clamped or clipped.
+
+    *Copies.* A pickle or a deep copy of a model that has learnt holds exact sums
+    of raw rows and the keys of past noise: it is as secret as the rows. It goes on as another run,
+    with noise of its own (a seeded one repeats the seed's): with a ledger it pays before its next row.
+    Two runs on the same rows cost sqrt(2) times mu. ``clone()`` starts anew, which is a second run too.
+
+    *Interrupts.* After any exception in `learn_one` the model has learnt from the row or has not, and ``t``
+    says which. `learn_many` may stop between releases. A mapping, a signal handler or a finalizer that learns inside
+    one of them gets `StreamBusyError`.
+    """
+
+    n_components: int = 2
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    _: KW_ONLY
+    row_norm: float = 1.0
+    bounds: Bounds | None = None
+    features: Sequence[Hashable] | None = None
+    on_unseen: OnUnseen = "ignore"
+    on_missing: OnMissing = "fill"
+    on_bad_row: OnBadRow = "raise"
+    align: bool = True
+    adjacency: Adjacency = "zero-out"
+    ledger: str | None = None
+    data_set: str | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        self._algorithm = self._make_algorithm()
+        for name, known in (("on_unseen", ("ignore", "raise")), ("on_missing", ("fill", "raise"))):
+            if getattr(self, name) not in known:
+                raise BadParameterError(f"{name}={getattr(self, name)!r} must be {known[0]!r} or {known[1]!r}")
+        Admission(row_norm=self.row_norm, on_bad_row=self.on_bad_row)
+        if self.on_bad_row == "zero" and self.features is None:
+            raise BadParameterError(
+                "on_bad_row='zero' without features=: the first row would say which features there are; name them"
+            )
+        self._account = LedgerFile.of(self.ledger, self.data_set)
+        self.guard = Guard("model")
+        self._begun: _Begun | None = None
+        self._played: tuple[int, FloatArray] | None = None  # t of a release, and the basis used for it
+        self._labels = [f"pc{j}" for j in range(self.n_components)]
+        if self.features is not None:
+            self._fixed(self.features)
+
+    @abstractmethod
+    def _make_algorithm(self) -> Algorithm:
+        """The algorithm of these parameters."""
+
+    @property
+    def _shared(self) -> dict[str, Any]:
+        """Parameters that every algorithm takes."""
+        return {name: getattr(self, name) for name in ("n_components", "epsilon", "delta", "adjacency")}
+
+    def _fixed(self, given: Sequence[Hashable]) -> Features:
+        """The features, in the order that the user gave or in alphabetical order."""
+        if self.features is not None:
+            names = tuple(self.features)
+        else:  # in an order that does not depend on the one in which they came
+            refuse_values(given, "the first row", NAME_THEM)
+            names = tuple(sorted(given, key=lambda name: (str(name), type(name).__name__)))
+        if len(names) < self.n_components:
+            raise BadParameterError(
+                f"n_components={self.n_components} exceeds the {len(names)} features {list(names)}; ask for fewer "
+                "components, or give features="
+            )
+        bounds = self.bounds
+        admission = Admission(row_norm=self.row_norm, bounds=bounds, features=tuple(map(str, names)))
+        if bounds is not None and not isinstance(bounds, Mapping) and self.features is None and np.ndim(bounds[0]):
+            raise BadParameterError(
+                "bounds of several numbers need features=, which says their order; or give them by name"
+            )
+        return Features(names, admission, on_unseen=self.on_unseen, on_missing=self.on_missing)
+
+    def _begin(self, given: Sequence[Hashable]) -> _Begun:
+        """A stream for rows of these features, for the first row that turns out to be good."""
+        features, begun = self._fixed(given), self._begun
+        # A first row that was broken off may have been paid for: the next one goes into the same stream.
+        if begun is None or begun.features.names != features.names:
+            stream = Stream(
+                self._algorithm,
+                features=tuple(map(str, features.names)),
+                row_norm=self.row_norm,
+                bounds=self.bounds,
+                on_bad_row=self.on_bad_row,
+                regret=None,
+                seed=self.seed,
+                ledger=self._account,
+            )
+            self._begun = begun = _Begun(stream, features)
+        return begun
+
+    def _learnt(self) -> _Begun | None:
+        """The stream and its features, or None before the first row."""
+        begun = self._begun
+        return begun if begun is not None and begun.stream.t else None
+
+    @exclusive
+    def learn_one(self, x: dict[Any, Any]) -> None:
+        """Feed one row: a mapping from feature to number, or to text that is one.
+
+        Raises
+        ------
+        BadRowError
+            If the row is bad and that is to be an error. Nothing has changed.
+        HorizonReachedError, BudgetExhaustedError
+            If no more rows may be taken. Nothing has changed.
+        """
+        begun, zero = self._learnt(), self.on_bad_row == "zero"
+        if begun is None and zero:
+            begun = self._begin(())
+        try:
+            x = _mapping(x)
+            if begun is None:
+                if not x and self.features is None:
+                    return  # a row of no features does not tell which features there are
+                begun = self._begin(list(x))
+            row: Any = begun.features.row(x, begun.stream)
+        except BadRowError:
+            if begun is None or not zero:
+                raise
+            row = None  # a bad row
+        begun.stream.push(row)
+
+    @exclusive
+    def learn_many(self, X: Any) -> None:
+        """Feed a pandas or polars frame of rows: the same releases as one by one, bit for bit."""
+        X = _pandas(X)
+        if not len(X):
+            return
+        begun = self._learnt() or self._begin(list(X.columns))
+        begun.stream.push_many(begun.features.table(X, begun.stream))
+
+    def transform_one(self, x: dict[Any, Any]) -> dict[Any, Any]:
+        """Scores of a row on the components, ``{"pc0": ..., "pc1": ...}``. As sensitive as the row."""
+        x, begun = _mapping(x), self._learnt()
+        if begun is None:
+            return dict(zip(self._labels, self._unlearnt([x])[0].tolist(), strict=True))
+        return dict(zip(self._labels, (begun.features.seen(x) @ self._basis(begun)).tolist(), strict=True))
+
+    def transform_many(self, X: Any) -> Any:
+        """Scores of a frame of rows, as a frame of its kind, with its index. As sensitive as the rows."""
+        begun, table = self._learnt(), _pandas(X)
+        if begun is None:
+            scores = self._unlearnt(table.to_dict("records"))
+        else:
+            scores = begun.features.scaled(begun.features.table(table, None)) @ self._basis(begun)
+        if table is not X:
+            return type(X)(dict(zip(self._labels, scores.T, strict=True)))
+        return pd.DataFrame(scores, index=X.index, columns=self._labels)
+
+    def seen_one(self, x: dict[Any, Any]) -> FloatArray:
+        """A row as the stream sees it before it is clamped or clipped, (d,). As sensitive as the row.
+
+        Raises
+        ------
+        NoReleaseError
+            Before the first row was learnt from.
+        """
+        begun = self._learnt()
+        if begun is None:
+            raise NoReleaseError("nothing has been learnt yet, so the features are not known")
+        return begun.features.seen(_mapping(x))
+
+    def _unlearnt(self, rows: Sequence[Mapping[Any, Any]]) -> FloatArray:
+        """Scores before any row was learnt from: on the first coordinate axes."""
+        scores = np.zeros((len(rows), self.n_components))
+        for i, x in enumerate(rows):
+            if len(x) >= self.n_components or self.features is not None:
+                scores[i] = self._fixed(list(x)).seen(x)[: self.n_components]
+        return scores
+
+    def _basis(self, begun: _Begun) -> FloatArray:
+        """What rows are projected on: the latest release's subspace, or the first axes before it."""
+        release, played = begun.stream.release, self._played
+        if release is None:
+            return np.eye(len(begun.features.names), self.n_components)
+        if played is None or played[0] != release.t:
+            basis = release.subspace.basis
+            if self.align and played is not None:  # the closest basis of the subspace (orthogonal Procrustes)
+                left, _, right = np.linalg.svd(basis.T @ played[1])
+                basis = basis @ (left @ right)
+            self._played = played = release.t, basis
+        return played[1]
+
+    @property
+    def t(self) -> int:
+        """Rows learnt from."""
+        return 0 if self._begun is None else self._begun.stream.t
+
+    @property
+    def admission(self) -> AdmissionReport | None:
+        """What was done to the rows, or None before the first. Curator only: exact functions of raw rows."""
+        return None if self._begun is None else self._begun.stream.admitted
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised for all releases together. Known before any row."""
+        promised = self._algorithm.guarantee
+        return promised if self.seed is None else promised.seeded()
+
+    @property
+    def release(self) -> Release | None:
+        """The latest release, or None before the first. Publishable."""
+        return None if self._begun is None else self._begun.stream.release
+
+    @property
+    def components(self) -> pd.DataFrame:
+        """The components of the latest release by descending eigenvalue, a row each. Publishable.
+
+        Raises
+        ------
+        NoReleaseError
+            Before the first release.
+        """
+        begun, release = self._released()
+        return pd.DataFrame(release.subspace.basis.T, index=self._labels, columns=list(begun.features.names))
+
+    @property
+    def explained_variance_ratio(self) -> pd.Series:
+        """Shares of the total variance along the components, from the latest release. Publishable.
+
+        They never sum above 1 (`streampca.Release.explained_variance_ratio`).
+
+        Raises
+        ------
+        NoReleaseError
+            Before the first release, or if no Gram matrix is released.
+        """
+        return pd.Series(self._released()[1].explained_variance_ratio, index=self._labels)
+
+    def _released(self) -> tuple[_Begun, Release]:
+        """The stream and its latest release, or a `NoReleaseError`."""
+        begun, release = self._begun, self.release
+        if begun is None or release is None:
+            raise NoReleaseError("nothing has been released yet; learn from more rows, or lower release_every")
+        return begun, release
+
+
+#: What a row may be.
+_ROW = (dict, Mapping, pd.Series)
+
+
+def _mapping(x: Any) -> Any:
+    """A row as a mapping; raises `BadRowError` if it is none."""
+    if isinstance(x, _ROW):
+        return x.to_dict() if isinstance(x, pd.Series) else x
+    raise BadRowError(f"a row of type {type(x).__name__} given; a row is a mapping from feature to number")
+
+
+def _pandas(X: Any) -> pd.DataFrame:
+    """A frame of another library, such as polars, as one of pandas."""
+    if isinstance(X, pd.DataFrame):
+        return X
+    if not is_frame(X):
+        raise BadRowError(f"rows of type {type(X).__name__} given; pass a pandas or polars frame")
+    return pd.DataFrame({name: X[name].to_numpy() for name in X.columns})
+
+
+@dataclass(eq=False, repr=False)
+class PrivatePCA(RiverAdapter):
+    """Private PCA of all rows so far (`streampca.PrivateFPL`).
+
+    Parameters
+    ----------
+    horizon : number of rows the noise is calibrated for; None for an endless stream, with some 20 % more noise.
+    release_every : rows between releases. Noise and time both fall with it.
+    center : take the mean out, from the same private release: some 12 % more
+        noise. Scores are of the row itself in any case. False is the form of the papers.
+    n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> model = PrivatePCA(n_components=2, row_norm=500.0)
+    >>> for x, _ in datasets.ImageSegments().take(100):
+    ...     model.learn_one(x)
+    >>> sorted(model.transform_one(x))
+    ['pc0', 'pc1']
+    """
+
+    _: KW_ONLY
+    horizon: int | None = None
+    release_every: int = 1
+    center: bool = True
+
+    def _make_algorithm(self) -> PrivateFPL:
+        return PrivateFPL(**self._shared, horizon=self.horizon, release_every=self.release_every, center=self.center)
+
+
+@dataclass(eq=False, repr=False)
+class PrivateWindowPCA(RiverAdapter):
+    """Private PCA of the last ``window`` rows (`streampca.SlidingWindowPCA`), without end.
+
+    Parameters
+    ----------
+    window : rows in the window. Memory grows with its logarithm.
+    release_every : rows between releases, at most ``window``. Noise and time both fall with it.
+    center : as in `PrivatePCA`, about the mean of the window.
+    n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> model = PrivateWindowPCA(n_components=2, window=100, row_norm=500.0)
+    >>> for x, _ in datasets.ImageSegments().take(200):
+    ...     model.learn_one(x)
+    >>> model.components.shape
+    (2, 18)
+    """
+
+    _: KW_ONLY
+    window: int = 1000
+    release_every: int = 10
+    center: bool = True
+
+    def _make_algorithm(self) -> SlidingWindowPCA:
+        every = self.release_every
+        return SlidingWindowPCA(**self._shared, window=self.window, release_every=every, center=self.center)
+
+
+@dataclass(eq=False, repr=False)
+class PrivateBlockPCA(RiverAdapter):
+    """Private PCA of each block of rows for itself (`streampca.Tumbling` of `streampca.GaussianCovariance`).
+
+    Blocks are disjoint, so all of them cost what one does, and each release has the noise of a single one.
+    `streampca.river_monitors.SubspaceDrift` tells from them whether the subspace has changed.
+
+    Parameters
+    ----------
+    block : rows in a block.
+    center : take the mean out, from the same private release: some 12 % more noise.
+    n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> model = PrivateBlockPCA(n_components=2, block=1000, row_norm=500.0)
+    >>> for x, _ in datasets.ImageSegments():
+    ...     model.learn_one(x)
+    >>> model.release.t
+    2000
+    """
+
+    _: KW_ONLY
+    block: int = 1000
+    center: bool = True
+
+    def _make_algorithm(self) -> Tumbling:
+        return Tumbling(GaussianCovariance(**self._shared, center=self.center), release_every=self.block)
+
+
+@dataclass(eq=False, repr=False)
+class PrivateOjaPCA(RiverAdapter):
+    """Private PCA in memory ``n_features * n_components`` (`streampca.PrivateOja`), for very many features.
+
+    Parameters
+    ----------
+    horizon : number of rows, if known. No more are taken.
+    batch_size : rows to a step; ``"auto"`` makes steps longer and longer. Every step
+        adds the same noise, whatever its length. A release follows every step.
+    n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> model = PrivateOjaPCA(n_components=2, row_norm=500.0)
+    >>> for x, _ in datasets.ImageSegments().take(300):
+    ...     model.learn_one(x)
+    >>> model.release.t
+    256
+    """
+
+    _: KW_ONLY
+    horizon: int | None = None
+    batch_size: int | Literal["auto"] = "auto"
+
+    def _make_algorithm(self) -> PrivateOja:
+        return PrivateOja(**self._shared, horizon=self.horizon, batch_size=self.batch_size)

@@ -1,0 +1,22 @@
+"""Views of releases and runs: cards, pictures, notebooks, pages and reports.
+
+The *public page* (`streampca.views.public.PublicPage`) is computed from releases only: everything on it is
+post-processing, under their guarantee. The *curator's page* (`streampca.views.curator.CuratorPage`) adds exact
+functions of raw rows, which have no privacy. It is served on loopback only, behind a token. A report is a page as one
+HTML file, with its data inside.
+
+`streampca.views.server` needs the extra ``serve``, `streampca.views.report` and `streampca.views.plots` the extra
+``report``.
+"""
+
+from streampca.rendering import RENDERERS
+from streampca.views.card import card, curator_card
+from streampca.views.notebook import Watch
+from streampca.views.plots import plot
+
+RENDERERS.update(
+    card=lambda *parts: card(*parts).html(),
+    curator_card=lambda *parts: curator_card(*parts).html(),
+    plot=plot,
+    watch=Watch,
+)

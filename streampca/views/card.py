@@ -1,0 +1,265 @@
+"""The card: what a run released and promised, for terminals, notebooks, summaries and pages.
+
+Post-processing of releases, but for facts marked ``curator``, which are exact functions of raw rows.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any
+
+from streampca.admission import AdmissionReport
+from streampca.estimates import Estimates
+from streampca.regret import RegretRecord
+from streampca.release import Release, rows_summed
+from streampca.tables import CURATOR_ONLY, html_table
+from streampca.views.facts import (
+    COMPONENTS,
+    Fact,
+    admission_facts,
+    budget_fact,
+    centered_text,
+    clear_components,
+    estimates_of,
+    grouped,
+    loadings,
+    percent,
+    promise,
+    regret_facts,
+    released_facts,
+)
+from streampca.views.plots import LARGE
+
+#: Loadings of at least this size are named in `learned`, so many of a sign.
+_HEAVY, _NAMED = 0.3, 6
+_CURATOR = " (curator only)"
+
+
+@dataclass(frozen=True)
+class Component:
+    """A released component: its variance per row with an interval, its share, and whether it stands above the noise."""
+
+    variance: float  #: per row, debiased if ``low`` and ``high`` are known; in units of squared row norm
+    #: of a 95 % interval that holds for all components jointly; None without the law of the noise
+    low: float | None = None
+    high: float | None = None
+    is_approximate: bool = False  #: the interval is right to first order in the noise only
+    share: float | None = None  #: of the total variance; None if it is not known
+    is_clear: bool | None = None  #: it stands above the noise (`facts.clear_components`); None if not known
+
+    @property
+    def text(self) -> str:
+        """The variance with its interval."""
+        if self.low is None or self.high is None:
+            return f"{self.variance:.3g}"
+        if self.is_approximate:
+            return f"{self.variance:.3g} ±{0.5 * (self.high - self.low):.1g}"
+        return f"{self.low:.2g} to {self.high:.2g}"
+
+
+def components_of(release: Release, estimates: Estimates | None) -> list[Component]:
+    """The components of a release, in order; none where no spectrum is released."""
+    rows, values = rows_summed(release), release.eigenvalues
+    if estimates is None:
+        return [] if values is None else [Component(float(value) / rows) for value in values]
+    made, clear = estimates.approximate_interval(), clear_components(estimates)
+    ratio = estimates.explained_variance_ratio
+    return [
+        Component(
+            float(variance) / rows, float(made.low[i]) / rows, float(made.high[i]) / rows, bool(made.approximate[i]),
+            float(ratio[i]), clear[i],
+        )
+        for i, variance in enumerate(estimates.variances)
+    ]  # fmt: skip
+
+
+def component_rows(components: Sequence[Component]) -> list[list[str]]:
+    """Variances and shares of components as rows of a table: a label, then a cell a component."""
+    shown = []
+    if components:
+        shown.append(["variance per row", *(one.text for one in components)])
+    if any(one.share is not None for one in components):
+        shown.append(["share of variance", *(percent(one.share or 0.0, 1) for one in components)])
+        shown.append(["above the noise", *("yes" if one.is_clear else "no" for one in components)])
+    return shown
+
+
+@dataclass(frozen=True, eq=False)
+class Card:
+    """A run at its end, or one release."""
+
+    lead: str  #: what was released, centered or not
+    is_centered: bool  #: components are about the private mean
+    promise: str  #: the guarantee in a sentence
+    facts: Sequence[Fact]  #: figures; those of the curator are marked
+    components: Sequence[Component]  #: of the latest release
+    loadings: dict[str, Any]  #: see `loadings`
+
+    @property
+    def is_publishable(self) -> bool:
+        """True if nothing in it is an exact function of raw rows."""
+        return not any(fact.curator for fact in self.facts)
+
+    @property
+    def publishable(self) -> Card:
+        """The card without the curator's figures."""
+        return replace(self, facts=[fact for fact in self.facts if not fact.curator])
+
+    def table(self) -> list[list[str]]:
+        """Components and loadings as rows of text, a head first."""
+        rows, k = self.loadings["rows"], self.loadings["components"]
+        shown = [["component", *map(str, range(1, k + 1))], *component_rows(self.components[:k])]
+        for row in rows:
+            bars = row["bars"] or [None] * k
+            cells = [_loading(value, bar) for value, bar in zip(row["values"], bars, strict=True)]
+            shown.append([printable(row["feature"]), *cells])
+        return shown
+
+    @property
+    def note(self) -> str:
+        """How to read the table."""
+        left_out = self.loadings["left_out"]
+        has_bars = any(row["bars"] for row in self.loadings["rows"])
+        return " ".join(filter(None, (
+            "Variances are of rows as admitted: scaled by the bounds, if any." if self.components else "",
+            "± is half an approximate 95 % interval, for the noise alone." if has_bars else "",
+            f"{left_out} features with smaller loadings are left out." if left_out else "",
+        )))  # fmt: skip
+
+    def text(self, width: int = 80) -> str:
+        """The card for a terminal of this width."""
+        lines = [*textwrap.wrap(self.lead, width), *textwrap.wrap(f"Promised: {self.promise}", width), ""]
+        column = min(max(len(fact.label) for fact in self.facts), max(12, width // 2))
+        for fact in self.facts:
+            value = fact.value + ("  [curator only]" if fact.curator else "")
+            names, values = textwrap.wrap(fact.label, column), textwrap.wrap(value, max(12, width - column - 2))
+            for i in range(max(len(names), len(values))):
+                left, right = names[i] if i < len(names) else "", values[i] if i < len(values) else ""
+                lines.append(f"{left:<{column}}  {right}".rstrip())
+        table = self.table()
+        if self.loadings["components"]:
+            first = min(max(len(row[0]) for row in table), 24)
+            cell = max(len(value) for row in table for value in row[1:]) + 2
+            fits = max(1, (width - first) // cell)
+            lines.append("")
+            for row in table:
+                head = row[0] if len(row[0]) <= first else row[0][: first - 1] + "…"
+                lines.append(f"{head:<{first}}" + "".join(f"{value:>{cell}}" for value in row[1 : 1 + fits]))
+            more = self.loadings["components"] - fits
+            note = self.note + (f" {more} more components do not fit." if more > 0 else "")
+            lines += textwrap.wrap(note, width)
+        return "\n".join(lines)
+
+    def markdown(self) -> str:
+        """The card as Markdown."""
+        facts = "\n".join(f"- {fact.label}: {fact.value}" + (_CURATOR if fact.curator else "") for fact in self.facts)
+        head, *rows = ([_cell(value) for value in row] for row in self.table())
+        lines = [f"| {' | '.join(row)} |" for row in (head, ["---", *["---:"] * (len(head) - 1)], *rows)]
+        table = "\n".join(lines) if self.loadings["components"] else ""
+        return f"{self.lead}\n\n**Promised:** {self.promise}\n\n{facts}\n\n{table}\n\n{self.note}\n"
+
+    def html(self) -> str:
+        """The card as HTML, for notebooks."""
+        marks = {True: " <em>(curator only)</em>", False: ""}
+        facts = "".join(
+            f"<li>{escape(fact.label)}: <b>{escape(fact.value)}</b>{marks[fact.curator]}</li>" for fact in self.facts
+        )
+        head, *rows = self.table()
+        whose = "" if self.is_publishable else f"<p><b>{CURATOR_ONLY}</b></p>"
+        return (
+            f"<div>{whose}<p>{escape(self.lead)}</p><p>Promised: {escape(self.promise)}</p><ul>{facts}</ul>"
+            f"{html_table(head, rows, note=self.note)}</div>"
+        )
+
+
+def card(
+    release: Release,
+    *,
+    releases: int | None = None,
+    further: Iterable[Fact] = (),
+    most: int = 12,
+    components: int = COMPONENTS,
+) -> Card:
+    """The card of a run whose latest release this is.
+
+    Parameters
+    ----------
+    release : the latest release.
+    releases : how many were made, if known.
+    further : more figures, such as the exact regret, which is curator only.
+    most, components : features and components listed at most.
+    """
+    estimates = estimates_of(release, LARGE)
+    return Card(
+        f"{centered_text(release)} A {release.n_components}-dimensional subspace of {grouped(release.n_features)} "
+        "features was released.",
+        bool(release.details.get("centered")),
+        promise(release.guarantee),
+        [*released_facts(release, releases, estimates), *further],
+        components_of(release, estimates),
+        loadings(release, release.subspace.basis, estimates, most, components),
+    )
+
+
+def curator_card(
+    release: Release, record: RegretRecord | None, admitted: AdmissionReport | None, balance: str = "",
+    *, releases: int | None = None,
+) -> Card:  # fmt: skip
+    """The card of a run with the curator's figures: regret, what admission did to the rows, budget that is left."""
+    further = [] if record is None else regret_facts(record)
+    further += [] if admitted is None else admission_facts(admitted)
+    return card(release, releases=releases, further=[*further, *([budget_fact(balance)] if balance else ())])
+
+
+def curator_facts(markdown: str) -> list[Fact]:
+    """The curator's facts of a card, read back from what `Card.markdown` wrote. Curator only."""
+    lines = (
+        line.removeprefix("- ").removesuffix(_CURATOR) for line in markdown.splitlines() if line.endswith(_CURATOR)
+    )
+    return [Fact(label, value, curator=True) for label, _, value in (line.partition(": ") for line in lines)]
+
+
+def learned(made: Card) -> str:
+    """Describe the components above the noise in one sentence; empty if none is."""
+    parts = []
+    for i, component in enumerate(made.components[: made.loadings["components"]]):
+        if not component.is_clear:
+            break
+        heavy = sorted(
+            ((row["values"][i], row["feature"]) for row in made.loadings["rows"] if abs(row["values"][i]) >= _HEAVY),
+            key=lambda pair: -abs(pair[0]),
+        )
+        sides = [[printable(name) for value, name in heavy if (value > 0.0) == up] for up in (True, False)]
+        rising, falling = (_listed(names[:_NAMED]) for names in sides)
+        together = ", which rise together" if len(sides[0]) > 1 else ""
+        if rising and falling:
+            verbs = ["" if len(names) > 1 else "s" for names in sides]
+            together = f", which rise{verbs[0]} while {falling} fall{verbs[1]}"
+        elif falling:
+            rising, together = falling, ", which rise together" if len(sides[1]) > 1 else ""
+        if rising:
+            parts.append(f"{rising}{together} ({percent(component.share or 0.0, 1)} of the variance)")
+    along = "differ most in" if made.is_centered else "are longest along"
+    return f"Learned: the rows {along} {', then in '.join(parts)}." if parts else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def printable(name: str) -> str:
+    """A name without characters that steer a terminal."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in name)
+
+
+def _loading(value: float, bar: float | None) -> str:
+    shown = f"{round(value, 2) + 0.0:+.2f}"  # without -0.00
+    return shown if bar is None else f"{shown} ±{bar:.2f}"
+
+
+def _cell(text: str) -> str:
+    """Text in a cell of a Markdown table."""
+    return escape(text, quote=False).replace("\\", "\\\\").replace("|", "\\|")

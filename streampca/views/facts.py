@@ -1,0 +1,375 @@
+"""Facts about releases, as terminals, notebooks, pages, reports and pictures show them.
+
+Post-processing of releases, but for facts marked ``curator``, which are exact functions of raw rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from streampca.admission import AdmissionReport, share_text
+from streampca.estimates import Estimates
+from streampca.linalg.types import FloatArray
+from streampca.privacy.guarantee import Guarantee
+from streampca.regret import RegretRecord
+from streampca.release import Release, rows_summed
+from streampca.views.plots import WIDE, feature_names, has_drawable_gram, heaviest
+
+Cell = float | int | None
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One figure with its label. ``curator`` is True if it is an exact function of raw rows."""
+
+    label: str
+    value: str
+    curator: bool = False
+
+
+#: Components shown, and features listed.
+COMPONENTS, FEATURES = 6, 24
+#: Features up to which estimates are made of every release that is shown while a run goes on.
+ESTIMATED = 200
+EIGENVALUES = tuple(f"value_{i}" for i in range(1, COMPONENTS + 1))
+ANGLES = tuple(f"angle_{i}" for i in range(1, COMPONENTS + 1))
+#: The columns of `release_row`.
+COLUMNS = ("t", *EIGENVALUES, "noise", "share", *ANGLES, "checkpoints", "sketch_error")
+
+
+# -- one release in figures ---------------------------------------------------------
+
+
+def release_row(release: Release, before: Release | None) -> list[Cell]:
+    """The figures of a release that are drawn over time, by `COLUMNS`: per row, None where absent.
+
+    Angles are in degrees, to the release ``before``.
+    """
+    subspace, details = release.subspace, release.details
+    rows = rows_summed(release)
+    values = [] if release.eigenvalues is None else [float(v) / rows for v in release.eigenvalues[:COMPONENTS]]
+    noise = None
+    if release.noise_std is not None and release.has_gram:
+        noise = release.noise_std * math.sqrt(2.0 * release.n_features) / rows
+    angles: list[float] = []
+    if before is not None and before.subspace.basis.shape == subspace.basis.shape and subspace.n_components:
+        angles = np.degrees(subspace.angles(before.subspace))[::-1][:COMPONENTS].tolist()
+    return [
+        release.t, *_padded(values), noise, captured_share(release), *_padded(angles),
+        _number(details.get("checkpoints")), _number(details.get("sketch_error")),
+    ]  # fmt: skip
+
+
+def carries_regret(release: Release) -> bool:
+    """True if an interval for the regret can be read off the release."""
+    has_rewards = release.details.get("rewards") is not None
+    return has_rewards and release.noise_std is not None and has_drawable_gram(release)
+
+
+def captured_share(release: Release) -> float | None:
+    """Share of the trace of the released matrix in its subspace; None while noise hides it."""
+    if not has_drawable_gram(release):
+        return None
+    trace = float(np.trace(release.gram))
+    noise = 0.0 if release.noise_std is None else release.noise_std * math.sqrt(release.n_features)
+    share = release.subspace.captured(release.gram) / trace if trace > 2.0 * noise else math.inf
+    return share if share <= 1.0 else None  # negative eigenvalues of the noise make it more
+
+
+def estimates_of(release: Release, most: int = ESTIMATED) -> Estimates | None:
+    """Estimates for the components of a release; None where it does not state the law of the noise in them.
+
+    None, too, where there are more than ``most`` features: estimates take O(d^3) time.
+    """
+    std = release.noise_std if release.own_smoothed is None else release.details.get("smoothed_noise_std")
+    has_law = release.has_gram and std is not None
+    return release.component_estimates if has_law and release.n_features <= most and release.n_components else None
+
+
+def loadings(
+    release: Release,
+    basis: FloatArray,
+    estimates: Estimates | None = None,
+    most: int = FEATURES,
+    components: int = COMPONENTS,
+) -> dict[str, Any]:
+    """The heaviest features of a release, in their own order, as JSON values.
+
+    Parameters
+    ----------
+    release : the release.
+    basis : (d, k) array: its basis, perhaps with other signs.
+    estimates : of the release, for ``bars``: half the widths of approximate 95 % intervals; None leaves them out.
+    most, components : features and components listed at most.
+    """
+    basis = basis[:, :components]
+    names, chosen = feature_names(release.features, len(basis)), heaviest(basis, most)
+    bars = None if estimates is None else np.minimum(1.0, WIDE * estimates.loading_std[:, :components])
+    return {
+        "t": release.t,
+        "components": basis.shape[1],
+        "rows": [
+            {"feature": names[i], "values": basis[i].tolist(), "bars": None if bars is None else bars[i].tolist()}
+            for i in chosen
+        ],
+        "left_out": len(basis) - len(chosen),
+    }
+
+
+def what_ran(name: str, first_t: int, latest: Release) -> str:
+    """Sentence on what an algorithm read and released."""
+    at = f"from row {grouped(first_t)} to row" if latest.t > first_t else "at row"
+    return (
+        f"{name} read rows of {grouped(latest.n_features)} numbers, scaled into the ball of radius "
+        f"{latest.row_norm:g}, and released a {latest.n_components}-dimensional subspace {at} {grouped(latest.t)}."
+    )
+
+
+def parameter_text(value: Any) -> str:
+    """A public parameter as text; bounds (low, high) as ranges."""
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(side, list) for side in value):
+        low, high = value
+        if len(set(low)) == len(set(high)) == 1:
+            return f"{low[0]:g} to {high[0]:g}"
+        ranges = ", ".join(f"{a:g} to {b:g}" for a, b in zip(low[:12], high[:12], strict=True))
+        return ranges + (", …" if len(low) > 12 else "")
+    return str(value)
+
+
+def grouped(n: int) -> str:
+    """A whole number in groups of three digits."""
+    return f"{n:,}".replace(",", "\u202f")
+
+
+def _padded(values: Sequence[float]) -> list[float | None]:
+    return [*values, *[None] * (COMPONENTS - len(values))]
+
+
+def _number(value: Any) -> Cell:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+# -- figures of a run ---------------------------------------------------------------
+
+
+def centered_text(release: Release) -> str:
+    """Whether the components are about the mean, in a sentence."""
+    centered = release.details.get("centered")
+    if centered:
+        return "Centered: components are directions around the private mean."
+    if centered is None:
+        return "Not centered: components are directions around zero, and the first may be that of the mean."
+    return "Not centered yet: noise hides the number of rows, so components are directions around zero."
+
+
+def clear_components(estimates: Estimates) -> list[bool]:
+    """Which components stand above the noise.
+
+    Their eigenvalues are positive with 95 % confidence jointly, and their directions more signal than noise
+    (estimated cos**2 over 1/2). Either alone is not enough: noise by itself has gaps, and a positive eigenvalue a
+    direction that noise turns.
+    """
+    clear: list[bool] = ((estimates.direction_quality > 0.5) & (estimates.interval()[0] > 0.0)).tolist()
+    return clear
+
+
+def released_facts(release: Release, releases: int | None, estimates: Estimates | None) -> list[Fact]:
+    """The figures of a run that follow from its releases; ``releases`` is their number, if known."""
+    shown = [
+        Fact("Rows at the latest release", grouped(release.t)),
+        *([] if releases is None else [Fact("Releases", grouped(releases))]),
+        Fact("Privacy spent by all releases", summary(release.guarantee)),
+        *_biases(release),
+    ]
+    if estimates is None:
+        return shown
+    clear = sum(clear_components(estimates))
+    return [
+        *shown,
+        Fact("Components above the noise", f"{clear} of {estimates.n_components}"),
+        Fact("Explained share of the variance", percent(float(estimates.explained_variance_ratio.sum()), 1)),
+        Fact("Captured, as the release predicts", f"{percent(estimates.predicted_captured, 1)} of the best subspace"),
+    ]
+
+
+def _biases(release: Release) -> list[Fact]:
+    """Sources of bias that error bars leave out: clipping to a norm that the algorithm chose, and smoothing."""
+    radius = release.details.get("clip_radius", 1.0)
+    text = f"norm {radius * release.row_norm:.3g}, measured privately; error bars are of the noise, not of clipping"
+    found = [] if radius == 1.0 else [Fact("Rows clipped to", text)]
+    if release.own_smoothed is not None:
+        found.append(Fact("Error bars", "of the noise alone: what smoothing adds depends on how the rows change"))
+    return found
+
+
+def regret_facts(record: RegretRecord) -> list[Fact]:
+    """The regret and the captured share of a record. Curator only."""
+    bound = "none proved" if record.average_bound is None else f"{record.average_bound:.4g}"
+    captured = f"{percent(record.captured)} of the best subspace"
+    return [
+        Fact("Captured", f"at least {captured}", curator=True)
+        if record.is_interval
+        else Fact("Captured, exactly", captured, curator=True),
+        Fact("Regret per row", record.average_text, curator=True),
+        Fact("Bound on the regret", bound, curator=True),
+    ]
+
+
+def admission_facts(report: AdmissionReport) -> list[Fact]:
+    """The shares and the warnings of an admission report. Curator only."""
+    clamped = sorted(((share, name) for name, share in report.share_clamped.items() if share > 0.0), reverse=True)
+    named = ", ".join(f"{name} {share_text(share)}" for share, name in clamped[:4])
+    others = f" and {len(clamped) - 4} more" if len(clamped) > 4 else ""
+    shown = {}
+    if report.share_clamped:
+        shown["Values clamped to their bounds"] = f"{named}{others}" if clamped else "none"
+    shown["Rows scaled onto the ball"] = share_text(report.share_scaled)
+    shown["Mean squared norm, as a share of the ball's"] = share_text(report.ball_used)
+    pairs = [*shown.items(), *(("Warning", text) for text in report.warnings())]
+    return [Fact(label, value, curator=True) for label, value in pairs]
+
+
+def budget_fact(balance: str) -> Fact:
+    """The budget that is left in a ledger, as a fact."""
+    return Fact("Budget in the ledger", balance, curator=True)
+
+
+def percent(share: float, digits: int = 3) -> str:
+    """A share in per cent, rounded down: what falls short of all never reads as all."""
+    return f"{floor(100.0 * share, digits)} %"
+
+
+def floor(number: float, digits: int) -> str:
+    """A number rounded down: a share below one never reads as one."""
+    scale = 10.0**digits
+    return f"{math.floor(number * scale + 1e-9) / scale:.{digits}f}"
+
+
+# -- the guarantee in words ---------------------------------------------------------
+
+#: How neighboring inputs differ, and what that leaves unprotected.
+_ADJACENCY = {
+    "zero-out": (
+        "two inputs are compared that differ in one row: it holds its values in one and only zeros in the other",
+        "The number of rows and their positions are treated as public.",
+        "zeros in its place",
+    ),
+    "replace": (
+        "two inputs are compared that differ in one row: it holds one set of values in one and any other in the other",
+        "The number of rows is treated as public.",
+        "any other values in its place",
+    ),
+    "add-remove": (
+        "two inputs are compared that differ in one row: it is present in one and absent in the other",
+        "The number of rows is protected, too.",
+        "that row left out",
+    ),
+}
+
+
+def summary(guarantee: Guarantee) -> str:
+    """The guarantee in one line."""
+    if not guarantee.is_private:
+        return "none"
+    seeded = ", but the noise is seeded" if "seeded" in guarantee.caveat else ""
+    return f"({guarantee.epsilon:g}, {guarantee.delta:g})-DP for {guarantee.unit}, {guarantee.adjacency}{seeded}"
+
+
+def promise(guarantee: Guarantee) -> str:
+    """The guarantee in one sentence."""
+    if not guarantee.is_private:
+        return f"nothing: {guarantee.theorem}. Treat it like the rows themselves."
+    other = _ADJACENCY.get(guarantee.adjacency, ("", "", "a neighbor in its place"))[2]
+    caveat = f" Caveat: {guarantee.caveats}." if guarantee.caveats else ""
+    return (
+        f"any conclusion from all releases together is at most {_odds(guarantee):.3g} times as likely with the values "
+        f"of {guarantee.unit} as with {other}, but for a probability of {guarantee.delta:g}.{caveat}"
+    )
+
+
+def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
+    """The guarantee as (heading, text).
+
+    Every figure follows from epsilon, delta and mu of the guarantee; nothing
+    here promises more than it does.
+    """
+    if not guarantee.is_private:
+        return [("What is promised", f"Nothing: {guarantee.theorem}. Treat everything here like the rows themselves.")]
+    e = guarantee.epsilon
+    unknown = f"neighbors under {guarantee.adjacency!r} are compared", "", "a neighbor in its place"
+    how, public, other = _ADJACENCY.get(guarantee.adjacency, unknown)
+    words = [
+        ("What is protected", f"The contents of {guarantee.unit}, whichever it is: {how}. {public}".strip()),
+        (
+            "What is promised",
+            f"Whatever somebody knows beforehand and however they analyse what is released, any conclusion is at most "
+            f"{_odds(guarantee):.3g} times as likely (e to the power epsilon, epsilon = {e:g}) with the real values as "
+            f"with {other}, and the other way round, apart from an additional probability of delta = "
+            f"{guarantee.delta:g}{_one_in(guarantee.delta)}.",
+        ),
+        ("What that means for an attacker", _power(guarantee)),
+        ("What it covers", f"Taken together: {guarantee.scope}."),
+        ("What it does not cover", _limits(guarantee)),
+        ("Why it holds", f"{guarantee.theorem} [{guarantee.citation}]."),
+    ]
+    if caveats := guarantee.caveats:
+        words.append(("Caveat", f"{caveats[0].upper()}{caveats[1:]}."))
+    return words
+
+
+def most_found(guarantee: Guarantee, false_alarms: float) -> float:
+    """The largest share of true cases that any test finds at a rate of false alarms.
+
+    Exact for Gaussian guarantees (Dong, Roth, Su 2022: the trade-off function
+    of mu-GDP), plus slack; else the trade-off bound of (epsilon, delta)-DP (Wasserman and Zhou 2010).
+    """
+    if not guarantee.is_private:
+        return 1.0
+    e, delta = guarantee.epsilon, guarantee.delta
+    by_pair = min(math.exp(e) * false_alarms + delta, 1.0 - math.exp(-e) * (1.0 - delta - false_alarms))
+    found = by_pair
+    if guarantee.mu is not None:
+        found = min(found, float(ndtr(ndtri(false_alarms) + guarantee.mu)) + guarantee.slack)
+    return min(1.0, max(false_alarms, found))
+
+
+def _power(guarantee: Guarantee, false_alarms: float = 0.05) -> str:
+    found = math.ceil(1000.0 * most_found(guarantee, false_alarms)) / 10.0
+    return (
+        f"Somebody who knows all other rows, tests whether a given row was used, and accepts {100 * false_alarms:g} % "
+        f"false alarms, detects it in at most {found:g} % of the cases where it was; "
+        f"guessing alone gives {100 * false_alarms:g} %."
+    )
+
+
+def _limits(guarantee: Guarantee) -> str:
+    if guarantee.mu is not None:
+        several = f"the same person in m rows is protected with m times mu = {guarantee.mu:.4g}{_twice(guarantee)}"
+    else:
+        several = "the same person in m rows is protected with m times epsilon, and a larger delta"
+    return (
+        f"Several rows of one person: {several}. Another run on the same rows, which adds to the total. What is true "
+        "of the population whether or not a row was used. Whoever holds the rows, the key of the noise or its seed."
+    )
+
+
+def _odds(guarantee: Guarantee) -> float:
+    """The factor e**epsilon."""
+    return math.exp(guarantee.epsilon) if guarantee.epsilon < 700.0 else math.inf
+
+
+def _twice(guarantee: Guarantee) -> str:
+    if guarantee.mu is None or guarantee.slack:
+        return ""
+    double = replace(guarantee, mu=2.0 * guarantee.mu).epsilon_at(guarantee.delta)
+    return f" (in two rows: epsilon = {double:.3g} at the same delta)"
+
+
+def _one_in(delta: float) -> str:
+    return f" (1 in {1.0 / delta:,.0f})".replace(",", " ") if 0.0 < delta < 1.0 else ""

@@ -1,0 +1,101 @@
+"""A card in a notebook that shows a stream while it takes rows. Needs IPython, which every notebook has."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Self
+
+from streampca.errors import BadParameterError
+from streampca.stream import Stream
+from streampca.views.card import card
+
+
+class Watch:
+    """A card in a notebook, updated while a ``with`` block runs, or while rows are iterated.
+
+    Parameters
+    ----------
+    stream : the stream to show.
+    rows : what `Stream.run` takes; iteration yields its steps.
+    every : seconds between two updates.
+    total : rows expected, for the progress bar; the length of ``rows`` if left out, where it has one.
+    public : show the latest release alone. Otherwise the card holds the exact regret: curator only.
+
+    Raises
+    ------
+    BadParameterError
+        If IPython is missing, or ``every`` is not positive.
+
+    Notes
+    -----
+    A thread reads the stream. It absorbs no rows and changes nothing.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        rows: Any = None,
+        *,
+        every: float = 1.0,
+        total: int | None = None,
+        public: bool = False,
+    ) -> None:
+        if not (isinstance(every, (int, float)) and every > 0.0):
+            raise BadParameterError(f"every={every!r} must be a positive number of seconds")
+        if total is None and hasattr(rows, "__len__"):
+            total = stream.t + len(rows)
+        self._stream, self._rows = stream, rows
+        self._every, self._total, self._public = every, total, public
+        self._first, self._since = stream.t, time.monotonic()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._handle: Any = None
+
+    def html(self) -> str:
+        """The card as it is now."""
+        t, release = self._stream.t, self._stream.release
+        of = "" if self._total is None else f" of {self._total:,}"
+        bar = "" if self._total is None else f"<progress max='{max(1, self._total)}' value='{t}'></progress> "
+        passed = time.monotonic() - self._since
+        rate = f", {(t - self._first) / passed:,.0f} rows a second" if passed > 0.0 and t > self._first else ""
+        if release is None:
+            shown: str | None = "<p>Nothing has been released yet.</p>"
+        else:
+            shown = card(release).html() if self._public else self._stream._repr_html_()
+        return f"<div><p>{bar}{t:,}{of} rows{rate}</p>{shown or ''}</div>"
+
+    def __enter__(self) -> Self:
+        try:
+            from IPython.display import HTML, display
+        except ImportError:
+            raise BadParameterError("watch needs IPython: pip install jupyter, or use print(stream)") from None
+        self._first, self._since = self._stream.t, time.monotonic()
+        self._show = HTML
+        self._handle = display(HTML(self.html()), display_id=True)
+        self._ended.clear()
+        self._thread = threading.Thread(target=self._follow, name="streampca-watch", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.update()
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._rows is None:
+            raise BadParameterError("there are no rows to run; call watch(rows), or use it in a with statement")
+        with self:
+            yield from self._stream.run(self._rows)
+
+    def update(self) -> None:
+        """Update the card now."""
+        if self._handle is not None:
+            self._handle.update(self._show(self.html()))
+
+    def _follow(self) -> None:
+        while not self._ended.wait(self._every):
+            self.update()

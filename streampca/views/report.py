@@ -1,0 +1,252 @@
+"""Reports: a page as one HTML file that needs nothing else and fetches nothing, and its pictures as files."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from importlib.resources import files
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from streampca.errors import BadParameterError, NoReleaseError
+from streampca.regret import RegretRecord
+from streampca.release import Release, rows_summed
+from streampca.views import plots
+from streampca.views.card import curator_facts
+from streampca.views.curator import CuratorPage
+from streampca.views.facts import Fact
+from streampca.views.page import Panel, Table, Thinned
+from streampca.views.public import PublicPage
+from streampca.views.run_files import CuratorRun, PublicRun
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Releases in a picture over time, at most.
+POINTS = 100
+_MARK = "curator only: exact functions of raw rows"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run to report on."""
+
+    #: what its page shows: `PublicPage`, or `CuratorPage` if there is exact regret or another figure of the curator
+    page: PublicPage | CuratorPage
+    releases: Sequence[Release]  #: some of the releases, evenly spread, the last among them
+
+    @classmethod
+    def of(
+        cls,
+        releases: Iterable[Release],
+        records: Iterable[RegretRecord] = (),
+        *,
+        further: Sequence[Fact] = (),
+        title: str = "streampca",
+        parameters: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """A run from all of its releases, in order. Raises `NoReleaseError` if there is none.
+
+        Exact ``records`` of the regret and ``further`` figures are curator only. Public ``parameters`` that name the
+        processor replace the title.
+        """
+        page: PublicPage | CuratorPage
+        page = public = PublicPage(title)
+        kept: Thinned[Release] = Thinned()
+        for release in releases:
+            public.add([release])
+            kept.offer(partial(_same, release))
+        kept.finish()
+        if not kept.items:
+            raise NoReleaseError("there is no release to report on; let the run go on until one is made")
+        public.describe(parameters or {})
+        exact = list(records)
+        if exact or further:
+            page = CuratorPage(public)
+            page.add(exact)
+            labels = {fact.label for fact in page.facts()}
+            for fact in further:
+                if fact.label not in labels:
+                    page.tell(fact)
+        page.end("Report")
+        return cls(page, kept.items)
+
+
+def read_run(path: Path, regret: Path | None = None, summary: Path | None = None) -> Run:
+    """Read the files of a run: ``releases.jsonl``, a store, or a folder that holds either.
+
+    ``regret`` and ``summary`` are the file of the exact regret and the card of the run, curator only; None opens
+    nothing of the curator's. Raises `BadParameterError` if a file is something else, and `NoReleaseError` if there is
+    no release yet.
+    """
+    for file in (regret, summary):
+        if file is not None and not file.is_file():
+            raise BadParameterError(f"{file}: there is no such file")
+    further = [] if summary is None else curator_facts(summary.read_text(encoding="utf-8", errors="replace"))
+    if summary is not None and not further:
+        raise BadParameterError(f"{summary} is not the card of a run; give one that streampca run --summary wrote")
+    source = PublicRun(path)
+    releases = chain(source.new_releases(), chain.from_iterable(iter(source.new_releases, [])))
+    records = () if regret is None else chain.from_iterable(iter(CuratorRun(regret).new_records, []))
+    return Run.of(releases, records, further=further, parameters=source.parameters)
+
+
+# -- the HTML file ------------------------------------------------------------------
+
+
+def html(run: Run) -> str:
+    """The page of a run as HTML: the files that the server sends, and the data, in one.
+
+    Where JavaScript is off, it still shows the figures, the guarantee in words and the pictures.
+    """
+    state = run.page.state()
+    state["title"] += ": report"
+    state["tables"] = _rounded(state["tables"])
+    page = _static("page.html")
+    scripts = {name: _static(name) for name in re.findall(r'<script src="/(.+?)">', page)}
+    hashes = " ".join(f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in scripts.values())
+    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
+    pictures = "".join(_figure(picture) for picture in subspace_pictures(run))
+    title = escape(state["title"])
+    license_text = f"<details><summary>Its license</summary><pre>{escape(_static('uplot-LICENSE.txt'))}</pre></details>"
+    changes = {
+        '<h1 id="title">streampca': f'<h1 id="title">{title}',
+        "Connecting …": escape(state["ended"]),
+        "<title>streampca": f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<title>{title}',
+        '<link rel="icon" href="/favicon.ico" type="image/svg+xml">\n': "",
+        "This page needs JavaScript.": _without_script(state),
+        '<div id="pictures" class="panels"></div>': f'<div id="pictures" class="panels">{pictures}</div>',
+        '<a href="/uplot-LICENSE.txt">uPlot 1.6.32 (MIT)</a>': "uPlot 1.6.32 (MIT)",
+        "</footer>": f'{license_text}</footer>\n<script id="data" type="application/json">{_inert(state)}</script>',
+        **{f'<link rel="stylesheet" href="/{name}">': f"<style>{_static(name)}</style>"
+           for name in ("uplot.css", "page.css")},
+        **{f'<script src="/{name}"></script>': f"<script>{script}</script>" for name, script in scripts.items()},
+    }  # fmt: skip
+    # One pass: what was put in is not looked at again.
+    return re.sub("|".join(map(re.escape, changes)), lambda found: changes[found[0]], page)
+
+
+def _without_script(state: Mapping[str, Any]) -> str:
+    facts = [(f["label"] + (" (curator only)" if f["curator"] else ""), f["value"]) for f in state["facts"]]
+    lists = "".join(
+        "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs) + "</dl>"
+        for pairs in (facts, state["guarantee"])
+    )
+    head = escape(f"The charts need JavaScript; what follows does not. {state['notice']} {state['lead']}")
+    return f"{head}</p>{lists}<p>"
+
+
+def _figure(picture: Picture) -> str:
+    light, dark = (
+        "data:image/svg+xml;base64," + _base64(plots.encoded(picture.draw(dark), "svg")) for dark in (False, True)
+    )
+    title, text = escape(picture.title), escape(picture.text)
+    return (
+        f'<figure class="card"><h2 class="hidden">{title}</h2><picture>'
+        f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+        f'<img src="{light}" alt="{title}. {text}"></picture><figcaption class="note">{text}</figcaption></figure>'
+    )
+
+
+def _static(name: str) -> str:
+    return files("streampca.views").joinpath("static", name).read_text(encoding="utf-8")
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _rounded(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Six digits are more than a chart shows, and half the size."""
+    return {
+        name: {
+            "columns": table["columns"],
+            "rows": [[float(f"{c:.6g}") if isinstance(c, float) else c for c in row] for row in table["rows"]],
+        }
+        for name, table in tables.items()
+    }
+
+
+def _inert(state: Mapping[str, Any]) -> str:
+    """JSON that cannot end the script element around it."""
+    text = json.dumps(state, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+# -- pictures -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture."""
+
+    name: str  #: of the file, without its ending. That of a curator's picture begins with ``curator-``.
+    title: str  #: what it is
+    text: str  #: what it says, for those who do not see it
+    draw: Callable[[bool], Figure]  #: draws it, for a dark page if its argument is True
+
+
+def subspace_pictures(run: Run) -> Iterator[Picture]:
+    """Pictures of what was released last, and of the loadings over time. Publishable."""
+    last = run.releases[-1]
+    values = plots.spectrum(last)
+    if values is not None and len(values):
+        shown = ", ".join(f"{v / rows_summed(last):.4g}" for v in values[:6])
+        text = f"{plots.eigenvalue_title(last)}, leading ones: {shown}."
+        yield Picture("scree", "Scree", text, lambda dark: last.plot("scree", dark=dark))
+    if not last.subspace.n_components:
+        return
+    text = "Blue is positive, red negative. A component and its negative are the same subspace."
+    yield Picture("loadings", "Loadings", text, lambda dark: last.plot("loadings", dark=dark))
+    text = "Each feature as an arrow in the plane of the first two components. Rows are not drawn: they are private."
+    yield Picture("biplot", "Biplot", text, lambda dark: last.plot("biplot", dark=dark))
+    past = [one for one in run.releases[:-1] if one.subspace.basis.shape == last.subspace.basis.shape]
+    if past:
+        text = "Signs and order are aligned from release to release, so that a component does not flip."
+        yield Picture(
+            "loadings-over-time", "Loadings over time", text, lambda dark: last.plot("over-time", past=past, dark=dark)
+        )
+        text = (
+            "Where each feature's axis falls in the released plane, from its first place (dot) to its last (arrow); "
+            "how far earlier subspaces are from the last; and how much of each feature the subspace holds."
+        )
+        yield Picture("motion", "The subspace in motion", text, lambda dark: last.plot("motion", past=past, dark=dark))
+
+
+def curve_pictures(run: Run) -> Iterator[Picture]:
+    """The charts of the page; those of the curator carry their mark within the picture."""
+    tables = run.page.tables()
+    for panel in run.page.panels():
+        name = f"curator-{panel.name}" if panel.curator else panel.name
+        yield Picture(name, panel.title, panel.note, partial(_chart, panel, tables[panel.table]))
+
+
+def write_pictures(run: Run, folder: Path, kind: Literal["svg", "png"]) -> list[Path]:
+    """Write every picture to a folder; return the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for picture in (*subspace_pictures(run), *curve_pictures(run)):
+        written.append(folder / f"{picture.name}.{kind}")
+        written[-1].write_bytes(plots.encoded(picture.draw(False), kind))
+    return written
+
+
+def _chart(panel: Panel, table: Table, dark: bool) -> Figure:
+    values = np.array(table.items, dtype=np.float64)  # None becomes nan
+    return plots.curves(
+        dict(zip(table.columns, values.T, strict=True)), panel.series, band=panel.band, log=panel.log,
+        title=panel.title, unit=panel.unit, mark=_MARK if panel.curator else "", dark=dark,
+    )  # fmt: skip
+
+
+def _same(release: Release) -> Release:
+    return release

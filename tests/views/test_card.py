@@ -1,0 +1,133 @@
+"""The card of a run, and the error bars of loadings."""
+
+import numpy as np
+
+import streampca as sp
+from streampca.estimates import Estimates
+from streampca.views.card import card, learned
+from streampca.views.facts import Fact, percent, promise, regret_facts
+
+
+def noise(rng, d, sigma):
+    square = rng.normal(size=(d, d)) * sigma / np.sqrt(2.0)
+    return np.triu(square, 1) + np.triu(square, 1).T + np.diag(rng.normal(size=d) * sigma)
+
+
+def test_bars_of_loadings_are_their_standard_deviations():
+    rng, sigma, k = np.random.default_rng(1), 0.4, 2
+    exact = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    gram = exact @ np.diag([10.0, 6.0, 3.0, 1.0, 1.0, 1.0]) @ exact.T
+    ratios = []
+    for _ in range(200):
+        made = Estimates(gram=gram + noise(rng, 6, sigma), noise_std=sigma, n_components=k, rows=100)
+        vectors = np.linalg.eigh(made.gram)[1][:, ::-1][:, :k]
+        vectors *= np.sign((vectors * exact[:, :k]).sum(axis=0))
+        ratios.append((vectors - exact[:, :k]) / made.loading_std)
+    spread = np.sqrt(np.mean(np.square(ratios), axis=(0, 1)))  # of 1200 values each: standard error about 0.03
+    np.testing.assert_allclose(spread, 1.0, atol=0.15)
+    np.testing.assert_allclose((made.loading_std**2).sum(axis=0), 2.0 * (1.0 - np.sqrt(made.direction_quality)))
+    assert not Estimates(gram=gram, noise_std=0.0, n_components=k, rows=100).loading_std.any()
+
+
+def a_release(*, sigma=0.4, k=2, features=("age", "a|b", "<b>x</b>", "q\x1b[31m"), **more):
+    gram = np.diag([30.0, 20.0, 0.2, 0.1]) + noise(np.random.default_rng(2), 4, sigma)
+    guarantee = sp.PrivateFPL(n_components=k, epsilon=1.0, delta=1e-6).guarantee
+    return sp.Release.of_gram(
+        gram, t=100, n_components=k, noise_std=sigma, guarantee=guarantee, features=features, **more
+    )
+
+
+GUARANTEE = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6).guarantee
+RECORD = sp.RegretRecord(100, 40.0, 50.0, 10.0, 77.0, 0.98765432)
+
+
+def test_a_card_tells_what_was_released_promised_and_seen():
+    budget = Fact("Budget in the ledger", "half", curator=True)
+    made = card(a_release(k=3), releases=7, further=[*regret_facts(RECORD), budget])
+    text = made.text(120)
+    assert text.startswith("Not centered")
+    for words in (
+        "2.72 times", "2 of 3", "98.765 % of the best subspace  [curator only]", "half  [curator only]",
+        "as the release predicts", "±",
+    ):  # fmt: skip
+        assert words in text, words
+    assert "\x1b" not in text
+    assert all(len(line) <= 80 for line in made.text(80).splitlines())
+    assert not made.is_publishable
+    assert "(curator only)" in made.markdown()
+    assert "| a\\|b |" in made.markdown()
+    assert "<b>x</b>" not in made.html() + made.markdown()
+    assert "do not publish" in made.html()
+
+
+def test_what_was_learned_is_told_by_the_heavy_features_of_clear_components():
+    def told(*columns, **details):
+        basis = np.array(columns).T
+        gram = basis @ np.diag([30.0, 15.0]) @ basis.T
+        fields = {"t": 100, "n_components": 2, "guarantee": GUARANTEE, "details": details, "features": ("a", "b", "c")}
+        return learned(card(sp.Release.of_gram(gram, noise_std=0.3, **fields)))
+
+    assert told([0.8, 0.6, 0.0], [0.0, 0.0, 1.0], centered=True) == (
+        "Learned: the rows differ most in a and b, which rise together (66.6 % of the variance), "
+        "then in c (33.3 % of the variance)."
+    )
+    one = told([0.0, 1.0, 0.0], [0.8, 0.0, -0.6])
+    assert one.startswith("Learned: the rows are longest along b (")
+    assert "a, which rises while c falls" in one
+    assert learned(card(a_release(sigma=30.0, k=3))) == ""
+
+
+def test_what_noise_hides_does_not_stand_above_it():
+    hidden = card(a_release(sigma=30.0, k=3))
+    assert "0 of 3" in hidden.text()
+    assert [row[1:] for row in hidden.table() if row[0] == "above the noise"] == [["no", "no", "no"]]
+
+
+def test_a_card_says_whether_components_are_about_the_mean():
+    starts = {True: "Centered:", False: "Not centered yet:", None: "Not centered:"}
+    for centered, words in starts.items():
+        details = {} if centered is None else {"centered": centered}
+        assert card(a_release(details=details)).lead.startswith(words)
+
+
+def test_nothing_is_estimated_where_the_law_of_the_noise_is_not_known():
+    release = a_release()
+    for other in (release.replaced(noise_std=None), release.replaced(packed_smoothed=release.packed.copy())):
+        made = card(other)
+        assert "±" not in made.text()
+        assert "predicts" not in made.text()
+        assert "+1.00" in made.text()
+    basis = card(sp.Release(t=9, n_components=1, guarantee=release.guarantee, basis=np.eye(3, 1)))
+    assert basis.components == []
+    assert "feature 1" in basis.text()
+
+
+def test_notebooks_show_a_stream_to_its_curator_and_a_release_to_anyone(tmp_path):
+    with sp.Ledger(tmp_path / "book.db") as ledger:
+        ledger.set_budget("rows", sp.Budget(3.0, 1e-5))
+        show_in_a_notebook(ledger.account("rows"))
+
+
+def show_in_a_notebook(account):
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
+    stream = sp.Stream(algorithm, ledger=account)
+    assert stream._repr_html_() is None
+    stream.push_many(np.random.default_rng(0).normal(size=(100, 3)) / 3)
+    assert "Captured, exactly" in stream._repr_html_()
+    assert "do not publish" in stream._repr_html_()
+    assert account.remaining() in stream._repr_html_()
+    public = stream.release._repr_html_()
+    assert "2.72 times" in public
+    assert "urator" not in public
+
+
+def test_a_promise_of_nothing_is_told_as_one():
+    assert promise(sp.Oja(n_components=1).guarantee).startswith("nothing")
+    assert "seeded" in promise(sp.Guarantee(**{**vars(a_release().guarantee), "caveat": "seeded: known"}))
+    huge = sp.PrivateFPL(n_components=1, epsilon=1e3, delta=1e-6).guarantee
+    assert "inf times" in promise(huge)
+
+
+def test_a_share_short_of_all_is_never_shown_as_all():
+    assert percent(0.99999999) == "99.999 %"
+    assert percent(1.0, 1) == "100.0 %"
