@@ -12,7 +12,7 @@ from streampca import queries
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.release import Release
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 METHODS: tuple[Literal["ring", "histogram"], ...] = ("ring", "histogram")
 LEAVES, CUTS = 8, 20

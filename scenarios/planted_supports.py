@@ -8,7 +8,7 @@ from scenario import Context
 from streampca import queries
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 SCALE = 0.35
 

@@ -33,7 +33,7 @@ from streampca.processors.base import Algorithm
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
 from streampca.release import Release
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 #: Most rows of a table that are used, drawn at random.
 _MOST = 20_000

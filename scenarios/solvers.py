@@ -20,7 +20,7 @@ from streampca.errors import StreamPCAWarning
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
 from streampca.processors.sliding_window import SlidingWindowPCA
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 sys.path.insert(0, str(Path(__file__).parent))
 from real_tables import EPSILONS, markdown, regret_table, shuffled, streamed, table, write

@@ -20,7 +20,7 @@ from streampca.rows import Reader
 from streampca.sources import flights
 from streampca.sources.csv_rows import from_csv
 from streampca.sources.synthetic import drift as drifting
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 #: Public ranges of New York's weather, from almanacs and not from the rows.
 WEATHER: Final[dict[str, tuple[float, float]]] = {

@@ -33,7 +33,7 @@ from streampca.processors.tumbling import Tumbling
 from streampca.regret import RegretLog
 from streampca.sources import from_csv
 from streampca.sources.synthetic import spiked
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 INCREMENTAL = "scikit-learn IncrementalPCA.partial_fit a row, not private"
 FLOOR = "floor: draws, buffers, sum, power step and Ritz values of a row, and nothing else"

@@ -15,14 +15,14 @@ from threadpoolctl import threadpool_limits
 
 from benchmark.peers import unit_rows
 from benchmark.timing import Bar, Result
-from streampca.blocks import BlockGram
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Algorithm, Processor
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.regret import RegretLog
-from streampca.stream import Stream
+from streampca.stream.blocks import BlockGram
+from streampca.stream.stream import Stream
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:

@@ -96,7 +96,7 @@ def release(
     from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
     from streampca.mechanisms.adaptive_laplace import adaptive_mechanism
     from streampca.processors.tumbling import Tumbling
-    from streampca.stream import Stream
+    from streampca.stream.stream import Stream
 
     started = time.perf_counter()
     common = {"n_components": n_components, "epsilon": epsilon, "delta": delta, "adjacency": adjacency}

@@ -34,7 +34,7 @@ from streampca.processors.private_oja import PrivateOja, PrivateStepSizes
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
 from streampca.state import label_of
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 from streampca.theorems import gaussian_noise_norm
 
 _SEED = 20240607

@@ -48,7 +48,7 @@ from streampca.store.reading import check_witness
 from streampca.store.records import decode, encode, entry_of, read_trace, releases_of
 from streampca.store.store import Store
 from streampca.store.verify import Verification
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
 FILE = FOLDER / "input"
