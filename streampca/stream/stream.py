@@ -695,14 +695,7 @@ class Stream:
 
     def _repr_html_(self) -> str | None:
         """The card of the stream so far, for notebooks. Curator only: it shows the exact regret."""
-        release = self.release
-        if release is None:
-            return None
-        remaining = getattr(self._account, "remaining", None)
-        shown: str = render(
-            "curator_card", release, self.regret.now() if self.keeps_regret else None, self.admission,
-            "" if remaining is None else remaining(),
-        )  # fmt: skip
+        shown: str | None = render("stream", self)
         return shown
 
     def __repr__(self) -> str:
