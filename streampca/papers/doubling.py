@@ -90,7 +90,7 @@ class DoublingFPL(Leader):
     @cached_property
     def mechanism(self) -> GeometricBLT:
         """The matrix factorization of an epoch that has the whole budget."""
-        return GeometricBLT(self.leaves(self.horizon), self.budget.mu, self.budget.sensitivity())
+        return GeometricBLT(self.leaves(self.horizon), self.budget.mu, self.budget.sensitivity(center=False))
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -186,8 +186,8 @@ class DoublingProcessor(LeaderProcessor):
 
     def snapshot(self) -> dict[str, Any]:
         """See `Processor.snapshot`."""
-        kept = {"noise": self.noise, "doubling": self.doubling, "past": self.past}
-        return {**super().snapshot(), **{name: value.snapshot() for name, value in kept.items()}}
+        kept = {"noise": self.noise.snapshot(), "doubling": self.doubling.snapshot(), "past": self.past.snapshot()}
+        return {**super().snapshot(), **kept}
 
     def restored(self, snapshot: Mapping[str, Any]) -> DoublingProcessor:
         """See `Processor.restored`."""
@@ -246,7 +246,7 @@ class Doubling:
     @cached_property
     def mechanism(self) -> GeometricBLT:
         """The matrix factorization of this epoch."""
-        return GeometricBLT(self.leaves, self.mu, self.budget.sensitivity())
+        return GeometricBLT(self.leaves, self.mu, self.budget.sensitivity(center=False))
 
     @property
     def mu(self) -> float:
