@@ -78,8 +78,8 @@ def test_a_quick_audit_shows_each_legal_value_of_each_switch(kind):
 
 
 def test_combinations_of_the_page_are_those_that_are_audited():
-    """The first table of docs/combinations.md lists 160, each with releases every row and every fourth."""
-    assert len(legal(PrivateFPL)) == 2 * 160
+    """The first table of docs/combinations.md lists 144, each with releases every row and every fourth."""
+    assert len(legal(PrivateFPL)) == 2 * 144
 
 
 def test_streams_are_resumed_and_have_private_bounds_and_users():
