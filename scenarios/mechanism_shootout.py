@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from scenario import Context
 
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.lattice import GramSum, onto_ball
@@ -15,11 +16,11 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.wishart import WishartCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.subspace_perturbation import SubspacePerturbation
+from streampca.papers.wishart import WishartCovariance
 from streampca.privacy.randomness import Randomness
-from streampca.scenarios import Context
 from streampca.sources.synthetic import spiked
 
 #: Measured for each mechanism, as means over the draws, and how the picture labels them.

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scenario import Context, load
 
 from streampca.errors import BadParameterError, StreamPCAWarning
 from streampca.linalg.lattice import onto_ball
@@ -23,17 +24,17 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_laplace import adaptive_mechanism
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.wishart import WishartCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.subspace_perturbation import SubspacePerturbation
+from streampca.papers.wishart import WishartCovariance
 from streampca.planning import Plan, Prediction, Question, plan
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.processors.base import Algorithm
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
 from streampca.release import Release
-from streampca.scenarios import Context, load
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 #: Most rows of a table that are used, drawn at random.
 _MOST = 20_000

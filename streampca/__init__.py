@@ -11,22 +11,18 @@ from streampca.rendering import RENDERERS
 
 if TYPE_CHECKING:
     from streampca import errors as errors
+    from streampca import papers as papers
     from streampca import queries as queries
     from streampca import sources as sources
     from streampca.admission import AdmissionReport as AdmissionReport
     from streampca.auditing.instrument import Audit as Audit
     from streampca.auditing.suite import audit as audit
-    from streampca.blocks import BlockGram as BlockGram
     from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance as AdaptiveCovariance
     from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance as AdaptiveLaplaceCovariance
     from streampca.mechanisms.adaptive_laplace import adaptive_mechanism as adaptive_mechanism
-    from streampca.mechanisms.approximate_subspace import ApproximateSubspace as ApproximateSubspace
     from streampca.mechanisms.exact_subspace import ExactSubspace as ExactSubspace
     from streampca.mechanisms.gaussian import GaussianCovariance as GaussianCovariance
-    from streampca.mechanisms.laplace import LaplaceCovariance as LaplaceCovariance
-    from streampca.mechanisms.laplace import MatrixLaplaceCovariance as MatrixLaplaceCovariance
-    from streampca.mechanisms.subspace_perturbation import SubspacePerturbation as SubspacePerturbation
-    from streampca.mechanisms.wishart import WishartCovariance as WishartCovariance
+    from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance as MatrixLaplaceCovariance
     from streampca.planning import plan as plan
     from streampca.privacy.budget import Budget as Budget
     from streampca.privacy.guarantee import Guarantee as Guarantee
@@ -37,7 +33,6 @@ if TYPE_CHECKING:
     from streampca.processors.base import Processor as Processor
     from streampca.processors.dp_pca import DPPCA as DPPCA
     from streampca.processors.oja import Oja as Oja
-    from streampca.processors.perturbed_leader import PerturbedLeader as PerturbedLeader
     from streampca.processors.private_fpl import PrivateFPL as PrivateFPL
     from streampca.processors.private_oja import PrivateOja as PrivateOja
     from streampca.processors.sliding_window import SlidingWindowPCA as SlidingWindowPCA
@@ -50,12 +45,13 @@ if TYPE_CHECKING:
     from streampca.release import Terms as Terms
     from streampca.release_file import read_releases as read_releases
     from streampca.rows import RowSource as RowSource
-    from streampca.step import BlockStep as BlockStep
-    from streampca.step import Step as Step
-    from streampca.step import Steps as Steps
     from streampca.store import Store as Store
     from streampca.store.ledger import Ledger as Ledger
-    from streampca.stream import Stream as Stream
+    from streampca.stream.blocks import BlockGram as BlockGram
+    from streampca.stream.step import BlockStep as BlockStep
+    from streampca.stream.step import Step as Step
+    from streampca.stream.step import Steps as Steps
+    from streampca.stream.stream import Stream as Stream
     from streampca.users import UserStream as UserStream
 
 __version__ = "0.2.0.dev0"
@@ -71,19 +67,16 @@ _HOME = {
     "AdaptiveCovariance": "mechanisms.adaptive_covariance",
     "AdaptiveLaplaceCovariance": "mechanisms.adaptive_laplace",
     "adaptive_mechanism": "mechanisms.adaptive_laplace",
-    "ApproximateSubspace": "mechanisms.approximate_subspace",
-    "BlockGram": "blocks",
-    "BlockStep": "step",
+    "BlockGram": "stream.blocks",
+    "BlockStep": "stream.step",
     "Budget": "privacy.budget",
     "DPPCA": "processors.dp_pca",
     "ExactSubspace": "mechanisms.exact_subspace",
     "GaussianCovariance": "mechanisms.gaussian",
     "Guarantee": "privacy.guarantee",
-    "LaplaceCovariance": "mechanisms.laplace",
     "Ledger": "store.ledger",
-    "MatrixLaplaceCovariance": "mechanisms.laplace",
+    "MatrixLaplaceCovariance": "mechanisms.matrix_laplace",
     "Oja": "processors.oja",
-    "PerturbedLeader": "processors.perturbed_leader",
     "PrivateFPL": "processors.private_fpl",
     "PrivateOja": "processors.private_oja",
     "PrivateRegret": "private_regret",
@@ -94,15 +87,13 @@ _HOME = {
     "Release": "release",
     "RowSource": "rows",
     "SlidingWindowPCA": "processors.sliding_window",
-    "Step": "step",
-    "Steps": "step",
+    "Step": "stream.step",
+    "Steps": "stream.step",
     "Store": "store",
-    "Stream": "stream",
+    "Stream": "stream.stream",
     "Subspace": "release",
-    "SubspacePerturbation": "mechanisms.subspace_perturbation",
     "Tumbling": "processors.tumbling",
     "UserStream": "users",
-    "WishartCovariance": "mechanisms.wishart",
     "audit": "auditing",
     "plan": "planning",
     "read_releases": "release_file",
@@ -110,7 +101,7 @@ _HOME = {
 # `streampca.views` stands above the releases and streams that it shows; it adds its renderers to the table.
 RENDERERS["views"] = lambda: import_module("streampca.views")
 
-_MODULES = ("errors", "queries", "sources")
+_MODULES = ("errors", "papers", "queries", "sources")
 
 __all__ = sorted([*_HOME, *_MODULES])
 

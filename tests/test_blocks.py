@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.blocks import BlockGram, Leaves, admission_mark
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreCorruptError
 from streampca.linalg.lattice import onto_ball
+from streampca.papers.perturbed_leader import PerturbedLeader
 from streampca.processors.oja import Oja
-from streampca.processors.perturbed_leader import PerturbedLeader
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
 from streampca.sources.csv_rows import from_csv
 from streampca.store.store import Store
 from streampca.store.verify import Verification
-from streampca.stream import Stream
+from streampca.stream.blocks import BlockGram, Leaves, admission_mark
+from streampca.stream.stream import Stream
 from streampca.users import UserStream
 
 D = 4
@@ -96,7 +96,6 @@ def test_releases_of_blocks_are_those_of_rows(cuts: list[int]) -> None:
     [
         {"noise": "tree", "horizon": 200},
         {"noise": "tree", "horizon": 200, "discrete_noise": True},
-        {"regularisation": "doubling", "horizon": 200},
         {"solver": "tracking"},
         {"solver": "smoothed"},
         {},

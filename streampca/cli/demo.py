@@ -45,7 +45,7 @@ def demo(*, out: Path = Path("out/demo"), rows: int | None = None, live: bool | 
     from streampca.processors.private_fpl import PrivateFPL
     from streampca.regret import RegretLog
     from streampca.sources import flights
-    from streampca.stream import Stream
+    from streampca.stream.stream import Stream
     from streampca.views.card import learned
 
     if rows is not None and not 1 <= rows <= flights.N_ROWS:

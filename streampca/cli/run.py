@@ -198,7 +198,7 @@ def run(
     from streampca.linalg.counts import check_count
     from streampca.regret import RegretLog
     from streampca.store.store import room_warnings
-    from streampca.stream import Stream
+    from streampca.stream.stream import Stream
 
     if public and not serve:
         raise BadParameterError("--public goes with --serve; without it, --out is the file that may be published")
@@ -344,7 +344,7 @@ def resume(
     from streampca.cli.live import is_live, view
     from streampca.cli.session import Files, Session, card_lines, card_of
     from streampca.rows import PositionedSource
-    from streampca.stream import Stream
+    from streampca.stream.stream import Stream
 
     with open_store(store, passphrase_file, witness=witness, commit_every=commit_every) as opened:
         stream = Stream.resume(opened, moved=moved)

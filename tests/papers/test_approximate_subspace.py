@@ -1,0 +1,153 @@
+"""ApproximateSubspace: calibration, stated error, nulls."""
+
+import math
+
+import numpy as np
+import pytest
+
+from streampca.errors import BadParameterError
+from streampca.linalg.eigen import principal_angles
+from streampca.papers.approximate_subspace import WIDTHS, ApproximateSubspace, cells_of
+from streampca.privacy.randomness import Randomness
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+
+
+def near(gamma, seed, n, k=2, d=20):
+    """Gaussian rows whose sd off a random subspace is gamma times that in it."""
+    rng = np.random.default_rng(seed)
+    axes = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    return rng.normal(size=(n, d)) * np.r_[np.ones(k), np.full(d - k, gamma)] @ axes.T, axes[:, :k]
+
+
+def angle(release, basis):
+    return float(np.sin(principal_angles(release.subspace.basis, basis)[-1]))
+
+
+def test_constants_are_the_designs():
+    mechanism = ApproximateSubspace(n_components=2, **BUDGET)
+    b = 2 * WIDTHS / 1.0
+    assert mechanism.histogram.scale == pytest.approx(b)
+    assert mechanism.histogram.threshold == pytest.approx(1 + b * math.log(WIDTHS / 2e-6))
+    assert mechanism.blocks_needed == math.ceil(1.25 * (mechanism.histogram.threshold + b * math.log(10)))
+    assert mechanism.rows_needed() == 4312
+    widths = mechanism.constants(4)[2:]  # from 0.125 / sqrt(4) down, by halves
+    assert widths == tuple(0.0625 / 2**i for i in reversed(range(WIDTHS)))
+    assert ApproximateSubspace(n_components=2, widths=[0.01], **BUDGET).blocks_needed == 40
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("gamma", [0.0, 1e-6, 1e-5])
+def test_the_stated_error_is_met_close_to_a_subspace(gamma, known):
+    mechanism = ApproximateSubspace(n_components=2 if known else None, max_components=2, **BUDGET)
+    for seed in range(4):
+        rows, basis = near(gamma, seed, mechanism.rows_needed())
+        release = mechanism.release(rows, Randomness.from_seed(seed))
+        assert not release.details["null"]
+        assert release.n_components == 2
+        assert angle(release, basis) <= release.details["error_bound"] < 0.05
+
+
+@pytest.mark.parametrize("gamma", [1e-3, 1e-2, 1.0])
+def test_it_says_nothing_far_from_any_subspace(gamma):
+    mechanism = ApproximateSubspace(n_components=2, **BUDGET)
+    for seed in range(4):
+        release = mechanism.release(near(gamma, seed, 4312)[0], Randomness.from_seed(seed))
+        assert release.details["null"]
+        assert (release.n_components, release.subspace.basis.shape) == (0, (20, 0))
+
+
+def test_a_few_outliers_in_every_sixth_block_do_no_harm():
+    mechanism = ApproximateSubspace(n_components=1, widths=(1e-2, 1e-3), **BUDGET)
+    n = math.ceil(1.2 * mechanism.rows_needed())
+    rows, basis = near(1e-6, 1, n, k=1, d=50)
+    rows[:: 6 * 4] = np.random.default_rng(2).normal(size=rows[:: 6 * 4].shape)
+    release = ApproximateSubspace(n_components=1, widths=(1e-2, 1e-3), block_rows=4, **BUDGET).release(
+        rows, Randomness.from_seed(3)
+    )
+    assert angle(release, basis) <= release.details["error_bound"] < 0.1
+
+
+def test_unknown_dimension_is_found():
+    mechanism = ApproximateSubspace(max_components=4, widths=(2e-3,), **BUDGET)
+    for k in (1, 2, 3, 4):
+        rows, basis = near(1e-7, k, mechanism.rows_needed(), k=k, d=12)
+        release = mechanism.release(rows, Randomness.from_seed(k))
+        assert release.n_components == k
+        assert angle(release, basis) <= release.details["error_bound"]
+
+
+def test_too_few_rows_and_zero_rows_give_null_or_a_constant():
+    mechanism = ApproximateSubspace(n_components=1, widths=(0.01,), **BUDGET)
+    assert mechanism.release(np.ones((3, 4))).details["null"]
+    zeros = mechanism.release(np.zeros((400, 4)), Randomness.from_seed(1))
+    assert zeros.n_components == 1  # the fixed subspace that a zero block stands for
+
+
+def test_scale_and_extreme_floats_do_not_matter():
+    mechanism = ApproximateSubspace(n_components=1, widths=(0.01,), **BUDGET)
+    rows, basis = near(0.0, 4, 400, k=1, d=5)
+    for scale in (1e-300, 1e250):
+        assert angle(mechanism.release(rows * scale, Randomness.from_seed(1)), basis) < 0.02
+
+
+def test_cells_cover_the_line_without_overlap():
+    x = np.linspace(-3.0, 3.0, 1001)[:, None]
+    cells = cells_of(x, 0.5, np.array([0.25]))[:, 0]
+    assert set(np.diff(cells)) == {0, 1}
+    assert (np.abs((cells + 0.5 - 0.25) * 0.5 - x[:, 0]) <= 0.25 + 1e-12).all()
+
+
+def test_the_same_seed_gives_the_same_release():
+    rows, _ = near(1e-6, 1, 320, d=6)
+    mechanism = ApproximateSubspace(n_components=2, widths=(0.01,), **BUDGET)
+    assert (
+        mechanism.release(rows, Randomness.from_seed(1)).to_json()
+        == mechanism.release(rows, Randomness.from_seed(1)).to_json()
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ({"n_components": 0}, "n_components=0"),
+        ({"max_components": 0}, "max_components=0"),
+        ({"widths": ()}, "widths"),
+        ({"widths": (0.1, -1.0)}, "widths"),
+        ({"n_components": 3, "block_rows": 2}, "block_rows=2"),
+        ({"delta": 0.0}, "delta"),
+    ],
+)
+def test_bad_parameters_are_named(arguments, names):
+    with pytest.raises(BadParameterError, match=names):
+        ApproximateSubspace(**(BUDGET | arguments))
+
+
+def test_a_cell_too_wide_to_bound_an_angle_gives_the_bound_one():
+    mechanism = ApproximateSubspace(n_components=1, widths=(100.0,), **BUDGET)
+    rows = np.random.default_rng(0).normal(size=(mechanism.rows_needed(), 3))
+    assert mechanism.release(rows, seed=1).details["error_bound"] == 1.0
+
+
+def test_a_block_may_have_as_few_rows_as_dimensions():
+    assert ApproximateSubspace(n_components=3, block_rows=3, **BUDGET).block_rows == 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("gamma", "nulls"), [(1e-6, 0), (1e-5, 0), (1e-3, 100), (3e-3, 100)])
+def test_the_stated_error_over_a_hundred_draws(gamma, nulls):
+    # pytest -m long tests/papers/test_approximate_subspace.py: 25 s. At 1e-3 a lucky grid passes rarely; none
+    # did in these draws. A cell that 4 in 5 blocks share fails with probability below 0.05, and here nearly all do.
+    mechanism = ApproximateSubspace(n_components=2, **BUDGET)
+    missing = 0
+    for seed in range(100):
+        rows, basis = near(gamma, 1000 + seed, mechanism.rows_needed())
+        release = mechanism.release(rows, Randomness.from_seed(seed))
+        missing += release.details["null"]
+        assert release.details["null"] or angle(release, basis) <= release.details["error_bound"]
+    assert missing == nulls
+
+
+def test_every_width_must_be_positive():
+    with pytest.raises(BadParameterError, match="widths"):
+        ApproximateSubspace(n_components=1, epsilon=1.0, delta=1e-6, widths=(0.1, -0.1))

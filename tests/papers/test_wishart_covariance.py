@@ -1,0 +1,79 @@
+import math
+
+import numpy as np
+import pytest
+
+from streampca.errors import BadParameterError
+from streampca.papers.wishart import WishartCovariance, design, profile
+from streampca.privacy.randomness import Randomness
+
+
+def log_ratio(s, nu, shift):
+    """Log density of X over that of X + shift, X chi-square of nu degrees; infinite where X + shift cannot be."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inside = (0.5 * nu - 1.0) * np.log(s / (s - shift)) - 0.5 * shift
+    return np.where(s > shift, inside, np.inf)
+
+
+@pytest.mark.parametrize(("epsilon", "nu", "scale"), [(1.0, 12, 0.4), (0.3, 20, 0.9), (2.0, 3, 0.3), (1.0, 2, 1.5)])
+def test_profile_agrees_with_monte_carlo(epsilon, nu, scale):
+    # E max(0, 1 - e^(epsilon - loss)) over the loss; 5 standard errors, a false alarm of 6e-7 a side.
+    rng, shift, n = np.random.default_rng(1), 1.0 / scale, 400_000
+    x = rng.chisquare(nu, n)
+    put_in = np.maximum(0.0, -np.expm1(epsilon - log_ratio(x, nu, shift)))
+    taken_out = np.maximum(0.0, -np.expm1(epsilon + log_ratio(x + shift, nu, shift)))
+    exact = profile(epsilon, nu, scale, 1)
+    worse = max(put_in, taken_out, key=np.mean)
+    assert worse.mean() == pytest.approx(exact, abs=5 * worse.std() / math.sqrt(n) + 1e-12)
+    assert exact > 0.0
+
+
+def test_printed_parameters_have_the_delta_of_the_design():
+    # m = d + 1 and c = 3 / (2 epsilon): 1 - exp(-epsilon / 3), whatever d
+    for epsilon in (0.1, 1.0, 3.0):
+        for d in (1, 5, 50):
+            assert profile(epsilon, d + 1, 1.5 / epsilon, d) == pytest.approx(-math.expm1(-epsilon / 3), rel=1e-12)
+
+
+def test_degrees_of_freedom_for_unit_scale():
+    # Sheffet's c = 1: m - d = 42 suffices at (1, 1e-6), 41 does not.
+    assert profile(1.0, 50 + 42, 1.0, 50) <= 1e-6 < profile(1.0, 50 + 41, 1.0, 50)
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+@pytest.mark.parametrize(("epsilon", "delta", "d"), [(1.0, 1e-6, 50), (0.1, 1e-5, 3), (5.0, 0.1, 1)])
+def test_design_meets_the_budget_and_wastes_nothing(adjacency, epsilon, delta, d):
+    m, c = design(epsilon, delta, adjacency, d)
+    assert m >= d + 1
+    assert delta * (1 - 1e-4) < profile(epsilon, m, c, d, adjacency) <= delta
+    norm = c * (math.sqrt(m) + math.sqrt(d)) ** 2
+    for other in (m - 3, m + 3):
+        if other > d:
+            low, high = 0.5 * c, 2.0 * c
+            for _ in range(50):
+                middle = 0.5 * (low + high)
+                low, high = (low, middle) if profile(epsilon, other, middle, d, adjacency) <= delta else (middle, high)
+            assert high * (math.sqrt(other) + math.sqrt(d)) ** 2 > norm * (1 - 1e-4)
+
+
+def test_replace_is_dearer_and_covers_a_split_of_any_kind():
+    assert profile(1.0, 60, 0.8, 10, "replace") > profile(1.0, 60, 0.8, 10)
+    assert design(1.0, 1e-6, "replace", 50)[1] > design(1.0, 1e-6, "zero-out", 50)[1]
+
+
+def test_spectral_norm_is_that_of_the_design_and_the_release_is_psd():
+    mechanism = WishartCovariance(n_components=2, epsilon=1.0, delta=1e-6)
+    assert mechanism.spectral_error(50) == pytest.approx(147.0, abs=0.5)
+    randomness = Randomness.from_seed(1)
+    values = np.array(
+        [np.linalg.eigvalsh(mechanism.release(np.zeros((1, 50)), randomness, t=1 + i).gram) for i in range(50)]
+    )
+    assert values[:, -1].mean() == pytest.approx(147.0, rel=0.05)  # sd of the mean is 0.3
+    assert values.min() > 0.0
+    details = mechanism.release(np.zeros((1, 50)), randomness).details
+    assert details["degrees"] * details["scale"] == pytest.approx(values.mean(), rel=0.01)
+
+
+def test_pure_epsilon_is_refused():
+    with pytest.raises(BadParameterError, match="MatrixLaplaceCovariance"):
+        WishartCovariance(n_components=1, epsilon=1.0, delta=0.0)

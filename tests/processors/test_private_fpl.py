@@ -1,0 +1,160 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import streampca as sp
+from streampca.errors import BadParameterError
+from streampca.privacy.gaussian import mu_of
+from streampca.processors.private_fpl import PrivateFPL
+
+MU = mu_of(1.0, 1e-6)
+
+
+def fpl(**keywords: object) -> PrivateFPL:
+    defaults = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6}
+    return PrivateFPL(**(defaults | keywords))  # type: ignore[arg-type]
+
+
+def test_noise_of_the_default_is_that_of_the_design() -> None:
+    T = 2**14
+    processor = fpl(horizon=T)
+    sds = np.array([processor.noise_std(t) for t in range(1, T + 1)]) * MU
+    assert sds.max() == pytest.approx(3.96, rel=0.01)
+    assert sds.max() < 4.0
+    assert np.sqrt((sds**2).mean()) == pytest.approx(3.87, rel=0.01)
+
+
+def test_noise_of_the_tree() -> None:
+    T = 2**14
+    tree = fpl(horizon=T, noise="tree")
+    assert max(tree.noise_std(t) for t in range(1, T + 1)) * MU == pytest.approx(14.49, rel=0.01)
+    with pytest.raises(BadParameterError, match="expected 'blt' or 'tree'"):
+        fpl(horizon=T, noise="haar")
+
+
+@pytest.mark.parametrize(("t", "sd"), [(2**8, 3.56), (2**10, 4.04), (2**14, 4.92), (2**16, 5.44), (2**20, 6.55)])
+def test_noise_without_a_horizon(t: int, sd: float) -> None:
+    assert fpl().noise_std(t) * MU == pytest.approx(sd, rel=0.02)
+
+
+@pytest.mark.parametrize(("leaves", "sd"), [(1, 1.0), (4, 1.33), (16, 1.78), (64, 2.21), (256, 2.65), (1024, 3.09)])
+def test_noise_falls_with_the_number_of_releases(leaves: int, sd: float) -> None:
+    processor = fpl(horizon=100 * leaves, release_every=100)
+    sds = [processor.noise_std(100 * n) for n in range(1, leaves + 1)]
+    assert max(sds) * MU == pytest.approx(sd, rel=0.03 if leaves == 4 else 0.012)
+
+
+def test_replacing_a_row_costs_root_two() -> None:
+    assert fpl(adjacency="replace", horizon=64).noise_std(9) == pytest.approx(
+        math.sqrt(2) * fpl(horizon=64).noise_std(9)
+    )
+
+
+def test_the_last_short_block_is_released() -> None:
+    processor = fpl(horizon=25, release_every=10)
+    assert processor.noise_std(25) == fpl(horizon=3).noise_std(3)
+    assert processor.noise_std(24) == processor.noise_std(20)
+    stream = sp.Stream(processor, seed=0)
+    assert [r.t for r in stream.push_many(np.zeros((25, 3))).releases] == [10, 20, 25]
+
+
+# False-alarm rate 1e-5 a test under a fixed seed; 2/3 and 3/2 of the noise must be rejected.
+@pytest.mark.parametrize("noise", ["blt", "tree"])
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+def test_noise_on_zero_rows_has_the_stated_law(noise: str, adjacency: str) -> None:
+    d, T, at = 60, 11, 7
+    processor = fpl(horizon=T, noise=noise, adjacency=adjacency)
+    stream = sp.Stream(processor, seed=5)
+    release = stream.push_many(np.zeros((T, d))).releases[at - 1]
+    sd = processor.noise_std(at)
+    assert release.noise_std == sd
+    diagonal = np.diagonal(release.gram)
+    off = release.gram[np.triu_indices(d, 1)] * math.sqrt(2)
+    everything = np.concatenate([diagonal, off])
+    assert fits(everything, sd)
+    assert stats.ks_2samp(diagonal, off).pvalue > 1e-5
+    assert not fits(everything, sd * 2 / 3)
+    assert not fits(everything, sd * 3 / 2)
+
+
+def fits(draws: np.ndarray, sd: float) -> bool:
+    total = float(np.sum((draws / sd) ** 2))
+    return 2 * min(stats.chi2.cdf(total, draws.size), stats.chi2.sf(total, draws.size)) > 1e-5
+
+
+@pytest.mark.parametrize("noise", ["blt", "tree"])
+def test_releases_are_on_a_grid_that_hides_the_low_bits_of_noise(noise: str) -> None:
+    rows = np.random.default_rng(0).standard_normal((20, 3)) * 0.4
+    for release in sp.Stream(fpl(horizon=20, noise=noise), seed=0).push_many(rows).releases:
+        steps = release.gram / 2.0 ** (math.ceil(math.log2(release.noise_std)) - 20)
+        np.testing.assert_array_equal(steps, np.rint(steps))
+
+
+def test_learns_a_subspace() -> None:
+    rng = np.random.default_rng(1)
+    truth = np.linalg.qr(rng.standard_normal((10, 2)))[0]
+    rows = (rng.standard_normal((20_000, 2)) * [0.6, 0.5]) @ truth.T + 0.02 * rng.standard_normal((20_000, 10))
+    stream = sp.Stream(fpl(n_components=2, release_every=50, horizon=20_000), seed=0)
+    stream.push_many(rows)
+    assert stream.subspace.angles(sp.Subspace(truth)).max() < 0.05
+    history = stream.regret.history
+    assert history[-1].captured > 0.995
+    assert history[-1].average < history[len(history) // 4].average / 2
+
+
+def test_tracking_follows_the_exact_leader_with_less_regret() -> None:
+    """On four seeds the tracked subspace captures as much, loses less, and is the Ritz basis of its span."""
+    rng = np.random.default_rng(3)
+    rows = rng.standard_normal((4000, 12)) * np.concatenate([[3, 2], np.full(10, 0.3)])
+    regrets: dict[str, list[float]] = {"exact": [], "tracking": []}
+    for seed in range(4):
+        for solver, kept in regrets.items():
+            stream = sp.Stream(fpl(n_components=2, horizon=4000, solver=solver), row_norm=4.0, seed=seed)
+            release = stream.push_many(rows).releases[-1]
+            record = stream.regret.now()
+            assert record.captured > 0.99
+            if solver == "exact":
+                assert record.bound is not None
+                assert record.bound < record.opt
+            else:
+                assert record.bound is None
+            kept.append(record.regret)
+            basis, values = release.subspace.basis, release.eigenvalues
+            inside = basis.T @ release.gram @ basis
+            np.testing.assert_allclose(inside, np.diag(values), atol=1e-6 * values[0])  # type: ignore[index]
+            assert values[0] > values[1]  # type: ignore[index]
+            best = np.linalg.eigvalsh(release.gram)[::-1][:2].sum()
+            assert 0.97 * best < values.sum() <= best * (1 + 1e-12)  # type: ignore[union-attr]
+    assert np.mean(regrets["tracking"]) < np.mean(regrets["exact"])
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"epsilon": 0}, "epsilon=0"),
+        ({"epsilon": -1.0}, "epsilon=-1"),
+        ({"delta": 0.0}, "delta=0.0"),
+        ({"delta": 1.0}, "delta=1.0"),
+        ({"horizon": 0}, "horizon=0"),
+        ({"horizon": 2.5}, "horizon=2.5"),
+        ({"n_components": 0}, "n_components=0"),
+        ({"n_components": 4, "n_features": 3}, "n_components=4 exceeds n_features=3"),
+        ({"release_every": 0}, "release_every=0"),
+        ({"noise": "white"}, "noise='white'"),
+        ({"noise": "tree"}, "needs a known horizon"),
+        ({"solver": "magic"}, "solver='magic'"),
+        ({"adjacency": "x"}, "adjacency='x'"),
+    ],
+)
+def test_parameters_outside_their_domain(keywords: dict[str, object], message: str) -> None:
+    with pytest.raises(BadParameterError, match=message):
+        fpl(**keywords)
+
+
+def test_noise_before_the_first_release_and_past_the_horizon() -> None:
+    with pytest.raises(BadParameterError, match="first release comes after 10 rows"):
+        fpl(release_every=10).noise_std(9)
+    with pytest.raises(BadParameterError, match="past the horizon"):
+        fpl(horizon=5).noise_std(6)
