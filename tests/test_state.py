@@ -34,8 +34,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "max_components": (3, 4), "widths": (None, (0.1,), (0.1, 0.2)), "block_rows": (None, 9),
     "method": ("auto", "blocks", "tangent", "deflation", "histogram", "once"), "horizon": (None, 9), "seed": (None, 1),
     "batch_size": ("auto", 4, 32), "learning_rate": RATE, "release_every": (None, 1, 2), "clip": (None, 1.0),
-    "shuffle": (None, 3), "noise": ("blt", "tree"),
-    "publish_regret": (False, True), "solver": ("exact", "smoothed"), "drift": (1.0, 0.5),
+    "shuffle": (None, 3), "noise": (sp.BLT(), sp.Tree(), sp.Tree(discrete=True)),
+    "publish_regret": (False, True), "solver": (sp.Exact(), sp.Smoothed(), sp.Smoothed(drift=0.5)),
     "max_rows_per_user": (None, 2), "window": (9, 10), "eta": (0.25, 0.5),
     "checkpoint_every": (None, 2), "overhang": (0.125, 0.25), "sketch_rank": (None, 2), "failure_rate": (0.01, 0.02),
     "keep_short": (False, True), "map_from": ("block", "previous"), "mu": (1.0, 2.0), "warmup": (None, 5),
@@ -72,9 +72,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "PerturbedLeader": {"n_features": None, "release_every": 1, "center": False, "seed": None},
     "PrivateBounds": {"warmup": None, "horizon": None},
     "PrivateFPL": {
-        "n_features": None, "horizon": None, "noise": "blt", "release_every": 1, "adjacency": "zero-out",
-        "publish_regret": False, "solver": "exact", "discrete_noise": False,
-        "center": False, "drift": 1.0, "max_rows_per_user": None, "seed": None,
+        "n_features": None, "horizon": None, "noise": sp.BLT(), "release_every": 1, "adjacency": "zero-out",
+        "publish_regret": False, "solver": sp.Exact(),
+        "center": False, "max_rows_per_user": None, "seed": None,
     },
     "PrivateOja": {
         "n_components": 1, "n_features": None, "horizon": None, "batch_size": "auto", "learning_rate": "adaptive",
@@ -195,7 +195,10 @@ def test_values_of_other_types_have_other_labels() -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (sp.PrivateFPL(**BUDGET, solver="smoothed", drift=0.5), sp.PrivateFPL(**BUDGET, solver="smoothed", drift=0.25)),
+        (
+            sp.PrivateFPL(**BUDGET, solver=sp.Smoothed(drift=0.5)),
+            sp.PrivateFPL(**BUDGET, solver=sp.Smoothed(drift=0.25)),
+        ),
         (sp.PrivateFPL(**BUDGET, n_features=2), sp.PrivateFPL(**BUDGET)),
         (
             sp.Tumbling(sp.AdaptiveCovariance(**BUDGET), release_every=40, map_from="previous"),

@@ -17,9 +17,11 @@ import streampca
 from streampca.cli import ADD
 from streampca.cli.terminal import is_terminal
 from streampca.errors import BadParameterError, StreamPCAError
+from streampca.matrix_factorization.noises import NOISES
 from streampca.mechanisms.base import Mechanism
 from streampca.names import looks_like_value
 from streampca.processors.base import Algorithm
+from streampca.processors.solvers import SOLVERS
 from streampca.processors.tumbling import Tumbling
 from streampca.store.store import Store
 
@@ -51,6 +53,8 @@ MECHANISMS = {
 _RELEASE_EVERY = 100
 #: Parameters that ``streampca run`` has options for; others are given by ``--set``.
 _OPTIONS = ("n_components", "epsilon", "delta", "horizon", "window", "release_every", "adjacency", "noise")
+#: Parameters that are strategies, and the strings that are short for these.
+_STRATEGIES: dict[str, Mapping[str, type]] = {"noise": NOISES, "solver": SOLVERS}
 _BOOLEANS = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
 
 
@@ -162,12 +166,18 @@ def command_of(made: Algorithm | Mechanism, *, row_norm: float = 1.0) -> str:
     return shlex.join([*words, "--row-norm", f"{row_norm:g}"])
 
 
-def _settings(made: Algorithm | Mechanism) -> dict[str, Any]:
+def _settings(made: object) -> dict[str, Any]:
     """The parameters that are not at their defaults, and release_every, whose default is another here."""
     defaults = {name: taken.default for name, taken in inspect.signature(type(made)).parameters.items()}
     defaults["release_every"] = None
     values = {name: getattr(made, name, None) for name in defaults}
-    return {name: value for name, value in values.items() if value is not None and value != defaults[name]}
+    settings = {name: value for name, value in values.items() if value is not None and value != defaults[name]}
+    for name, kinds in _STRATEGIES.items():
+        if name in settings:
+            strategy = settings[name]
+            settings[name] = next(short for short, kind in kinds.items() if kind is type(strategy))
+            settings |= {f"{name}.{key}": value for key, value in _settings(strategy).items()}
+    return settings
 
 
 def _short(made: Algorithm | Mechanism, names: Mapping[str, str]) -> str:
@@ -192,6 +202,13 @@ def _given(common: Mapping[str, Any], extra: Iterable[str]) -> dict[str, Any]:
 
 def _made(kind: type, values: Mapping[str, Any]) -> Any:
     takes, given = inspect.signature(kind).parameters, dict(values)
+    for name, kinds in _STRATEGIES.items():
+        # Options of a strategy: solver=smoothed and solver.drift=0.1.
+        own = {key: given.pop(key) for key in list(given) if key.startswith(f"{name}.")}
+        if own and given.get(name) not in kinds:
+            raise BadParameterError(f"--set {next(iter(own))}: give {name} too: {', '.join(kinds)}")
+        if own:
+            given[name] = _made(kinds[given[name]], {key.partition(".")[2]: value for key, value in own.items()})
     for key, parameter in takes.items():
         if isinstance(parameter.default, bool) and key in given:
             given[key] = _on_or_off(key, given[key])
@@ -215,7 +232,7 @@ def _flag(name: str) -> str:
 
 def _setting(text: str) -> tuple[str, Any]:
     name, sign, value = text.partition("=")
-    if not (sign and name.isidentifier()):
+    if not (sign and all(part.isidentifier() for part in name.split("."))):
         raise BadParameterError(f"--set {text}: expected name=value")
     try:
         return name, json.loads(value)

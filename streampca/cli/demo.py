@@ -88,6 +88,7 @@ def summary(algorithm: PrivateFPL, made: Card, ending: Ending, records: list[Reg
     """Write the summary of a demo as Markdown. Curator only, and marked so."""
     from dataclasses import replace
 
+    from streampca.matrix_factorization.noises import Tree
     from streampca.views.card import learned
     from streampca.views.facts import floor
 
@@ -95,7 +96,7 @@ def summary(algorithm: PrivateFPL, made: Card, ending: Ending, records: list[Reg
     # Where the noise of either mechanism may be largest: all powers of two less one, and a fine grid.
     times = {max(1, progress.t * i // 64) for i in range(1, 65)}
     times |= {2**j - 1 for j in range(1, progress.t.bit_length() + 1) if 2**j - 1 <= progress.t}
-    stds = [max(a.noise_std(t) for t in sorted(times)) for a in (algorithm, replace(algorithm, noise="tree"))]
+    stds = [max(a.noise_std(t) for t in sorted(times)) for a in (algorithm, replace(algorithm, noise=Tree()))]
     table = "\n".join(
         f"| {r.t} | {r.opt / r.t:.5f} | {r.reward / r.t:.5f} | {r.average:.6f} | {floor(r.captured, 5)} |"
         for r in records

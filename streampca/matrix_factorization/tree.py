@@ -13,7 +13,6 @@ import numpy.typing as npt
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import UNIT_BITS
 from streampca.linalg.memory import Array
-from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization, RunningNoise, next_sum
 from streampca.privacy.discrete_gaussian import DiscreteGaussian, gram_noise, lattice_sigma
@@ -197,14 +196,10 @@ class ExactTree(BinaryTree):
         """Standard deviation of the noise of one node on the diagonal, as drawn."""
         return lattice_sigma(super().node_std) * 2.0**-UNIT_BITS
 
-    def begin(self, n_features: int) -> ExactTreeNoise:
-        """The integer noise before the first Gram matrix of so many features."""
-        sampler = gram_noise(super().node_std, n_features)
-        return ExactTreeNoise(self, sampler, 0, (), np.zeros(svec_size(n_features), dtype=np.int64))
-
-    def restore_exact(self, n_features: int, snapshot: Mapping[str, Any], source: NoiseSource) -> ExactTreeNoise:
-        """The integer noise of a snapshot."""
-        return self.begin(n_features).restored(snapshot, source)
+    def start(self, size: int, source: NoiseSource | None = None) -> ExactTreeNoise:
+        """The integer noise before the first packed Gram matrix of ``size`` = d (d + 1) / 2 entries."""
+        sampler = gram_noise(super().node_std, (math.isqrt(8 * size + 1) - 1) // 2)
+        return ExactTreeNoise(self, sampler, 0, (), np.zeros(size, dtype=np.int64))
 
 
 class ExactTreeNoise(TreeNoise):

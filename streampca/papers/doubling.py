@@ -23,12 +23,13 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.blt import GeometricBLT
+from streampca.matrix_factorization.noises import BLT
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.gaussian import mu_of
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor
-from streampca.processors.private_fpl import DMRST22, SOURCE
+from streampca.processors.private_fpl import DMRST22
 from streampca.release import Release, Terms
 from streampca.state import repr_of
 
@@ -102,7 +103,7 @@ class DoublingFPL(Leader):
             adjacency=self.adjacency,
             scope=f"all releases of a stream of up to {self.horizon} rows",
             theorem="Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing",
-            citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {SOURCE['blt']}",
+            citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {BLT.citation}",
         )
 
     def first_epoch(self, n_features: int) -> Doubling:

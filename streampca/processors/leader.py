@@ -41,6 +41,8 @@ _MOST = 2**53
 class Leader(Algorithm):
     """An algorithm that releases its whole Gram matrix, noised, after every ``release_every`` rows."""
 
+    epsilon: float
+    delta: float
     release_every: int
     horizon: int | None
     #: True if a release is made after every block of rows, whatever its length.
