@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,11 +28,13 @@ class Noise(ABC):
     citation : where the factorization is published.
     smooth : whether the standard deviation varies slowly with n, which the regret bound needs.
     remark : what the theorem of the guarantee says of it.
+    arithmetic : makes the exact sum in the arithmetic of the noise of a Gram matrix; None where that takes it as it is.
     """
 
     citation: ClassVar[str]
     smooth: ClassVar[bool] = False
     remark: str = ""
+    arithmetic: Callable[[GramSum], Exact[FloatArray]] | None = None
 
     @property
     def unsupported(self) -> frozenset[str]:
@@ -41,10 +44,6 @@ class Noise(ABC):
     @abstractmethod
     def mechanism(self, leaves: int | None, mu: float, sensitivity: float) -> MatrixFactorization:
         """Return the factorization for a number of releases; None for an endless stream."""
-
-    def exact(self, gram: GramSum) -> Exact[FloatArray]:
-        """Return the exact sum in the arithmetic of the noise."""
-        return gram
 
 
 @dataclass(frozen=True)
@@ -82,6 +81,11 @@ class Tree(Noise):
         return "; exact discrete Gaussian noise on integers" if self.discrete else ""
 
     @property
+    def arithmetic(self) -> Callable[[GramSum], Exact[FloatArray]] | None:  # type: ignore[override]
+        """Integers, for integer noise."""
+        return LatticeGram if self.discrete else None
+
+    @property
     def unsupported(self) -> frozenset[str]:
         """Options of `PrivateFPL` that it does not support; integer noise is drawn node by node, without rewards."""
         return frozenset(["horizon=None", "solver=Smoothed()", *(["publish_regret=True"] if self.discrete else [])])
@@ -90,10 +94,6 @@ class Tree(Noise):
         """Return a `BinaryTree`, or an `ExactTree` of integers."""
         assert leaves is not None, "an endless stream is refused"
         return (ExactTree if self.discrete else BinaryTree)(leaves, mu, sensitivity)
-
-    def exact(self, gram: GramSum) -> Exact[FloatArray]:
-        """Return the exact sum in the arithmetic of the noise."""
-        return LatticeGram(gram) if self.discrete else gram
 
 
 #: Strings that are short for a noise.

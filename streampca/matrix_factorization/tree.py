@@ -99,10 +99,6 @@ class BinaryTree(MatrixFactorization):
         """The noise before the first sum."""
         return TreeNoise(self, 0, (), np.zeros(size))
 
-    def restore(self, size: int, snapshot: Mapping[str, Any], source: NoiseSource) -> TreeNoise:
-        """The noise of a snapshot."""
-        return self.start(size).restored(snapshot, source)
-
 
 class Node(NamedTuple):
     """A node in use: the number and the name of its vector, and the sum of it and all larger nodes in use."""
@@ -124,6 +120,7 @@ class TreeNoise(RunningNoise):
     """
 
     __slots__ = ("mechanism", "n", "nodes", "noise")
+    kept = ("n", "draws", "names")
 
     def __init__(self, mechanism: BinaryTree, n: int, nodes: tuple[Node, ...], noise: Array) -> None:
         self.mechanism, self.n, self.nodes, self.noise = mechanism, n, nodes, noise
@@ -145,15 +142,20 @@ class TreeNoise(RunningNoise):
             noise = noise + drawn[size:] * mechanism.top_up_std(n)
         return type(self)(mechanism, n, nodes, noise)
 
-    def snapshot(self) -> dict[str, Any]:
-        """The step, and the numbers and names of the nodes in use."""
-        names = np.frombuffer(b"".join(node.name for node in self.nodes), dtype=np.uint8)
-        draws = np.array([node.n for node in self.nodes], dtype=np.int64)
-        return {"n": self.n, "draws": draws, "names": names.reshape(-1, NAME_BYTES)}
+    @property
+    def draws(self) -> npt.NDArray[np.int64]:
+        """The numbers of the vectors of the nodes in use."""
+        return np.array([node.n for node in self.nodes], dtype=np.int64)
 
-    def restored(self, snapshot: Mapping[str, Any], source: NoiseSource) -> Self:
-        """The noise of a snapshot, from that before the first sum: the nodes in use are drawn again."""
-        noise, ends = self, reversed(_ends(int(snapshot["n"])))
+    @property
+    def names(self) -> npt.NDArray[np.uint8]:
+        """The names of the vectors of the nodes in use."""
+        return np.frombuffer(b"".join(node.name for node in self.nodes), dtype=np.uint8).reshape(-1, NAME_BYTES)
+
+    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Self:
+        """See `State.restored`: the nodes in use are drawn again."""
+        snapshot = self.read(snapshot, source)
+        noise, ends = self, reversed(_ends(snapshot["n"]))
         for n, draw, name in zip(ends, snapshot["draws"], snapshot["names"], strict=True):
             noise = noise.with_node(n, source.draws(int(draw), bytes(name)))
         return noise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -190,6 +189,7 @@ class FPLProcessor(LeaderProcessor):
     """
 
     __slots__ = ("noise", "reading", "rewards")
+    kept = __slots__
 
     algorithm: PrivateFPL
 
@@ -219,23 +219,29 @@ class FPLProcessor(LeaderProcessor):
         details: dict[str, Any] = {}
         rewards = self.rewards
         if rewards is None:
-            noise, packed = outlet.running("gram", algorithm.noise.exact(gram), self.noise, std)
+            arithmetic = algorithm.noise.arithmetic
+            noise, packed = outlet.running("gram", gram if arithmetic is None else arithmetic(gram), self.noise, std)
         else:
             noise, (packed, noisy) = outlet.running("gram", GramWithRewards(gram, rewards), self.noise, std)
             details["rewards"] = {**noisy, "split": int(outlet.coins("split").words(1)[0] >> np.uint64(11))}
         count = self.terms.count(1, t) if algorithm.center else t
         if algorithm.center:
             packed[-1] = count * CONSTANT**2  # public
-        last = t % algorithm.release_every  # rows of a short leaf before the horizon; else 0
-        reading = self.reading.observe(packed, last / algorithm.release_every if last else 1.0)
-        details |= reading.details(self.terms)
+        reading = self.reading
+        if reading.name is not None:
+            details["solver"] = reading.name
+        if reading.observes:
+            last = t % algorithm.release_every  # rows of a short leaf before the horizon; else 0
+            reading = reading.observe(packed, last / algorithm.release_every if last else 1.0)
+            details["smoothed_noise_std"] = self.terms.of_unit(reading.noise_std)
         fields: dict[str, Any] = {
             "packed_gram": packed, "noise_std": std, "details": details, "packed_smoothed": reading.estimate,
         }  # fmt: skip
         if algorithm.center:
             fields = centered_fields(packed, count, std, self.terms, details, reading.estimate)
-        # Released rewards are computed on this span: then it has the same bits without compiled kernels.
-        reading = reading.follow(fields["packed_gram"], std * math.sqrt(2.0 * d), plain=rewards is not None)
+        if reading.span is not None:
+            # Released rewards are computed on this span: then it has the same bits without compiled kernels.
+            reading = reading.follow(fields["packed_gram"], std * math.sqrt(2.0 * d), plain=rewards is not None)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, span=reading.span, **fields)
         after = FPLProcessor.__new__(FPLProcessor)  # this runs once a release: no call of __init__
         after.algorithm, after.n_features, after.source, after.terms = algorithm, d, self.source, self.terms
@@ -258,17 +264,3 @@ class FPLProcessor(LeaderProcessor):
         """Whether a regret bound is proved: leaders are exact, of the matrix about 0, and noise is smooth in time."""
         algorithm = self.algorithm
         return algorithm.solver.bounded and algorithm.noise.smooth and not algorithm.center
-
-    def snapshot(self) -> dict[str, Any]:
-        """See `Processor.snapshot`."""
-        out = {**super().snapshot(), "noise": self.noise.snapshot(), "reading": self.reading.snapshot()}
-        return out if self.rewards is None else {**out, "rewards": self.rewards.snapshot()}
-
-    def restored(self, snapshot: Mapping[str, Any]) -> FPLProcessor:
-        """See `Processor.restored`."""
-        made, size = super().restored(snapshot), self.noise.noise.size
-        made.noise = self.algorithm.mechanism.restore(size, snapshot["noise"], self.source)
-        made.reading = self.reading.restored(snapshot["reading"])
-        if self.rewards is not None:
-            made.rewards = self.rewards.restored(snapshot["rewards"])
-        return made

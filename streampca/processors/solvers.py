@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,19 +19,25 @@ from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.smoothing import InputModel, SmoothedSum, Smoothing
-from streampca.release import Terms
+from streampca.state import State
 
 
-class Reading:
+class Reading(State):
     """State of a solver after some releases: an immutable value. Publishable, because it is a function of releases.
 
     Attributes
     ----------
+    name : of the solver, for the details of a release; None for the default.
+    observes : whether `observe` changes it.
     estimate : of the exact sum, packed; None where it is the latest release.
-    span : (d, k) basis of the latest subspace; None where it is that of the estimate.
+    noise_std : standard deviation of the noise in each svec coordinate of the estimate.
+    span : (d, k) basis of the latest subspace; None where it is that of the estimate, and `follow` does not change it.
     """
 
     __slots__ = ()
+    name: ClassVar[str | None] = None
+    observes: ClassVar[bool] = False
+    noise_std: float | None = None
     estimate: FloatArray | None = None
     span: FloatArray | None = None
 
@@ -49,18 +54,6 @@ class Reading:
         shift : size of the eigenvalues of its noise.
         plain : whether the span must have the same bits without compiled kernels.
         """
-        return self
-
-    def details(self, terms: Terms) -> dict[str, Any]:
-        """Return what the release says about the solver."""
-        return {}
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return plain values and arrays from which `restored` makes the same state."""
-        return {}
-
-    def restored(self, snapshot: Mapping[str, Any]) -> Reading:
-        """Return the state of a snapshot, from that of the same run before the first release."""
         return self
 
 
@@ -115,6 +108,8 @@ class Tracked(Reading):
     """State of `Tracking`: the latest span."""
 
     __slots__ = ("span",)
+    kept = __slots__
+    name = "tracking"
 
     def __init__(self, span: FloatArray) -> None:
         self.span = span
@@ -122,19 +117,9 @@ class Tracked(Reading):
     def follow(self, packed_gram: FloatArray, shift: float, *, plain: bool) -> Tracked:
         """See `Reading.follow`. The shift keeps negative eigenvalues of the noise from leading the iteration."""
         assert self.span is not None
-        return Tracked(power_step(packed_gram, self.span, shift, plain=plain))
-
-    def details(self, terms: Terms) -> dict[str, Any]:
-        """See `Reading.details`."""
-        return {"solver": "tracking"}
-
-    def snapshot(self) -> dict[str, Any]:
-        """See `Reading.snapshot`."""
-        return {"span": self.span}
-
-    def restored(self, snapshot: Mapping[str, Any]) -> Tracked:
-        """See `Reading.restored`."""
-        return Tracked(np.asfortranarray(snapshot["span"]))
+        made = Tracked.__new__(Tracked)  # this runs once a release: no call of __init__
+        made.span = power_step(packed_gram, self.span, shift, plain=plain)
+        return made
 
 
 @dataclass(frozen=True)
@@ -173,6 +158,9 @@ class SmoothedReading(Reading):
     """State of `Smoothed`: the estimate from all releases so far."""
 
     __slots__ = ("sums",)
+    kept = __slots__
+    name = "smoothed"
+    observes = True
 
     def __init__(self, sums: SmoothedSum) -> None:
         self.sums = sums
@@ -186,17 +174,10 @@ class SmoothedReading(Reading):
         """See `Reading.observe`."""
         return SmoothedReading(self.sums.after(packed, share))
 
-    def details(self, terms: Terms) -> dict[str, Any]:
-        """See `Reading.details`."""
-        return {"solver": "smoothed", "smoothed_noise_std": terms.of_unit(self.sums.noise_std)}
-
-    def snapshot(self) -> dict[str, Any]:
-        """See `Reading.snapshot`."""
-        return self.sums.snapshot()
-
-    def restored(self, snapshot: Mapping[str, Any]) -> SmoothedReading:
-        """See `Reading.restored`."""
-        return SmoothedReading(self.sums.smoothing.restore(self.sums.sum.size, snapshot))
+    @property
+    def noise_std(self) -> float:  # type: ignore[override]
+        """Standard deviation of the noise in each svec coordinate of the estimate."""
+        return self.sums.noise_std
 
 
 #: Strings that are short for a solver.

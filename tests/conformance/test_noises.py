@@ -30,10 +30,11 @@ def test_columns_are_as_long_as_the_claim_and_the_factors_make_prefix_sums(name:
         n = leaves or LEAVES
         strategy, reconstruction = mechanism.strategy(n), mechanism.reconstruction(n)
         norms = SENSITIVITY * np.linalg.norm(strategy, axis=0)
-        # Discrete noise is larger by a relative 5e-10; an endless stream spends a part of mu on what is to come.
+        # Calibration leaves a margin of 5e-7, discrete noise one of 5e-10. An endless stream spends a part of mu on what
+        # is to come.
         assert norms.max() <= MU * (1.0 + 1e-12)
         if leaves is not None:
-            assert norms.max() >= MU * (1.0 - 1e-8)
+            assert norms.max() >= MU * (1.0 - 1e-6)
         np.testing.assert_allclose(reconstruction @ strategy, np.tril(np.ones((n, n))), atol=1e-9)
         stds = [mechanism.std(t) for t in range(1, n + 1)]
         np.testing.assert_allclose(np.linalg.norm(reconstruction, axis=1), stds, rtol=1e-9)

@@ -61,7 +61,7 @@ def test_a_snapshot_keeps_a_name_for_each_node_in_use(make):
 def test_integer_noise_is_restored_bit_for_bit(cut):
     tree, source = ExactTree(37, 0.5), the_source()
     values = sums(tree.start(6), 37, source)
-    value = tree.restore(6, pickle.loads(pickle.dumps(values[cut].snapshot())), source)
+    value = tree.start(6).restored(pickle.loads(pickle.dumps(values[cut].snapshot())), source)
     outlet = source.outlet(source.first)
     vectors = [outlet.hide("sum") for _ in range(37)]
     np.testing.assert_array_equal(value.noise, values[cut].noise)
