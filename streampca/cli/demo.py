@@ -39,15 +39,6 @@ def demo(*, out: Path = Path("out/demo"), rows: int | None = None, live: bool | 
     live
         Live view in the terminal. On by default, where standard error is one.
     """
-    from streampca.cli.live import view
-    from streampca.cli.session import Files, Session, card_of, closing
-    from streampca.cli.terminal import terminal_width
-    from streampca.processors.private_fpl import PrivateFPL
-    from streampca.regret import RegretLog
-    from streampca.sources import flights
-    from streampca.stream import Stream
-    from streampca.views.card import learned
-
     if rows is not None and not 1 <= rows <= flights.N_ROWS:
         raise BadParameterError(f"--rows {rows} must be between 1 and {flights.N_ROWS}")
     total = rows or flights.N_ROWS

@@ -6,7 +6,7 @@ import pytest
 import streampca
 from streampca.bounds import read_bounds
 from streampca.cli import main
-from streampca.cli.arguments import make_algorithm
+from streampca.cli.algorithms import make_algorithm
 from streampca.errors import BadParameterError
 
 
@@ -62,9 +62,9 @@ def test_words_for_yes_and_no():
     common = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5}
     for on, words in ((True, "yes YES true on 1"), (False, "no No false FALSE off 0")):
         for word in words.split():
-            assert make_algorithm("fpl", common, extra=[f"publish_regret={word}"]).publish_regret is on, word
+            assert make_algorithm("fpl", common, extra={"publish_regret": word}).publish_regret is on, word
     with pytest.raises(BadParameterError, match="--set publish_regret=maybe: expected yes or no"):
-        make_algorithm("fpl", common, extra=["publish_regret=maybe"])
+        make_algorithm("fpl", common, extra={"publish_regret": "maybe"})
 
 
 def test_version(capsys):
@@ -117,7 +117,7 @@ def test_bounds_files_are_checked(tmp_path, content):
 def test_algorithms_by_either_name():
     common = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5, "horizon": None}
     for name in ("fpl", "PrivateFPL"):
-        made = make_algorithm(name, common, extra=['regularisation="privacy"', "n_features=7"])
+        made = make_algorithm(name, common, extra={"regularisation": '"privacy"', "n_features": "7"})
         assert isinstance(made, streampca.PrivateFPL)
         assert made.release_every == 100
         assert made.n_features == 7

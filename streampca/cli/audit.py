@@ -1,0 +1,142 @@
+"""``streampca audit``."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from streampca import __version__
+from streampca.auditing import Audit, audit_named
+from streampca.auditing.suite import named
+from streampca.errors import BadParameterError
+
+
+def audit(
+    *names: str,
+    all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    quick: Annotated[bool, Parameter(negative="")] = False,
+    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    markdown: Path | None = None,
+    false_alarm: float = 1e-3,
+    seed: int | None = None,
+    list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
+) -> int:
+    """Try to refute the privacy claims, and show that they could have been refuted.
+
+    Each row is refuted (with a witness), holds (with how much of the claim the noise was shown to
+    spend, and how much its law accounts for) or cannot be seen: then a bug of the same kind would
+    have been missed. Exits with 1 if a row does not hold.
+
+    Parameters
+    ----------
+    names
+        Classes, or classes with words of the names of their cases: PrivateFPL-tree-replace; see --list.
+    all_
+        Audit every legal combination of every public class: half an hour.
+    quick
+        A minute: every pair of values that two switches may have together, in few cases and with less noise.
+    json_
+        Print rows as JSON.
+    markdown
+        Write the table into this file, too, in place of the one between its lines ``<!-- audit -->`` and
+        ``<!-- end of audit -->``.
+    false_alarm
+        Probability that a true claim is refuted, over all rows.
+    seed
+        Fixed keys, for a reproducible table.
+    list_
+        List the classes, or the cases of the names, and stop.
+    """
+    if list_:
+        cases = named(names)
+        kinds = Counter(case.name.partition("-")[0] for case in cases)
+        lines = [case.name for case in cases] if names else [f"{kind:<28}{n:>5} cases" for kind, n in kinds.items()]
+        print("\n".join(lines))
+        return 0
+    started = time.process_time()
+    if not (names or all_ or quick):
+        raise BadParameterError(
+            "name what to audit, e.g. 'streampca audit PrivateFPL', or pass --all or --quick; --list lists names"
+        )
+    report = audit_named(names, mode="quick" if quick else "standard", false_alarm=false_alarm, seed=seed)
+    if markdown is not None:
+        mode = "quick" if quick else "standard"
+        spent = f"{time.process_time() - started:.0f} s of CPU time, false alarm {false_alarm:g}"
+        _put_table(markdown, report.rows, f"{mode} audit of {len(report.rows)} rows, {spent}")
+    if json_:
+        print(json.dumps([asdict(row) for row in report.rows]))
+    else:
+        print(f"{'audit':<38} {'part':<11} {'claim':>16} {'seen':>7} {'accounted':>10}  verdict")
+        for row in _grouped(report.rows):
+            print(_audit_line(row))
+        told = "everything holds" if report.holds else f"{sum(not row.holds for row in report.rows)} rows do not hold"
+        print(
+            f"\n{told}: {len(report.rows)} rows, {time.process_time() - started:.0f} s of CPU time, "
+            f"false alarm {false_alarm:g} over all of them"
+        )
+    return 0 if report.holds else 1
+
+
+_TABLE = "<!-- audit -->\n", "<!-- end of audit -->\n"
+
+
+def _put_table(path: Path, rows: Sequence[Audit], what: str) -> None:
+    """Write rows of an audit into a Markdown file. A leak check that holds has no row of its own beside others."""
+    before, start, rest = path.read_text(encoding="utf-8").partition(_TABLE[0])
+    _, end, after = rest.partition(_TABLE[1])
+    if not end:
+        raise BadParameterError(f"{path} has no lines {_TABLE[0]!r} and {_TABLE[1]!r}, in this order")
+    rows = _grouped(rows)
+    others = {row.subject.partition(" (")[0] for row in rows if row.part != "leak"}
+    lines = [f"{datetime.now(UTC):%Y-%m-%d}, streampca {__version__}: {what}.", ""]
+    lines += ["| audit | part | claim | seen | accounted | verdict |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        if row.part != "leak" or row.subject.partition(" (")[0] not in others or not row.holds:
+            verdict = f"{row.verdict}: {row.witness}" if row.witness else row.verdict
+            lines.append(f"| {' | '.join([row.subject, row.part, *_figures(row), verdict])} |")
+    path.write_text(before + start + "\n".join(["", *lines, "", ""]) + end + after, encoding="utf-8")
+
+
+def _grouped(rows: Sequence[Audit]) -> list[Audit]:
+    """Rows that do not hold, and of many that hold one a class, part and reason, with the least shares of each."""
+    if len(rows) <= _FEW:
+        return list(rows)
+    groups: dict[tuple[str, str, str], list[Audit]] = {}
+    for row in rows:
+        kind = row.subject.partition("-")[0] if row.holds else row.subject
+        groups.setdefault((kind, row.part, row.witness), []).append(row)
+    found = []
+    for (kind, _, _), of in groups.items():
+        seen, accounted = (
+            min((share for row in of if (share := getattr(row, name)) is not None), default=None)
+            for name in ("seen", "accounted")
+        )
+        subject = f"{kind} ({len(of)} cases)" if len(of) > 1 else of[0].subject
+        measure = of[0].measure if len({(row.measure, row.claim) for row in of}) == 1 else ""
+        found.append(replace(of[0], subject=subject, measure=measure, seen=seen, accounted=accounted))
+    return found
+
+
+#: Rows of an audit up to which each is printed.
+_FEW = 40
+
+
+def _figures(row: Audit) -> tuple[str, str, str]:
+    """Claim, share seen and share accounted for."""
+    seen, accounted = ("" if share is None else f"{share:.1%}" for share in (row.seen, row.accounted))
+    return f"{row.measure} = {row.claim:.4g}" if row.measure else "", seen, accounted
+
+
+def _audit_line(row: Audit) -> str:
+    """A row of the table."""
+    claim, seen, accounted = _figures(row)
+    verdict = row.verdict if row.holds else f"{row.verdict.upper()}: {row.witness}"
+    return f"{row.subject:<38} {row.part:<11} {claim:>16} {seen:>7} {accounted:>10}  {verdict}"
