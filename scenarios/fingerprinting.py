@@ -32,7 +32,7 @@ from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import NoiseStream, Randomness
 from streampca.processors.base import Algorithm
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 #: A mechanism under attack: rows in the unit ball (m, d) and k -> basis (d, k).
 Oracle = Callable[[FloatArray, int], FloatArray]

@@ -17,7 +17,7 @@ import numpy as np
 from streampca.admission import Admission
 from streampca.linalg.types import FloatArray
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 sys.path.insert(0, str(Path(__file__).parent))
 from real_tables import ranged

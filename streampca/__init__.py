@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from streampca.admission import AdmissionReport as AdmissionReport
     from streampca.auditing.instrument import Audit as Audit
     from streampca.auditing.suite import audit as audit
-    from streampca.blocks import BlockGram as BlockGram
     from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance as AdaptiveCovariance
     from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance as AdaptiveLaplaceCovariance
     from streampca.mechanisms.adaptive_laplace import adaptive_mechanism as adaptive_mechanism
@@ -50,12 +49,13 @@ if TYPE_CHECKING:
     from streampca.release import Terms as Terms
     from streampca.release_file import read_releases as read_releases
     from streampca.rows import RowSource as RowSource
-    from streampca.step import BlockStep as BlockStep
-    from streampca.step import Step as Step
-    from streampca.step import Steps as Steps
     from streampca.store import Store as Store
     from streampca.store.ledger import Ledger as Ledger
-    from streampca.stream import Stream as Stream
+    from streampca.stream.blocks import BlockGram as BlockGram
+    from streampca.stream.step import BlockStep as BlockStep
+    from streampca.stream.step import Step as Step
+    from streampca.stream.step import Steps as Steps
+    from streampca.stream.stream import Stream as Stream
     from streampca.users import UserStream as UserStream
 
 __version__ = "0.2.0.dev0"
@@ -72,8 +72,8 @@ _HOME = {
     "AdaptiveLaplaceCovariance": "mechanisms.adaptive_laplace",
     "adaptive_mechanism": "mechanisms.adaptive_laplace",
     "ApproximateSubspace": "mechanisms.approximate_subspace",
-    "BlockGram": "blocks",
-    "BlockStep": "step",
+    "BlockGram": "stream.blocks",
+    "BlockStep": "stream.step",
     "Budget": "privacy.budget",
     "DPPCA": "processors.dp_pca",
     "ExactSubspace": "mechanisms.exact_subspace",
@@ -94,10 +94,10 @@ _HOME = {
     "Release": "release",
     "RowSource": "rows",
     "SlidingWindowPCA": "processors.sliding_window",
-    "Step": "step",
-    "Steps": "step",
+    "Step": "stream.step",
+    "Steps": "stream.step",
     "Store": "store",
-    "Stream": "stream",
+    "Stream": "stream.stream",
     "Subspace": "release",
     "SubspacePerturbation": "mechanisms.subspace_perturbation",
     "Tumbling": "processors.tumbling",

@@ -30,17 +30,17 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from streampca.blocks import BlockCutter, BlockGram
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.counts import check_count
 from streampca.linalg.threads import OneThread, one_blas_thread
 from streampca.linalg.types import FloatArray
 from streampca.rows import arrow_rows
 from streampca.sources.parquet import ParquetRows, from_parquet, read_batches
+from streampca.stream.blocks import BlockCutter, BlockGram
 
 if TYPE_CHECKING:  # what processes of the pool do not need
-    from streampca.step import BlockStep
-    from streampca.stream import Stream
+    from streampca.stream.step import BlockStep
+    from streampca.stream.stream import Stream
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 #: Rows of a task: some 0.1 s of work at 64 features.

@@ -41,15 +41,15 @@ import msgspec
 import numpy as np
 
 from streampca.admission import NO_COUNTS, Counts
-from streampca.blocks import BlockCutter, BlockGram, admission_mark
 from streampca.conversion import as_block
 from streampca.errors import BadParameterError, BadRowError, SourceError
 from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import LOW, UNIT_BITS
 from streampca.linalg.svec import svec_size
 from streampca.rows import Part, Position
-from streampca.step import BlockStep
-from streampca.stream import Stream
+from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
+from streampca.stream.step import BlockStep
+from streampca.stream.stream import Stream
 
 _POLL = 1.0  # seconds between two looks at a folder that is followed
 _CARRY = 2**20  # blocks after which low parts are carried: their sum stays far below 2**63

@@ -733,7 +733,7 @@ def rows_summed(release: Release) -> int:
 
     The rows of the warm-up are in none.
     """
-    details, terms = release._details, release.terms
+    details, terms = release.details, release.terms
     if "decay_per_release" in details:
         return 1
     window, block = details.get("window"), details.get("rows")

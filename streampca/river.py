@@ -45,7 +45,7 @@ from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
 from streampca.release import Release
 from streampca.store.ledger import LedgerFile
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 __all__ = ["PrivateBlockPCA", "PrivateOjaPCA", "PrivatePCA", "PrivateWindowPCA", "RiverAdapter"]
 

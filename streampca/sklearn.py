@@ -33,7 +33,6 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from streampca.admission import AdmissionReport, Bounds
-from streampca.blocks import BlockCutter
 from streampca.conversion import as_floats
 from streampca.errors import BadParameterError, needs
 from streampca.exclusive import Guard, exclusive
@@ -48,7 +47,8 @@ from streampca.queries.principal import pca
 from streampca.release import Release
 from streampca.rows import SparseRows
 from streampca.store.ledger import LedgerFile
-from streampca.stream import Stream
+from streampca.stream.blocks import BlockCutter
+from streampca.stream.stream import Stream
 
 with needs("sklearn"):
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context

@@ -44,16 +44,16 @@ from itertools import accumulate, chain
 from typing import Any
 
 from streampca.admission import Counts
-from streampca.blocks import BlockCutter, BlockGram
 from streampca.errors import BadParameterError, HorizonReachedError, SourceError, StoreForkedError
 from streampca.pool import FileRange, Paths, file_ranges, has_rows, keep_memory, local_path
 from streampca.release import Release
 from streampca.rows import arrow_rows
 from streampca.sources.parquet import from_parquet
-from streampca.step import BlockStep
 from streampca.store.records import decode, encode
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.blocks import BlockCutter, BlockGram
+from streampca.stream.step import BlockStep
+from streampca.stream.stream import Stream
 
 # Rows of a task: what Spark does once a task takes some 50 ms of CPU.
 _TASK_ROWS = 2**18

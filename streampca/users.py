@@ -18,8 +18,8 @@ from streampca.processors.base import Algorithm, Processor
 from streampca.regret import Regret
 from streampca.release import Release, Subspace
 from streampca.rows import RowSource
-from streampca.step import Step, Steps
-from streampca.stream import Stream
+from streampca.stream.step import Step, Steps
+from streampca.stream.stream import Stream
 
 
 class _Coming(NamedTuple):

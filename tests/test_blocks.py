@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.blocks import BlockGram, Leaves, admission_mark
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreCorruptError
 from streampca.linalg.lattice import onto_ball
 from streampca.processors.oja import Oja
@@ -20,7 +19,8 @@ from streampca.regret import RegretLog
 from streampca.sources.csv_rows import from_csv
 from streampca.store.store import Store
 from streampca.store.verify import Verification
-from streampca.stream import Stream
+from streampca.stream.blocks import BlockGram, Leaves, admission_mark
+from streampca.stream.stream import Stream
 from streampca.users import UserStream
 
 D = 4

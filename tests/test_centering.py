@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.blocks import BlockGram
 from streampca.errors import BadParameterError, BadRowError
 from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT, MeanNoise, centered, joint_factor, with_constant
 from streampca.linalg.lattice import STEP, GramSum, onto_ball
@@ -15,6 +14,7 @@ from streampca.privacy.budget import Budget
 from streampca.private_regret import PrivateRegretRecord
 from streampca.processors.rewards import RewardSum, reward_scale
 from streampca.release import Scoring, score
+from streampca.stream.blocks import BlockGram
 
 BUDGET: dict[str, Any] = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
 

@@ -11,7 +11,7 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.regret import RegretLog
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 D, K, W, N = 4, 2, 50, 230
 

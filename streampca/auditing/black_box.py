@@ -29,7 +29,7 @@ from streampca.mechanisms.base import Mechanism
 from streampca.privacy.guarantee import Guarantee
 from streampca.processors.base import Algorithm
 from streampca.release import Release
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 Transcript = Mapping[str, float]
 #: ``run(changed, seed)``: a transcript of the data set without or with the change; fresh noise if the seed is None.

@@ -31,8 +31,8 @@ from streampca.estimates import Estimates
 from streampca.privacy.guarantee import Guarantee
 from streampca.private_regret import LivePrivateRegret, PrivateRegretRecord
 from streampca.release import Release, Subspace, Terms
-from streampca.step import BlockStep, Step, Steps
-from streampca.stream import Stream
+from streampca.stream.step import BlockStep, Step, Steps
+from streampca.stream.stream import Stream
 from streampca.users import UserStream
 from streampca.views.card import card
 from streampca.views.facts import in_words

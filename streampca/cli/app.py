@@ -16,7 +16,6 @@ from cyclopts import App, CycloptsError
 
 from streampca import __version__
 from streampca.cli.messages import in_flags, say
-from streampca.cli.tools import scenario as _scenario
 from streampca.errors import BudgetExhaustedError, StreamPCAError, StreamPCAWarning
 from streampca.linalg.threads import one_blas_thread
 
@@ -34,16 +33,18 @@ _COMMANDS = {
     "transform": ("results:transform", "Write the scores of raw rows on a released subspace. NOT private."),
     "report": ("results:report", "Write a report of a run: one HTML file that needs nothing else."),
     "status": ("stores:status", "Show the state of a durable run."),
-    "verify": ("stores:verify", "Check a durable run: every checksum, a replay, and that no commit is missing from the end."),
+    "verify": (
+        "stores:verify",
+        "Check a durable run: every checksum, a replay, and that no commit is missing.",
+    ),
     "export": ("stores:export", "Write the publishable releases of a durable run."),
     "backup": ("stores:backup", "Copy a durable run, also while it goes on."),
     "plan": ("plan:plan", "Predict noise, error and regret; recommend an algorithm."),
     "audit": ("audit:audit", "Try to refute the privacy claims, and show that they could have been refuted."),
-    "bench": ("tools:bench", "Measure speed beside other libraries."),
 }
 _LEDGER = {
-    "show": ("stores:show", "Show budgets and debits."),
-    "budget": ("stores:budget", "Set the budget of a data set, once."),
+    "show": ("stores:show_budgets", "Show budgets and debits."),
+    "budget": ("stores:set_budget", "Set the budget of a data set, once."),
 }
 
 
@@ -67,7 +68,6 @@ def application(first: str = "") -> App:
             else:
                 group.command(f"streampca.cli.{where}", name=name, help=line)
     app.command(ledger)
-    app.command(_scenario)
     app.command(version)
     app.register_install_completion_command(
         help="Install completion of commands and options for this shell (bash, zsh, fish), and add it to its startup "

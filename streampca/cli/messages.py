@@ -66,7 +66,8 @@ def _flag(found: re.Match[str]) -> str:
         except (SyntaxError, ValueError):  # no list of names
             return found[0]
         value = shlex.quote(",".join("..." if part is ... else str(part) for part in parts))
-    value = {"True": "yes", "False": "no"}.get(value, value.strip("'"))
+    else:
+        value = {"True": "yes", "False": "no"}.get(value, value.strip("'"))
     if name in READ:
         return f"--read {name}={value}"
     return f"{'-k' if name == 'n_components' else '--' + name.replace('_', '-')}{value and ' '}{value}"

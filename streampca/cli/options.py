@@ -195,10 +195,9 @@ def _told(kind: type, *parts: str) -> str:
 # -- option classes -----------------------------------------------------------------
 
 
-def _set(*parts: str, algorithm: str = "") -> Any:
-    """The annotation of ``--set``."""
-    text = f"KEY=VALUE, once or more. {algorithm}{_told(Settings, *parts)}"
-    return Parameter(name="--set", negative="", show_default=False, help=text)
+def _settings(name: str, what: str, told: str) -> Parameter:
+    """The annotation of ``--read`` and ``--set``."""
+    return Parameter(name=name, negative="", show_default=False, help=f"{what}, as KEY=VALUE, once or more. {told}")
 
 
 @Parameter(name="*")
@@ -288,7 +287,9 @@ class ReleaseOptions(PrivateOptions):
     """
 
     mechanism: str
-    set_: Annotated[tuple[str, ...], _set("bounds", "out", algorithm="Any further parameter of the mechanism. ")] = ()
+    set_: Annotated[
+        tuple[str, ...], _settings("--set", "Any further parameter of the mechanism", _told(Settings, "bounds", "out"))
+    ] = ()
     out: HyphenPath = Path("release.jsonl")
 
 
@@ -330,10 +331,9 @@ class RunOptions(PrivateOptions):
     release_every: int | None = None
     set_: Annotated[
         tuple[str, ...],
-        _set(
-            "bounds", "out", "regret", "store", "serve",
-            algorithm="Any further parameter of the algorithm, such as noise=tree or, of tumbling, mechanism=wishart "
-            "(see streampca release). ",
+        _settings(
+            "--set", "Any further parameter of the algorithm, such as noise=tree or, of tumbling, mechanism=wishart",
+            _told(Settings, "bounds", "out", "regret", "store", "serve"),
         ),
     ] = ()  # fmt: skip
     out: HyphenPath = Path("releases.jsonl")
@@ -350,7 +350,7 @@ class RunOptions(PrivateOptions):
 class StoreOptions:
     """How a durable run is opened, for the commands on one."""
 
-    set_: Annotated[tuple[str, ...], _set("store")] = ()
+    set_: Annotated[tuple[str, ...], _settings("--set", "How the store is opened", _told(Settings, "store"))] = ()
 
     def settings(self) -> Settings:
         """The settings of ``--set``."""

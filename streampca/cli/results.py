@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import textwrap
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from streampca.cli.files import OutputFile, refuse_inputs
+from streampca.cli.inputs import open_source
 from streampca.cli.options import HyphenPath, ReadOptions, Switch
+from streampca.cli.terminal import terminal_width
 from streampca.errors import BadParameterError, NoReleaseError
-
-if TYPE_CHECKING:
-    from streampca.release import Release
+from streampca.release import Release
+from streampca.views.card import card
+from streampca.views.facts import in_words
+from streampca.views.report import html, read_run, write_pictures
+from streampca.views.run_files import PublicRun
 
 _NOT_PRIVATE = "NOT PRIVATE, curator only: scores are functions of raw rows; do not publish"
 

@@ -17,10 +17,23 @@ from streampca.cli.algorithms import make_algorithm, make_mechanism
 from streampca.cli.files import Files, refuse_inputs
 from streampca.cli.live import Progress, is_live, view
 from streampca.cli.messages import caution
-from streampca.cli.options import Address, PrivateOptions, ReadOptions, ReadSettings, ReleaseOptions, RunOptions
-from streampca.cli.options import FilePath, HyphenPath, Settings, SourceAddress, StoreOptions, Switch, pairs, take
-from streampca.cli.session import NEVER, Ending, Session, card_lines, card_of, closing, parameters_of_run
-from streampca.cli.session import write_summary
+from streampca.cli.options import (
+    Address,
+    FilePath,
+    HyphenPath,
+    PrivateOptions,
+    ReadOptions,
+    ReadSettings,
+    ReleaseOptions,
+    RunOptions,
+    Settings,
+    SourceAddress,
+    StoreOptions,
+    Switch,
+    pairs,
+    take,
+)
+from streampca.cli.session import NEVER, Ending, Session, card_lines, card_of, closing, parameters_of_run, write_summary
 from streampca.cli.terminal import is_terminal
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_count
@@ -30,7 +43,7 @@ from streampca.processors.tumbling import Tumbling
 from streampca.regret import RegretLog
 from streampca.rows import PositionedSource
 from streampca.store.store import room_warnings
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 
 def run(source: SourceAddress, /, *, options: RunOptions = RunOptions()) -> int:  # noqa: B008
@@ -185,7 +198,7 @@ def resume(
         return ending.exit_code()
 
 
-def release(file: HyphenPath, /, *, options: Annotated[ReleaseOptions, Parameter()]) -> int:
+def release(file: HyphenPath, /, *, options: ReleaseOptions) -> int:
     """Release the subspace of a whole table once.
 
     Holds the table in memory. A bad row stops it before anything is paid or released, unless

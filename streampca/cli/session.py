@@ -17,16 +17,16 @@ from streampca.cli.files import Files
 from streampca.cli.live import Progress, View, publishable, spent
 from streampca.cli.terminal import is_terminal, terminal_width
 from streampca.errors import SourceError, StreamPCAError
-from streampca.feed import batches, push
 from streampca.linalg.types import FloatArray
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
 from streampca.release import Release
 from streampca.rows import RowSource
-from streampca.step import Steps
 from streampca.store.config import public_parameters
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.feed import batches, push
+from streampca.stream.step import Steps
+from streampca.stream.stream import Stream
 from streampca.views.card import Card, curator_card
 
 if TYPE_CHECKING:  # needs the extra serve

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
-from cyclopts import App
-
+from streampca.cli.files import ReleaseFile
+from streampca.cli.inputs import open_source, passphrase_of
 from streampca.cli.options import FilePath, HyphenPath, ReadOptions, StoreOptions, Switch
 from streampca.cli.terminal import console
-
-ledger = App(name="ledger", help="Privacy budgets of data sets, and what was spent of them.", help_format="plaintext")
+from streampca.privacy.budget import Budget
+from streampca.privacy.guarantee import Guarantee
+from streampca.release import Terms
+from streampca.store import reading
+from streampca.store.database import Database
+from streampca.store.ledger import Ledger
+from streampca.store.verify import Verification
 
 
 def status(store: FilePath, /, *, opening: StoreOptions = StoreOptions()) -> int:  # noqa: B008
@@ -24,13 +30,13 @@ def status(store: FilePath, /, *, opening: StoreOptions = StoreOptions()) -> int
     store
         Database of the run.
     """
-    facts = read(store)
+    facts = reading.status(store)
     facts["guarantee"] = str(Guarantee.from_dict(facts["guarantee"]))
     # In a terminal long values are wrapped at words; elsewhere every fact is one line.
     shown = console(sys.stdout)
     for name, value in facts.items():
         shown.print(f"{name + ':':<18} {value}")
-    shown.print(f"{'witness:':<18} {check_witness(store, opening.settings().store_witness)}")
+    shown.print(f"{'witness:':<18} {reading.check_witness(store, opening.settings().store_witness)}")
     return 0
 
 
@@ -42,7 +48,7 @@ def verify(
     options: ReadOptions = ReadOptions(),  # noqa: B008
     opening: StoreOptions = StoreOptions(),  # noqa: B008
 ) -> int:
-    """Check a durable run: every checksum, a replay, and that no commit is missing from the end.
+    """Check a durable run: every checksum, a replay, and that no commit is missing.
 
     The replay must give the stored releases. Changes nothing.
 
@@ -57,7 +63,7 @@ def verify(
     settings = opening.settings()
     with closing(Verification(store, passphrase_of(settings.store_passphrase_file))) as check:
         print(f"{check.file()}: every page and every release is whole")
-        print(check_witness(store, settings.store_witness))
+        print(reading.check_witness(store, settings.store_witness))
         print(f"bases by {check.kernels}")
         print(f"{check.replay()} rows since the snapshot, played again: the same releases")
         if file is not None:
@@ -96,7 +102,7 @@ def export(
     force
         Overwrite an existing file.
     """
-    check_witness(store)
+    reading.check_witness(store)
     with (
         closing(Database(str(store), write=False)) as database,
         closing(ReleaseFile(out, gram=gram, keep_every=keep_every, force=force)) as file,
@@ -105,10 +111,12 @@ def export(
         database.db.execute("BEGIN")  # one moment of a run that may go on
         for i, release in enumerate(database.releases()):
             if i == 0:
-                file.header(release.terms, published_parameters(database))
+                file.header(release.terms, reading.published_parameters(database))
             file.add([release])
         if not file.made:
-            file.header(Terms(guarantee, features=features_of(database)), published_parameters(database))
+            file.header(
+                Terms(guarantee, features=reading.features_of(database)), reading.published_parameters(database)
+            )
     print(f"{file.written} releases", *([] if str(out) == "-" else ["in", out]), file=sys.stderr)
     return 0
 
@@ -129,12 +137,12 @@ def backup(store: FilePath, to: Path, /) -> int:
     to
         The copy. Curator only.
     """
-    rows = copy(store, to)
+    rows = reading.backup(store, to)
     print(f"{to}: {rows} rows. Curator only; its key file is not in it.")
     return 0
 
 
-def show(file: FilePath, data_set: str | None = None) -> int:
+def show_budgets(file: FilePath, data_set: str | None = None) -> int:
     """Show budgets and debits.
 
     Parameters
@@ -155,7 +163,7 @@ def show(file: FilePath, data_set: str | None = None) -> int:
     return 0
 
 
-def budget(
+def set_budget(
     file: FilePath,
     data_set: str,
     *,

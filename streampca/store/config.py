@@ -26,7 +26,7 @@ from streampca.processors.base import Algorithm
 from streampca.regret import RegretLog
 from streampca.store.database import Database
 from streampca.store.keys import RunKey
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 _CLASS, _TUPLE, _ARRAY = "\x00class", "\x00tuple", "\x00array"
 

@@ -44,7 +44,8 @@ from streampca.store.records import (
 from streampca.store.row_digest import Sessions, TakenRows
 from streampca.store.witness import LockFile, Point, Witness
 from streampca.store.writing_thread import Job, WritingThread, wait_for_last_calls
-from streampca.stream import Entry, Stream
+from streampca.stream.blocks import Entry
+from streampca.stream.stream import Stream
 
 logger = logging.getLogger("streampca.store")
 
@@ -141,7 +142,7 @@ class _Commit(NamedTuple):
 
 
 class Writer:
-    """Commit log of one stream (`streampca.stream.CommitLog`).
+    """Commit log of one stream (`streampca.stream.stream.CommitLog`).
 
     ``witness`` and ``account`` note outside of the database how far the run has come; ``head`` is what the account
     holds now. ``store`` stays open as long as the stream is held, and ``lock`` is its lock.

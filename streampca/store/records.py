@@ -15,12 +15,11 @@ import msgspec
 import numpy as np
 
 from streampca.admission import Counts
-from streampca.blocks import BlockGram
 from streampca.errors import BadParameterError, StoreCorruptError, reason
 from streampca.linalg.lattice import STEP
 from streampca.release import Release, Terms
 from streampca.store.row_digest import words_of
-from streampca.stream import Entry
+from streampca.stream.blocks import BlockGram, Entry
 
 T = TypeVar("T")
 

@@ -17,7 +17,8 @@ from streampca.store.keys import RunKey, Seal
 from streampca.store.log import chunk_name
 from streampca.store.records import decode, entry_of
 from streampca.store.witness import Point
-from streampca.stream import Entry, Stream
+from streampca.stream.blocks import Entry
+from streampca.stream.stream import Stream
 
 logger = logging.getLogger("streampca.store")
 

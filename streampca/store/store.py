@@ -61,7 +61,7 @@ from streampca.store.recovery import check_key, check_lineage, forked, rebuild
 from streampca.store.row_digest import PassedRows
 from streampca.store.witness import LockFile, Point, Witness, beside
 from streampca.store.writing_thread import wait_for_last_calls
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 logger = logging.getLogger("streampca.store")
 

@@ -15,7 +15,8 @@ from streampca.store.reading import kernels_of
 from streampca.store.records import read_trace
 from streampca.store.recovery import TOLERANCE, alike, check_key, fresh_stream, rebuild, replay_checked
 from streampca.store.witness import beside
-from streampca.stream import Entry, Stream
+from streampca.stream.blocks import Entry
+from streampca.stream.stream import Stream
 
 #: Rows that are replayed at a time.
 _AT_ONCE = 4096

@@ -10,13 +10,13 @@ HTML file, with its data inside.
 """
 
 from streampca.rendering import RENDERERS
-from streampca.views.card import card, curator_card
+from streampca.views.card import card, stream_html
 from streampca.views.notebook import Watch
 from streampca.views.plots import plot
 
 RENDERERS.update(
     card=lambda *parts: card(*parts).html(),
-    curator_card=lambda *parts: curator_card(*parts).html(),
     plot=plot,
+    stream=stream_html,
     watch=Watch,
 )

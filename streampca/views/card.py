@@ -15,6 +15,7 @@ from streampca.admission import AdmissionReport
 from streampca.estimates import Estimates
 from streampca.regret import RegretRecord
 from streampca.release import Release, rows_summed
+from streampca.stream.stream import Stream
 from streampca.tables import CURATOR_ONLY, html_table
 from streampca.views.facts import (
     COMPONENTS,
@@ -212,6 +213,15 @@ def curator_card(
     further = [] if record is None else regret_facts(record)
     further += [] if admitted is None else admission_facts(admitted)
     return card(release, releases=releases, further=[*further, *([budget_fact(balance)] if balance else ())])
+
+
+def stream_html(stream: Stream) -> str | None:
+    """The card of a stream so far as HTML; None before the first release. Curator only."""
+    release, remaining = stream.release, getattr(stream.account, "remaining", None)
+    if release is None:
+        return None
+    record = stream.regret.now() if stream.keeps_regret else None
+    return curator_card(release, record, stream.admission, "" if remaining is None else remaining()).html()
 
 
 def curator_facts(markdown: str) -> list[Fact]:

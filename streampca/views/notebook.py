@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from streampca.errors import BadParameterError
-from streampca.stream import Stream
-from streampca.views.card import card
+from streampca.stream.stream import Stream
+from streampca.views.card import card, stream_html
 
 
 class Watch:
@@ -63,7 +63,7 @@ class Watch:
         if release is None:
             shown: str | None = "<p>Nothing has been released yet.</p>"
         else:
-            shown = card(release).html() if self._public else self._stream._repr_html_()
+            shown = card(release).html() if self._public else stream_html(self._stream)
         return f"<div><p>{bar}{t:,}{of} rows{rate}</p>{shown or ''}</div>"
 
     def __enter__(self) -> Self:

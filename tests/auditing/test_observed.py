@@ -14,15 +14,15 @@ import streampca as sp
 from streampca.auditing import observed
 from streampca.auditing.instrument import fresh_tape, run
 from streampca.auditing.suite import audit
-from streampca.blocks import BlockGram
 from streampca.errors import NoReleaseError, StreamPCAWarning
 from streampca.estimates import Estimates
 from streampca.linalg.svec import unpack_entries
 from streampca.private_regret import PrivateRegretRecord
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.release import Release, Subspace, Terms
-from streampca.step import BlockStep, Step, Steps
-from streampca.stream import Stream
+from streampca.stream.blocks import BlockGram
+from streampca.stream.step import BlockStep, Step, Steps
+from streampca.stream.stream import Stream
 from streampca.users import UserStream
 from streampca.views.card import Card
 from streampca.views.facts import Fact

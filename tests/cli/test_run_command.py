@@ -12,7 +12,7 @@ import pytest
 
 from streampca import read_releases
 from streampca.cli import main
-from streampca.cli.session import CURATOR_ONLY
+from streampca.cli.files import CURATOR_ONLY
 
 COMMON = ["-k", "2", "--epsilon", "1", "--delta", "1e-5"]
 

@@ -22,7 +22,7 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.release import Release
 from streampca.sources.parquet import from_parquet
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 EVERY = 1000
 

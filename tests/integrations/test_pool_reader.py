@@ -19,7 +19,7 @@ from streampca.processors.oja import Oja
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.parquet import from_parquet
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'streampca[parquet]'")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -143,7 +143,7 @@ _ORPHAN = """
 import sys
 from streampca import pool
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 if __name__ == "__main__":
     stream = Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=5, release_every=100))
     steps = pool.absorb_parquet(stream, sys.argv[1:], processes=3, rows_per_task=200)

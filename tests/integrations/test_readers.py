@@ -17,7 +17,7 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.readers import BlockFolder, collect, reader_blocks, write_blocks
 from streampca.rows import Part
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 D, M = 4, 3
 NAMES = [f"x{j}" for j in range(D)]

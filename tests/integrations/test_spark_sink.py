@@ -28,7 +28,7 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.parquet import from_parquet
 from streampca.spark import EpochSink, absorb_frame, absorb_parquet, parquet_paths
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 DRIVER = Path(__file__).with_name("spark_driver.py")
 _spec = importlib.util.spec_from_file_location("spark_driver", DRIVER)

@@ -15,7 +15,7 @@ from streampca.linalg.svec import pack_entries, svec_size
 from streampca.privacy.randomness import Randomness
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 pytest.importorskip("numba", reason="the extra 'fast' is not installed: pip install 'streampca[fast]'")
 

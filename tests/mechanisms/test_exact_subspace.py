@@ -18,7 +18,7 @@ from streampca.mechanisms.rational_span import exact_rows, lines_of, orthonormal
 from streampca.privacy.randomness import Randomness
 from streampca.processors.tumbling import Tumbling
 from streampca.release import Release
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 small_rows = st.lists(st.lists(st.integers(-1, 2), min_size=3, max_size=3), min_size=1, max_size=8)

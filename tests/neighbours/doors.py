@@ -50,7 +50,7 @@ from streampca.sources import (
 )
 from streampca.sources.csv_cells import CellParser
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 from streampca.users import UserStream
 
 EVERY = 6

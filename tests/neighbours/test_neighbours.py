@@ -25,7 +25,7 @@ from streampca.errors import BadRowError
 from streampca.privacy.outlet import Outlet
 from streampca.river import RiverAdapter
 from streampca.sources import base, csv_rows, databases, from_kafka
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 SCRIPT = Path(__file__).with_name("blind.py")
 

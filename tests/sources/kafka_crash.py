@@ -22,7 +22,7 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.kafka import from_kafka
 from streampca.store.config import config_of, dump
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 FEATURES = ["a", "b", "c"]
 

@@ -21,7 +21,7 @@ from streampca.errors import BadParameterError, SourceError
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.databases import as_rows, from_query
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 N = 500
 ROWS = np.random.default_rng(2).normal(size=(N, 2))

@@ -23,7 +23,7 @@ from streampca.cli import main
 from streampca.errors import BadParameterError, BadRowError, SourceError
 from streampca.sources.kafka import from_kafka, reader
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 SCRIPT = Path(__file__).with_name("kafka_crash.py")
 _spec = importlib.util.spec_from_file_location("kafka_crash", SCRIPT)

@@ -16,7 +16,7 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.rows import Position, PositionedBlock, PositionedSource
 from streampca.sources import NumberedRows, from_blocks, open_rows
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 ROWS = np.random.default_rng(1).normal(size=(400, 2))
 RUN = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--bounds", "-5:5", "--release-every", "50", "--no-live"]

@@ -39,7 +39,7 @@ from streampca.store import log
 from streampca.store.ledger import Ledger
 from streampca.store.reading import status
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 FEATURES, EVERY, SEED, PAUSE = 5, 100, 11, 0.05
 

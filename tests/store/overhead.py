@@ -24,9 +24,9 @@ import numpy as np
 
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
-from streampca.step import Step, Steps
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.step import Step, Steps
+from streampca.stream.stream import Stream
 
 BLOCK = 1000
 

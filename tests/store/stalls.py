@@ -17,7 +17,7 @@ import numpy as np
 
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 BLOCK = 200
 

@@ -13,7 +13,7 @@ from streampca.cli import main
 from streampca.linalg import fast
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 RUN = ["-k", "2", "--epsilon", "1", "--delta", "1e-5", "--bounds", "-5:5", "--no-live"]
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 import streampca as sp
 from streampca.admission import NO_COUNTS, Counts
-from streampca.blocks import BlockGram
 from streampca.errors import StoreCorruptError
 from streampca.linalg.lattice import onto_ball
 from streampca.privacy.guarantee import Guarantee
@@ -27,7 +26,7 @@ from streampca.store.records import (
     releases_of,
     trace_of,
 )
-from streampca.stream import Entry
+from streampca.stream.blocks import BlockGram, Entry
 
 PROMISE = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, n_features=3).guarantee
 NAMES = ("a", "b", "c")

@@ -14,7 +14,7 @@ from streampca.errors import BadParameterError
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.store.sinks import JsonLines, deliver
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
 

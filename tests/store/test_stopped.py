@@ -20,7 +20,7 @@ from streampca.errors import StoreLockedError
 from streampca.store.ledger import Ledger
 from streampca.store.reading import status
 from streampca.store.store import Store
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 
 ROWS, EVERY, RATE = 1500, 10, 300
 URL = re.compile(r"http://127\.0\.0\.1:(\d+)/")

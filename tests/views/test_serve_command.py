@@ -36,8 +36,9 @@ class Command:
     """A command in a process of its own, with a page."""
 
     def __init__(self, folder, *words):
+        port = ["--port", "0"] if words[0] == "serve" else ["--set", "serve.port=0"]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", MAIN, *words, "--port", "0"], cwd=folder, text=True,
+            [sys.executable, "-c", MAIN, *words, *port], cwd=folder, text=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
         self.said = ""

@@ -48,7 +48,7 @@ from streampca.processors.private_oja import PrivateOjaProcessor
 from streampca.processors.rewards import RewardSum
 from streampca.processors.spectral_histogram import HistogramMethod, HistogramProcessor, SpectralHistogram
 from streampca.processors.window_methods import RowRingProcessor, View
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 from streampca.users import UserStream
 
 #: A class, module or dict, the name of its attribute or key, and what is made of that to take its place.

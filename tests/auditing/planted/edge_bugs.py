@@ -54,7 +54,7 @@ from streampca.processors.rewards import RewardSum
 from streampca.processors.tumbling import TumblingProcessor
 from streampca.processors.window_methods import ForgettingProcessor, RowRingProcessor
 from streampca.store.ledger import Balance
-from streampca.stream import Stream
+from streampca.stream.stream import Stream
 from streampca.users import UserStream
 
 __all__ = ["BUGS", "CASES"]
@@ -291,7 +291,7 @@ bug("sums not coarsened", "PrivateOja PrivateFPL-private-bounds", put(LatticeSum
 
 def _logged(made: Any, self: Stream, *_: Any, **__: Any) -> Any:
     if self._now.regret is not None:
-        logging.getLogger("streampca.stream").info("regret so far: %s", self.regret.now())
+        logging.getLogger("streampca.stream.stream").info("regret so far: %s", self.regret.now())
     return made
 
 

@@ -26,13 +26,10 @@ from streampca.advice import (
     settings_warnings,
     warn,
 )
-from streampca.blocks import BlockCutter, BlockGram, CommitLog
-from streampca.blocks import Entry as Entry  # part of this module's interface
 from streampca.bounds import PrivateBounds
 from streampca.conversion import as_block, check_iterable, framed
 from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
-from streampca.feed import feed
 from streampca.linalg.counts import check_switch
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.threads import OneThread
@@ -46,7 +43,9 @@ from streampca.regret import Moment, Regret, RegretLog, RegretSums
 from streampca.release import Release, Scoring, Subspace, Terms, scoring_basis
 from streampca.rendering import render
 from streampca.rows import Position, PositionedSource, RowSource, as_source
-from streampca.step import BlockStep, Step, Steps, Waiting, WaitingStep, no_rewards, step_of
+from streampca.stream.blocks import BlockCutter, BlockGram, CommitLog, Entry
+from streampca.stream.feed import feed
+from streampca.stream.step import BlockStep, Step, Steps, Waiting, WaitingStep, no_rewards, step_of
 
 #: Most single rows that wait to be absorbed together.
 _WAITING_ROWS = 256
@@ -696,14 +695,7 @@ class Stream:
 
     def _repr_html_(self) -> str | None:
         """The card of the stream so far, for notebooks. Curator only: it shows the exact regret."""
-        release = self.release
-        if release is None:
-            return None
-        remaining = getattr(self._account, "remaining", None)
-        shown: str = render(
-            "curator_card", release, self.regret.now() if self.keeps_regret else None, self.admission,
-            "" if remaining is None else remaining(),
-        )  # fmt: skip
+        shown: str | None = render("stream", self)
         return shown
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from streampca.errors import BadRowError, HorizonReachedError
 from streampca.linalg.types import FloatArray
 from streampca.rows import Position, PositionedSource, RowSource
-from streampca.step import Steps
+from streampca.stream.step import Steps
 
 #: Rows of a batch, at least and at most: the number grows while a batch takes less than `_QUICK` seconds, so that
 #: whoever follows is shown progress and Ctrl-C is prompt. It changes no bit of any release.
