@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreCorruptError
 from streampca.linalg.lattice import onto_ball
+from streampca.papers.perturbed_leader import PerturbedLeader
 from streampca.processors.oja import Oja
-from streampca.processors.perturbed_leader import PerturbedLeader
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
 from streampca.sources.csv_rows import from_csv
@@ -96,7 +96,6 @@ def test_releases_of_blocks_are_those_of_rows(cuts: list[int]) -> None:
     [
         {"noise": "tree", "horizon": 200},
         {"noise": "tree", "horizon": 200, "discrete_noise": True},
-        {"regularisation": "doubling", "horizon": 200},
         {"solver": "tracking"},
         {"solver": "smoothed"},
         {},

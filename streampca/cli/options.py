@@ -279,9 +279,9 @@ class ReleaseOptions(PrivateOptions):
     Parameters
     ----------
     mechanism
-        gaussian, adaptive, wishart, subspace-perturbation; with delta 0: adaptive-laplace, matrix-laplace, laplace;
-        auto takes adaptive-laplace for few features, else adaptive; for rows on or near a subspace: exact-subspace
-        (integers, --row-norm a power of two no row exceeds), approximate-subspace; or a class name.
+        gaussian, adaptive; with delta 0: adaptive-laplace, matrix-laplace; auto takes adaptive-laplace for few
+        features, else adaptive; for rows on a subspace: exact-subspace (integers, --row-norm a power of two no row
+        exceeds), which finds -k by itself; or a class name.
     out
         File of the release, or - for standard output. Publishable; the format is that of streampca run.
     """
@@ -332,7 +332,7 @@ class RunOptions(PrivateOptions):
     set_: Annotated[
         tuple[str, ...],
         _settings(
-            "--set", "Any further parameter of the algorithm, such as noise=tree or, of tumbling, mechanism=wishart",
+            "--set", "Any further parameter of the algorithm, such as noise=tree or, of tumbling, mechanism=adaptive",
             _told(Settings, "bounds", "out", "regret", "store", "serve"),
         ),
     ] = ()  # fmt: skip

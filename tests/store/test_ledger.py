@@ -247,7 +247,7 @@ def test_two_at_once_cannot_both_have_the_rest(tmp_path, ledger):
 
 
 def test_no_budget_covers_no_guarantee(ledger):
-    leader = sp.PerturbedLeader(n_components=1, epsilon=1.0, delta=1e-6)
+    leader = sp.papers.PerturbedLeader(n_components=1, epsilon=1.0, delta=1e-6)
     with pytest.raises(BudgetExhaustedError, match="no guarantee"):
         sp.Stream(leader, ledger=ledger.account("patients")).push(ROWS[0])
 
