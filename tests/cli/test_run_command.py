@@ -145,7 +145,7 @@ def test_columns_and_bounds_and_bad_rows(tmp_path, capsys, monkeypatch):
         (["--set", "serve.port=80"], "--set serve.port: it goes with --serve"),
         (["--read", "format=xls"], "--read format=xls: expected csv or tsv"),
         (["--read", "rate=fast"], "--read rate=fast: expected a number"),
-        (["--read", "formt=csv"], "--read formt: there is no such key; use format, "),
+        (["--read", "shape=csv"], "--read shape: there is no such key; use format, "),
         (["--read", "follow"], "--read follow: expected KEY=VALUE"),
         (["--row-norm", "0"], "--row-norm 0"),
         (["--frobnicate"], "--frobnicate"),
