@@ -122,7 +122,7 @@ def test_bounds_files_are_checked(tmp_path, content):
 def test_algorithms_by_either_name():
     common = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5, "horizon": None}
     for name in ("fpl", "PrivateFPL"):
-        made = make_algorithm(name, common, extra={"regularisation": '"privacy"', "n_features": "7"})
+        made = make_algorithm(name, common, extra={"solver": '"exact"', "n_features": "7"})
         assert isinstance(made, streampca.PrivateFPL)
         assert made.release_every == 100
         assert made.n_features == 7
