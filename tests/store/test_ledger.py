@@ -208,24 +208,6 @@ def test_heads_go_on_from_where_they_are(tmp_path, ledger):
         assert again.head("patients", "r") == (5, "x")
 
 
-def test_a_ledger_of_schema_1_is_taken_over(tmp_path, ledger):
-    ledger.debit("patients", fpl(0.5), run="old")
-    ledger.close()
-    with sqlite3.connect(tmp_path / "ledger.db") as db:
-        db.execute("DROP TABLE heads")
-        db.execute("DROP TABLE sums")
-        db.execute("PRAGMA user_version = 1")
-    db.close()
-    with Ledger(tmp_path / "ledger.db") as again:
-        assert again.balance("patients").entries[0].run == "old"
-        again.note("patients", "r", None, (0, ""))
-        with sqlite3.connect(tmp_path / "ledger.db") as db:
-            db.execute("UPDATE budgets SET epsilon = 100")
-        db.close()
-        with pytest.raises(StoreCorruptError, match="fails its checksum"):
-            again.balance("patients")
-
-
 def test_two_at_once_cannot_both_have_the_rest(tmp_path, ledger):
     outcomes, start = [], threading.Barrier(4)
 
