@@ -304,7 +304,7 @@ def test_the_heavy_accountant_is_loaded_for_mixed_accounts_only(path: Path) -> N
     code = f"""
 import sys, math
 from streampca.privacy.accounting import Event
-from streampca.store.ledger import Ledger, _put_sum
+from streampca.store.ledger import Ledger
 with Ledger({str(path)!r}) as ledger:
     for _ in range(5):
         ledger.debit("many", Event("gaussian", "zero-out", mu=0.1))
