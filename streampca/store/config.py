@@ -57,10 +57,7 @@ def load(text: str) -> dict[str, Any]:
 
 def config_in(database: Database) -> dict[str, Any]:
     """The configuration of the run in a database. Raises `StoreCorruptError` if there is none, or it is refused."""
-    text = database.get("config")
-    if not isinstance(text, str):
-        raise StoreCorruptError(f"{database.path} holds no configuration; restore the newest copy")
-    return load(text)
+    return load(database.fact("config"))
 
 
 def storable(name: Any) -> type[Any] | None:

@@ -83,10 +83,10 @@ class Verification:
                     if not len(taken):
                         break
                     admitted, marks = stream.row_admission.block(taken, stream.t + 1)
-                    drawn = _drawn(stream)
+                    drawn = stream.processor.chain.n
                     entry = Entry(stream.t + 1, len(taken), admitted, None, marks.counts(), fresh[used:])
                     count += replay_checked(stream, entry, due, str(self._path))
-                    used += _drawn(stream) - drawn
+                    used += stream.processor.chain.n - drawn
                 if kind != "rows":
                     entry = Entry(stream.t + 1, 0, None, None, fresh=fresh, kind=kind)
                     count += replay_checked(stream, entry, due, str(self._path))
@@ -119,8 +119,3 @@ class Verification:
     def close(self) -> None:
         """Close the database."""
         self._database.close()
-
-
-def _drawn(stream: Stream) -> int:
-    """Vectors of noise so far."""
-    return stream.processor.chain.n
