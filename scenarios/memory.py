@@ -74,7 +74,7 @@ def window(context: Context) -> dict[str, dict[str, float]]:
         for block in source.blocks():
             for start in range(0, len(block), 1000):
                 stream.push_many(block[start : start + 1000])
-                now = stream.processor
+                now = stream.engine.processor
                 assert isinstance(now, HistogramProcessor)
                 most = max(most, len(now.checkpoints))
                 half = int(2 * stream.t > context.rows)

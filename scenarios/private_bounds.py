@@ -37,7 +37,7 @@ def captured(rows: FloatArray, epsilon: float, seed: int, **bounds: object) -> t
     algorithm = PrivateFPL(n_components=COMPONENTS, epsilon=epsilon, delta=DELTA, horizon=n, release_every=n)
     stream = Stream(algorithm, center=True, regret=None, seed=seed, **bounds)  # type: ignore[arg-type]
     stream.push_many(rows)
-    used = stream.row_admission
+    used = stream.engine.now.admission
     plain = Admission(bounds=used.found or bounds["bounds"], n_features=rows.shape[1])  # type: ignore[arg-type]
     seen = plain.block(rows[used.warmup :], 1)[0]
     return share(np.cov(seen.T), stream.subspace.basis), stream
@@ -58,7 +58,7 @@ def main() -> None:
             own = [captured(rows, epsilon, seed, bounds="private") for seed in range(SEEDS)]
             plain, other = Admission(bounds=(lower, upper), n_features=rows.shape[1]), []
             for _, stream in own:
-                ratio = np.asarray(stream.row_admission.factor / plain.factor)[:, None]
+                ratio = np.asarray(stream.engine.now.admission.factor / plain.factor)[:, None]
                 other.append(share(np.cov(plain.block(rows, 1)[0].T), np.linalg.qr(ratio * stream.subspace.basis)[0]))
             reports = [stream.admission for _, stream in own]
             clamped = np.mean([np.mean(list(report.share_clamped.values())) for report in reports])

@@ -99,7 +99,7 @@ def _follow(context: Context, blocks: Iterator[FloatArray], admission: Admission
         table[name]["error"] = max(values)
     for name, stream in streams.items():
         if name != "all_rows":
-            processor = stream.processor
+            processor = stream.engine.processor
             assert isinstance(processor, WindowProcessor)
             table[name]["memory"] = processor.memory / 2**20
     terms = _uu21_additive_terms(window, last.shape[1], **_BUDGET)

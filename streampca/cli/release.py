@@ -134,15 +134,16 @@ def release(
             warmup=warmup, on_bad_row=on_bad_row, center=algorithm.can_center if center is None else center,
             regret=None, ledger=account, seed=seed,
         )  # fmt: skip
-        stream.adopt(source)
+        stream.engine.adopt(source)
         releases = stream.push_many(rows).releases  # checks all rows, then pays
-        files.begin(stream.processor.terms, parameters_of_run(stream, source))
+        files.begin(stream.engine.processor.terms, parameters_of_run(stream, source))
         files.releases.add(releases)
         files.close()
         seconds, admitted = time.perf_counter() - started, stream.admission
+        bad_rows = sum(admitted.zero_rows_by_reason.values())
         progress = Progress(
-            stream.t, seconds, len(releases), stream.bad_rows, None, release=releases[0], admitted=admitted
-        )  # fmt: skip
+            stream.t, seconds, len(releases), bad_rows, None, release=releases[0], admitted=admitted
+        )
         lines = closing(Ending(progress), stream, files, "" if account is None else account.remaining())
     print(*lines, sep="\n", file=sys.stderr)
     for text in release_warnings(releases[0]):

@@ -360,7 +360,7 @@ def resume(
             remember(opened, source if isinstance(source, Address) or not continues else None, reading)
         if reading.columns is None and stream.features is not None:
             reading = replace(reading, columns=",".join(stream.features))
-        rows = reading.open(source, None, stream.row_admission.on_bad_row)
+        rows = reading.open(source, None, stream.engine.now.admission.on_bad_row)
         if stream.features is not None and tuple(rows.features) != stream.features:
             raise BadParameterError(
                 f"the columns of {source.name} are not those of the run, {', '.join(stream.features)}"
