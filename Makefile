@@ -27,7 +27,7 @@ UNIT_TESTS := $(addprefix tests/,linalg privacy matrix_factorization mechanisms 
 test-lowest: $(STAMP)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-lowest
 	VIRTUAL_ENV=$(VENV)-lowest $(BIN)/uv pip install --quiet --resolution lowest-direct \
-	  --editable '.[accounting,bench,demo,fast,parquet,report,serve,sklearn]'
+	  --editable '.[accounting,demo,fast,parquet,report,serve,sklearn]'
 	VIRTUAL_ENV=$(VENV)-lowest $(BIN)/uv pip install --quiet hypothesis pdoc 'polars<2' pytest pytest-xdist
 	$(VENV)-lowest/bin/python -m pytest -n auto $(UNIT_TESTS)
 
@@ -39,13 +39,13 @@ lint: $(STAMP)
 	$(BIN)/codespell *.md docs scenarios streampca tests
 
 bench: $(STAMP)
-	$(BIN)/streampca bench
+	$(BIN)/python scenarios/bench.py
 
 # Where the time of a row goes, at d = FEATURES: by function, and with FAST=1 by the compiled kernels.
 FEATURES ?= 20
 FAST ?= 0
 profile: $(STAMP)
-	$(BIN)/python -m streampca.bench.profile $(FEATURES) $(FAST)
+	cd scenarios && ../$(BIN)/python -m benchmark.profile $(FEATURES) $(FAST)
 
 audit: $(STAMP)
 	$(BIN)/streampca audit --all

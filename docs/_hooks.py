@@ -14,12 +14,13 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 #: Pages made of files that live beside their code.
 ELSEWHERE = {
-    "which.md": "streampca/WHICH.md",
     "notation.md": "streampca/NOTATION.md",
     "contributing.md": "CONTRIBUTING.md",
     "security.md": "SECURITY.md",
     "changelog.md": "CHANGELOG.md",
 }
+#: Cells of a tutorial: a comment that begins with "# %%", then code.
+CELL = re.compile(r"^# %% ((?:.|\n# )*)\n((?:(?!# %%).*\n)*)", re.MULTILINE)
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PICTURE = re.compile(r"!\[([^]]*)\]\(([^)#]+)\.svg\)")
 #: What a drawing says of its own colors on a dark page.
@@ -88,7 +89,20 @@ def on_files(files: Any, config: Any) -> Any:
         text = (ROOT / source).read_text(encoding="utf-8")
         text = re.sub(r"\]\(docs/", "](", text)
         files.append(File.generated(config, name, content=text))
+    for path in sorted(ROOT.glob("docs/tutorials/*.py")):
+        text = tutorial(path.read_text(encoding="utf-8"))
+        files.append(File.generated(config, f"tutorials/{path.stem}.md", content=text))
     return files
+
+
+def tutorial(code: str) -> str:
+    """The page of a tutorial: its docstring, then text and code of each cell."""
+    title, _, rest = code.removeprefix('"""').partition('"""')[0].partition("\n")
+    cells = [
+        f"{text.replace(chr(10) + '# ', ' ')}\n\n```python\n{body.strip(chr(10))}\n```\n"
+        for text, body in CELL.findall(code)
+    ]
+    return "\n".join([f"# {title.rstrip('.')}\n", rest.strip(), "", *cells])
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:

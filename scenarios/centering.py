@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scenario import Context
 
 from streampca import queries
 from streampca.errors import BadParameterError
@@ -11,7 +12,6 @@ from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.privacy.randomness import Randomness
-from streampca.scenarios import Context
 from streampca.sources import flights
 
 

@@ -1,7 +1,7 @@
 """Coverage of every error bar: how often it holds what it is said to hold, over many runs with fresh noise.
 
 ``python scenarios/error_bars.py`` prints the table of docs/utility.md, in some minutes;
-``streampca scenario run error_bars`` checks it. Rows are fixed, and public.
+``python scenarios/run.py error_bars`` checks it. Rows are fixed, and public.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scenario import Context, load, run_scenario
 
 from streampca import queries
 from streampca.linalg.types import FloatArray
@@ -19,7 +20,6 @@ from streampca.private_regret import PrivateRegretRecord
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
 from streampca.release import Release
-from streampca.scenarios import Context, load, run_scenario
 from streampca.views.plots import WIDE
 
 sys.path.insert(0, str(Path(__file__).parent))

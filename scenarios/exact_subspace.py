@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from scenario import Context
 
 from streampca.errors import BadParameterError
 from streampca.linalg.eigen import principal_angles
@@ -15,7 +16,6 @@ from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.rational_span import orthonormal_basis, primitive, span_of
 from streampca.privacy.randomness import Randomness
-from streampca.scenarios import Context
 
 Rows = tuple[FloatArray, FloatArray]
 

@@ -6,12 +6,12 @@ import math
 from typing import Literal
 
 import numpy as np
+from scenario import Context
 
 from streampca import queries
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.release import Release
-from streampca.scenarios import Context
 from streampca.stream.stream import Stream
 
 METHODS: tuple[Literal["ring", "histogram"], ...] = ("ring", "histogram")

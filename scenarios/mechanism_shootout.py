@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from scenario import Context
 
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.lattice import GramSum, onto_ball
@@ -19,7 +20,6 @@ from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovaria
 from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
 from streampca.mechanisms.wishart import WishartCovariance
 from streampca.privacy.randomness import Randomness
-from streampca.scenarios import Context
 from streampca.sources.synthetic import spiked
 
 #: Measured for each mechanism, as means over the draws, and how the picture labels them.

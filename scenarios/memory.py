@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scenario import Context
 
 import streampca as sp
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Algorithm
 from streampca.processors.spectral_histogram import HistogramProcessor
-from streampca.scenarios import Context
 from streampca.sources.synthetic import drift, spiked
 
 _BLOCK = 16

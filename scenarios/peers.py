@@ -13,10 +13,10 @@ from contextlib import contextmanager
 
 import numpy as np
 import real_tables as real
+from scenario import Context
 
 from streampca.errors import BadParameterError
 from streampca.linalg.types import FloatArray
-from streampca.scenarios import Context
 
 #: Distributions that are compared with, and what of ours.
 PEERS, OURS = ("diffprivlib", "opendp"), ("Gaussian", "adaptive", "matrix Laplace")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from scenario import Context
 
 from streampca import queries
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.scenarios import Context
 from streampca.stream.stream import Stream
 
 SCALE = 0.35

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scenario import Context, load
 
 from streampca.errors import BadParameterError, StreamPCAWarning
 from streampca.linalg.lattice import onto_ball
@@ -32,7 +33,6 @@ from streampca.processors.base import Algorithm
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret import RegretLog
 from streampca.release import Release
-from streampca.scenarios import Context, load
 from streampca.stream.stream import Stream
 
 #: Most rows of a table that are used, drawn at random.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scenario import Context
 
 from streampca import queries
 from streampca.linalg.lattice import GramSum, onto_ball
@@ -11,7 +12,6 @@ from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 from streampca.release import Release
-from streampca.scenarios import Context
 
 PREDICTORS, RESPONSES, CONSTANT = 6, 2, 0.5
 

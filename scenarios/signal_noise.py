@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scenario import Context
 
 import streampca as sp
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Algorithm
-from streampca.scenarios import Context
 
 BLOCK = 4096
 #: Public bound on the rows of Example 4.1; a longer row is scaled back.

@@ -1,6 +1,6 @@
 """`PrivateFPL` on tables and streams that drift: smoothing, and what the design asks of it.
 
-``python scenarios/solvers.py`` prints the sections of docs/utility.md, in some minutes; ``streampca scenario run
+``python scenarios/solvers.py`` prints the sections of docs/utility.md, in some minutes; ``python scenarios/run.py
 solvers`` checks the figures.
 """
 
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scenario import Context, load, run_scenario
 
 from streampca.errors import StreamPCAWarning
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
 from streampca.processors.sliding_window import SlidingWindowPCA
-from streampca.scenarios import Context, load, run_scenario
 from streampca.stream.stream import Stream
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+from scenario import Context
 
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.privacy.budget import Budget
@@ -15,7 +16,6 @@ from streampca.privacy.randomness import Randomness
 from streampca.processors.perturbed_leader import PerturbedLeader
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.tumbling import Tumbling
-from streampca.scenarios import Context
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fingerprinting import Evidence, Oracle, algorithm_oracle, exact_pca, trace_contributors

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
+from scenario import Context
 
 from streampca.admission import Admission
 from streampca.linalg.eigen import spectral_norm, top_sum
@@ -16,7 +17,6 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.window_methods import WindowProcessor
 from streampca.rows import Reader
-from streampca.scenarios import Context
 from streampca.sources import flights
 from streampca.sources.csv_rows import from_csv
 from streampca.sources.synthetic import drift as drifting

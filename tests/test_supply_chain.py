@@ -24,14 +24,8 @@ RUNNING = {"eval", "exec", "compile", "__import__", "execfile"}
 LOADING = {("pickle", "load"), ("pickle", "loads"), ("marshal", "loads"), ("yaml", "load"), ("joblib", "load"),
            ("shelve", "open"), ("numpy", "load"), ("np", "load"), ("os", "system"), ("subprocess", "Popen"),
            ("subprocess", "run")}  # fmt: skip
-#: The bench starts Python with its code; kernels that were never compiled here are compiled by Python with the
-#: package's own code.
 #: The audit compiles the package's own functions once more, with records of their decisions added.
-ALLOWED = {
-    ("auditing/decisions.py", "compile"),
-    ("bench/scale.py", "subprocess.run"),
-    ("bench/cases.py", "subprocess.run"),
-}  # fmt: skip
+ALLOWED = {("auditing/decisions.py", "compile")}
 
 
 def test_vendored_files_are_the_published_ones():

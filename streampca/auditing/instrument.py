@@ -76,6 +76,8 @@ _FEWER = "a lower bound from few runs"
 _DEEP = 8
 #: Runs with fresh keys whose decisions are watched.
 _WATCHED = 8
+#: Further runs for the decisions that had one outcome.
+_PATIENCE = 64
 #: Fewest runs with fresh keys, and fewest numbers of one time of a group: for correlations of two times.
 _FEWEST, _PRODUCTS = 24, 64
 #: Changes beyond which a thin case has fewer pairs.
@@ -267,15 +269,18 @@ def fresh_tape(seed: int | None, *label: object) -> Tape:
     return Tape(seed=None if seed is None else blake2b(repr((seed, *label)).encode(), digest_size=32).digest())
 
 
-def run(case: Case, subject: Any, rows: Iterable[Row], how: str, tape: Tape, *, look: bool = True) -> Run:
+def run(
+    case: Case, subject: Any, rows: Iterable[Row], how: str, tape: Tape, *, look: bool = True, most: float = math.inf
+) -> Run:
     """Run a case on a tape, and write down what is to be seen if ``look``: outputs, and all that was said meanwhile.
 
+    Decisions are recorded in the first ``most`` runs of equal circumstances.
     An error of the second of two neighbors is something to see, too.
     """
     made, problem = list[Any](), ""
     given = list(rows)
     chosen = tuple(i for i, row in enumerate(given) if callable(row))  # these are pushed one by one, which is public
-    with tape.recording(), listening() as said, watched(how, chosen, look, most=math.inf if look else _WATCHED):
+    with tape.recording(), listening() as said, watched(how, chosen, look, most=most):
         try:
             made = list(case.feed(subject, given, how))
         except Exception as error:
@@ -460,10 +465,17 @@ def audit_case(case: Case, **given: Any) -> list[Audit]:
     """
     with Decisions().watching() as decisions:
         rows = _audited(case, **given)
-    left = [str(one) for one in decisions.one_sided if one.name not in ONE_SIDED]
-    if left and not any(row.verdict == "refuted" for row in rows):
-        rows.append(Audit(case.name, "decisions", "cannot see", witness=f"one outcome only: {'; '.join(left)}"))
-    return rows
+        if any(row.verdict == "refuted" for row in rows):
+            return rows
+        # Where noise decides, the rarer outcome may need more runs with fresh keys than the audit of the noise did.
+        subject = case.make()
+        for i in range(_PATIENCE):
+            left = [str(one) for one in decisions.one_sided if one.name not in ONE_SIDED]
+            if not left:
+                return rows
+            tape = fresh_tape(given["seed"], case.name, "decisions", i)
+            run(case, subject, case.both_rows(subject)[i % 2], case.feeds[0], tape, look=False, most=math.inf)
+    return [*rows, Audit(case.name, "decisions", "cannot see", witness=f"one outcome only: {'; '.join(left)}")]
 
 
 def _audited(
@@ -564,7 +576,7 @@ def _collect(
     rows, wanted, made, most = case.both_rows(subject), _FEWEST, 0, math.inf
     while made < wanted:
         tape = fresh_tape(seed, case.name, "noise", made)
-        done = run(case, subject, rows[made % 2], case.feeds[0], tape, look=False)
+        done = run(case, subject, rows[made % 2], case.feeds[0], tape, look=False, most=_WATCHED)
         for kind, notes in done.notes(case.unseen).items():
             for group, noise in parts[kind].law.standard(notes).items() if kind in parts else ():
                 if noise.size:

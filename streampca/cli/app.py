@@ -23,7 +23,7 @@ app = App(
 for _command in (
     run, resume, release, demo, serve, show, transform, report,
     stores.status, stores.verify, stores.export, stores.backup, stores.ledger,
-    tools.plan, tools.audit, tools.bench, tools.scenario, tools.version,
+    tools.plan, tools.audit, tools.version,
 ):  # fmt: skip
     app.command(_command)
 app.register_install_completion_command(

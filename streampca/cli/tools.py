@@ -1,4 +1,4 @@
-"""Commands that touch no run: ``plan``, ``audit``, ``bench``, ``scenario`` and ``version``."""
+"""Commands that touch no run: ``plan``, ``audit`` and ``version``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
-from streampca.cli.run import Switch
 from streampca.cli.terminal import console
 from streampca.errors import BadParameterError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from streampca.auditing import Audit
-    from streampca.scenarios import Result
-
-Suite = Literal["row", "block", "window", "oja", "csv", "scale"]
 
 
 def plan(
@@ -249,196 +243,6 @@ def _audit_line(row: Audit) -> str:
     claim, seen, accounted = _figures(row)
     verdict = row.verdict if row.holds else f"{row.verdict.upper()}: {row.witness}"
     return f"{row.subject:<38} {row.part:<11} {claim:>16} {seen:>7} {accounted:>10}  {verdict}"
-
-
-def bench(
-    *suites: Suite,
-    rounds: int = 5,
-    small: Switch = False,
-    full: Switch = False,
-    json: Path | None = None,
-    markdown: Path | None = None,
-    picture: Path | None = None,
-    explain: Switch = False,
-) -> int:
-    """Measure speed beside other libraries.
-
-    All are interleaved in one process; what was asked for is printed beside what
-    was measured. Times are CPU seconds of one thread (of csv, elapsed ones too).
-    Read the ratios: the machine may be busy. Peers that are not installed are left
-    out (pip install 'streampca[bench]'; pip install proSVD).
-
-    Parameters
-    ----------
-    suites
-        row (warm and cold), block, window, oja, csv, scale. All of them, if left out: some five minutes.
-    rounds
-        Interleaved rounds; medians count.
-    small
-        Small sizes: to see that it works, in seconds. The figures mean little.
-    full
-        Full sizes for csv and scale: 10**6 rows, and 10**7 for memory.
-    json
-        Write everything measured to this file.
-    markdown
-        Write the tables, and the profile of a row, to this file.
-    picture
-        Draw the times a row into this file (.png, .svg, .pdf).
-    explain
-        Say beside each bar where the time goes.
-    """
-    from typing import get_args
-
-    from threadpoolctl import threadpool_limits
-
-    from streampca.bench import report
-    from streampca.bench.cases import run_suite
-    from streampca.bench.timing import Result as Timings
-    from streampca.linalg import fast
-
-    if rounds < 1:
-        raise BadParameterError(f"--rounds={rounds} must be at least 1")
-    if small and full:
-        raise BadParameterError("--small and --full: leave one of them out")
-    out = console(sys.stdout)
-    results: list[Timings] = []
-    before = fast.use(True)  # what is not called cold is warm
-    with threadpool_limits(1):
-        machine = report.describe()
-        for line in machine.values():
-            out.print(line)
-        for name in dict.fromkeys(suites or get_args(Suite)):
-            for result in run_suite(name, rounds, small=small, full=full, run_file=_run_file):
-                report.show(out, result, explain=explain)
-                results.append(result)
-    fast.use(before)
-    if json is not None:
-        report.write_json(json, machine, results)
-    if markdown is not None:
-        from streampca.bench.profile import profile
-
-        lines = "" if small else profile(20, compiled=True)
-        report.write_markdown(markdown, machine, results, lines)
-    if picture is not None:
-        report.draw(picture, results)
-    bars = [bar for result in results for bar in result.bars]
-    met, missed = sum(bar.met is True for bar in bars), sum(bar.met is False for bar in bars)
-    out.print(f"\n{met} met, {missed} missed, {len(bars) - met - missed} not measured")
-    return 0
-
-
-def _run_file(file: Path) -> None:
-    """Do ``streampca run`` on a file, quietly."""
-    import contextlib
-    import io
-
-    from streampca.cli.run import run
-
-    out = file.with_name("releases.jsonl")
-    with contextlib.redirect_stderr(io.StringIO()):
-        run(
-            file, n_components=5, epsilon=1.0, delta=1e-6, release_every=1000, row_norm=1.0, out=out, force=True,
-            live=False,
-        )  # fmt: skip
-
-
-scenario = App(
-    name="scenario", help="Streams with what is expected of them: list them, run one.", help_format="plaintext"
-)
-
-
-@scenario.command(name="list")
-def list_() -> int:
-    """List the scenarios: name, title and number of rows."""
-    from rich.table import Table
-
-    from streampca.cli.live import grouped
-    from streampca.scenarios import load, names
-
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "title"):
-        table.add_column(column)
-    table.add_column("rows", justify="right")
-    for name in names():
-        found = load(name)
-        table.add_row(name, found.title, grouped(found.rows))
-    console(sys.stdout).print(table)
-    return 0
-
-
-@scenario.command(name="run")
-def run_(name: str, /, *, rows: int | None = None) -> int:
-    """Run a scenario; exit with 1 if something it expects does not hold.
-
-    Parameters
-    ----------
-    name
-        Name of a scenario, or the path of a TOML file.
-    rows
-        Use so many rows instead of the scenario's own number.
-    """
-    from rich.progress import Progress, TimeElapsedColumn
-    from rich.text import Text
-
-    from streampca.scenarios import load, run_scenario
-
-    chosen = load(name)
-    out = console(sys.stdout)
-    out.print(Text(chosen.title, "bold"))
-    out.print(Text(" ".join(chosen.shows.split())))
-    with Progress(
-        *Progress.get_default_columns(), TimeElapsedColumn(), console=console(sys.stderr), transient=True
-    ) as bar:
-        tasks = {run: bar.add_task(run, total=rows or chosen.rows) for run in chosen.runs}
-        result = run_scenario(
-            chosen, rows, progress=lambda run, done, total: bar.update(tasks[run], completed=done, total=total)
-        )
-    for table in (_measures(result), _checks(result)):
-        out.print()
-        out.print(table)
-    failed = [check for check in result.checks if not check.holds]
-    for check in failed:
-        if check.expect.why:
-            out.print(Text(f"{check.what}: {check.expect.why}"))
-    verdict = f"{len(failed)} of {len(result.checks)} do not hold" if failed else f"all {len(result.checks)} hold"
-    out.print(f"\n{name}: {verdict} ({result.rows} rows, {result.seconds:.1f} s)", soft_wrap=True)
-    return 1 if failed else 0
-
-
-def _measures(result: Result) -> Table:
-    from rich.table import Table
-
-    from streampca.scenarios import number
-
-    final = result.final
-    table = Table(title="measured at the end", title_justify="left", box=None, pad_edge=False)
-    if len(final) > 6:  # too many for columns of their own
-        table.add_column("run")
-        table.add_column("measures")
-        for run, values in final.items():
-            table.add_row(run, ", ".join(f"{measure} {number(value)}" for measure, value in values.items()))
-        return table
-    table.add_column("measure")
-    for run in final:
-        table.add_column(run, justify="right")
-    for measure in dict.fromkeys(m for values in final.values() for m in values):
-        table.add_row(measure, *(number(v[measure]) if measure in v else "" for v in final.values()))
-    return table
-
-
-def _checks(result: Result) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title="expected", title_justify="left", box=None, pad_edge=False)
-    table.add_column()
-    table.add_column("what", no_wrap=True)
-    table.add_column("measured")
-    table.add_column("wanted")
-    for check in result.checks:
-        mark = Text("holds", "green") if check.holds else Text("FAILS", "bold red")
-        table.add_row(mark, check.what, check.measured, check.wanted)
-    return table
 
 
 def version() -> int:

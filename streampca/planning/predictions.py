@@ -123,7 +123,7 @@ class Prediction:
 
 
 # -- cost: memory by `tracemalloc`, CPU time on one core, rows pushed in blocks, releases read as they come --
-# Fitted to measurements at d = 5 to 150 with compiled kernels (`streampca bench` measures your machine).
+# Fitted to measurements at d = 5 to 150 with compiled kernels (`python scenarios/bench.py` measures your machine).
 
 #: What any stream takes, in bytes, and rows that wait for a release.
 _STREAM_BYTES, _WAITING = 20_000, 256

@@ -10,9 +10,7 @@ from streampca.cli.arguments import make_algorithm
 from streampca.errors import BadParameterError
 
 
-@pytest.mark.parametrize(
-    "argv", [["--help"], ["run", "--help"], ["demo", "--help"], ["scenario", "--help"], ["bench", "--help"]]
-)
+@pytest.mark.parametrize("argv", [["--help"], ["run", "--help"], ["demo", "--help"]])
 def test_help_is_there(argv, capsys):
     assert main(argv) == 0
     assert "Usage: streampca" in capsys.readouterr().out
@@ -22,8 +20,8 @@ def test_every_command_has_a_line_in_the_help(capsys):
     assert main(["--help"]) == 0
     lines = {line.split()[1]: line.split()[2:-1] for line in capsys.readouterr().out.splitlines() if "│ " in line}
     for name in (
-        "audit", "backup", "bench", "demo", "export", "ledger", "plan", "release", "report", "resume",
-        "run", "scenario", "serve", "show", "status", "transform", "verify", "version",
+        "audit", "backup", "demo", "export", "ledger", "plan", "release", "report", "resume", "run", "serve", "show",
+        "status", "transform", "verify", "version",
     ):  # fmt: skip
         assert len(lines[name]) > 2, name
 

@@ -11,7 +11,7 @@ import pytest
 
 import streampca
 
-TUTORIALS = sorted(Path(streampca.__file__).parent.glob("tutorials/*_user.py"))
+TUTORIALS = sorted(Path(streampca.__file__).parents[1].glob("docs/tutorials/*_user.py"))
 CARDS = [
     """
     import numpy as np, streampca as sp

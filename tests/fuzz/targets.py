@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scenario
 from shapes import SHAPES, records_of, toml_of
 from shapes import releases_of as releases_of_shape
 
-from streampca import scenarios
 from streampca.errors import BadRowError, StreamPCAError, StreamPCAWarning
 from streampca.privacy.budget import Budget
 from streampca.processors.oja import Oja
@@ -156,11 +156,11 @@ def toml(data: bytes) -> None:
     path = FOLDER / "input.toml"
     path.write_bytes(data)
     try:
-        scenario = scenarios.load(str(path))
+        found = scenario.load(str(path))
     except StreamPCAError as error:
         told(error, data)
         return
-    assert 1 <= scenario.ci_rows <= scenario.rows
+    assert 1 <= found.ci_rows <= found.rows
 
 
 def releases(data: bytes) -> None:
@@ -586,7 +586,7 @@ def _made_once() -> None:
     head = Header(steps.releases[0].terms, {"k": 1}).to_json()
     short = [release.to_json(terms=False) for release in steps.releases]
     SEEDS["releases"] = ["\n".join([head, *lines, *short]).encode() + b"\n", lines[0].encode()]
-    SEEDS["toml"] = [path.read_bytes() for path in sorted(scenarios._directory().glob("*.toml"))[:8]]
+    SEEDS["toml"] = [path.read_bytes() for path in sorted(scenario.FOLDER.glob("*.toml"))[:8]]
     SHAPES["releases"] = releases_of_shape(SEEDS["releases"])
     SHAPES["toml"] = toml_of([text.decode() for text in SEEDS["toml"]])
     SHAPES["records"] = records_of([whole for _, whole in _RECORDS])

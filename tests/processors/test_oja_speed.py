@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 import pytest
+from benchmark.peers import grouse
 
 import streampca as sp
-from streampca.bench.peers import grouse
 
 
 @pytest.mark.long

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scenario import Context
 
 from streampca.errors import BadParameterError
-from streampca.scenarios import Context
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 

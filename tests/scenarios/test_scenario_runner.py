@@ -1,10 +1,10 @@
 import math
 
 import pytest
+from run import app as main
+from scenario import Against, Expect, check, load, run_scenario
 
-from streampca.cli import main
 from streampca.errors import BadParameterError
-from streampca.scenarios import Against, Expect, check, load, run_scenario
 
 SPIKED = """
 title = "t"
@@ -60,9 +60,9 @@ def written(tmp_path, text):
 
 
 def test_a_failed_expectation_exits_with_1(tmp_path, capsys):
-    assert main(["scenario", "run", written(tmp_path, SPIKED.replace("LIMIT", "0.1"))]) == 0
+    assert main([written(tmp_path, SPIKED.replace("LIMIT", "0.1"))]) == 0
     assert "all 1 hold" in capsys.readouterr().out
-    assert main(["scenario", "run", written(tmp_path, SPIKED.replace("LIMIT", "1.5"))]) == 1
+    assert main([written(tmp_path, SPIKED.replace("LIMIT", "1.5"))]) == 1
     out = capsys.readouterr().out
     assert "FAILS" in out
     assert "because" in out
@@ -161,7 +161,7 @@ def test_what_is_not_there_is_named(tmp_path, old, new, words):
 
 
 def test_unknown_names_and_missing_packages(tmp_path, capsys):
-    assert main(["scenario", "run", "nope"]) == 2
+    assert main(["nope"]) == 2
     assert "there is no scenario 'nope'" in capsys.readouterr().err
     text = 'needs = ["no_such_package"]\n' + SPIKED.replace("LIMIT", "0.1")
     with pytest.raises(BadParameterError, match="no_such_package"):

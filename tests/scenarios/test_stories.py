@@ -5,8 +5,7 @@ import math
 
 import msgspec
 import pytest
-
-from streampca.scenarios import load, run_scenario
+from scenario import load, run_scenario
 
 
 def run(name, rows, **params):

@@ -1,4 +1,4 @@
-"""Profile of a row: ``make profile``, or ``python -m streampca.bench.profile FEATURES FAST``."""
+"""Profile of a row: ``make profile``, or ``python -m benchmark.profile FEATURES FAST`` in ``scenarios/``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from functools import partial
 
 from threadpoolctl import threadpool_limits
 
-from streampca.bench.cases import leader, push
-from streampca.bench.peers import unit_rows
+from benchmark.cases import leader, push
+from benchmark.peers import unit_rows
 
 
 def profile(n_features: int, compiled: bool, rows: int = 3000, lines: int = 30) -> str:
     """The functions that take most of the time when every row is released, read and scored.
 
     A profiler slows calls and not arithmetic: only the order is meaningful.
-    Times are those of ``streampca bench row``.
+    Times are those of ``python scenarios/bench.py row``.
     """
     table, tracking = unit_rows(rows, n_features), partial(leader, solver="tracking")
     push(table[:200], tracking, compiled=compiled)

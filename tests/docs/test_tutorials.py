@@ -5,18 +5,24 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import streampca
-from streampca.tutorials import which_algorithm
 
-PAGE = Path(streampca.__file__).with_name("WHICH.md")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "which.md"
+WHICH = runpy.run_path(str(DOCS / "_which_algorithm.py"))
+
+
+def run(tutorial: str) -> dict[str, Any]:
+    return runpy.run_path(str(DOCS / "tutorials" / f"{tutorial}.py"), run_name="__main__")
 
 
 def test_river_user(capsys: pytest.CaptureFixture[str]) -> None:
-    made = runpy.run_module("streampca.tutorials.river_user", run_name="__main__")
+    made = run("river_user")
     assert made["pca"].t == made["blocks"].t == 2310
     assert made["release"].t == 2300
     assert made["from_file"].t == 2310
@@ -25,7 +31,7 @@ def test_river_user(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_sklearn_user(capsys: pytest.CaptureFixture[str]) -> None:
-    made = runpy.run_module("streampca.tutorials.sklearn_user", run_name="__main__")
+    made = run("sklearn_user")
     # Noise of sd 4.2e-4 against a gap of some 4e-3 to the third eigenvalue: never beyond half a right angle.
     assert np.degrees(made["angles"][-1]) < 45.0
     assert made["fits"] == 9
@@ -34,7 +40,7 @@ def test_sklearn_user(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_privacy_officer(capsys: pytest.CaptureFixture[str]) -> None:
-    made = runpy.run_module("streampca.tutorials.privacy_officer", run_name="__main__")
+    made = run("privacy_officer")
     assert made["found"].holds
     assert made["found"].rows[1].seen > 0.9
     out = capsys.readouterr().out
@@ -42,15 +48,13 @@ def test_privacy_officer(capsys: pytest.CaptureFixture[str]) -> None:
     assert "(1, 1e-06)-DP" in out
 
 
-@pytest.mark.parametrize(
-    ("title", "question"), which_algorithm.SITUATIONS, ids=lambda x: x if isinstance(x, str) else ""
-)
+@pytest.mark.parametrize(("title", "question"), WHICH["SITUATIONS"], ids=lambda x: x if isinstance(x, str) else "")
 def test_the_page_says_what_the_planner_says(title: str, question: dict[str, int]) -> None:
     """The same recommendation, and shares that are no further off than the planner's own accuracy."""
     text = PAGE.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
-    plan = which_algorithm.planned(question)
+    plan = WHICH["planned"](question)
     found = re.search(r"\| \*\*(.+?)\*\* \| ([0-9.]+)% \|", text)
-    assert found is not None, "write the page anew: python -m streampca.tutorials.which_algorithm > streampca/WHICH.md"
+    assert found is not None, "write the page anew: python docs/_which_algorithm.py > docs/which.md"
     assert found[1] == plan.recommended.label
     assert abs(float(found[2]) / 100.0 - plan.recommended.captured) < 0.05
 
@@ -58,7 +62,7 @@ def test_the_page_says_what_the_planner_says(title: str, question: dict[str, int
 def test_the_page_names_what_exists() -> None:
     from streampca import river, sklearn
 
-    text = which_algorithm._HEAD
+    text = WHICH["_HEAD"]
     for line in [line for line in text.splitlines() if line.startswith("| ") and "`" in line]:
         _, _, own, in_river, in_sklearn, _ = line.split("|")
         for name in re.findall(r"`(\w+)", own):

@@ -1,6 +1,6 @@
 """For privacy officers: what is guaranteed, why, and how to check it.
 
-Run it with ``python -m streampca.tutorials.privacy_officer``; it takes some ten seconds.
+Run it with ``python docs/tutorials/privacy_officer.py``; it takes some ten seconds.
 """
 
 # %% The guarantee, before any row is read. It states the neighbours (one row against a zero row), the budget, its

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from streampca.bench.peers import unit_rows
-from streampca.bench.timing import Bar, Result
+from benchmark.peers import unit_rows
+from benchmark.timing import Bar, Result
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Algorithm, Processor
@@ -116,8 +116,9 @@ def _push_blocks(block: BlockGram, count: int) -> Processor:
 
 def peak_memory(rows: int, n_features: int) -> dict[str, float]:
     """Peak memory of a stream in its own process, in MB over the imports: after a quarter, and at the end."""
-    command = [sys.executable, "-m", "streampca.bench.scale", str(rows), str(n_features)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603  our own module
+    command = [sys.executable, "-m", __name__, str(rows), str(n_features)]
+    folder = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)  # noqa: S603
     found: dict[str, float] = json.loads(done.stdout)
     return found
 

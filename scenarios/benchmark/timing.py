@@ -14,7 +14,7 @@ from streampca.linalg import fast
 
 #: Optional packages, and how to install them.
 _INSTALL = {
-    "sklearn": "scikit-learn is not installed: pip install 'streampca[bench]'",
+    "sklearn": "scikit-learn is not installed: pip install scikit-learn",
     "numba": "numba is not installed: pip install 'streampca[fast]'",
     "proSVD": "proSVD is not installed: pip install proSVD",
 }

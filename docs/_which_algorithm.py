@@ -1,6 +1,6 @@
 """The page "Which algorithm?": answers of the planner to typical questions.
 
-``python -m streampca.tutorials.which_algorithm > streampca/WHICH.md`` writes the page; takes a few seconds.
+``python docs/_which_algorithm.py > docs/which.md`` writes the page; takes a few seconds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ What the planner says to some questions, at epsilon = 1 and delta = 1e-6 for a "
 like 1/j) of rows of half the squared norm that is allowed. *Captured* is the share of the best subspace's
 variance that the last release is expected to have; of adaptive mechanisms and `DPPCA` the planner cannot tell it
 within a quarter from a spectrum alone. This page is written by
-`python -m streampca.tutorials.which_algorithm`, and a test compares it with the planner.
+`python docs/_which_algorithm.py`, and a test compares it with the planner.
 """
 
 

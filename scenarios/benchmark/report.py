@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_info
 
-from streampca.bench.timing import Result
+from benchmark.timing import Result
 from streampca.errors import BadParameterError
 
 _WORD = {True: "met", False: "missed", None: "not measured"}
@@ -90,7 +90,12 @@ def write_json(file: Path, machine: dict[str, str], results: Sequence[Result]) -
 
 def write_markdown(file: Path, machine: dict[str, str], results: Sequence[Result], profile: str) -> None:
     """Write the machine, all tables with what was asked for, and a profile, as Markdown."""
-    out = ["# Benchmarks", "", "Written by `streampca bench --markdown`. Times are CPU time; read the ratios.", ""]
+    out = [
+        "# Benchmarks",
+        "",
+        "Written by `python scenarios/bench.py --markdown`. Times are CPU time; read the ratios.",
+        "",
+    ]
     out += [f"- {line}" for line in machine.values()]
     for result in results:
         out += ["", f"## {result.suite}: {result.title}", ""]

@@ -1,4 +1,4 @@
-"""The suites of ``streampca bench``: what is timed, beside what, and the figures to reach.
+"""The suites of ``scenarios/bench.py``: what is timed, beside what, and the figures to reach.
 
 `SUITES` is the table of them. To add a case, add a `Contender` to a
 comparison, or a function that yields comparisons to the table.
@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streampca.bench import peers
-from streampca.bench.peers import COMPONENTS, unit_rows
-from streampca.bench.scale import measure_scale
-from streampca.bench.timing import Comparison, Contender, Goal, Result
+from benchmark import peers
+from benchmark.peers import COMPONENTS, unit_rows
+from benchmark.scale import measure_scale
+from benchmark.timing import Comparison, Contender, Goal, Result
 from streampca.linalg import fast
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
@@ -172,7 +172,8 @@ def _others(rows: FloatArray) -> Comparison:
 
 def _cold(name: str, count: int) -> None:
     """Do the rows of one name in a new process."""
-    subprocess.run([sys.executable, "-W", "ignore", "-m", __name__, name, str(count)], check=True)  # noqa: S603
+    command = [sys.executable, "-W", "ignore", "-m", __name__, name, str(count)]
+    subprocess.run(command, cwd=Path(__file__).parents[1], check=True)  # noqa: S603
 
 
 def _block(*, small: bool, **_: Any) -> Iterator[Comparison]:

@@ -1,20 +1,19 @@
 import numpy as np
 import pytest
-
-from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.wishart import WishartCovariance
-from streampca.privacy.randomness import Randomness
-from streampca.theorems import (
+from printed_theorems import (
     dttz14_theorem4,
     dttz14_theorem5,
     dttz14_theorem7,
     dttz14_theorem9,
-    gaussian_noise_norm,
     jxz16_theorem5,
     jxz16_theorem7,
-    rows_needed,
     wishart_noise_norm,
 )
+
+from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.mechanisms.wishart import WishartCovariance
+from streampca.privacy.randomness import Randomness
+from streampca.theorems import gaussian_noise_norm, rows_needed
 
 
 def test_dttz14_bounds_hold_for_every_matrix_and_are_not_idle():

@@ -1,6 +1,6 @@
 """For users of river: private PCA in a pipeline, one row at a time.
 
-Run it with ``python -m streampca.tutorials.river_user``; it takes a few seconds.
+Run it with ``python docs/tutorials/river_user.py``; it takes a few seconds.
 """
 
 # %% Rows are mappings, as in all of river. The dataset is 2310 image segments with 18 measurements.
@@ -54,7 +54,7 @@ for x, _ in datasets.ImageSegments().take(300):
     also_private.learn_one(x)
 
 # %% Where the distribution changes, follow the last rows only. The segments are in random order, so nothing
-# changes here; `streampca scenario run window_drift` shows rows that do.
+# changes here; `python scenarios/run.py window_drift` shows rows that do.
 window = PrivateWindowPCA(n_components=2, epsilon=1.0, delta=1e-6, window=1_000, release_every=100, bounds=bounds)
 for x, _ in datasets.ImageSegments():
     window.learn_one(x)
