@@ -117,7 +117,7 @@ def large_d(context: Context) -> dict[str, dict[str, float]]:
             stream.push_many(block)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        basis = stream.subspace.basis
+        basis = stream.engine.subspace.basis
         share = float(np.sum(((truth.T @ basis) * strengths[:, None]) ** 2) / np.sum(strengths**2))
         table[name] = {
             "captured_signal": share,

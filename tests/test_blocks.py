@@ -162,7 +162,7 @@ def test_bad_rows_are_zero_rows_and_counted() -> None:
     expected = single.push_many(rows).releases
     stream = Stream(fpl(), seed=1, on_bad_row="zero")
     assert same(feed(stream, rows, [50]), expected)
-    assert stream.bad_rows == single.bad_rows == 3
+    assert stream.admission.bad_rows == single.admission.bad_rows == 3
     with pytest.raises(BadRowError, match="row 4: feature 0 is not finite"):
         list(Stream(fpl()).leaves().blocks([rows], 0))
 

@@ -140,9 +140,8 @@ def release(
         files.releases.add(releases)
         files.close()
         seconds, admitted = time.perf_counter() - started, stream.admission
-        bad_rows = sum(admitted.zero_rows_by_reason.values())
         progress = Progress(
-            stream.t, seconds, len(releases), bad_rows, None, release=releases[0], admitted=admitted
+            stream.t, seconds, len(releases), admitted.bad_rows, None, release=releases[0], admitted=admitted
         )
         lines = closing(Ending(progress), stream, files, "" if account is None else account.remaining())
     print(*lines, sep="\n", file=sys.stderr)

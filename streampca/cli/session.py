@@ -432,7 +432,7 @@ class Session:
         seconds = time.perf_counter() - self._started
         admitted = self._stream.admission
         return Progress(
-            self._stream.t, seconds, self._made, sum(admitted.zero_rows_by_reason.values()), record,
+            self._stream.t, seconds, self._made, admitted.bad_rows, record,
             self._private_record, self._release, admitted, self._expected(),
         )  # fmt: skip
 

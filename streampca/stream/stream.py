@@ -98,8 +98,7 @@ class Stream:
 
     Attributes
     ----------
-    guard : lock and busy mark of the methods that change the stream.
-    start_id : 16 bytes that name this start of a run: a ledger is debited once for them.
+    engine : the state of the stream, for stores and adapters. As secret as the rows.
 
     Raises
     ------
@@ -185,7 +184,6 @@ class Stream:
         randomness = Randomness(key) if seed is None else Randomness.from_seed(seed)
         exact = RegretLog() if isinstance(regret, str) else regret
         private = (private_regret or PrivateRegret()) if publishes else None
-        #: State of the stream and all that changes it, for stores and adapters.
         self.engine = Engine(algorithm, randomness, admission, exact, private, ledger)
         if store is not None:
             if not hasattr(store, "begin"):
