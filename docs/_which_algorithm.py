@@ -41,7 +41,7 @@ In short, for rows that come one after the other:
 | very many features, where a d x d matrix does not fit | `PrivateOja` | `PrivateOjaPCA` | |
 | rows that lie close to a few directions, alike, in no particular order, from some 100 000 of them on | `DPPCA` | | |
 | no delta at all | `MatrixLaplaceCovariance` (short rows: `AdaptiveLaplaceCovariance`) | | |
-| nothing private: a baseline | `Oja`, `PerturbedLeader` | | |
+| nothing private: a baseline | `Oja` | | |
 
 What the planner says to some questions, at epsilon = 1 and delta = 1e-6 for a "decaying" spectrum (eigenvalues
 like 1/j) of rows of half the squared norm that is allowed. *Captured* is the share of the best subspace's

@@ -10,11 +10,11 @@ from scenario import Context
 from streampca.errors import BadParameterError
 from streampca.linalg.eigen import principal_angles
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.approximate_subspace import ApproximateSubspace
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.rational_span import orthonormal_basis, primitive, span_of
+from streampca.papers.approximate_subspace import ApproximateSubspace
 from streampca.privacy.randomness import Randomness
 
 Rows = tuple[FloatArray, FloatArray]

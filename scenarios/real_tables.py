@@ -24,9 +24,10 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_laplace import adaptive_mechanism
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.wishart import WishartCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.subspace_perturbation import SubspacePerturbation
+from streampca.papers.wishart import WishartCovariance
 from streampca.planning import Plan, Prediction, Question, plan
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.processors.base import Algorithm

@@ -389,9 +389,10 @@ def _fill(params: Any, tokens: Mapping[str, Any]) -> Any:
 
 def _made(spec: dict[str, Any]) -> Any:
     name = spec.pop("class")
-    if name.startswith("_") or not hasattr(streampca, name):
+    room = streampca.papers if name in streampca.papers.__all__ else streampca
+    if name.startswith("_") or not hasattr(room, name):
         raise BadParameterError(f"{short(name)} is not a public name of streampca")
-    return getattr(streampca, name)(**spec)
+    return getattr(room, name)(**spec)
 
 
 class Meter:

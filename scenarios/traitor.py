@@ -10,10 +10,10 @@ import numpy as np
 from scenario import Context
 
 from streampca.mechanisms.gaussian import GaussianCovariance
+from streampca.papers.perturbed_leader import PerturbedLeader
 from streampca.privacy.budget import Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
-from streampca.processors.perturbed_leader import PerturbedLeader
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.tumbling import Tumbling
 

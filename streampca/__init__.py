@@ -11,6 +11,7 @@ from streampca.rendering import RENDERERS
 
 if TYPE_CHECKING:
     from streampca import errors as errors
+    from streampca import papers as papers
     from streampca import queries as queries
     from streampca import sources as sources
     from streampca.admission import AdmissionReport as AdmissionReport
@@ -19,13 +20,9 @@ if TYPE_CHECKING:
     from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance as AdaptiveCovariance
     from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance as AdaptiveLaplaceCovariance
     from streampca.mechanisms.adaptive_laplace import adaptive_mechanism as adaptive_mechanism
-    from streampca.mechanisms.approximate_subspace import ApproximateSubspace as ApproximateSubspace
     from streampca.mechanisms.exact_subspace import ExactSubspace as ExactSubspace
     from streampca.mechanisms.gaussian import GaussianCovariance as GaussianCovariance
-    from streampca.mechanisms.laplace import LaplaceCovariance as LaplaceCovariance
-    from streampca.mechanisms.laplace import MatrixLaplaceCovariance as MatrixLaplaceCovariance
-    from streampca.mechanisms.subspace_perturbation import SubspacePerturbation as SubspacePerturbation
-    from streampca.mechanisms.wishart import WishartCovariance as WishartCovariance
+    from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance as MatrixLaplaceCovariance
     from streampca.planning import plan as plan
     from streampca.privacy.budget import Budget as Budget
     from streampca.privacy.guarantee import Guarantee as Guarantee
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
     from streampca.processors.base import Processor as Processor
     from streampca.processors.dp_pca import DPPCA as DPPCA
     from streampca.processors.oja import Oja as Oja
-    from streampca.processors.perturbed_leader import PerturbedLeader as PerturbedLeader
     from streampca.processors.private_fpl import PrivateFPL as PrivateFPL
     from streampca.processors.private_oja import PrivateOja as PrivateOja
     from streampca.processors.sliding_window import SlidingWindowPCA as SlidingWindowPCA
@@ -71,7 +67,6 @@ _HOME = {
     "AdaptiveCovariance": "mechanisms.adaptive_covariance",
     "AdaptiveLaplaceCovariance": "mechanisms.adaptive_laplace",
     "adaptive_mechanism": "mechanisms.adaptive_laplace",
-    "ApproximateSubspace": "mechanisms.approximate_subspace",
     "BlockGram": "stream.blocks",
     "BlockStep": "stream.step",
     "Budget": "privacy.budget",
@@ -79,11 +74,9 @@ _HOME = {
     "ExactSubspace": "mechanisms.exact_subspace",
     "GaussianCovariance": "mechanisms.gaussian",
     "Guarantee": "privacy.guarantee",
-    "LaplaceCovariance": "mechanisms.laplace",
     "Ledger": "store.ledger",
-    "MatrixLaplaceCovariance": "mechanisms.laplace",
+    "MatrixLaplaceCovariance": "mechanisms.matrix_laplace",
     "Oja": "processors.oja",
-    "PerturbedLeader": "processors.perturbed_leader",
     "PrivateFPL": "processors.private_fpl",
     "PrivateOja": "processors.private_oja",
     "PrivateRegret": "private_regret",
@@ -99,10 +92,8 @@ _HOME = {
     "Store": "store",
     "Stream": "stream.stream",
     "Subspace": "release",
-    "SubspacePerturbation": "mechanisms.subspace_perturbation",
     "Tumbling": "processors.tumbling",
     "UserStream": "users",
-    "WishartCovariance": "mechanisms.wishart",
     "audit": "auditing",
     "plan": "planning",
     "read_releases": "release_file",
@@ -110,7 +101,7 @@ _HOME = {
 # `streampca.views` stands above the releases and streams that it shows; it adds its renderers to the table.
 RENDERERS["views"] = lambda: import_module("streampca.views")
 
-_MODULES = ("errors", "queries", "sources")
+_MODULES = ("errors", "papers", "queries", "sources")
 
 __all__ = sorted([*_HOME, *_MODULES])
 

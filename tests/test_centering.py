@@ -140,9 +140,8 @@ ALGORITHMS = [
     sp.PrivateFPL(**BUDGET, solver="tracking"),
     sp.PrivateFPL(**BUDGET, solver="smoothed", release_every=5),
     sp.PrivateFPL(**BUDGET, horizon=200, noise="tree", discrete_noise=True, adjacency="replace"),
-    sp.PrivateFPL(**BUDGET, horizon=200, regularisation="doubling"),
     sp.PrivateFPL(**BUDGET, horizon=200, publish_regret=True, release_every=3),
-    sp.PerturbedLeader(**BUDGET),
+    sp.papers.PerturbedLeader(**BUDGET),
     *(sp.SlidingWindowPCA(**WINDOW, method=method) for method in ("ring", "histogram", "smoothed", "forgetting")),
     sp.SlidingWindowPCA(**WINDOW, method="once", horizon=200),
     sp.Tumbling(sp.GaussianCovariance(**BUDGET), release_every=25),
@@ -311,7 +310,7 @@ def test_scoring_is_exact() -> None:
 def test_who_refuses_to_center() -> None:
     for algorithm in (
         sp.Oja(n_components=2), sp.PrivateOja(**BUDGET, horizon=50, batch_size=5),
-        sp.Tumbling(sp.LaplaceCovariance(n_components=2, epsilon=1.0), release_every=10),
+        sp.Tumbling(sp.papers.LaplaceCovariance(n_components=2, epsilon=1.0), release_every=10),
     ):  # fmt: skip
         with pytest.raises(BadParameterError, match="center=True needs"):
             sp.Stream(algorithm, center=True)

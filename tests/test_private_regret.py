@@ -175,8 +175,6 @@ def test_what_cannot_be_done_is_said() -> None:
         sp.Stream(fpl(publish_regret=False), private_regret=PrivateRegret())
     with pytest.raises(NoReleaseError, match="nothing has been released"):
         sp.Stream(fpl()).private_regret.now()
-    with pytest.raises(BadParameterError, match="needs regularisation='privacy'"):
-        fpl(horizon=100, regularisation="doubling")
     for keywords, message in (
         ({"confidence": 1.0}, "confidence=1.0"),
         ({"every": 0}, "every=0"),

@@ -21,7 +21,7 @@ from streampca.state import PREFIX, fields_of, label_of
 
 ALGORITHMS = [
     kind
-    for kind in (getattr(sp, name) for name in sp.__all__)
+    for kind in (getattr(room, name) for room in (sp, sp.papers) for name in room.__all__)
     if inspect.isclass(kind) and issubclass(kind, (sp.Algorithm, Mechanism)) and kind is not sp.Algorithm
 ]
 KINDS = [*ALGORITHMS, PrivateBounds]
@@ -34,13 +34,14 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "max_components": (3, 4), "widths": (None, (0.1,), (0.1, 0.2)), "block_rows": (None, 9),
     "method": ("auto", "blocks", "tangent", "deflation", "histogram", "once"), "horizon": (None, 9), "seed": (None, 1),
     "batch_size": ("auto", 4, 32), "learning_rate": RATE, "release_every": (None, 1, 2), "clip": (None, 1.0),
-    "shuffle": (None, 3), "noise": ("blt", "tree"), "regularisation": ("privacy", "doubling"),
+    "shuffle": (None, 3), "noise": ("blt", "tree"),
     "publish_regret": (False, True), "solver": ("exact", "smoothed"), "drift": (1.0, 0.5),
     "max_rows_per_user": (None, 2), "window": (9, 10), "eta": (0.25, 0.5),
     "checkpoint_every": (None, 2), "overhang": (0.125, 0.25), "sketch_rank": (None, 2), "failure_rate": (0.01, 0.02),
     "keep_short": (False, True), "map_from": ("block", "previous"), "mu": (1.0, 2.0), "warmup": (None, 5),
     "mechanism": (
-        sp.GaussianCovariance(**BUDGET), sp.GaussianCovariance(**BUDGET, center=True), sp.WishartCovariance(**BUDGET),
+        sp.GaussianCovariance(**BUDGET), sp.GaussianCovariance(**BUDGET, center=True),
+        sp.papers.WishartCovariance(**BUDGET),
     ),
 }  # fmt: skip
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -54,6 +55,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "n_components": 1, "n_features": None, "method": "tangent", "batch_size": "auto", "learning_rate": "adaptive",
         "adjacency": "zero-out", "seed": None,
     },
+    "DoublingFPL": {"n_features": None, "release_every": 1, "adjacency": "zero-out", "seed": None},
     "ExactSubspace": {
         "n_components": None, "adjacency": "zero-out", "max_components": 3, "method": "auto", "block_rows": None,
         "n_features": None,
@@ -71,7 +73,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "PrivateBounds": {"warmup": None, "horizon": None},
     "PrivateFPL": {
         "n_features": None, "horizon": None, "noise": "blt", "release_every": 1, "adjacency": "zero-out",
-        "regularisation": "privacy", "publish_regret": False, "solver": "exact", "discrete_noise": False,
+        "publish_regret": False, "solver": "exact", "discrete_noise": False,
         "center": False, "drift": 1.0, "max_rows_per_user": None, "seed": None,
     },
     "PrivateOja": {
@@ -108,7 +110,7 @@ def rebuilt(kind: type[Any], label: str) -> dict[str, Any]:
         if isinstance(value, dict) and set(value) == {"float"}:
             return float.fromhex(value["float"])
         if isinstance(value, dict):
-            nested = getattr(sp, value["kind"])
+            nested = getattr(sp.papers if value["kind"] in sp.papers.__all__ else sp, value["kind"])
             return nested(**{name: plain(inner) for name, inner in value.items() if name != "kind"})
         return value
 

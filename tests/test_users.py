@@ -132,5 +132,3 @@ def test_a_claim_about_users_needs_users():
         UserStream(fpl(None))
     with pytest.raises(BadParameterError, match="is not available for users"):
         UserStream(fpl(), store="here")
-    with pytest.raises(BadParameterError, match="every epoch"):
-        fpl(regularisation="doubling")

@@ -56,8 +56,8 @@ class Subject(NamedTuple):
 
 
 def public() -> list[type[Algorithm | Mechanism]]:
-    """Every algorithm and mechanism among the public names."""
-    named = [getattr(sp, name) for name in sp.__all__]
+    """Every algorithm and mechanism among the public names and in `papers`."""
+    named = [getattr(room, name) for room in (sp, sp.papers) for name in room.__all__]
     return [kind for kind in named if isinstance(kind, type) and issubclass(kind, (Algorithm, Mechanism))
             and not isabstract(kind)]  # fmt: skip
 

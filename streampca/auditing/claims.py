@@ -28,14 +28,16 @@ from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.matrix_factorization.tree import ExactTree
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
-from streampca.mechanisms.approximate_subspace import WIDTHS, ApproximateSubspace
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
-from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.norm_maps import lost_energy, norm_counts
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.wishart import WishartCovariance
+from streampca.papers.approximate_subspace import WIDTHS, ApproximateSubspace
+from streampca.papers.doubling import DoublingFPL
+from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.subspace_perturbation import SubspacePerturbation
+from streampca.papers.wishart import WishartCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Note
 from streampca.processors.dp_pca import DPPCA
@@ -394,11 +396,12 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
         case PrivateFPL():
             move = gram_move(d, adjacency, center=subject.center, rewards=subject.publish_regret)
             users = subject.max_rows_per_user or 1
-            mechanism = subject.start(d + subject.center).mechanism  # type: ignore[attr-defined]
-            made = _over_time("running sums", mechanism, move, mu, users, subject.release_every)
+            made = _over_time("running sums", subject.mechanism, move, mu, users, subject.release_every)
             both_rewards = subject.center and subject.publish_regret  # which the bound on their moves does not meet
-            exact = subject.regularisation == "privacy" and d > 1 and not both_rewards
-            yield made._replace(tight=made.tight and exact)
+            yield made._replace(tight=made.tight and d > 1 and not both_rewards)
+        case DoublingFPL():
+            mechanism = subject.first_epoch(d).mechanism
+            yield _over_time("running sums of an epoch", mechanism, gram, mu)._replace(tight=False)
         case SlidingWindowPCA():
             move = gram_move(d, adjacency, center=subject.center)
             if subject.method == "once":

@@ -28,8 +28,8 @@ import numpy as np
 
 #: Packages and modules in which exact values, and what is released of them, decide.
 WATCHED = (
-    "streampca.admission", "streampca.bounds", "streampca.mechanisms", "streampca.privacy.outlet",
-    "streampca.processors", "streampca.users",
+    "streampca.admission", "streampca.bounds", "streampca.mechanisms", "streampca.papers",
+    "streampca.privacy.outlet", "streampca.processors", "streampca.users",
 )  # fmt: skip
 #: Functions of types and lengths: their result is an operand, but not what they are given.
 _OF_TYPES = ("callable", "hasattr", "is_frame", "isinstance", "len", "type")
@@ -80,24 +80,24 @@ _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
             "radius == 1.0",
         ),
         "mechanisms/rational_span.py primitive": ("next((e for e in entries if e)) < 0",),
-        "mechanisms/subspace_perturbation.py SubspacePerturbation.projector_loses_less": (
+        "papers/subspace_perturbation.py SubspacePerturbation.projector_loses_less": (
             "sigma * n_rows <= self.n_components * self._gram_std",
         ),
-        "mechanisms/subspace_perturbation.py SubspacePerturbation.released": (
+        "papers/subspace_perturbation.py SubspacePerturbation.released": (
             "self.projector_loses_less(sigma, n_rows)", "bound > 2.0 * moves",
         ),
         "processors/private_oja.py clipped_gradients": ("norms.max() > bound",),
     },
     _LARGE: {
         "mechanisms/eigenvalue.py PrivateEigenvalue.decide": ("winner == _ZERO",),
-        "processors/doubling.py Doubling.passed": ("found > self.opt_guess - self.quantile(leaf)",),
-        "processors/private_fpl.py _next_epoch": ("doubling.passed(own, after.noise.n)",),
+        "papers/doubling.py Doubling.passed": ("found > self.opt_guess - self.quantile(leaf)",),
+        "papers/doubling.py DoublingProcessor._next_epoch": ("doubling.passed(own, self.noise.n)",),
     },
     _ARITHMETIC: {
         "mechanisms/eigenvalue.py PrivateEigenvalue.cast": ("0.0 < value < math.inf",),
         "mechanisms/mean.py PrivateCenter.count": ("np.abs(bins) <= WINDOW",),
         "privacy/outlet.py NoiseSource.link": ("part.size",),
-        "mechanisms/subspace_perturbation.py projector_shift": ("bound > moves",),
+        "papers/subspace_perturbation.py projector_shift": ("bound > moves",),
         "processors/ascent.py orthonormalise": ("diagonal.max() <= _WELL_CONDITIONED * diagonal.min()",),
         "processors/dp_pca_deflation.py Ascent._share": ("across <= 0.0", "along <= 0.0"),
         "processors/dp_pca_deflation.py Ascent.moved": ("length > 0.0",),

@@ -21,9 +21,11 @@ from streampca.linalg.types import FloatArray, IntArray
 from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import GRID, GaussianHistograms, StabilityHistogram
-from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.mean import PrivateCenter
-from streampca.mechanisms.wishart import WishartCovariance, profile
+from streampca.papers.doubling import DoublingFPL
+from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.wishart import WishartCovariance, profile
 from streampca.privacy import gaussian
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import LatticeSum
@@ -133,13 +135,12 @@ def correlated(reconstruction: Callable[[int], FloatArray]) -> Law:
     return _gaussian(whitened)
 
 
-def in_epochs(subject: PrivateFPL, d: int) -> Law:
-    """Gaussian noise with ``regularisation="doubling"``: each epoch has its own, and released values end it."""
-    horizon, every = subject.horizon or 0, subject.release_every
+def in_epochs(subject: DoublingFPL, d: int) -> Law:
+    """Gaussian noise of a `DoublingFPL`: each epoch has its own, and released values end it."""
+    horizon, every = subject.horizon, subject.release_every
 
     def whitened(notes: Sequence[Note], parts: Sequence[FloatArray]) -> FloatArray:
-        epoch, first, blocks = subject.first_epoch(d + subject.center), 0, list[FloatArray]()
-        assert epoch is not None
+        epoch, first, blocks = subject.first_epoch(d), 0, list[FloatArray]()
         for i, note in enumerate(notes, 1):
             t = min(i * every, horizon)
             left = subject.leaves(horizon - t)
@@ -391,10 +392,10 @@ def law_of(subject: Any, d: int, kind: str) -> Law:
     match subject:
         case Tumbling():
             return law_of(subject.mechanism, d, kind)
-        case PrivateFPL() if subject.regularisation == "doubling":
+        case DoublingFPL():
             return in_epochs(subject, d)
         case PrivateFPL():
-            return correlated(subject.start(d + subject.center).mechanism.reconstruction)  # type: ignore[attr-defined]
+            return correlated(subject.mechanism.reconstruction)
         case SlidingWindowPCA() if subject.method != "once":
             return correlated(subject.followed.noise.reconstruction)
         case LaplaceCovariance():

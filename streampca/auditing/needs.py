@@ -37,6 +37,7 @@ VALUES_OF: dict[str, dict[str, tuple[Any, ...]]] = {
     "SlidingWindowPCA": {"horizon": (None, 12), "sketch_rank": (None, 2)},
     "PrivateOja": {"n_components": (1, 2), "clip": (None, 0.3), "shuffle": (None, 800)},
     "DPPCA": {"n_components": (1, 2), "horizon": (12,)},
+    "DoublingFPL": {"horizon": (12,)},
     "ExactSubspace": {"method": ("all", "blocks")},  # "auto" is one of them
     "Tumbling": {"horizon": (None, 12)},
 }
@@ -97,8 +98,6 @@ def _fpl(given: Mapping[str, Any], rows: int) -> Pair:
             case["slack"] = MEAN
     if given["horizon"] is None:
         case["slack"] = ENDLESS
-    if given["regularisation"] == "doubling":
-        case["slack"] = DOUBLING
     return numbers, case
 
 
@@ -215,6 +214,7 @@ _SPECIAL: dict[str, Callable[[Mapping[str, Any], int], Pair]] = {
     "SlidingWindowPCA": _window,
     "PrivateOja": _oja,
     "DPPCA": _dp_pca,
+    "DoublingFPL": _fixed({"n_components": 2}, d=8, slack=DOUBLING),
     "Tumbling": _tumbling,
     "GaussianCovariance": _gaussian,
     "LaplaceCovariance": _fixed({"epsilon": 1.0}, changes=neighbors.entries),

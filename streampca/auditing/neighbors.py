@@ -22,7 +22,7 @@ SHORT = 2.0**-6
 def _played(stream: Stream, component: int = 0) -> FloatArray:
     """A direction in play, the leading one or the next; or the first axis before there is any."""
     if stream.t == 0:
-        return np.asarray(np.eye(stream.engine.now.admission.n_features)[0])
+        return np.asarray(np.eye(stream.engine.now.admission.n_features or 1)[0])
     basis = stream.engine.processor.basis if hasattr(stream.engine.processor, "basis") else stream.engine.subspace.basis
     return _unit(basis[:, component])
 

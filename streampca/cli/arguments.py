@@ -34,7 +34,6 @@ _IDENTIFIER = re.compile(r"(^|[_ ])id$|^index$|^Unnamed: ", re.IGNORECASE)
 #: Short names of algorithms. Every public algorithm may also be given by its own name.
 NAMES = {
     "fpl": "PrivateFPL",
-    "perturbed-leader": "PerturbedLeader",
     "window": "SlidingWindowPCA",
     "oja": "Oja",
     "private-oja": "PrivateOja",
@@ -46,12 +45,8 @@ MECHANISMS = {
     "gaussian": "GaussianCovariance",
     "adaptive": "AdaptiveCovariance",
     "adaptive-laplace": "AdaptiveLaplaceCovariance",
-    "wishart": "WishartCovariance",
-    "laplace": "LaplaceCovariance",
     "matrix-laplace": "MatrixLaplaceCovariance",
-    "subspace-perturbation": "SubspacePerturbation",
     "exact-subspace": "ExactSubspace",
-    "approximate-subspace": "ApproximateSubspace",
 }
 _RELEASE_EVERY = 100
 #: Parameters that ``streampca run`` has options for; others are given by ``--set``.
@@ -181,8 +176,9 @@ def _short(made: Algorithm | Mechanism, names: Mapping[str, str]) -> str:
 
 
 def _public(flag: str, name: str, names: Mapping[str, str], base: type) -> type:
-    """The public class of a short or full name."""
-    kind = getattr(streampca, names.get(name, name), None)
+    """The public class of a short or full name; those of `papers` have their full names only."""
+    full = names.get(name, name)
+    kind = getattr(streampca.papers if full in streampca.papers.__all__ else streampca, full, None)
     if not (isinstance(kind, type) and issubclass(kind, base)):
         raise BadParameterError(f"{flag} {name}: there is none of that name; use {', '.join(names)}")
     return kind

@@ -47,15 +47,15 @@ def release(
     file
         CSV (also .gz, .zip) or Parquet file of numeric columns.
     mechanism
-        gaussian, adaptive, wishart, subspace-perturbation; with delta 0: adaptive-laplace, matrix-laplace, laplace;
-        auto takes adaptive-laplace for few features, else adaptive; for rows on or near a subspace: exact-subspace
-        (integers, --row-norm a power of two no row exceeds), approximate-subspace; or a class name.
+        gaussian, adaptive; with delta 0: adaptive-laplace, matrix-laplace; auto takes adaptive-laplace for few
+        features, else adaptive; for rows on a subspace: exact-subspace (integers, --row-norm a power of two no row
+        exceeds); or a class name.
     epsilon
         Privacy parameter.
     delta
         Privacy parameter, well below one over the number of rows, e.g. 1e-6. Left out for those with delta 0.
     n_components
-        Dimension of the subspace. Left out, exact-subspace and approximate-subspace find it.
+        Dimension of the subspace. Left out, exact-subspace finds it.
     bounds
         Public ranges of the columns: lo:hi for all, name=lo:hi,... or a JSON file {"name": [lo, hi]}. Or private: the
         first rows spend their whole budget on finding them, and serve for nothing else. This needs delta > 0.

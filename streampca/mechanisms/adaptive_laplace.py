@@ -9,7 +9,7 @@ from streampca.linalg.lattice import GramSum, coarsen, onto_ball
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.base import Mechanism
-from streampca.mechanisms.laplace import MatrixLaplaceCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.norm_maps import GRID, Gauge
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee, laplace_delta

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,9 +21,7 @@ from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import CovarianceMechanism
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.wishart import WishartCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.planning.curve import Curve
 from streampca.planning.question import Question
 from streampca.privacy.randomness import Randomness
@@ -161,11 +159,9 @@ def oja_seconds(rows: int, n_features: int) -> float:
 
 def covariances(question: Question, curve: Curve) -> Iterator[Prediction]:
     """Mechanisms on the Gram matrix: of all rows once, or of each window once."""
-    given = question.settings
-    pure = {key: value for key, value in given.items() if key != "delta"}
+    pure = {key: value for key, value in question.settings.items() if key != "delta"}
     kinds: list[tuple[type[CovarianceMechanism], dict[str, Any]]] = [
-        (GaussianCovariance, question.centered_settings), (WishartCovariance, given),
-        (MatrixLaplaceCovariance, pure), (LaplaceCovariance, pure),
+        (GaussianCovariance, question.centered_settings), (MatrixLaplaceCovariance, pure),
     ]  # fmt: skip
     rows, d = question.rows, question.n_features
     for kind, settings in kinds:
@@ -183,69 +179,40 @@ def covariances(question: Question, curve: Curve) -> Iterator[Prediction]:
         yield _once(question, mechanism, settings, share, note, std, norm)
 
 
-def projectors(question: Question, curve: Curve) -> Iterator[Prediction]:
-    """`SubspacePerturbation`, by releasing made-up rows: where the noise goes is decided by a noisy gap."""
-    if question.n_components >= question.n_features or question.delta <= 0.0:
-        return
-    mechanism = SubspacePerturbation(**question.settings)
-    tried = _trial(question, mechanism, _rows_of(question, gaussian=False), 16)
-    yield _once(question, mechanism, question.settings, tried.captured, tried.note, tried.std, tried.error)
-
-
 def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
     """What `adaptive_mechanism` takes, on made-up rows: what it gains depends on how long rows are."""
     if question.delta <= 0.0 or question.n_features > _WIDEST:
         return
     mechanism = adaptive_mechanism(question.n_features, **question.settings)
     is_pure = isinstance(mechanism, AdaptiveLaplaceCovariance)
-    tried = _trial(question, mechanism, _rows_of(question, gaussian=True), 2)
+    captured = _trial(question, mechanism)
     beside = "MatrixLaplaceCovariance" if is_pure else "GaussianCovariance"
     note = (
-        f"captures {tried.captured:.1%} on Gaussian rows; the more uneven the lengths of rows and the shorter they "
+        f"captures {captured:.1%} on Gaussian rows; the more uneven the lengths of rows and the shorter they "
         f"are, the more; never much less than {beside}"
     )
     settings = {key: value for key, value in question.settings.items() if key != "delta" or not is_pure}
-    made = _once(question, mechanism, settings, tried.captured, note)
+    made = _once(question, mechanism, settings, captured, note)
     seconds = made.seconds + (0.0 if is_pure else made.releases * (0.02 + 2e-5 * question.n_features**2))
     memory = made.memory + 16 * question.rows * question.n_features + 60_000
     yield replace(made, is_certain=False, memory=memory, seconds=seconds)
 
 
-class _Trial(NamedTuple):
-    """Means over releases of made-up rows; the error and the noise are None unless all released a Gram matrix."""
-
-    captured: float
-    error: float | None
-    std: float | None
-    note: str
-
-
-def _rows_of(question: Question, *, gaussian: bool) -> FloatArray:
-    """Made-up rows of the spectrum: Gaussian, or of one length; no more of them than a trial takes."""
+def _trial(question: Question, mechanism: Mechanism) -> float:
+    """Mean share that releases of made-up Gaussian rows capture; of no more rows than a trial takes."""
     n, d = min(question.rows, max(_TRIED // question.n_features, 1)), question.n_features
     rows = Randomness.from_seed(_SEED).stream("rows").normal(0, n * d).reshape(n, d)
-    if not gaussian:
-        rows = np.sign(rows)
     if n > d:  # their Gram matrix shall have the spectrum exactly
         values, vectors = np.linalg.eigh(rows.T @ rows / n)
         if values[0] > 0.0:
             rows = (rows @ vectors) / np.sqrt(values)
-    return onto_ball(rows * np.sqrt(question.spectrum))
-
-
-def _trial(question: Question, mechanism: Mechanism, rows: FloatArray, draws: int) -> _Trial:
+    rows = onto_ball(rows * np.sqrt(question.spectrum))
     gram = rows.T @ rows
     best = float(np.linalg.eigvalsh(gram)[-question.n_components :].sum())
-    releases = [mechanism.release(rows, seed=_SEED + i) for i in range(draws)]
+    releases = [mechanism.release(rows, seed=_SEED + i) for i in range(2)]
     loss = 1.0 - float(np.mean([made.subspace.captured(gram) for made in releases])) / best
     # Losses fall with the square of the number of rows, where it exceeds that of the trial.
-    captured = 1.0 - loss * (len(rows) / question.rows) ** 2
-    grams = [made for made in releases if made.has_gram]
-    where = f"noise on the projector in {draws - len(grams)} of {draws} trials, else on the Gram matrix"
-    if len(grams) < draws:
-        return _Trial(captured, None, None, where)
-    error = float(np.mean([np.abs(np.linalg.eigvalsh(made.gram - gram)).max() for made in grams]))
-    return _Trial(captured, error, grams[0].noise_std, where)
+    return 1.0 - loss * (n / question.rows) ** 2
 
 
 def spans(question: Question, curve: Curve) -> Iterator[Prediction]:
@@ -267,7 +234,7 @@ def _once(
 ) -> Prediction:  # fmt: skip
     d, rows = question.n_features, question.rows
     if question.window is None:
-        made = (30 if isinstance(mechanism, WishartCovariance) else 8) * 8 * svec_size(d)
+        made = 64 * svec_size(d)
         seconds = gram_seconds(rows, d) + release_seconds(1, d)
         return Prediction(mechanism, settings, "once", share, 1, 8 * rows * d + made, seconds, note, std, error)
     blocks = question.n_rows // rows
@@ -522,5 +489,5 @@ def _smoothed_window(question: Question, curve: Curve, algorithm: SlidingWindowP
 
 #: Each yields what applies to a question, and nothing where nothing does; for rows in the unit ball.
 PREDICTORS: tuple[Callable[[Question, Curve], Iterator[Prediction]], ...] = (
-    covariances, adaptive, projectors, spans, leaders, oja, dp_pca, windows,
+    covariances, adaptive, spans, leaders, oja, dp_pca, windows,
 )  # fmt: skip

@@ -28,18 +28,16 @@ from streampca.privacy.discrete_gaussian import LatticeGram
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Processor
-from streampca.processors.doubling import Doubling
 from streampca.processors.leader import DTTZ14, PANEL_ENDS, Leader, LeaderProcessor
 from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity
 from streampca.release import Release, Terms, centered_fields
 from streampca.state import repr_of
 
 Noise = Literal["blt", "tree"]
-Regularisation = Literal["privacy", "doubling"]
 Solver = Literal["exact", "tracking", "smoothed"]
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
-_SOURCE = {
+SOURCE = {
     "blt": "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)",
     "tree": "Dwork, Naor, Pitassi, Rothblum, STOC 2010; Chan, Shi, Song, ICALP 2010 (binary tree)",
 }
@@ -65,21 +63,16 @@ class PrivateFPL(Leader):
         binary tree, exactly calibrated.
     release_every : rows between releases, b. Noise and time both fall with it.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
-    regularisation : ``"privacy"``, the noise that privacy needs and no more;
-        ``"doubling"``, the paper's doubling trick, which adds noise as OPT
-        grows and starts over when its guess of OPT is passed (needs a horizon). Releases of
-        earlier epochs are added. For study: no regret bound is proved, and the noise is never less.
     publish_regret : release the noisy sum of rewards too, from which anyone
         can compute an interval for the regret (`PrivateRegret`). Costs 11.8 % more
-        noise under zero-out, 6.1 % under replace. Not with ``"doubling"``.
+        noise under zero-out, 6.1 % under replace.
     solver : ``"exact"``, the top eigenvectors of each released matrix, to which
         the regret bound applies; ``"tracking"``, one step of subspace iteration
         a release, from the subspace before: O(d^2 k) instead of O(d^3). It averages noise over releases and
         follows change slowly, so its regret is below that of ``"exact"`` where noise is large and up to five
         times it where noise is small; ``"smoothed"``, the top eigenvectors of the best linear estimate of the
-        exact matrix from all releases so far (`matrix_factorization.smoothing`; noise ``"blt"``, without
-        ``"doubling"``). The released matrix stays as it is; the estimate is `Release.smoothed`. A
-        regret bound is proved for ``"exact"`` only.
+        exact matrix from all releases so far (`matrix_factorization.smoothing`; noise ``"blt"`` only). The released
+        matrix stays as it is; the estimate is `Release.smoothed`. A regret bound is proved for ``"exact"`` only.
         Regret of ``"smoothed"`` over ``"exact"``, at epsilon = .1, .3, 1 and 3: .93 on twelve tables (geometric mean;
         worst cell 1.25), .96 on streams that turn or jump (worst 1.30). ``docs/utility.md`` has them all.
     discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise, so that the
@@ -120,11 +113,6 @@ class PrivateFPL(Leader):
     calibrated exactly in svec coordinates has some 50 times less noise, and
     the default mechanism some 180 times less. The extra noise of line 6 only
     evens out the tree's standard deviation and is left out.
-
-    With ``regularisation="doubling"`` each epoch is a mechanism of its own on
-    the rows after its start, which is chosen by looking at releases only. A
-    row is in one epoch, so the guarantee is that of the costliest epoch, the first.
-    What is released is the epoch's matrix plus the last ones of the epochs before: post-processing.
     """
 
     n_components: int
@@ -135,7 +123,6 @@ class PrivateFPL(Leader):
     noise: Noise = "blt"
     release_every: int = 1
     adjacency: Adjacency = "zero-out"
-    regularisation: Regularisation = "privacy"
     publish_regret: bool = False
     solver: Solver = "exact"
     discrete_noise: bool = False
@@ -150,34 +137,21 @@ class PrivateFPL(Leader):
         check_count("horizon", self.horizon, optional=True)
         check_count("release_every", self.release_every)
         check_count("max_rows_per_user", self.max_rows_per_user, optional=True)
-        if self.noise not in _SOURCE:
+        if self.noise not in SOURCE:
             raise BadParameterError(f"noise={self.noise!r}: expected 'blt' or 'tree'")
-        if self.regularisation not in ("privacy", "doubling"):
-            raise BadParameterError(f"regularisation={self.regularisation!r} is not known; use 'privacy' or 'doubling'")
-        doubling = self.regularisation == "doubling"
-        if self.horizon is None and (self.noise != "blt" or doubling):
-            what = f"noise={self.noise!r}" if self.noise != "blt" else "regularisation='doubling'"
-            raise BadParameterError(f"{what} needs a known horizon; pass horizon=, or use noise='blt' with 'privacy'")
-        if self.publish_regret and doubling:
-            raise BadParameterError(
-                "publish_regret=True needs regularisation='privacy': each epoch of 'doubling' sums its own rows only"
-            )
+        if self.horizon is None and self.noise != "blt":
+            raise BadParameterError(f"noise={self.noise!r} needs a known horizon; pass horizon=, or use noise='blt'")
         if self.solver not in ("exact", "tracking", "smoothed"):
             raise BadParameterError(f"solver={self.solver!r}: expected 'exact', 'tracking' or 'smoothed'")
-        if self.solver == "smoothed" and (self.noise != "blt" or doubling):
-            raise BadParameterError("solver='smoothed' needs noise='blt' with regularisation='privacy'")
+        if self.solver == "smoothed" and self.noise != "blt":
+            raise BadParameterError("solver='smoothed' needs noise='blt'")
         if isinstance(self.drift, bool) or not isinstance(self.drift, (int, float)) or not 0.0 <= self.drift < math.inf:
             raise BadParameterError(f"drift={self.drift!r} must be a finite number, at least 0")
         if self.drift != 1.0 and self.solver != "smoothed":
             raise BadParameterError(f"drift={self.drift!r} is for solver='smoothed' only; leave it out")
-        if self.discrete_noise and (self.noise != "tree" or doubling or self.publish_regret):
+        if self.discrete_noise and (self.noise != "tree" or self.publish_regret):
             raise BadParameterError(
-                "discrete_noise=True needs noise='tree' with regularisation='privacy' and without publish_regret: "
-                "integer noise is drawn node by node"
-            )
-        if self.max_rows_per_user is not None and doubling:
-            raise BadParameterError(
-                "max_rows_per_user needs regularisation='privacy': a user may have rows in every epoch"
+                "discrete_noise=True needs noise='tree' without publish_regret: integer noise is drawn node by node"
             )
         _ = self.mechanism
 
@@ -191,11 +165,8 @@ class PrivateFPL(Leader):
 
     @cached_property
     def mechanism(self) -> MatrixFactorization:
-        """The matrix factorization that the whole stream is released by (of a first epoch, with ``"doubling"``)."""
-        return self.calibrated(self.budget.mu, None if self.horizon is None else self.leaves(self.horizon))
-
-    def calibrated(self, mu: float, leaves: int | None) -> MatrixFactorization:
-        """The matrix factorization for this Gaussian-DP parameter and number of releases."""
+        """The matrix factorization that the whole stream is released by."""
+        mu, leaves = self.budget.mu, None if self.horizon is None else self.leaves(self.horizon)
         sensitivity = self.budget.sensitivity(center=self.center)
         if self.publish_regret:
             sensitivity = joint_sensitivity(sensitivity)
@@ -226,7 +197,7 @@ class PrivateFPL(Leader):
             + (", with the noisy sums of rows" if self.center else ""),
             theorem="Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
             + ("; exact discrete Gaussian noise on integers" if self.discrete_noise else ""),
-            citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {_SOURCE[self.noise]}",
+            citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {SOURCE[self.noise]}",
             unit="one row" if users is None else f"one user with up to {users} rows",
         )
 
@@ -236,21 +207,11 @@ class PrivateFPL(Leader):
         return not self.publish_regret and self.max_rows_per_user is None
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """Every number of the noise; with ``"doubling"``, those of the first epoch and the rule for the others."""
-        doubling = self.first_epoch(n_features)
-        if doubling is None:
-            return self.mechanism.constants()
-        return (*doubling.mechanism.constants(), doubling.opt_guess, self.budget.mu)
-
-    def first_epoch(self, n_features: int) -> Doubling | None:
-        """The first epoch, with ``"doubling"``."""
-        if self.regularisation != "doubling" or self.horizon is None:
-            return None
-        leaves = self.leaves(self.horizon)
-        return Doubling.first(self.budget, self.n_components, n_features, self.horizon, leaves, self.calibrated)
+        """Every number of the noise."""
+        return self.mechanism.constants()
 
     def std(self, n: int) -> float:
-        """Standard deviation of a diagonal entry of the noise in release n (of a first epoch, with ``"doubling"``)."""
+        """Standard deviation of a diagonal entry of the noise in release n."""
         return self.mechanism.std(n)
 
     def smoothing(self, n_features: int) -> Smoothing | None:
@@ -267,16 +228,18 @@ class PrivateFPL(Leader):
     def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> FPLProcessor:
         return FPLProcessor(self, n_features, source, terms)
 
-    def first_noise(self, mechanism: MatrixFactorization, n_features: int) -> RunningNoise | ExactTreeNoise:
-        """The noise of a mechanism before its first release."""
+    def first_noise(self, n_features: int) -> RunningNoise | ExactTreeNoise:
+        """The noise before the first release."""
+        mechanism = self.mechanism
         if isinstance(mechanism, ExactTree):
             return mechanism.begin(n_features)
         return mechanism.start(self._size(n_features))
 
     def restored_noise(
-        self, mechanism: MatrixFactorization, n_features: int, snapshot: Mapping[str, Any], source: NoiseSource
+        self, n_features: int, snapshot: Mapping[str, Any], source: NoiseSource
     ) -> RunningNoise | ExactTreeNoise:
         """The noise of a snapshot."""
+        mechanism = self.mechanism
         if isinstance(mechanism, ExactTree):
             return mechanism.restore_exact(n_features, snapshot, source)
         return mechanism.restore(self._size(n_features), snapshot, source)
@@ -287,24 +250,20 @@ class FPLProcessor(LeaderProcessor):
 
     Attributes
     ----------
-    mechanism : the matrix factorization in use.
     noise : the noise of the latest release.
     span : (d, k) basis of the latest subspace, with ``solver="tracking"``.
     smoothed : estimate of the exact sum from the releases so far, with ``solver="smoothed"``.
     rewards : the exact sum of rewards, with ``publish_regret``.
-    doubling, past : the epoch, and the Gram matrix of the epochs before, with ``regularisation="doubling"``.
     """
 
-    __slots__ = ("doubling", "mechanism", "noise", "past", "rewards", "smoothed", "span")
+    __slots__ = ("noise", "rewards", "smoothed", "span")
 
     algorithm: PrivateFPL
 
     def __init__(self, algorithm: PrivateFPL, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
         k = algorithm.n_components
-        self.doubling = algorithm.first_epoch(n_features)
-        self.mechanism = algorithm.mechanism if self.doubling is None else self.doubling.mechanism
-        self.noise = algorithm.first_noise(self.mechanism, n_features)
+        self.noise = algorithm.first_noise(n_features)
         d = n_features - int(algorithm.center)
         self.span = np.asfortranarray(np.eye(d, k)) if algorithm.solver == "tracking" else None
         smoothing = algorithm.smoothing(d)
@@ -313,7 +272,6 @@ class FPLProcessor(LeaderProcessor):
         if algorithm.publish_regret:
             replace = algorithm.adjacency == "replace"
             self.rewards = RewardSum.first(n_features, k, center=algorithm.center, replace=replace)
-        self.past = None if self.doubling is None else GramSum(n_features)
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
         """Add the rows to the sums; release them if that is due."""
@@ -326,8 +284,8 @@ class FPLProcessor(LeaderProcessor):
     def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[FPLProcessor, Release]:
         """The processor after a release, and the release."""
         algorithm, d, n = self.algorithm, self.n_features, self.noise.n + 1
-        first, stds = self.mechanism.std_chunks.latest
-        std = stds[n - first] if 0 <= n - first < len(stds) else self.mechanism.std_chunks.at(n)
+        first, stds = algorithm.mechanism.std_chunks.latest
+        std = stds[n - first] if 0 <= n - first < len(stds) else algorithm.mechanism.std_chunks.at(n)
         details: dict[str, Any] = {}
         rewards, span, smoothed = self.rewards, self.span, self.smoothed
         if rewards is not None:
@@ -337,10 +295,6 @@ class FPLProcessor(LeaderProcessor):
             noise, packed = outlet.running("gram", LatticeGram(gram), self.noise, std)
         else:
             noise, packed = outlet.running("gram", gram, self.noise, std)
-        own = packed
-        if self.doubling is not None:
-            packed, std = self.doubling.with_past(own, std)
-            details |= {"epoch": self.doubling.epoch, "epoch_start": self.doubling.start_row}
         count = self.terms.count(1, t) if algorithm.center else t
         if algorithm.center:
             packed[-1] = count * CONSTANT**2  # public
@@ -364,24 +318,15 @@ class FPLProcessor(LeaderProcessor):
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, span=span, **fields)
         after = FPLProcessor.__new__(FPLProcessor)  # this runs once a release: no call of __init__
         after.algorithm, after.n_features, after.source, after.terms = algorithm, d, self.source, self.terms
-        after.chain, after.t, after.gram, after.mechanism = outlet.chain, t, gram, self.mechanism
-        after.noise, after.span, after.doubling, after.past = noise, span, self.doubling, self.past
-        after.smoothed = smoothed
+        after.chain, after.t, after.gram = outlet.chain, t, gram
+        after.noise, after.span, after.smoothed = noise, span, smoothed
         after.spectra = self.spectra_with(n, gram) if n in PANEL_ENDS and self._bounded else self.spectra
         # `Stream` hands out no release of a warm-up: the subspace in play stays what it was.
         after.rewards = rewards if rewards is None or t <= self.terms.warmup else rewards.playing_now(release)
         every, horizon = algorithm.release_every, algorithm.horizon
         due = algorithm.due(t) if algorithm.batches else every - t % every  # `Leader.due`, mostly without a call
         after.rows_until_release = due if horizon is None else min(due, horizon - t)
-        return (after if after.doubling is None else _next_epoch(after, after.doubling, own, packed, std)), release
-
-    def noise_std(self, t: int) -> float:
-        """`PrivateFPL.noise_std`; with ``"doubling"``, in the epoch under way."""
-        if self.doubling is None:
-            return self.algorithm.noise_std(t)
-        every = self.algorithm.release_every
-        own = self.mechanism.std(max(1, -(-t // every) - self.doubling.start_row // every))
-        return math.sqrt(own**2 + self.doubling.variance)
+        return after, release
 
     def regret_bound(self, t: int, opt: float) -> float | None:
         """`LeaderProcessor.regret_bound` where it applies; otherwise none is proved."""
@@ -392,11 +337,7 @@ class FPLProcessor(LeaderProcessor):
         """Whether a regret bound is proved: leaders are exact, of the matrix about 0, and noise is smooth in time."""
         algorithm = self.algorithm
         exact = algorithm.solver == "exact" and not algorithm.center
-        return exact and algorithm.noise == "blt" and self.doubling is None
-
-    def curator_gram(self) -> GramSum:
-        """The exact Gram matrix of all rows absorbed. Curator only."""
-        return self.gram if self.past is None else self.past.add_high_low(*self.gram.high_low())
+        return exact and algorithm.noise == "blt"
 
     def snapshot(self) -> dict[str, Any]:
         """See `Processor.snapshot`."""
@@ -407,9 +348,6 @@ class FPLProcessor(LeaderProcessor):
             out["smoothed"] = self.smoothed.snapshot()
         if self.rewards is not None:
             out["rewards"] = self.rewards.snapshot()
-        if self.doubling is not None and self.past is not None:
-            out["doubling"] = self.doubling.snapshot()
-            out["past"] = self.past.snapshot()
         return out
 
     def restored(self, snapshot: Mapping[str, Any]) -> FPLProcessor:
@@ -421,32 +359,5 @@ class FPLProcessor(LeaderProcessor):
             made.smoothed = self.smoothed.smoothing.restore(svec_size(d), snapshot["smoothed"])
         if self.rewards is not None:
             made.rewards = self.rewards.restored(snapshot["rewards"])
-        if self.doubling is not None:
-            made.doubling = self.doubling.restored(snapshot["doubling"])
-            made.mechanism, made.past = made.doubling.mechanism, GramSum.restored(d, snapshot["past"])
-        made.noise = self.algorithm.restored_noise(made.mechanism, d, snapshot["noise"], self.source)
+        made.noise = self.algorithm.restored_noise(d, snapshot["noise"], self.source)
         return made
-
-
-def _next_epoch(
-    after: FPLProcessor, doubling: Doubling, own: FloatArray, released: FloatArray, std: float
-) -> FPLProcessor:
-    """The processor, or that of the next epoch if the guess of OPT is passed.
-
-    ``own`` is the packed matrix of the epoch alone; ``released`` and ``std`` are of all epochs.
-    """
-    algorithm = after.algorithm
-    leaves = algorithm.leaves(after.rows_left or 0)
-    if leaves == 0 or not doubling.passed(own, after.noise.n):
-        return after
-    following = doubling.restarted(after.t, leaves, released, std)
-    past = after.past or GramSum(after.n_features)
-    return after.after(
-        after.t,
-        after.chain,
-        gram=GramSum(after.n_features),
-        past=past.add_high_low(*after.gram.high_low()),
-        doubling=following,
-        mechanism=following.mechanism,
-        noise=algorithm.first_noise(following.mechanism, after.n_features),
-    )

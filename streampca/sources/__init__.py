@@ -1,7 +1,7 @@
 """Rows from files, generators, river and synthetic streams: read in chunks, as often as asked."""
 
 from streampca.sources import flights, synthetic
-from streampca.sources.base import BlockSource
+from streampca.sources.base import BlockSource, NumberedRows, PositionedRows
 from streampca.sources.csv_rows import CsvRows, from_csv
 from streampca.sources.databases import QueryRows, from_query
 from streampca.sources.files import FileRows, open_rows
@@ -9,7 +9,6 @@ from streampca.sources.iterables import from_blocks, from_river
 from streampca.sources.kafka import KafkaRows, from_kafka
 from streampca.sources.ndjson_rows import NdjsonRows, from_ndjson
 from streampca.sources.parquet import ArrowRows, ParquetRows, from_arrow, from_parquet
-from streampca.sources.positions import NumberedRows, PositionedRows
 from streampca.sources.reading import Reading
 
 __all__ = [

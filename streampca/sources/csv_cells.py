@@ -7,12 +7,10 @@ depends on that record alone, not on those beside it.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
-from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -37,8 +35,6 @@ _ONE = re.compile(_NUMBER)
 _MANY = re.compile(rf"{_NUMBER}(?:\x00{_NUMBER})*+")
 _INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
 _NAN = re.compile(r"[+-]?nan(?:\([0-9a-z_]*\))?", re.IGNORECASE)
-#: Bytes of the cells that pandas reads as `number` does, and the line end.
-_PLAIN = b"0123456789.+-eE\n"
 
 
 def number(cell: str, missing: frozenset[str] = MISSING) -> float | None:
@@ -86,7 +82,7 @@ _Cells = tuple[bytes, Edges]
 
 
 class CellParser:
-    """Numbers from blocks of whole records: numpy finds the cells, pyarrow or else pandas converts them.
+    """Numbers from blocks of whole records: numpy finds the cells, pyarrow or else `float` converts them.
 
     ``places`` are the positions of the wanted cells among the ``width`` in a row, in the order wanted; ``quotes`` says
     whether quotes enclose cells.
@@ -150,7 +146,7 @@ class CellParser:
             raise problem
 
     def _rows(self, found: _Cells) -> FloatArray | None:
-        values = self._by_pandas(*found) if self._arrow is None else self._by_arrow(*found)
+        values = self._by_python(*found) if self._arrow is None else self._by_arrow(*found)
         if values is None:
             return None
         rows = values.reshape(-1, self._width if self._every else self._order.size)
@@ -273,26 +269,12 @@ class CellParser:
             absent[at] = text[starts[at] : ends[at]] in self._words
         return absent
 
-    def _by_pandas(self, text: bytes, edges: Edges) -> FloatArray | None:
-        """As `_by_arrow`, for cells that are empty or made of plain bytes."""
-        import pandas as pd
-
-        if not self._every:
-            steps = np.zeros(len(text) + 1, dtype=np.int8)
-            steps[edges[:-1:2]] += 1
-            steps[edges[1::2] + 1] -= 1
-            text = np.frombuffer(text, dtype=np.uint8)[np.cumsum(steps[:-1], dtype=np.int8).view(bool)].tobytes()
-        text = text.replace(bytes([self._delimiter]), b"\n")
-        if self._ambiguous or text.translate(None, _PLAIN):
+    def _by_python(self, text: bytes, edges: Edges) -> FloatArray | None:
+        """As `_by_arrow`, where no cell is missing but empty ones."""
+        cells = [text[start:end] for start, end in zip(edges[:-1:2].tolist(), edges[1::2].tolist(), strict=True)]
+        if self._ambiguous or b"_" in b"".join(cells):  # Python reads 1_000, which is no number here
             return None
-        # Since 3.1 there is one converter, which rounds correctly, and the option is deprecated.
-        exact: Any = {"float_precision": "round_trip"} if pd.__version__.startswith(("2.", "3.0.")) else {}
         try:
-            table = pd.read_csv(
-                BytesIO(text), header=None, names=["cell"], dtype=np.float64, low_memory=False,
-                skip_blank_lines=False, quoting=csv.QUOTE_NONE, keep_default_na=False, na_values=[""], **exact,
-            )  # fmt: skip
-        except (ValueError, OverflowError):
+            return np.array([float(cell) if cell else np.nan for cell in cells])
+        except ValueError:
             return None
-        values: FloatArray = table["cell"].to_numpy()
-        return values if values.size == edges.size // 2 else None

@@ -71,8 +71,8 @@ class CsvRows(TextRows):
     files that a CSV writer wrote, and of every file with ``quoting="none"``. Without a header line, whether the file is
     compressed is told by the end of its name.
 
-    Blocks are parsed by pyarrow where that is installed (extra ``parquet``), elsewhere by pandas, and
-    where records are unusual by `float`, with the same result, more slowly.
+    Blocks are parsed by pyarrow where that is installed (extra ``parquet``), elsewhere and where records are unusual
+    by `float`, with the same result, more slowly.
     """
 
     def __init__(

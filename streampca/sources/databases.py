@@ -28,10 +28,11 @@ from streampca.sources.base import (
     NAME_THEM,
     REMEDY,
     BoundsLike,
+    PositionedRows,
     choose_named,
+    numbers,
     source_bounds,
 )
-from streampca.sources.positions import PositionedRows, numbers
 from streampca.sources.reading import Reading
 
 # Addresses whose parts can be told apart: drivers quote parts of others, which may be those of a password.

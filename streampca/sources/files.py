@@ -112,24 +112,19 @@ class PacedRows(BlockSource):
                 if len(self.features) < block.shape[1]:
                     block = np.delete(block, self._place, axis=1)
             sent += len(block)
-            yield from _when_due(block, due, began)
+            at = 0
+            while at < len(block):
+                passed = time.monotonic() - began
+                late = due[at:] > passed
+                count = int(late.argmax()) if late.any() else len(late)
+                if count:
+                    yield block[at : at + count]
+                    at += count
+                else:
+                    time.sleep(min(due[at] - passed, _LONGEST))
 
     def __repr__(self) -> str:
         return f"<PacedRows of {self._source!r}>"
-
-
-def _when_due(block: FloatArray, due: FloatArray, began: float) -> Iterator[FloatArray]:
-    """The rows of a block, each once so many seconds have passed."""
-    at = 0
-    while at < len(block):
-        passed = time.monotonic() - began
-        late = due[at:] > passed
-        count = int(late.argmax()) if late.any() else len(late)
-        if count:
-            yield block[at : at + count]
-            at += count
-        else:
-            time.sleep(min(due[at] - passed, _LONGEST))
 
 
 def open_rows(

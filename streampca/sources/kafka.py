@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from io import BytesIO
 from typing import Any, Literal
 
 import msgspec
@@ -26,9 +27,8 @@ import numpy as np
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_count
 from streampca.rows import Part, PositionedBlock
-from streampca.sources.base import REMEDY, BoundsLike, repeated, source_bounds
+from streampca.sources.base import REMEDY, BoundsLike, PositionedRows, numbers, repeated, source_bounds
 from streampca.sources.ndjson_rows import check_levels
-from streampca.sources.positions import PositionedRows, numbers
 from streampca.sources.reading import Reading
 
 logger = logging.getLogger("streampca.kafka")
@@ -118,7 +118,16 @@ class KafkaRows(PositionedRows):
             yield Part([message.value() or b"" for message in messages], after, partial(_place, messages))
 
     def _turns(self, at: Any) -> Iterator[tuple[list[Any], Callable[[int], Any]]]:
-        consumer = self._opened()
+        try:
+            from confluent_kafka import Consumer, KafkaException
+        except ImportError as error:
+            raise SourceError("Kafka needs confluent-kafka; install it with pip install 'streampca[kafka]'") from error
+        try:
+            self._consumer = consumer = Consumer(self._config)
+        except KafkaException as error:
+            raise SourceError(
+                f"Kafka topic {self._topic}: {error.args[0].str()}; check config=, or the address"
+            ) from error
         try:
             yield from self._parts(_Partitions(consumer, self._topic, at, most=max(_HELD, 2 * self._turn)), at)
         finally:
@@ -137,19 +146,6 @@ class KafkaRows(PositionedRows):
                 )
             except KafkaException as problem:
                 logger.debug("group not told: topic=%s problem=%s", self._topic, problem)
-
-    def _opened(self) -> Any:
-        try:
-            from confluent_kafka import Consumer, KafkaException
-        except ImportError as error:
-            raise SourceError("Kafka needs confluent-kafka; install it with pip install 'streampca[kafka]'") from error
-        try:
-            self._consumer = Consumer(self._config)
-        except KafkaException as error:
-            raise SourceError(
-                f"Kafka topic {self._topic}: {error.args[0].str()}; check config=, or the address"
-            ) from error
-        return self._consumer
 
     def _parts(self, partitions: _Partitions, at: Any) -> Iterator[tuple[list[Any], Callable[[int], Any]]]:
         ends = None if self._follow else partitions.ends
@@ -203,10 +199,16 @@ def reader(value: Value, schema: Any = None) -> Callable[[bytes], Any]:
     """The function that reads a message."""
     if callable(value):
         return value
-    if value == "json":
-        return _json
-    if value == "block":
-        return _refused
+
+    def json(data: bytes) -> Any:
+        check_levels(data)
+        return msgspec.json.decode(data)
+
+    def block(data: bytes) -> Any:
+        raise BadParameterError("messages of blocks are no rows; streampca.readers.collect takes them")
+
+    if value in ("json", "block"):
+        return json if value == "json" else block
     if value != "avro":
         raise BadParameterError(
             f"value={value!r} must be 'json', 'avro', 'block' or a function of the bytes of a message"
@@ -214,40 +216,25 @@ def reader(value: Value, schema: Any = None) -> Callable[[bytes], Any]:
     if schema is None:
         raise BadParameterError("value='avro' needs schema=: an Avro schema, or {id: schema} for framed messages")
     try:
-        from fastavro import parse_schema
+        from fastavro import parse_schema, schemaless_reader
     except ImportError as error:
         raise SourceError("Avro needs fastavro; install it with pip install 'streampca[kafka]'") from error
-    if isinstance(schema, Mapping) and all(isinstance(key, int) for key in schema):
-        return partial(_framed_avro, {key: parse_schema(one) for key, one in schema.items()})
-    return partial(_avro, parse_schema(schema))
+    framed = isinstance(schema, Mapping) and all(isinstance(key, int) for key in schema)
+    schemas = {key: parse_schema(one) for key, one in schema.items()} if framed else {0: parse_schema(schema)}
 
+    def avro(data: bytes) -> Any:
+        number = 0
+        if framed:  # the header of a schema registry: 0, and the number of the schema in 4 bytes
+            if data[0] != 0:
+                raise ValueError("no schema number")
+            number, data = int.from_bytes(data[1:5], "big"), data[5:]
+        stream = BytesIO(data)
+        found = schemaless_reader(stream, schemas[number], None)
+        if stream.read(1):
+            raise ValueError("bytes are left: another schema?")
+        return found
 
-def _refused(data: bytes) -> Any:
-    raise BadParameterError("messages of blocks are no rows; streampca.readers.collect takes them")
-
-
-def _json(data: bytes) -> Any:
-    check_levels(data)
-    return msgspec.json.decode(data)
-
-
-def _avro(schema: Any, data: bytes) -> Any:
-    from io import BytesIO
-
-    from fastavro import schemaless_reader
-
-    stream = BytesIO(data)
-    value = schemaless_reader(stream, schema, None)
-    if stream.read(1):
-        raise ValueError("bytes are left: another schema?")
-    return value
-
-
-def _framed_avro(schemas: Mapping[int, Any], data: bytes) -> Any:
-    """A message with a schema registry's header: 0, and the number of its schema in 4 bytes."""
-    if data[0] != 0:
-        raise ValueError("no schema number")
-    return _avro(schemas[int.from_bytes(data[1:5], "big")], data[5:])
+    return avro
 
 
 class _NoAnswerError(SourceError):
@@ -345,7 +332,12 @@ class _Partitions:
             raise SourceError(f"Kafka topic {self._topic}: {found.error or 'no partitions'}; check the name")
         new = range(len(self.ends), max(len(self.offsets), len(found.partitions)))
         # Before they are assigned: a broker answers one request after the other.
-        marks = [self._watermarks(p, patience) if p < len(found.partitions) else (0, -1) for p in new]
+        marks = [(0, -1)] * len(new)
+        for i, p in enumerate(new[: max(0, len(found.partitions) - len(self.ends))]):
+            try:
+                marks[i] = self._consumer.get_watermark_offsets(self._partition(p), timeout=patience)
+            except KafkaException as error:
+                raise _NoAnswerError(f"Kafka topic {self._topic}, partition {p}: {error.args[0].str()}") from error
         for p, (low, high) in zip(new, marks, strict=True):
             if p < len(self.offsets) and self.offsets[p] > high:
                 raise SourceError(
@@ -361,15 +353,6 @@ class _Partitions:
         reading = [held[-1].offset() + 1 if held else at for held, at in zip(self._held, self.offsets, strict=True)]
         self._paused.clear()
         self._consumer.assign([TopicPartition(self._topic, p, at) for p, at in enumerate(reading)])
-
-    def _watermarks(self, p: int, patience: float) -> tuple[int, int]:
-        from confluent_kafka import KafkaException
-
-        try:
-            low, high = self._consumer.get_watermark_offsets(self._partition(p), timeout=patience)
-        except KafkaException as error:
-            raise _NoAnswerError(f"Kafka topic {self._topic}, partition {p}: {error.args[0].str()}") from error
-        return low, high
 
 
 from_kafka = KafkaRows

@@ -6,6 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from streampca.sources.base import (
     REMEDY,
     BlockSource,
     BoundsLike,
-    as_path,
     choose,
     choose_named,
     feature_names,
@@ -59,15 +59,15 @@ class ColumnarRows(BlockSource):
         places = choose_named(names, columns, str(path), NAME_THEM, given=columns)
         self.features = feature_names(names, places)
         timed = () if times is None else choose(names, [times], str(path))
-        self._check_types(
-            [
-                (names[place], schema.field(place).type)
-                for place in places
-                if place not in timed or not is_time(schema.field(place).type)
-            ],
-            columns is None,
-            schema,
-        )
+        kinds = [(names[place], schema.field(place).type, place in timed) for place in places]
+        bad = [(name, kind) for name, kind, timed in kinds if not is_number(kind) and not (timed and is_time(kind))]
+        if bad:
+            good = [name for name in names if is_number(schema.field(name).type)] if columns is None else []
+            remedy = f"columns={good}" if good and len(repr(good)) <= 80 else "columns="
+            raise SourceError(
+                f"{path}: column {listed(name for name, _ in bad)} ({str(bad[0][1])[:40]}) "
+                f"does not hold numbers; leave it out with {remedy}"
+            )
         # pyarrow selects by name, and reads every column of an ambiguous one.
         self.columns: list[str] = [names[place] for place in places]
         if any(names.count(name) > 1 for name in self.columns):
@@ -95,16 +95,6 @@ class ColumnarRows(BlockSource):
                     break
                 yield from self._checked(rows, start)
                 start += rows.shape[0]
-
-    def _check_types(self, chosen: list[tuple[str, Any]], every: bool, schema: Any) -> None:
-        bad = [(name, kind) for name, kind in chosen if not is_number(kind)]
-        if bad:
-            good = [name for name in schema.names if is_number(schema.field(name).type)] if every else []
-            remedy = f"columns={good}" if good and len(repr(good)) <= 80 else "columns="
-            raise SourceError(
-                f"{self.path}: column {listed(name for name, _ in bad)} ({str(bad[0][1])[:40]}) "
-                f"does not hold numbers; leave it out with {remedy}"
-            )
 
     def _checked(self, rows: FloatArray, start: int) -> Iterator[FloatArray]:
         """The rows, or those before the first missing or infinite value and then an error."""
@@ -157,7 +147,11 @@ class ParquetRows(ColumnarRows):
             raise BadParameterError(
                 "a Parquet file cannot be read from a pipe; save it, or write Arrow's streaming format"
             )
-        self.path = path = as_path(path)
+        if not isinstance(path, (str, os.PathLike)):
+            raise BadParameterError(
+                f"path={short(path)} must be the path of a file; rows from elsewhere can go in as they are"
+            )
+        self.path = path = Path(path)
         with self.open() as file, told(path, "cannot be read as Parquet"):
             schema = file.schema_arrow
             self.n_rows: int = file.metadata.num_rows

@@ -50,7 +50,11 @@ class ByteFile:
         self._follow = follow
         if isinstance(self._source, (str, os.PathLike)):
             self.name = str(self._source)
-            self.once = follow or not _is_regular(Path(self._source))
+            path = Path(self._source)
+            try:
+                self.once = follow or not (stat.S_ISREG(path.stat().st_mode) or path.is_dir())
+            except OSError:  # opening it says what is wrong with it
+                self.once = follow
         elif hasattr(self._source, "readinto"):
             self.name = str(getattr(self._source, "name", "the stream"))
             self.once = True
@@ -175,7 +179,12 @@ class TextFile(ByteFile):
         """
         raw: Any = stack.enter_context(self.open())
         length = 0 if self.once else os.fstat(raw.fileno()).st_size
-        packed = self._packing(raw)
+        if self._by_name:
+            packed = {".gz": "gzip", ".zip": "zip"}.get(Path(self.name).suffix.lower())
+        else:
+            magic = raw.peek(4)[:4]
+            zipped = magic in (b"PK\x03\x04", b"PK\x05\x06")
+            packed = "gzip" if magic.startswith(b"\x1f\x8b") else "zip" if zipped else None
         if packed is not None and self._follow:
             raise SourceError(f"{self.name}: a compressed file cannot be followed; pass it through a pipe, as in zcat")
         if packed == "gzip":
@@ -191,12 +200,6 @@ class TextFile(ByteFile):
         member = stack.enter_context(archive.open(members[0]))
         # The member itself is asked: it reads the file far ahead.
         return member, self._max_bytes, member, archive.getinfo(members[0]).file_size
-
-    def _packing(self, raw: io.BufferedReader) -> str | None:
-        if self._by_name:
-            return {".gz": "gzip", ".zip": "zip"}.get(Path(self.name).suffix.lower())
-        magic = raw.peek(4)[:4]
-        return "gzip" if magic.startswith(b"\x1f\x8b") else "zip" if magic in (b"PK\x03\x04", b"PK\x05\x06") else None
 
     def pieces(
         self, blocks: Iterable[bytes], delimiter: str | None = None, *, longest: int = LONGEST_RECORD,
@@ -301,11 +304,3 @@ class _Unclosed(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = 0) -> int:
         return int(self._stream.seek(offset, whence))
-
-
-def _is_regular(path: Path) -> bool:
-    """Whether a path can be read again; opening it says what is wrong with one that cannot be looked at."""
-    try:
-        return stat.S_ISREG(path.stat().st_mode) or path.is_dir()
-    except OSError:
-        return True

@@ -59,16 +59,15 @@ def load(text: str) -> dict[str, Any]:
 
 def config_in(database: Database) -> dict[str, Any]:
     """The configuration of the run in a database. Raises `StoreCorruptError` if there is none, or it is refused."""
-    text = database.get("config")
-    if not isinstance(text, str):
-        raise StoreCorruptError(f"{database.path} holds no configuration; restore the newest copy")
-    return load(text)
+    return load(database.fact("config"))
 
 
 def storable(name: Any) -> type[Any] | None:
-    """The public algorithm or mechanism of this name, if there is one. Nothing else is ever built from a store."""
+    """The public algorithm or mechanism of this name, or that of `papers`. Nothing else is ever built from a store."""
     package = import_module("streampca")  # by name: the package imports this module
-    found = getattr(package, name) if name in package.__all__ else None
+    # The papers are imported for their own names only: they load much of scipy.
+    room = package if name in package.__all__ else package.papers
+    found = getattr(room, name) if name in room.__all__ else None
     stored = isinstance(found, type) and issubclass(found, (Algorithm, Mechanism)) and is_dataclass(found)
     return found if stored else None
 

@@ -96,10 +96,7 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
 
 def fresh_stream(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     """The stream of a run before its first row, checked to draw the same noise as where the run was written."""
-    sealed = database.get("start")
-    if not isinstance(sealed, str):
-        raise StoreCorruptError(f"{database.path} holds no start; restore the newest copy")
-    start = Seal(key).open("start", 0, bytes.fromhex(sealed))
+    start = Seal(key).open("start", 0, bytes.fromhex(database.fact("start")))
     stream = stream_of(config_in(database), key, start, kind)
     check_label(database.get("label"), stream.engine, database.path)
     return stream

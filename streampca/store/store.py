@@ -387,7 +387,10 @@ class Store:
             if account is not None and not moved:
                 check_lineage(database, head, f"the ledger {account.ledger.path}")
             stream = rebuild(database, key, kind)
-            self._note_kernels(database, stream.t + 1)
+            noted, here = database.fact("kernels"), fast.described()
+            if noted[-1][1] != here:  # other kernels make the bases from this row on
+                with plain_errors(self.path):
+                    database.transact(lambda _: database.put("kernels", [*noted, [stream.t + 1, here]]))
             self._key = key
             self._writer = writer = self._new_writer(database, key, account, head, stream.engine)
             if not moved:
@@ -483,13 +486,6 @@ class Store:
         database.put("progress", Progress())
         database.put("kernels", [[1, fast.described()]])
         _put_start(database, key, engine)
-
-    def _note_kernels(self, database: Database, row: int) -> None:
-        """Note whose kernels make the bases from this row on, if others did before."""
-        noted, here = database.get("kernels") or [], fast.described()
-        if not noted or noted[-1][1] != here:
-            with plain_errors(self.path):
-                database.transact(lambda _: database.put("kernels", [*noted, [row, here]]))
 
     def _let_go(self) -> None:
         """Close everything. What was closed before, in a call that broke off, is closed again."""

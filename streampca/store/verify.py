@@ -16,7 +16,6 @@ from streampca.store.records import read_trace
 from streampca.store.recovery import TOLERANCE, alike, check_key, fresh_stream, rebuild, replay_checked
 from streampca.store.witness import beside
 from streampca.stream.blocks import Entry
-from streampca.stream.engine import Engine
 from streampca.stream.stream import Stream
 
 #: Rows that are replayed at a time.
@@ -84,10 +83,10 @@ class Verification:
                     if not len(taken):
                         break
                     admitted, marks = engine.now.admission.block(taken, engine.t + 1)
-                    drawn = _drawn(engine)
+                    drawn = engine.processor.chain.n
                     entry = Entry(engine.t + 1, len(taken), admitted, None, marks.counts(), fresh[used:])
                     count += replay_checked(engine, entry, due, str(self._path))
-                    used += _drawn(engine) - drawn
+                    used += engine.processor.chain.n - drawn
                 if kind != "rows":
                     entry = Entry(engine.t + 1, 0, None, None, fresh=fresh, kind=kind)
                     count += replay_checked(engine, entry, due, str(self._path))
@@ -120,8 +119,3 @@ class Verification:
     def close(self) -> None:
         """Close the database."""
         self._database.close()
-
-
-def _drawn(engine: Engine) -> int:
-    """Vectors of noise so far."""
-    return engine.processor.chain.n

@@ -275,12 +275,6 @@ class Engine:
         return max(self.now.t, self.taken)
 
     @property
-    def rows_until_release(self) -> int:
-        """How many rows may be pushed before the next release; 0 once the horizon is reached."""
-        now = self.now
-        return self.processor.rows_until_release - max(0, self.taken - now.t)
-
-    @property
     def processor(self) -> Processor:
         """State of the algorithm after the rows absorbed: an immutable value. Curator only.
 
@@ -348,11 +342,11 @@ class Engine:
         self.committed()
         now, waiting = self.seen()
         processor, sums, gram = now.processor, now.regret, None
-        if processor is None or sums is None or (now.t == 0 and waiting is None):
+        if processor is None or sums is None or now.scoring is None or (now.t == 0 and waiting is None):
             return None
         if waiting is not None:
             gram = GramSum.of(waiting[0]) if sums.own is None else None
-            sums = sums.observe(waiting[0], _scoring(now), processor.n_components)[0]
+            sums = sums.observe(waiting[0], now.scoring, processor.n_components)[0]
         return Moment(sums, processor, self.played(now), now.unit, gram)
 
     def seen(self) -> tuple[State, tuple[FloatArray, Counts] | None]:
@@ -516,8 +510,8 @@ class Engine:
         outlet = processor.outlet(recorded)
         after, release = processor.absorb_gram(block.count, block.high, block.low, outlet)
         reward, sums = float("nan"), None
-        if now.regret is not None:
-            reward = block.rewards(_scoring(now))
+        if now.regret is not None and now.scoring is not None:
+            reward = block.rewards(now.scoring)
             gram = GramSum(processor.n_features).add_high_low(block.high, block.low)
             sums = now.regret.observe_block(block.count, gram, reward, processor.n_components)
         entry = Entry(now.t + 1, block.count, None, block, block.counts, position=position)
@@ -630,12 +624,6 @@ def running(now: State) -> Processor:
     if now.processor is None:
         raise BadParameterError("the stream has not started; push a row first")
     return now.processor
-
-
-def _scoring(now: State) -> Scoring:
-    if now.scoring is None:
-        raise BadParameterError("this stream keeps no regret; leave out regret=None")
-    return now.scoring
 
 
 def regenerated(processor: Processor, outlet: Outlet) -> Processor:

@@ -1,9 +1,6 @@
-"""Streams: rows are admitted, scored, absorbed, released, logged and committed.
+"""Streams: rows go in; private releases come out, and live regret for the curator.
 
-All that changes is one immutable value, `_now`. Some rows, or a block, are absorbed by computing
-the next value and assigning it: an exception in between, in whatever thread, leaves the stream as
-it was before them or as it is after them. Every method that changes the stream is `exclusive`, and calls no other
-such method. Reading takes no lock.
+`Stream` is the interface, with its checks; `streampca.stream.engine` holds the state and how it changes.
 """
 
 from __future__ import annotations
@@ -37,15 +34,8 @@ from streampca.stream.feed import feed
 from streampca.stream.replay import copy_of, saved
 from streampca.stream.step import BlockStep, Step, Steps
 
-#: Most single rows that wait to be absorbed together.
-_WAITING_ROWS = 256
-#: Most numbers of a block that are admitted at a time, and how many are worth being admitted by themselves.
-_BLOCK_NUMBERS, _WORTH = 2**17, 2**14
 #: Types of rows that are no tables.
 _ROWS = frozenset({np.ndarray, list, dict})
-
-#: Makes a named tuple without a Python call.
-_new = tuple.__new__
 
 
 class RunStore(Protocol):
@@ -343,7 +333,15 @@ class Stream:
         BadParameterError
             If the features are not known yet, or the algorithm needs rows.
         """
-        return BlockCutter.of(self.engine.now.admission, self.engine.algorithm)
+        admission, algorithm = self.engine.now.admission, self.algorithm
+        algorithm.check_blocks()
+        if admission.n_features is None:
+            raise BadParameterError(
+                "blocks are made elsewhere, so the features must be known: give features= to the stream"
+            )
+        if admission.is_warming_up:
+            raise BadParameterError(f"the bounds are found after {admission.warmup} rows; push those rows first")
+        return BlockCutter(admission, getattr(algorithm, "release_every", 1), getattr(algorithm, "horizon", None))
 
     # -- reading --------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ SECONDS = 200.0
 #: One case in so many is sampled.
 SHARE = 5
 #: Folders whose files belong to the algorithms that import them. Any other file is everybody's.
-OWN = ("processors", "mechanisms", "matrix_factorization")
+OWN = ("processors", "papers", "mechanisms", "matrix_factorization")
 
 
 def seconds(case):

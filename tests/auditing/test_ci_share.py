@@ -26,9 +26,9 @@ def test_equal_commits_choose_equal_cases_and_others_others():
 @pytest.mark.parametrize(
     ("file", "kinds"),
     [
-        ("streampca/processors/doubling.py", {"PrivateFPL"}),
+        ("streampca/papers/doubling.py", {"DoublingFPL"}),
         ("streampca/processors/private_oja.py", {"PrivateOja"}),
-        ("streampca/mechanisms/wishart.py", {"WishartCovariance"}),
+        ("streampca/papers/wishart.py", {"WishartCovariance"}),
         ("streampca/matrix_factorization/forgetting.py", {"SlidingWindowPCA"}),
     ],
 )

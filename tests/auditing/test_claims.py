@@ -18,8 +18,8 @@ from streampca.matrix_factorization.window import WindowDifference
 from streampca.mechanisms import adaptive_covariance
 from streampca.mechanisms.exact_subspace import TruncatedLaplace
 from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
-from streampca.mechanisms.laplace import MatrixLaplaceCovariance
-from streampca.mechanisms.wishart import WishartCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.papers.wishart import WishartCovariance
 from streampca.privacy import budget, gaussian, shuffling
 from streampca.processors import private_fpl, private_oja
 
@@ -133,7 +133,8 @@ WRONG = {
         "StabilityHistogram-moves", (StabilityHistogram, "threshold", property(lambda self: 1.0)), "lone vote"),
     "budget not split over widths": (
         "ApproximateSubspace",
-        (sp.ApproximateSubspace, "histogram", property(lambda self: StabilityHistogram(self.epsilon, self.delta))),
+        (sp.papers.ApproximateSubspace, "histogram",
+         property(lambda self: StabilityHistogram(self.epsilon, self.delta))),
         "vote that moves"),
     "noise of one histogram": (
         "DPPCA-deflation", (GaussianHistograms, "std", property(lambda self: 1.0 / self.mu)), "center"),
@@ -143,7 +144,7 @@ WRONG = {
     "truncated too early": (
         "ExactSubspace-all", (TruncatedLaplace, "bound", property(lambda self: 1.5)), "gap"),
     "one share of mu for gap and matrix": (
-        "SubspacePerturbation-replace", (sp.SubspacePerturbation, "_mu2", property(lambda self: self.mu)),
+        "SubspacePerturbation-replace", (sp.papers.SubspacePerturbation, "_mu2", property(lambda self: self.mu)),
         "gap and Gram"),
 }  # fmt: skip
 

@@ -120,7 +120,7 @@ def test_algorithms_by_either_name():
         assert made.release_every == 100
         assert made.n_features == 7
     with pytest.raises(BadParameterError, match="--horizon"):
-        make_algorithm("perturbed-leader", common | {"horizon": 5})
+        make_algorithm("PerturbedLeader", common | {"horizon": 5})
     with pytest.raises(BadParameterError, match="none of that name"):
         make_algorithm("Stream", common)
 

@@ -13,13 +13,14 @@ from streampca.linalg import fast
 from streampca.linalg.lattice import onto_ball
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
-from streampca.mechanisms.approximate_subspace import ApproximateSubspace
 from streampca.mechanisms.base import SCOPE, Mechanism
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.wishart import WishartCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.papers.approximate_subspace import ApproximateSubspace
+from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.subspace_perturbation import SubspacePerturbation
+from streampca.papers.wishart import WishartCovariance
 from streampca.privacy import outlet
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.outlet import NoiseSource, Outlet

@@ -32,9 +32,7 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "fpl-tracking": lambda: sp.PrivateFPL(**BUDGET, horizon=N, solver="tracking"),
     "fpl-smoothed": lambda: sp.PrivateFPL(**BUDGET, horizon=N, solver="smoothed"),
     "fpl-regret": lambda: sp.PrivateFPL(**BUDGET, horizon=N, publish_regret=True, release_every=2),
-    "fpl-doubling": lambda: sp.PrivateFPL(
-        n_components=1, epsilon=50.0, delta=0.5, horizon=N, regularisation="doubling", seed=3
-    ),
+    "fpl-doubling": lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=N, seed=3),
     "window-histogram": lambda: sp.SlidingWindowPCA(**WINDOW),
     "window-sketch": lambda: sp.SlidingWindowPCA(**WINDOW, sketch_rank=2),
     "window-ring": lambda: sp.SlidingWindowPCA(**WINDOW, method="ring"),

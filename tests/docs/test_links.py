@@ -150,4 +150,4 @@ def test_every_public_name_has_its_place(pages: dict[Path, Page]) -> None:
 
 
 def _is_module(name: str) -> bool:
-    return name in ("errors", "queries", "sources")
+    return name in ("errors", "papers", "queries", "sources")

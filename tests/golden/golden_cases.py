@@ -85,15 +85,15 @@ stream("fpl-no-regret", lambda: FPL(**BUDGET, horizon=400), regret=None)
 stream("fpl-warmup", lambda: FPL(**RICH, horizon=400, release_every=5), bounds="private", warmup=64)
 stream("fpl-warmup-replace", lambda: FPL(**RICH, release_every=5, adjacency="replace"), bounds="private", warmup=64)
 stream("fpl-warmup-center", lambda: FPL(**RICH, horizon=400, release_every=5, center=True), bounds="private", warmup=64)
-stream("fpl-doubling", lambda: FPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400, regularisation="doubling"))
+stream("fpl-doubling", lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400))
 # -- users: three rows of each of 110 people in turn, of which two count ---------------------------
 stream("users", lambda: FPL(**BUDGET, horizon=400, release_every=5, max_rows_per_user=2))
 stream("users-replace-center", lambda: FPL(**BUDGET, horizon=400, release_every=5, adjacency="replace",
        max_rows_per_user=2, center=True))  # fmt: skip
 stream("users-tree", lambda: FPL(**BUDGET, horizon=400, release_every=5, noise="tree", max_rows_per_user=2))
 # -- other algorithms -----------------------------------------------------------------------------
-stream("perturbed-leader", lambda: sp.PerturbedLeader(**BUDGET, release_every=4))
-stream("perturbed-leader-center", lambda: sp.PerturbedLeader(**BUDGET, release_every=4, center=True))
+stream("perturbed-leader", lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=4))
+stream("perturbed-leader-center", lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=4, center=True))
 stream("window-histogram", lambda: WINDOW(**BUDGET, window=32, release_every=5))
 stream("window-histogram-center", lambda: WINDOW(**BUDGET, window=32, release_every=5, center=True))
 stream("window-histogram-replace", lambda: WINDOW(**RICH, window=64, release_every=4, adjacency="replace"))
@@ -120,8 +120,8 @@ stream("tumbling-center", lambda: TUMBLING(sp.GaussianCovariance(**BUDGET), rele
 stream("tumbling-warmup", lambda: TUMBLING(sp.GaussianCovariance(**RICH), release_every=40), bounds="private",
        warmup=80)  # fmt: skip
 stream("tumbling-adaptive", lambda: TUMBLING(sp.AdaptiveCovariance(**RICH), release_every=90, map_from="previous"))
-stream("tumbling-wishart", lambda: TUMBLING(sp.WishartCovariance(**BUDGET), release_every=25, horizon=N))
-stream("tumbling-laplace", lambda: TUMBLING(sp.LaplaceCovariance(n_components=K, epsilon=1.0), release_every=40))
+stream("tumbling-wishart", lambda: TUMBLING(sp.papers.WishartCovariance(**BUDGET), release_every=25, horizon=N))
+stream("tumbling-laplace", lambda: TUMBLING(sp.papers.LaplaceCovariance(n_components=K, epsilon=1.0), release_every=40))
 # -- mechanisms -----------------------------------------------------------------------------------
 PURE: dict[str, Any] = {"n_components": K, "epsilon": 1.0}
 for _suffix, _adjacency in (("", "zero-out"), ("-replace", "replace")):
@@ -129,8 +129,8 @@ for _suffix, _adjacency in (("", "zero-out"), ("-replace", "replace")):
     for _name, _made in {
         "gaussian": lambda near=_near: sp.GaussianCovariance(**BUDGET, **near),
         "gaussian-discrete": lambda near=_near: sp.GaussianCovariance(**BUDGET, **near, discrete_noise=True),
-        "wishart": lambda near=_near: sp.WishartCovariance(**BUDGET, **near),
-        "laplace": lambda near=_near: sp.LaplaceCovariance(**PURE, **near),
+        "wishart": lambda near=_near: sp.papers.WishartCovariance(**BUDGET, **near),
+        "laplace": lambda near=_near: sp.papers.LaplaceCovariance(**PURE, **near),
         "matrix-laplace": lambda near=_near: sp.MatrixLaplaceCovariance(**PURE, **near),
     }.items():
         mechanism(_name + _suffix, _made, ball(N))
@@ -139,8 +139,8 @@ for _suffix, _adjacency in (("", "zero-out"), ("-replace", "replace")):
               0.4 * ball(3000))  # fmt: skip
 mechanism("gaussian-center", lambda: sp.GaussianCovariance(**BUDGET, center=True), ball(N))
 mechanism("gaussian-psd", lambda: sp.GaussianCovariance(**BUDGET, project="psd"), ball(N))
-mechanism("subspace-perturbation", lambda: sp.SubspacePerturbation(**BUDGET), np.eye(D)[np.arange(3000) % 2])
-mechanism("subspace-perturbation-fallback", lambda: sp.SubspacePerturbation(**BUDGET), ball(N))
+mechanism("subspace-perturbation", lambda: sp.papers.SubspacePerturbation(**BUDGET), np.eye(D)[np.arange(3000) % 2])
+mechanism("subspace-perturbation-fallback", lambda: sp.papers.SubspacePerturbation(**BUDGET), ball(N))
 mechanism("exact-subspace", lambda: sp.ExactSubspace(**BUDGET), plane(160))
 mechanism("exact-subspace-blocks", lambda: sp.ExactSubspace(**BUDGET, method="blocks"), plane(300))
-mechanism("approximate-subspace", lambda: sp.ApproximateSubspace(**BUDGET), plane(4400))
+mechanism("approximate-subspace", lambda: sp.papers.ApproximateSubspace(**BUDGET), plane(4400))

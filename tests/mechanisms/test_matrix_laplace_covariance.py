@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from streampca.mechanisms.laplace import MatrixLaplaceCovariance
-from streampca.mechanisms.wishart import wishart
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.papers.wishart import wishart
 from streampca.privacy.randomness import Randomness
 
 

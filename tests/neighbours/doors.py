@@ -158,7 +158,7 @@ class Door(NamedTuple):
         if run.stream is not None:
             outcome.t = run.stream.t
             last = run.stream.release
-            run.said.append((run.stream.features, run.stream.engine.rows_until_release, last and last.to_json()))
+            run.said.append((run.stream.features, run.stream.engine.now.due, last and last.to_json()))
         elif run.t is not None:
             outcome.t = run.t()
         else:
@@ -246,7 +246,7 @@ def opened(run: Run, way: str, name: str, parts: list[bytes], headed: bool) -> I
         with mock.patch.object(csv_rows, "_BLOCK", 301):
             yield run.path(name, data)
     elif way == "without pyarrow":
-        with mock.patch.object(CellParser, "_by_arrow", CellParser._by_pandas):
+        with mock.patch.object(CellParser, "_by_arrow", CellParser._by_python):
             yield run.path(name, data)
     elif way == "follow":
         with mock.patch.object(text_files.time, "sleep", side_effect=NoMore):

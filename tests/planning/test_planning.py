@@ -86,8 +86,7 @@ def test_windows_do_as_predicted(label: str) -> None:
 def test_everything_that_applies_is_there() -> None:
     names = {p.name for p in STREAMS.values()} | {p.name for p in ONCE.values()}
     assert names == {
-        "PrivateFPL", "PrivateOja", "GaussianCovariance", "WishartCovariance", "MatrixLaplaceCovariance",
-        "LaplaceCovariance", "SubspacePerturbation", "AdaptiveLaplaceCovariance",
+        "PrivateFPL", "PrivateOja", "GaussianCovariance", "MatrixLaplaceCovariance", "AdaptiveLaplaceCovariance",
     }  # fmt: skip
     assert len(STREAMS) == 5
     assert set(WINDOWS) == {f"SlidingWindowPCA {method}" for method in ("ring", "histogram", "smoothed", "forgetting")}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import streampca as sp
 from streampca.errors import BadParameterError
 from streampca.matrix_factorization.tree import BinaryTree
-from streampca.mechanisms.laplace import LaplaceCovariance
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
+from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.subspace_perturbation import SubspacePerturbation
 from streampca.privacy import gaussian
 from streampca.privacy.accounting import Event, epsilon_of, library_epsilon
 from streampca.privacy.guarantee import Guarantee

@@ -186,7 +186,7 @@ def test_low_bits_of_streams_tell_nothing(options):
 # -- refusals ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{"noise": "blt"}, {"regularisation": "doubling"}, {"publish_regret": True}])
+@pytest.mark.parametrize("options", [{"noise": "blt"}, {"publish_regret": True}])
 def test_exact_needs_the_tree(options):
     with pytest.raises(BadParameterError, match="discrete_noise=True needs noise='tree'"):
         exact_fpl(**options)

@@ -21,9 +21,10 @@ from scipy.stats import beta
 
 from streampca.linalg.svec import svec
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.wishart import WishartCovariance, profile, wishart
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.subspace_perturbation import SubspacePerturbation
+from streampca.papers.wishart import WishartCovariance, profile, wishart
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness
 from streampca.processors.tumbling import Tumbling, TumblingProcessor
@@ -325,7 +326,7 @@ def test_subspace_perturbation_on_a_gap(share, sound, adjacency, monkeypatch):
     # twice as far, at twice the gap.
     moves = 1 if adjacency == "zero-out" else 2
     monkeypatch.setattr(
-        "streampca.mechanisms.subspace_perturbation.projector_shift",
+        "streampca.papers.subspace_perturbation.projector_shift",
         lambda bound, adjacency: share * -math.log1p(-moves / bound) / math.sqrt(2.0),
     )
     # The projector is to be released even where the Gram matrix is expected to lose less.

@@ -14,10 +14,10 @@ import pytest
 from printed_mechanisms import PrintedExactSubspace
 from scipy.stats import beta
 
-from streampca.mechanisms.approximate_subspace import ApproximateSubspace
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.rational_span import lines_of
+from streampca.papers.approximate_subspace import ApproximateSubspace
 from streampca.privacy.randomness import Randomness
 
 ALARM, EPSILON = 1e-5, 1.0

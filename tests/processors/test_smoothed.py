@@ -134,7 +134,6 @@ def test_the_repr_shows_a_drift_that_is_not_the_default() -> None:
     ("options", "problem"),
     [
         ({"noise": "tree", "horizon": 9}, "needs noise='blt'"),
-        ({"regularisation": "doubling", "horizon": 9}, "needs noise='blt'"),
         ({"drift": -1.0}, "drift=-1.0"),
         ({"drift": float("nan")}, "drift=nan"),
         ({"drift": True}, "drift=True"),
@@ -159,7 +158,7 @@ def test_released_shares_never_exceed_one() -> None:
         lambda: sp.PrivateFPL(n_components=3, epsilon=0.01, delta=1e-6),
         lambda: sp.PrivateFPL(n_components=3, epsilon=0.01, delta=1e-6, solver="smoothed"),
         lambda: sp.SlidingWindowPCA(n_components=3, epsilon=0.01, delta=1e-6, window=10, method="forgetting"),
-        lambda: sp.Tumbling(sp.WishartCovariance(n_components=3, epsilon=0.1, delta=1e-6), release_every=10),
+        lambda: sp.Tumbling(sp.papers.WishartCovariance(n_components=3, epsilon=0.1, delta=1e-6), release_every=10),
     ):
         for release in sp.Stream(make(), seed=2).push_many(some_rows(40)).releases:
             shares = release.explained_variance_ratio
@@ -179,7 +178,7 @@ def test_estimates_of_a_release_are_in_its_units() -> None:
 
 
 def test_estimates_need_a_matrix_of_known_noise() -> None:
-    wishart = sp.Tumbling(sp.WishartCovariance(**BUDGET), release_every=10)
+    wishart = sp.Tumbling(sp.papers.WishartCovariance(**BUDGET), release_every=10)
     release = sp.Stream(wishart, seed=1).push_many(some_rows(10)).releases[-1]
     with pytest.raises(NoReleaseError, match="law of its noise"):
         _ = release.estimates

@@ -11,8 +11,8 @@ from streampca.linalg.svec import pack_entries
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.laplace import MatrixLaplaceCovariance
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.papers.subspace_perturbation import SubspacePerturbation
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 from streampca.processors.base import Setting

@@ -21,7 +21,7 @@ from streampca.linalg.svec import svec, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.covariance import CovarianceMechanism
-from streampca.mechanisms.wishart import wishart
+from streampca.papers.wishart import wishart
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws

@@ -13,7 +13,7 @@ import numpy as np
 from streampca.linalg.eigen import is_positive
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
-from streampca.mechanisms.wishart import wishart
+from streampca.papers.wishart import wishart
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from printed_mechanisms import PrintedSubspacePerturbation
 
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
+from streampca.papers.subspace_perturbation import SubspacePerturbation
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from printed_mechanisms import PrintedWishart, true_delta
 
-from streampca.mechanisms.laplace import MatrixLaplaceCovariance
-from streampca.mechanisms.wishart import WishartCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.papers.wishart import WishartCovariance
 from streampca.privacy.randomness import Randomness
 
 WITHOUT = np.array([[0.0, 0.75, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]])

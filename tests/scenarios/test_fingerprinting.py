@@ -9,12 +9,13 @@ import pytest
 
 import streampca as sp
 from streampca.errors import BadParameterError
-from streampca.mechanisms.approximate_subspace import ApproximateSubspace
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.wishart import WishartCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
+from streampca.papers.approximate_subspace import ApproximateSubspace
+from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.subspace_perturbation import SubspacePerturbation
+from streampca.papers.wishart import WishartCovariance
 from streampca.privacy.randomness import Randomness
 from streampca.processors.base import Algorithm
 from streampca.processors.dp_pca import DPPCA
@@ -94,7 +95,7 @@ def claim(epsilon: float = EPSILON) -> sp.Guarantee:
 
 
 LOOSE: dict[str, Callable[[int], Algorithm]] = {
-    "leader": lambda k: sp.PerturbedLeader(n_components=k, epsilon=1e6, delta=DELTA),
+    "leader": lambda k: sp.papers.PerturbedLeader(n_components=k, epsilon=1e6, delta=DELTA),
     "fpl": lambda k: sp.PrivateFPL(n_components=k, epsilon=1e6, delta=DELTA),
     "tumbling": lambda k: Tumbling(GaussianCovariance(n_components=k, epsilon=1e6, delta=DELTA), release_every=2),
     "oja": lambda k: PrivateOja(n_components=k, epsilon=1e6, delta=DELTA, batch_size=2),
@@ -110,7 +111,9 @@ def test_so_does_one_with_a_budget_in_name_only(name: str) -> None:
 
 
 def test_fresh_noise_averages_out_and_correlated_noise_does_not() -> None:
-    leader = algorithm_oracle(lambda k: sp.PerturbedLeader(n_components=k, epsilon=4.0, delta=DELTA), average=600)
+    leader = algorithm_oracle(
+        lambda k: sp.papers.PerturbedLeader(n_components=k, epsilon=4.0, delta=DELTA), average=600
+    )
     assert traced(leader, length=128, trials=6).trials_traced > 0.6
     private = algorithm_oracle(lambda k: sp.PrivateFPL(n_components=k, epsilon=4.0, delta=DELTA), average=600)
     evidence = traced(private, length=128, trials=6)
@@ -124,7 +127,7 @@ PRIVATE: dict[str, Callable[[int], Algorithm]] = {
     "fpl-blt": lambda k: sp.PrivateFPL(n_components=k, horizon=2, **BUDGET),
     "fpl-tree": lambda k: sp.PrivateFPL(n_components=k, horizon=2, noise="tree", **BUDGET),
     "fpl-replace": lambda k: sp.PrivateFPL(n_components=k, horizon=2, noise="tree", adjacency="replace", **BUDGET),
-    "fpl-doubling": lambda k: sp.PrivateFPL(n_components=k, horizon=2, regularisation="doubling", **BUDGET),
+    "fpl-doubling": lambda k: sp.papers.DoublingFPL(n_components=k, horizon=2, **BUDGET),
     "fpl-regret": lambda k: sp.PrivateFPL(n_components=k, horizon=2, publish_regret=True, **BUDGET),
     "gaussian": lambda k: Tumbling(GaussianCovariance(n_components=k, **BUDGET), release_every=2),
     "wishart": lambda k: Tumbling(WishartCovariance(n_components=k, **BUDGET), release_every=2),

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from streampca.errors import BadParameterError, SourceError
-from streampca.rows import RowSource
 from streampca.sources import csv_rows, from_csv, text_files
 from streampca.sources.csv_cells import CellParser
 
@@ -36,18 +35,6 @@ def upto_error(path: Path, **options: object) -> tuple[list[list[float]], str]:
     with pytest.raises(SourceError) as caught:
         rows.extend(row.tolist() for row in from_csv(path, **options))  # type: ignore[arg-type]
     return rows, str(caught.value).replace(str(path), "FILE")
-
-
-def test_a_source_is_a_row_source_that_starts_over(write: Write) -> None:
-    source = from_csv(write("a,b\n1,2\n3,4\n"), bounds=(0, 5))
-    assert isinstance(source, RowSource)
-    assert source.features == ("a", "b")
-    assert source.bounds is not None
-    np.testing.assert_array_equal(source.bounds, [[0, 0], [5, 5]])
-    for _ in range(2):
-        assert [row.tolist() for row in source] == [[1, 2], [3, 4]]
-        assert [block.tolist() for block in source.blocks()] == [[[1, 2], [3, 4]]]
-    assert repr(source) == "<CsvRows 'rows.csv' 2 features: a, b; with bounds>"
 
 
 @pytest.mark.parametrize(
@@ -188,23 +175,6 @@ def test_bounds(write: Write) -> None:
         with pytest.raises(BadParameterError) as caught:
             from_csv(path, bounds=bounds)  # type: ignore[arg-type]
         assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"delimiter": ",,"}, "delimiter=',,'"),
-        ({"delimiter": "1"}, "delimiter='1'"),
-        ({"missing": "skip"}, "missing='skip' must be 'raise' or 'nan'"),
-        ({"chunk_rows": 0}, "chunk_rows=0"),
-        ({"max_bytes": -1}, "max_bytes=-1"),
-        ({"encoding": "klingon"}, "encoding='klingon' is not known"),
-    ],
-)
-def test_parameters(write: Write, option: dict[str, object], message: str) -> None:
-    with pytest.raises(BadParameterError) as caught:
-        from_csv(write("1,2\n"), header=False, **option)  # type: ignore[arg-type]
-    assert message in str(caught.value)
 
 
 def test_byte_order_mark_and_encodings(write: Write) -> None:

@@ -10,8 +10,8 @@ import pytest
 from river import datasets
 
 import streampca as sp
-from streampca.errors import BadRowError, SourceError
-from streampca.sources import csv_rows, from_csv, from_river, synthetic
+from streampca.errors import BadRowError
+from streampca.sources import from_csv, from_river
 
 
 def make(**options: Any) -> sp.Stream:
@@ -27,17 +27,6 @@ def final(stream: sp.Stream, rows: Any) -> bytes:
     return stream.release.subspace.basis.tobytes()
 
 
-def test_the_same_releases_in_any_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = synthetic.spiked(1000, 6, 2, seed=4)
-    expected = final(make(), source)
-    path = tmp_path / "rows.csv"
-    path.write_text(",".join(source.features) + "\n" + "\n".join(",".join(map(repr, row.tolist())) for row in source))
-    assert final(make(), iter(source)) == expected
-    assert final(make(), from_csv(path)) == expected
-    monkeypatch.setattr(csv_rows, "_BLOCK", 777)
-    assert final(make(), from_csv(path, chunk_rows=7)) == expected
-
-
 def test_features_and_bounds_are_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("a,b,c\n" + "1,2,3\n4,5,6\n" * 50)
@@ -46,15 +35,6 @@ def test_features_and_bounds_are_taken_over(tmp_path: Path) -> None:
     basis = final(stream, from_csv(path, columns=["c", "a"], bounds=bounds))
     assert stream.features == ("c", "a")
     assert final(make(bounds=([0, 0], [10, 5])), [[3, 1], [6, 4]] * 50) == basis
-
-
-def test_rows_before_a_bad_one_are_absorbed(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("a,b\n" + "0.1,0.2\n" * 137 + "0.1,oops\n" + "0.1,0.2\n" * 10)
-    stream = make()
-    with pytest.raises(SourceError, match="line 139: column 'b' is not a number"):
-        list(stream.run(from_csv(path)))
-    assert stream.t == 137
 
 
 def test_missing_rows_become_zero_rows_where_the_stream_says_so(tmp_path: Path) -> None:

@@ -57,25 +57,10 @@ def test_text_is_named_at_once(path: Path) -> None:
 
 
 def test_missing_values(path: Path) -> None:
-    rows: list[list[float]] = []
-    with pytest.raises(SourceError, match=r"row 2: column 'n' is missing; pass on_bad_row='zero', here and to Stream"):
-        rows.extend(row.tolist() for row in from_parquet(path, columns=["i", "n"]))
-    assert rows == [[1, 1]]
     np.testing.assert_array_equal(list(from_parquet(path, columns=["n"], missing="nan")), [[1], [np.nan], [np.inf]])
 
 
-def test_infinite_values(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"x": [1.0, 2.0, 3.0, -np.inf, 5.0]}), tmp_path / "x.parquet")
-    rows: list[float] = []
-    with pytest.raises(SourceError, match="row 4: column 'x' is infinite"):
-        rows.extend(row[0] for row in from_parquet(tmp_path / "x.parquet", chunk_rows=3))
-    assert rows == [1, 2, 3]
-
-
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"x": pa.array([], pa.float64())}), tmp_path / "empty.parquet")
-    with pytest.raises(SourceError, match="no rows"):
-        from_parquet(tmp_path / "empty.parquet")
     (tmp_path / "text.parquet").write_text("a,b\n1,2\n")
     for name in ("text.parquet", "none.parquet"):
         with pytest.raises(SourceError, match="cannot be read as Parquet"):

@@ -49,10 +49,10 @@ CASES: dict[str, tuple[Make, dict[str, Any]]] = {
     "fpl-no-regret": (lambda: sp.PrivateFPL(**BUDGET, release_every=10), {"regret": None}),
     "fpl-regret-every": (lambda: sp.PrivateFPL(**BUDGET), {"regret": sp.RegretLog(every=50)}),
     "fpl-doubling": (
-        lambda: sp.PrivateFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400, regularisation="doubling"),
+        lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400),
         {},
     ),
-    "leader": (lambda: sp.PerturbedLeader(**BUDGET, release_every=4), {}),
+    "leader": (lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=4), {}),
     "window": (lambda: sp.SlidingWindowPCA(**BUDGET, window=32, release_every=5), {}),
     "window-ring": (lambda: sp.SlidingWindowPCA(**BUDGET, window=20, method="ring"), {}),
     "window-smoothed": (lambda: sp.SlidingWindowPCA(**BUDGET, window=20, method="smoothed"), {}),
@@ -67,7 +67,7 @@ CASES: dict[str, tuple[Make, dict[str, Any]]] = {
         ),
         {},
     ),
-    "tumbling-wishart": (lambda: sp.Tumbling(sp.WishartCovariance(**BUDGET), release_every=25, horizon=340), {}),
+    "tumbling-wishart": (lambda: sp.Tumbling(sp.papers.WishartCovariance(**BUDGET), release_every=25, horizon=340), {}),
 }
 ROWS = np.random.default_rng(0).standard_normal((N, D)) * np.linspace(1.0, 0.2, D)
 
@@ -85,9 +85,8 @@ def bits(release: Release) -> str:
 
 def test_every_public_algorithm_is_tried() -> None:
     tried = {type(make()).__name__ for make, _ in CASES.values()}
-    processors = {
-        name for name in sp.__all__ if (kind := storable(name)) is not None and issubclass(kind, sp.Algorithm)
-    }
+    names = [*sp.__all__, *sp.papers.__all__]
+    processors = {name for name in names if (kind := storable(name)) is not None and issubclass(kind, sp.Algorithm)}
     assert tried == processors
 
 

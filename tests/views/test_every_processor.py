@@ -16,7 +16,7 @@ CASES = {
     "fpl-regret": (lambda: sp.PrivateFPL(**BUDGET, release_every=10, publish_regret=True), {"intervals", "values"}),
     "fpl-tracking": (lambda: sp.PrivateFPL(**BUDGET, release_every=10, solver="tracking"), {"values", "angles"}),
     "fpl-smoothed": (lambda: sp.PrivateFPL(**BUDGET, release_every=10, solver="smoothed"), {"values", "angles"}),
-    "leader": (lambda: sp.PerturbedLeader(**BUDGET, release_every=10), {"values", "angles"}),
+    "leader": (lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=10), {"values", "angles"}),
     "window": (lambda: sp.SlidingWindowPCA(**BUDGET, window=50, release_every=10), {"values", "checkpoints"}),
     "smoothed": (lambda: sp.SlidingWindowPCA(**BUDGET, window=50, method="smoothed"), {"values", "angles"}),
     "forgetting": (lambda: sp.SlidingWindowPCA(**BUDGET, window=50, method="forgetting"), {"values", "angles"}),
@@ -24,7 +24,7 @@ CASES = {
     "private-oja": (lambda: sp.PrivateOja(**BUDGET, batch_size=16), {"angles"}),
     "dp-pca": (lambda: sp.DPPCA(n_components=2, epsilon=50.0, delta=0.1, horizon=340, batch_size=56), set()),
     "tumbling": (lambda: sp.Tumbling(sp.GaussianCovariance(**BUDGET), release_every=40), {"values", "angles"}),
-    "wishart": (lambda: sp.Tumbling(sp.WishartCovariance(**BUDGET), release_every=40), {"values"}),
+    "wishart": (lambda: sp.Tumbling(sp.papers.WishartCovariance(**BUDGET), release_every=40), {"values"}),
     "exact": (lambda: sp.Tumbling(sp.ExactSubspace(**BUDGET), release_every=40), set()),
 }
 

@@ -29,13 +29,14 @@ from streampca.matrix_factorization.buffered_noise import BufferedNoise
 from streampca.matrix_factorization.tree import BinaryTree, TreeNoise
 from streampca.mechanisms import base as mechanisms_base
 from streampca.mechanisms import histogram, wishart
-from streampca.mechanisms.approximate_subspace import ApproximateSubspace
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
-from streampca.mechanisms.laplace import LaplaceCovariance, MatrixLaplaceCovariance
+from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.mean import ClippedMean
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation
-from streampca.mechanisms.wishart import WishartCovariance
+from streampca.papers.approximate_subspace import ApproximateSubspace
+from streampca.papers.laplace import LaplaceCovariance
+from streampca.papers.subspace_perturbation import SubspacePerturbation
+from streampca.papers.wishart import WishartCovariance
 from streampca.privacy import budget
 from streampca.privacy.budget import GRAM_SENSITIVITY
 from streampca.privacy.discrete_gaussian import DiscreteGaussian
@@ -333,7 +334,7 @@ def _too_few_degrees(self: MatrixLaplaceCovariance, d: int, draws: Draws) -> Any
 # fmt: off
 
 _HALVED = """
-PrivateFPL PrivateFPL-discrete PrivateFPL-endless PrivateFPL-doubling PrivateFPL-rewards SlidingWindowPCA-histogram
+PrivateFPL PrivateFPL-discrete PrivateFPL-endless DoublingFPL PrivateFPL-rewards SlidingWindowPCA-histogram
 SlidingWindowPCA-ring SlidingWindowPCA-forgetting SlidingWindowPCA-once PrivateOja DPPCA MatrixLaplaceCovariance
 MatrixLaplaceCovariance-one-feature WishartCovariance GaussianCovariance GaussianCovariance-discrete LaplaceCovariance
 SubspacePerturbation ApproximateSubspace StabilityHistogram-moves"""

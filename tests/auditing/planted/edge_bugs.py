@@ -42,6 +42,7 @@ from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.adaptive_laplace import NORMS_SHARE, AdaptiveLaplaceCovariance
 from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
 from streampca.mechanisms.norm_maps import Gauge, Norms, norm_counts
+from streampca.papers.doubling import DoublingProcessor
 from streampca.privacy import budget, gaussian, shuffling
 from streampca.privacy.accounting import Event
 from streampca.privacy.outlet import LatticeSum, Outlet
@@ -188,7 +189,7 @@ def _won_by_votes(made: Any, self: GaussianHistograms, counts: Any, *_: Any) -> 
 
 
 def _epoch_by_sums(following: Any) -> Any:
-    return lambda after, doubling, own, *given: following(after, doubling, after.gram.packed(), *given)
+    return lambda self, own, *given: following(self, self.gram.packed(), *given)
 
 
 bug("bins of private bounds from exact counts", "edge-private-bounds", _found_by(bins=True))
@@ -208,7 +209,7 @@ bug(
     (StabilityHistogram, "release", _first_by_votes),
 )
 bug("center by the most votes", "edge-center", after(GaussianHistograms, "winners", _won_by_votes))
-bug("epochs begun by exact sums", "edge-doubling", (private_fpl, "_next_epoch", _epoch_by_sums))
+bug("epochs begun by exact sums", "edge-doubling", (DoublingProcessor, "_next_epoch", _epoch_by_sums))
 
 # -- noise, windows and blocks ------------------------------------------------------------------------------
 
@@ -294,8 +295,6 @@ def _logged(made: Any, self: Engine, *_: Any, **__: Any) -> Any:
     if self.now.regret is not None and self.regret_log is not None:
         regret = Regret(self.regret_log, self.moment).now()
         logging.getLogger("streampca.stream.stream").info("regret so far: %s", regret)
-            "regret so far: %s", Regret(self.regret_log, self.moment).now()
-        )
     return made
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import streampca as sp
-from planted.fixed_cases import DELTA, EPSILON, FPL, LARGE, OJA, add
+from planted.fixed_cases import BUDGET, DELTA, EPSILON, FPL, LARGE, OJA, add
 from planted.lifecycles import CASES, plain_changes
 from streampca.auditing.feeds import feed_mechanism, feed_stream, names_of, released
 from streampca.auditing.instrument import Row
@@ -117,7 +117,7 @@ add("edge-adaptive", sp.AdaptiveCovariance, n_components=1, **LARGE, d=6, rows=4
 
 # Popular cells and bins: half of all votes each, so that one vote decides which has more.
 _cells = np.repeat([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [4, 76, 76], axis=0)
-add("edge-cells", sp.ApproximateSubspace, epsilon=5.0, delta=1e-6, block_rows=4, d=2, rows=156,
+add("edge-cells", sp.papers.ApproximateSubspace, epsilon=5.0, delta=1e-6, block_rows=4, d=2, rows=156,
     changes=CASES["ApproximateSubspace"].changes, busy=_cells, feed=feed_mechanism, feeds=("once",), positions=(0,),
     widths=(0.5, 0.25), checks="leak")  # fmt: skip
 
@@ -140,7 +140,7 @@ add("edge-center", _Center, n_features=2, epsilon=20.0, delta=1e-6, feed=_center
     changes=lambda subject, d: _votes)  # fmt: skip
 
 # Rows of norm 1 in one direction pass the guess of OPT after some of them.
-add("edge-doubling", FPL, n_components=1, regularisation="doubling", horizon=60, rows=60, d=3,
+add("edge-doubling", sp.papers.DoublingFPL, n_components=1, **BUDGET, horizon=60, rows=60, d=3,
     busy=np.tile(np.eye(3)[0], (60, 1)), changes=_nothing, checks="leak")  # fmt: skip
 
 # -- names -----------------------------------------------------------------------------------------------

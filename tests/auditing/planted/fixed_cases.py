@@ -64,7 +64,7 @@ add("PrivateFPL-rewards-replace", FPL, publish_regret=True, adjacency="replace",
 add("PrivateFPL-tracking", FPL, solver="tracking")
 add("PrivateFPL-smoothed", FPL, solver="smoothed")
 _more = "its noise is for regret, and more than the claim asks for"
-add("PrivateFPL-doubling", FPL, regularisation="doubling", slack=_more)
+add("DoublingFPL", partial(sp.papers.DoublingFPL, n_components=2, horizon=12, **BUDGET), slack=_more)
 
 
 def _another_norm(subject: Any, d: int) -> Pairs:
@@ -214,16 +214,16 @@ def _entries(subject: Any, d: int) -> Pairs:
     return {**changes(subject, d), "equal entries": worst}
 
 
-mechanism("LaplaceCovariance", sp.LaplaceCovariance, epsilon=1.0, changes=_entries)
-mechanism("LaplaceCovariance-one-feature", sp.LaplaceCovariance, d=1, epsilon=1.0)
+mechanism("LaplaceCovariance", sp.papers.LaplaceCovariance, epsilon=1.0, changes=_entries)
+mechanism("LaplaceCovariance-one-feature", sp.papers.LaplaceCovariance, d=1, epsilon=1.0)
 _matrix_laplace = partial(sp.MatrixLaplaceCovariance, epsilon=1.0)
 mechanism("MatrixLaplaceCovariance", _matrix_laplace, d=3, cost=0.4, quick_replace=False)
 mechanism("MatrixLaplaceCovariance-one-feature", _matrix_laplace, d=1, quick_replace=False)
-mechanism("WishartCovariance", sp.WishartCovariance, d=2, **SMALL)
+mechanism("WishartCovariance", sp.papers.WishartCovariance, d=2, **SMALL)
 # Busy rows have a gap that shows; zero rows have none.
 _gap = np.tile(np.eye(6)[0], (30, 1))
 _least = "the bound on how far the projector moves holds for the least gap that the measured one allows"
-mechanism("SubspacePerturbation", sp.SubspacePerturbation, rows=30, busy=_gap, slack=_least, **LARGE)
+mechanism("SubspacePerturbation", sp.papers.SubspacePerturbation, rows=30, busy=_gap, slack=_least, **LARGE)
 
 # Short busy rows are clipped to a small radius, and all its private values are released; zero rows keep radius 1.
 _short = 2.0**-6 * np.tile(np.eye(6)[0], (40, 1))
@@ -280,7 +280,7 @@ def _deciding(subject: Any, d: int) -> Pairs:
 _agree = np.repeat([[0.0, 1.0], [1.0, 0.0]], [16, 16], axis=0)
 _agree[:4] = 0.0
 _popular = np.repeat([[0.0, 1.0], [1.0, 0.0]], [24, 136], axis=0)  # the second cell is popular enough to show
-_of_cells = partial(sp.ApproximateSubspace, epsilon=5.0, delta=1e-6, block_rows=4)
+_of_cells = partial(sp.papers.ApproximateSubspace, epsilon=5.0, delta=1e-6, block_rows=4)
 mechanism("ApproximateSubspace", _of_cells, d=2, changes=_deciding, rows=32, busy=_agree, positions=(0, 2),
     widths=(0.5, 0.25))  # fmt: skip
 mechanism("edge-lone", _of_cells, d=2, changes=_deciding, positions=(0,), widths=(0.5,))

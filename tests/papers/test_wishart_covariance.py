@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streampca.errors import BadParameterError
-from streampca.mechanisms.wishart import WishartCovariance, design, profile
+from streampca.papers.wishart import WishartCovariance, design, profile
 from streampca.privacy.randomness import Randomness
 
 

@@ -9,7 +9,7 @@ from scipy.stats import kstest, norm
 
 from streampca.errors import BadParameterError
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.subspace_perturbation import SubspacePerturbation, projector_shift
+from streampca.papers.subspace_perturbation import SubspacePerturbation, projector_shift
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness
 

@@ -7,7 +7,7 @@ import pytest
 
 from streampca.errors import BadParameterError
 from streampca.linalg.eigen import principal_angles
-from streampca.mechanisms.approximate_subspace import WIDTHS, ApproximateSubspace, cells_of
+from streampca.papers.approximate_subspace import WIDTHS, ApproximateSubspace, cells_of
 from streampca.privacy.randomness import Randomness
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
@@ -136,7 +136,7 @@ def test_a_block_may_have_as_few_rows_as_dimensions():
 @pytest.mark.long
 @pytest.mark.parametrize(("gamma", "nulls"), [(1e-6, 0), (1e-5, 0), (1e-3, 100), (3e-3, 100)])
 def test_the_stated_error_over_a_hundred_draws(gamma, nulls):
-    # pytest -m long tests/mechanisms/test_approximate_subspace.py: 25 s. At 1e-3 a lucky grid passes rarely; none
+    # pytest -m long tests/papers/test_approximate_subspace.py: 25 s. At 1e-3 a lucky grid passes rarely; none
     # did in these draws. A cell that 4 in 5 blocks share fails with probability below 0.05, and here nearly all do.
     mechanism = ApproximateSubspace(n_components=2, **BUDGET)
     missing = 0

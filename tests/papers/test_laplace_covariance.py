@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import kstest
 
 from streampca.linalg.svec import entry_weights, unpack_entries
-from streampca.mechanisms.laplace import LaplaceCovariance
+from streampca.papers.laplace import LaplaceCovariance
 from streampca.privacy.randomness import Randomness
 
 

@@ -1,0 +1,48 @@
+from functools import partial
+
+import numpy as np
+import pytest
+
+import streampca as sp
+
+doubling = partial(sp.papers.DoublingFPL, n_components=1)
+
+
+def test_doubling_restarts_on_new_rows_and_stays_within_budget() -> None:
+    processor = doubling(epsilon=50.0, delta=0.5, horizon=4000)
+    stream = sp.Stream(processor, seed=0)
+    rows = np.zeros((4000, 3))
+    rows[:, 0] = 1.0
+    releases = stream.push_many(rows).releases
+    epochs = [r.details["epoch"] for r in releases]
+    starts = sorted({r.details["epoch_start"] for r in releases})
+    assert epochs == sorted(epochs)
+    assert 3 <= epochs[-1] <= 12  # doublings of OPT, not restarts on every row
+    assert len(starts) == epochs[-1] + 1
+    # Each epoch ends near its guess, which doubles; what is released counts the rows of all epochs.
+    for release in releases[:: len(releases) // 50]:
+        assert release.gram[0, 0] == pytest.approx(release.t, abs=6 * release.noise_std)
+    lengths = np.diff(starts)
+    assert (lengths[1:] > 1.4 * lengths[:-1]).all()
+    least = sp.PrivateFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=1)
+    assert (np.array([r.noise_std for r in releases]) >= least.noise_std(1)).all()
+    assert stream.regret.now().opt == pytest.approx(4000)
+
+
+def test_doubling_keeps_what_it_learnt_at_a_restart() -> None:
+    """The first row after a restart is played well: alone, its epoch would know nothing, and turn at random."""
+    rows = np.repeat(np.eye(8)[:1], 1200, axis=0)
+    captured, after = [], []
+    for seed in range(2):
+        processor = doubling(epsilon=50.0, delta=0.5, horizon=1200)
+        stream = sp.Stream(processor, seed=seed, regret=None)
+        releases = stream.push_many(rows).releases
+        captured.append(releases[-1].subspace.captured(np.eye(8)[:1].T @ np.eye(8)[:1]))
+        starts = {r.details["epoch_start"] for r in releases} - {0}
+        assert len(starts) >= 3
+        after += [r.subspace.basis[0, 0] ** 2 for r in releases if r.t - 1 in starts]
+        # Its noise is that of all epochs: sds add in squares, and each is said in noise_std.
+        error = [r.gram[1, 1] / r.noise_std for r in releases if r.t - 1 in starts]
+        assert np.abs(error).max() < 4.5
+    assert min(captured) > 0.999
+    assert min(after[1:]) > 0.9
