@@ -196,7 +196,16 @@ def test_the_command_line_finds_bounds_and_verifies_the_run(tmp_path, capsys) ->
     table, store = tmp_path / "rows.csv", tmp_path / "run.db"
     np.savetxt(table, some_rows(300)[60:], delimiter=",", header="a,b,c", comments="", fmt="%.6f")
     common = ["-k", "1", "--epsilon", "8", "--delta", "0.001", "--release-every", "10", "--no-live"]
-    more = ["--bounds", "private", "--warmup", "60", "--out", str(tmp_path / "out.jsonl"), "--store", str(store)]
+    more = [
+        "--bounds",
+        "private",
+        "--set",
+        "bounds.warmup=60",
+        "--out",
+        str(tmp_path / "out.jsonl"),
+        "--store",
+        str(store),
+    ]
     assert main(["run", str(table), *common, *more]) == 0
     releases = list(sp.read_releases(tmp_path / "out.jsonl"))
     assert [release.t for release in releases] == list(range(70, 250, 10))

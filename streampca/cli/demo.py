@@ -6,16 +6,23 @@ import os
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from streampca.cli.files import Files
+from streampca.cli.live import view
+from streampca.cli.session import Ending, Session, card_of, closing
+from streampca.cli.terminal import terminal_width
 from streampca.errors import BadParameterError
-
-if TYPE_CHECKING:
-    from streampca.cli.session import Ending
-    from streampca.processors.private_fpl import PrivateFPL
-    from streampca.regret import RegretRecord
-    from streampca.views.card import Card
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.regret import RegretLog, RegretRecord
+from streampca.sources import flights
+from streampca.stream.stream import Stream
+from streampca.views.card import Card, learned
+from streampca.views.facts import floor
+from streampca.views.plots import curves, encoded
 
 COMPONENTS, EPSILON, DELTA = 3, 1.0, 1e-6
 KEEP_EVERY = 1000
@@ -39,15 +46,6 @@ def demo(*, out: Path = Path("out/demo"), rows: int | None = None, live: bool | 
     live
         Live view in the terminal. On by default, where standard error is one.
     """
-    from streampca.cli.live import view
-    from streampca.cli.session import Files, Session, card_of, closing
-    from streampca.cli.terminal import terminal_width
-    from streampca.processors.private_fpl import PrivateFPL
-    from streampca.regret import RegretLog
-    from streampca.sources import flights
-    from streampca.stream.stream import Stream
-    from streampca.views.card import learned
-
     if rows is not None and not 1 <= rows <= flights.N_ROWS:
         raise BadParameterError(f"--rows {rows} must be between 1 and {flights.N_ROWS}")
     total = rows or flights.N_ROWS
@@ -86,11 +84,6 @@ def milestones(records: Sequence[RegretRecord], count: int = 10) -> list[RegretR
 
 def summary(algorithm: PrivateFPL, made: Card, ending: Ending, records: list[RegretRecord], drawn: bool) -> str:
     """Write the summary of a demo as Markdown. Curator only, and marked so."""
-    from dataclasses import replace
-
-    from streampca.views.card import learned
-    from streampca.views.facts import floor
-
     progress, mu = ending.progress, algorithm.guarantee.mu or 0.0
     # Where the noise of either mechanism may be largest: all powers of two less one, and a fine grid.
     times = {max(1, progress.t * i // 64) for i in range(1, 65)}
@@ -138,10 +131,6 @@ OPT is that of the best subspace and mean in hindsight.
 
 def draw(path: Path, records: Sequence[RegretRecord], title: str) -> bool:
     """Draw the regret curve as PNG; return False if matplotlib is not installed."""
-    import numpy as np
-
-    from streampca.views.plots import curves, encoded
-
     opt, average = [r.opt / r.t for r in records], [r.average for r in records]
     data = {"t": np.array([r.t for r in records]), "opt": np.array(opt), "average": np.array(average)}
     lines = (("average", "regret per row"), ("opt", "OPT per row, for scale"))

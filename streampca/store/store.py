@@ -454,8 +454,8 @@ class Store:
         """Open the witness, and ask it."""
         if database.progress.rows and not moved and not self._witness_file.exists():
             raise forked(
-                f"{self._witness_file} is missing (put it back, or name it with witness= or --witness), so another "
-                f"copy of {self.path} may have gone on"
+                f"{self._witness_file} is missing (put it back, or name it with witness=, on the command line "
+                f"--set store.witness=FILE), so another copy of {self.path} may have gone on"
             )
         with plain_errors(self._witness_file):
             witness.open()

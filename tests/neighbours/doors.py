@@ -811,7 +811,7 @@ def command(run: Run, words: list[str], data: bytes | None = None, *, then: list
 
 _MODEL = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--seed", str(SEED)]
 #: Of each command, after the file.
-WORDS = {"run": [*_MODEL, "--every", str(EVERY), "--no-live"], "release": [*_MODEL, "--mechanism", "gaussian"]}
+WORDS = {"run": [*_MODEL, "--release-every", str(EVERY), "--no-live"], "release": [*_MODEL, "--mechanism", "gaussian"]}
 
 
 def cli_door(
@@ -852,15 +852,17 @@ def cli_doors() -> Iterator[Door]:
     yield cli_door("CSV", "rows.csv", text(Writer()), *columns, **csv_)
     yield cli_door("CSV, CRLF", "rows.csv", text(Writer(csv.QUOTE_ALL, end="\r\n")), "--columns", "6,2,4", **csv_)
     yield cli_door("standard input", "-", text(Writer()), *columns, **csv_)
-    yield cli_door("names", "rows.csv", text(Writer(header=False)), "--names", ",".join(NAMES), *columns, **csv_)
+    yield cli_door(
+        "names", "rows.csv", text(Writer(header=False)), "--read", f"names={','.join(NAMES)}", *columns, **csv_
+    )
     yield cli_door("release", "rows.csv", text(Writer()), *columns, verb="release", by_row=False, **csv_)
     yield cli_door("store", "rows.csv", text(Writer()), *columns, "--store", "FOLDER/run.db", weight=0.02, **csv_)
     yield cli_door("bounds", "rows.csv", text(Writer()), *columns, "--bounds=-2:2", **csv_)
     yield cli_door(
         "private regret", "rows.csv", text(Writer()), *columns, "--private-regret", "FOLDER/regret.jsonl",
-        "--regret-every", "5", **csv_,
+        "--set", "regret.every=5", **csv_,
     )  # fmt: skip
-    yield cli_door("lines", "rows.csv", text(Writer(None)), *columns, "--quoting", "none", **lines)
+    yield cli_door("lines", "rows.csv", text(Writer(None)), *columns, "--read", "quoting=none", **lines)
     yield cli_door("NDJSON", "rows.jsonl", lambda table, edit: b"".join(edited.json_lines(table, edit)), *columns,
                    edits=edited.edit_of_json, tables=edited.LINE_TABLES)  # fmt: skip
     yield cli_door("Parquet", "rows.parquet", parquet, *columns, edits=edited.edit_of_floats,

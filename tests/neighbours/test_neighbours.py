@@ -215,7 +215,7 @@ def in_process(folder: Path, door: str, data: bytes, *words: str) -> tuple[dict[
 
 
 @pytest.mark.parametrize(
-    ("door", "words"), [("file", ()), pytest.param("pipe", ("--quoting", "csv"), marks=pytest.mark.long)]
+    ("door", "words"), [("file", ()), pytest.param("pipe", ("--read", "quoting=csv"), marks=pytest.mark.long)]
 )
 def test_an_edit_shows_nowhere_in_a_process(tmp_path: Path, door: str, words: tuple[str, ...]) -> None:
     table, edit = TABLES["quoted"], Edit(0, {"note": "1,0,z\n" * 500, "b": '"x\n'})

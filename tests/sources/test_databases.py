@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streampca.cli.reading import Address
+from streampca.cli.options import Address
 from streampca.errors import BadParameterError, SourceError
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.databases import as_rows, from_query

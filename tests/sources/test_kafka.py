@@ -219,7 +219,7 @@ def test_the_command_goes_on_at_its_offsets_without_being_told_where(cluster, tm
     fill(producer, "cli", [60, 70])
     where = f"kafka://{servers}/cli?group=g&fetch.wait.max.ms=20"
     words = ["--columns", "a,b,c", "-k", "1", "--epsilon", "1", "--delta", "1e-6", "--bounds", "-5:5", "--no-live"]
-    out = ["--out", str(tmp_path / "out.jsonl"), "--store", str(tmp_path / "run.db"), "--every", "50"]
+    out = ["--out", str(tmp_path / "out.jsonl"), "--store", str(tmp_path / "run.db"), "--release-every", "50"]
     assert main(["run", where, *words, *out]) == 0
     fill(producer, "cli", [5, 6, 7], seed=1)
     capsys.readouterr()

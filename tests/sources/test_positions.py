@@ -20,7 +20,7 @@ from streampca.store.store import Store
 from streampca.stream.stream import Stream
 
 ROWS = np.random.default_rng(1).normal(size=(400, 2))
-RUN = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--bounds", "-5:5", "--every", "50", "--no-live"]
+RUN = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--bounds", "-5:5", "--release-every", "50", "--no-live"]
 
 
 class Blocks(BlockSource):
@@ -141,7 +141,7 @@ def test_the_command_resumes_without_being_told_where(tmp_path: Path, kind: str,
             made.executemany("INSERT INTO rows (a, b) VALUES (?, ?)", ROWS[first:stop].tolist())
 
     where = [str(table)] if kind == "file" else [
-        f"sqlite:///{database}", "--query", "SELECT * FROM rows", "--cursor", "id",
+        f"sqlite:///{database}", "--read", "query=SELECT * FROM rows", "--read", "cursor=id",
     ]  # fmt: skip
     add(0, 130)
     out = ["--out", str(tmp_path / "out.jsonl"), "--seed", "1", "--store", str(path)]
@@ -155,7 +155,7 @@ def test_the_command_resumes_without_being_told_where(tmp_path: Path, kind: str,
     assert main(["run", *where, *RUN, "--out", str(tmp_path / "all.jsonl"), "--seed", "1", "--store", str(once)]) == 0
     assert releases(path) == releases(once)
     if kind == "sqlite":
-        other = [where[0], "--query", "SELECT id, a, b FROM rows", "--cursor", "id"]
+        other = [where[0], "--read", "query=SELECT id, a, b FROM rows", "--read", "cursor=id"]
         assert main(["resume", str(path), *other, "--no-live"]) == 2
         assert "--continues" in capsys.readouterr().err
         assert main(["resume", str(path), *other, "--continues", "--no-live"]) == 0
@@ -168,10 +168,10 @@ def test_the_command_resumes_without_being_told_where(tmp_path: Path, kind: str,
     ("words", "message"),
     [
         (["kafka://broker/topic"], "--columns"),
-        (["kafka://broker/topic", "--columns", "a", "--delimiter", ";"], "--delimiter does not apply"),
-        (["kafka://broker/topic", "--columns", "a", "--cursor", "id"], "a topic has neither"),
-        (["postgresql://u:secret@host/db"], "needs --query and --cursor"),
-        (["rows.csv", "--query", "SELECT 1"], "are of databases"),
+        (["kafka://broker/topic", "--columns", "a", "--read", "delimiter=;"], "--read delimiter does not apply"),
+        (["kafka://broker/topic", "--columns", "a", "--read", "cursor=id"], "a topic has neither"),
+        (["postgresql://u:secret@host/db"], "needs a query and a cursor"),
+        (["rows.csv", "--read", "query=SELECT 1"], "are of databases"),
     ],
 )
 def test_options_that_do_not_fit_are_told_without_the_password(words, message, tmp_path, capsys) -> None:

@@ -147,7 +147,7 @@ def test_releases_that_promise_nothing_are_not_published():
         after.add([nothing])
     assert after.state()["tables"]["releases"]["rows"] == []
     page = Page(public=True, port=0)
-    with pytest.raises(BadParameterError, match="--public: there is no privacy guarantee"):
+    with pytest.raises(BadParameterError, match=r"serve\.public: there is no privacy guarantee"):
         page.check(sp.Oja(n_components=1).guarantee)
     page.close(stay=False)
 

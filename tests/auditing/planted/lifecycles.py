@@ -284,8 +284,8 @@ add("csv", FPL, feed=_csv, **{**CSV, "feeds": ("none", "csv")})
 def _run_command(subject: Any, rows: list[Row], how: str) -> list[str]:
     """All that ``streampca run`` and ``show`` show off a terminal; ``how`` names the environment."""
     run = (
-        "run rows.csv -k 1 --epsilon 8 --delta 0.01 --release-every 3 --on-bad-row zero --quoting none --row-norm 1 "
-        "--out out.jsonl"
+        "run rows.csv -k 1 --epsilon 8 --delta 0.01 --release-every 3 --on-bad-row zero --read quoting=none "
+        "--row-norm 1 --out out.jsonl"
     )
     tape, shown = recording_tape() or Tape(), list[str]()
     with TemporaryDirectory() as name:
