@@ -381,7 +381,7 @@ def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
     stream = Stream(algorithm, regret=None, seed=_SEED)
     normals = Randomness.from_seed(_SEED).stream("rows").normal(0, n * d).reshape(n, d)
     releases = len(stream.push_many(normals * np.sqrt(question.spectrum)).releases)
-    basis = stream.subspace.basis
+    basis = stream.engine.subspace.basis
     share = float(question.spectrum @ (basis**2).sum(axis=1)) / question.best
     yield Prediction(
         algorithm, settings, "stream", share, releases,

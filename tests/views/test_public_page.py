@@ -122,7 +122,15 @@ def test_no_question_gets_a_canary(public, pieces, method, headers, query):
 def test_only_releases_get_in():
     run, shown = Run(), PublicPage()
     run.push(100)
-    for thing in (run.stream, run.stream.regret.now(), run.stream.regret, CANARY, run.stream.processor, {"t": 1}, 3.0):
+    for thing in (
+        run.stream,
+        run.stream.regret.now(),
+        run.stream.regret,
+        CANARY,
+        run.stream.engine.processor,
+        {"t": 1},
+        3.0,
+    ):
         with pytest.raises(BadParameterError, match="may be published"):
             shown.add([thing])
         with pytest.raises(BadParameterError, match="may not be published"):
