@@ -28,11 +28,12 @@ from streampca.matrix_factorization.blt import GeometricBLT
 from streampca.matrix_factorization.buffered_noise import BufferedNoise
 from streampca.matrix_factorization.tree import BinaryTree, TreeNoise
 from streampca.mechanisms import base as mechanisms_base
-from streampca.mechanisms import histogram, wishart
+from streampca.mechanisms import histogram
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.mean import ClippedMean
+from streampca.papers import wishart
 from streampca.papers.approximate_subspace import ApproximateSubspace
 from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation
@@ -49,7 +50,7 @@ from streampca.processors.private_oja import PrivateOjaProcessor
 from streampca.processors.rewards import RewardSum
 from streampca.processors.spectral_histogram import HistogramMethod, HistogramProcessor, SpectralHistogram
 from streampca.processors.window_methods import RowRingProcessor, View
-from streampca.stream.stream import Stream
+from streampca.stream.engine import Engine
 from streampca.users import UserStream
 
 #: A class, module or dict, the name of its attribute or key, and what is made of that to take its place.
@@ -465,5 +466,5 @@ bug("a release held back by an exact value", "PrivateFPL", after(FPLProcessor, "
 bug("noise smaller by 4 percent", "PrivateFPL", times(Draws, "normal", 0.96), numbers=6000)
 bug("eigenvalues of the exact sum", "PrivateOja-clipped", after(PrivateOjaProcessor, "release", _told_values))
 bug("a copy that does not go on as another run", "life-fork-blt", stale,
-    put(Stream, "after_fork", lambda self: None))
+    put(Engine, "after_fork", lambda self: None))
 # fmt: on
