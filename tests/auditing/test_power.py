@@ -158,7 +158,7 @@ def advanced(noise, columns, count):
     ],
 )
 def test_chance_to_miss_noise_of_another_age(name):
-    mechanism = CASES["PrivateFPL"].make().start(20).mechanism
+    mechanism = CASES["PrivateFPL"].make().mechanism
     lawful = np.array(advanced(mechanism.start(12), range(12), 12)[1])
     np.testing.assert_allclose(lawful @ lawful.T, mechanism.reconstruction(12) @ mechanism.reconstruction(12).T)
     with planted(name, "PrivateFPL").planted():

@@ -30,8 +30,8 @@ def test_columns_are_as_long_as_the_claim_and_the_factors_make_prefix_sums(name:
         n = leaves or LEAVES
         strategy, reconstruction = mechanism.strategy(n), mechanism.reconstruction(n)
         norms = SENSITIVITY * np.linalg.norm(strategy, axis=0)
-        # Calibration leaves a margin of 5e-7, discrete noise one of 5e-10. An endless stream keeps a part of mu for what
-        # is to come.
+        # Calibration leaves a margin of 5e-7, discrete noise one of 5e-10. An endless stream keeps a part of mu for
+        # what is to come.
         assert norms.max() <= MU * (1.0 + 1e-12)
         if leaves is not None:
             assert norms.max() >= MU * (1.0 - 1e-6)
