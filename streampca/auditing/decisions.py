@@ -219,8 +219,9 @@ class _Operands(ast.NodeTransformer):
         node.args = [self.visit(one) for one in node.args]
         for given in node.keywords:
             given.value = self.visit(given.value)
-        if isinstance(node.func, ast.Attribute) and not _is_module(node.func.value):
-            node.func.value = self.visit(node.func.value)
+        func = node.func
+        if isinstance(func, ast.Attribute) and getattr(func.value, "id", "") not in _MODULES:
+            func.value = self.visit(func.value)
         made = self._value(node)
         return made
 
@@ -231,8 +232,8 @@ class _Operands(ast.NodeTransformer):
     visit_GeneratorExp = visit_ListComp = visit_SetComp = visit_DictComp = visit_Lambda  # type: ignore[assignment]  # noqa: N815
 
 
-def _is_module(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in ("np", "math", "scipy", "special", "stats")
+#: Names of modules, whose attributes are no operands.
+_MODULES = ("np", "math", "scipy", "special", "stats")
 
 
 def _call(name: str, number: int, value: ast.expr) -> ast.Call:

@@ -166,9 +166,13 @@ def _dp_pca(given: Mapping[str, Any], rows: int) -> Pair:
             start = segment.stop
         return made
 
+    def changes(subject: Any, d: int) -> neighbors.Pairs:
+        like_others = np.full(d, 0.9 / math.sqrt(d))
+        return {**neighbors.changes(subject, d), "a long row like others": (np.zeros(d), like_others)}
+
     plain = 0.5 * np.eye(d)[0] + 0.02 * np.random.default_rng(1).normal(size=(rows, d))
     return {"batch_size": batch, **LARGE}, {
-        "d": d, "rows": rows, "busy": busy, "plain": plain, "positions": ends, "changes": neighbors.with_long_row,
+        "d": d, "rows": rows, "busy": busy, "plain": plain, "positions": ends, "changes": changes,
         "feeds": ("many",), "quick": rows < 5000, "thin": False,
         "slack": SEARCH if given["learning_rate"] == "search" and given["adjacency"] == "replace" else "",
     }  # fmt: skip
@@ -181,7 +185,8 @@ def _tumbling(given: Mapping[str, Any], rows: int) -> Pair:
     rows += 2 * block - 11
     if "busy" in case:
         case["busy"] = np.resize(case["busy"], (rows, case["d"]))
-    case |= {"rows": rows, "changes": neighbors.of_mechanism(case["changes"])}
+    found = case["changes"]
+    case |= {"rows": rows, "changes": lambda subject, d: found(subject.mechanism, d)}
     if isinstance(given["mechanism"], AdaptiveCovariance):
         case["quick"] = False  # maps are chosen by simulations
     return {"release_every": block}, {**case, "feed": feed_stream, "feeds": ("many", "push", "chunks"), "positions": ()}
