@@ -32,7 +32,7 @@ def plan(
 ) -> int:
     """Predict noise, error and regret; recommend an algorithm.
 
-    Covers every algorithm that applies, with its memory and time. Reads no data
+    Covers every algorithm that applies, with its memory. Reads no data
     and spends no budget.
 
     Parameters

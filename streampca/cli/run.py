@@ -182,7 +182,7 @@ def resume(
             inputs.remember(database, remembered, reading, columns)
         if columns is None and features is not None:
             columns = ",".join(features)
-        rows = inputs.open_source(source, reading, columns, on_bad_row=stream.row_admission.on_bad_row)
+        rows = inputs.open_source(source, reading, columns, on_bad_row=stream.engine.now.admission.on_bad_row)
         if features is not None and tuple(rows.features) != features:
             raise BadParameterError(f"the columns of {source.name} are not those of the run, {', '.join(features)}")
         shown = view(live, f"streampca resume {store.name}", stream.guarantee, stream.algorithm.n_components, None)
@@ -241,14 +241,20 @@ def release(file: HyphenPath, /, *, options: ReleaseOptions) -> int:
         stream = Stream(
             algorithm, **inputs.stream_settings(algorithm, options, settings), ledger=account, regret=None
         )  # fmt: skip
-        stream.adopt(source)
+        stream.engine.adopt(source)
         releases = stream.push_many(rows).releases  # checks all rows, then pays
-        files.begin(stream.processor.terms, parameters_of_run(stream, source))
+        files.begin(stream.engine.processor.terms, parameters_of_run(stream, source))
         files.releases.add(releases)
         files.close()
         seconds = time.perf_counter() - started
         progress = Progress(
-            stream.t, seconds, len(releases), stream.bad_rows, None, release=releases[0], admitted=stream.admission
+            stream.t,
+            seconds,
+            len(releases),
+            stream.admission.bad_rows,
+            None,
+            release=releases[0],
+            admitted=stream.admission,
         )
         lines = closing(Ending(progress), stream, files, "" if account is None else account.remaining())
     print(*lines, sep="\n", file=sys.stderr)

@@ -39,7 +39,7 @@ _DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all;
 
 def parameters_of_run(stream: Stream, source: RowSource) -> dict[str, Any]:
     """The parameters of a run that may be published."""
-    admission = stream.row_admission
+    admission = stream.engine.now.admission
     bounds = "private" if admission.warmup else source.bounds
     return public_parameters(stream.algorithm, row_norm=stream.row_norm, center=admission.center, bounds=bounds)
 
@@ -161,7 +161,7 @@ class Session:
 
     def _loop(self, interrupts: Interrupts) -> None:
         rows = batches(
-            self._stream, self._source, new_source=self._new_source, limit=self._limit, rest=self._rest,
+            self._stream.engine, self._source, new_source=self._new_source, limit=self._limit, rest=self._rest,
             every=self._every if self._followed else None,
         )  # fmt: skip
         while not interrupts.asked:
@@ -170,7 +170,7 @@ class Session:
             if batch is None:
                 self._ended = True
                 return
-            for steps in push(self._stream, batch):
+            for steps in push(self._stream.engine, batch):
                 self._waiting.append(steps)
             self._write()
             if self._followed and self._stream.t % self._every == 0:
@@ -184,7 +184,7 @@ class Session:
 
     def _rest(self, blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
         """The rows after those that are passed over. Refuses another file than that of a durable run."""
-        skip, admission, passed = self._skip, self._stream.row_admission, None
+        skip, admission, passed = self._skip, self._stream.engine.now.admission, None
         if self._store is not None and self._stream.t:
             passed = self._store.passed_rows()
         for block in blocks:
@@ -238,7 +238,7 @@ class Session:
         if self._files.is_begun:
             return
         parameters = parameters_of_run(self._stream, self._source)
-        self._files.begin(self._stream.processor.terms, parameters)
+        self._files.begin(self._stream.engine.processor.terms, parameters)
         if self._page is not None:
             self._page.describe(parameters)
 
@@ -255,7 +255,7 @@ class Session:
     def _take_private_record(self) -> None:
         """Make the publishable record of the latest release for its file, unless there is one."""
         release, record = self._release, self._private_record
-        if release is None or not self._stream.publishes_regret or (record is not None and record.t == release.t):
+        if release is None or self._stream.engine.private_log is None or (record is not None and record.t == release.t):
             return
         config = self._stream.private_regret.config
         self._private_record = PrivateRegretRecord.of(release, confidence=config.confidence, rows=config.rows)
@@ -263,7 +263,7 @@ class Session:
 
     def _latest(self) -> RegretRecord | None:
         """Return the record of this moment, kept or not."""
-        if not self._stream.keeps_regret or not self._stream.t:
+        if self._stream.engine.regret_log is None or not self._stream.t:
             return None
         if self._record is not None and self._record.t == self._stream.t:
             return self._record
@@ -278,7 +278,7 @@ class Session:
         elif expected is not None:
             expected = expected + self._first - self._skip if self._limit is None else self._limit
         return Progress(
-            stream.t, seconds, self._made, sum(admitted.zero_rows_by_reason.values()), record, self._private_record,
+            stream.t, seconds, self._made, admitted.bad_rows, record, self._private_record,
             self._release, admitted, expected,
         )  # fmt: skip
 

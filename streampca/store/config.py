@@ -19,13 +19,17 @@ from streampca import state
 from streampca.admission import Admission
 from streampca.bounds import PrivateBounds
 from streampca.errors import BadParameterError, StoreCorruptError, reason, short
+from streampca.matrix_factorization.noises import Noise
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy import outlet, randomness
 from streampca.private_regret import PrivateRegret
 from streampca.processors.base import Algorithm
+from streampca.processors.solvers import Solver
 from streampca.regret import RegretLog
 from streampca.store.database import Database
 from streampca.store.keys import RunKey
+from streampca.stream.engine import Engine
+from streampca.stream.replay import restore
 from streampca.stream.stream import Stream
 
 _CLASS, _TUPLE, _ARRAY = "\x00class", "\x00tuple", "\x00array"
@@ -61,12 +65,16 @@ def config_in(database: Database) -> dict[str, Any]:
 
 
 def storable(name: Any) -> type[Any] | None:
-    """The public algorithm or mechanism of this name, or that of `papers`. Nothing else is ever built from a store."""
+    """Return the public class of this name whose objects a store holds: an algorithm, a mechanism or a strategy of one.
+
+    Nothing else is ever built from a store.
+    """
     package = import_module("streampca")  # by name: the package imports this module
     # The papers are imported for their own names only: they load much of scipy.
     room = package if name in package.__all__ else package.papers
     found = getattr(room, name) if name in room.__all__ else None
-    stored = isinstance(found, type) and issubclass(found, (Algorithm, Mechanism)) and is_dataclass(found)
+    kinds = (Algorithm, Mechanism, Noise, Solver)
+    stored = isinstance(found, type) and issubclass(found, kinds) and is_dataclass(found)
     return found if stored else None
 
 
@@ -136,13 +144,11 @@ def _rebuilt(plain: Any) -> Any:
     return {k: _rebuilt(v) for k, v in plain.items()}
 
 
-def config_of(stream: Stream) -> dict[str, Any]:
+def config_of(engine: Engine) -> dict[str, Any]:
     """The public configuration of a stream, without its key."""
-    admission = stream.row_admission
-    log = stream.regret.log if stream.keeps_regret else None
-    private = stream.private_regret.config if stream.publishes_regret else None
+    admission, log, private = engine.now.admission, engine.regret_log, engine.private_log
     return {
-        "processor": stream.algorithm,
+        "processor": engine.algorithm,
         "row_norm": admission.row_norm,
         "bounds": "private" if isinstance(admission.bounds, PrivateBounds) else admission.bounds,
         "warmup": admission.bounds.warmup if isinstance(admission.bounds, PrivateBounds) else None,
@@ -174,9 +180,9 @@ def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stre
             key=key.key,
         )
         known = {"features": config["features"], "n_features": config["n_features"], "processor": None}
-        stream.randomness.is_seeded = key.seeded
-        stream.start_id = start
-        stream.restore(known, None, copied=False)
+        stream.engine.randomness.is_seeded = key.seeded
+        stream.engine.start_id = start
+        restore(stream.engine, known, None, copied=False)
     except (BadParameterError, KeyError, TypeError) as problem:
         raise StoreCorruptError(
             f"the configuration of the run is refused ({reason(problem)}); open it with the version that wrote it"
@@ -197,9 +203,9 @@ def label_of(algorithm: Algorithm, admission: Admission) -> dict[str, Any]:
     }
 
 
-def check_label(stored: Any, stream: Stream, path: str) -> None:
+def check_label(stored: Any, engine: Engine, path: str) -> None:
     """Raise `StoreCorruptError` unless the noise of a run is the same here as where it was written."""
-    here = label_of(stream.algorithm, stream.row_admission)
+    here = label_of(engine.algorithm, engine.now.admission)
     differs = [name for name in here if not isinstance(stored, dict) or stored.get(name) != here[name]]
     if not differs:
         return

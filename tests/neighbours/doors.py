@@ -157,7 +157,7 @@ class Door(NamedTuple):
         if run.stream is not None:
             outcome.t = run.stream.t
             last = run.stream.release
-            run.said.append((run.stream.features, run.stream.rows_until_release, last and last.to_json()))
+            run.said.append((run.stream.features, run.stream.engine.now.due, last and last.to_json()))
         elif run.t is not None:
             outcome.t = run.t()
         else:
@@ -286,7 +286,7 @@ def feed(run: Run, source: Any, way: str, *, center: bool = False) -> None:
             run.said.append([release.to_json() for release in store.releases()])
     elif way == "readers":
         stream = run.streaming(source.features, center=center, bounds=source.bounds)
-        stream.adopt(source)
+        stream.engine.adopt(source)
         packed = list(readers.reader_blocks(stream.leaves(), source.blocks(), reader=0, rows=EVERY))
         folder = run.folder / "blocks"
         folder.mkdir(exist_ok=True)

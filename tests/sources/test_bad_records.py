@@ -85,7 +85,7 @@ def releases(source: Any, bad: int | None = None) -> list[str]:
     )
     made = [step.release.to_json() for step in stream.run(source) if step.release is not None]
     if bad is not None:
-        assert stream.bad_rows == bad
+        assert stream.admission.bad_rows == bad
     return made
 
 
@@ -283,7 +283,7 @@ def test_a_damaged_file_stops_at_its_end_and_says_so(tmp_path: Path, monkeypatch
     with pytest.raises(SourceError, match=r"cut.csv.gz: cannot be read"):
         list(stream.run(from_csv(tmp_path / "cut.csv.gz", on_bad_row="zero")))
     assert stream.t > 100
-    assert stream.bad_rows == 1
+    assert stream.admission.bad_rows == 1
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_missing_rows_become_zero_rows_where_the_stream_says_so(tmp_path: Path) 
     path.write_text("a,b\n" + "0.1,0.2\n" * 60 + "0.1,NA\n" + "0.1,0.2\n" * 60)
     stream = make(on_bad_row="zero")
     basis = final(stream, from_csv(path, missing="nan"))
-    assert (stream.t, stream.bad_rows) == (121, 1)
+    assert (stream.t, stream.admission.bad_rows) == (121, 1)
     assert basis == final(make(), [[0.1, 0.2]] * 60 + [[0.0, 0.0]] + [[0.1, 0.2]] * 60)
     stream = make()
     with pytest.raises(BadRowError, match="row 61: feature 'b' is not finite"):

@@ -258,7 +258,7 @@ def killed(cluster, folder: Path, kills: int, sizes: list[int]) -> None:
     expected = [release.to_json() for release in whole.push_many(in_turns(parts, 100)).releases]
     with Store(folder / "run.db") as store:
         resumed = Stream.resume(store)
-        assert (resumed.t, resumed.bad_rows) == (sum(sizes) + 1, 1)
+        assert (resumed.t, resumed.admission.bad_rows) == (sum(sizes) + 1, 1)
         assert [release.to_json() for release in store.releases()] == expected
         stands = store.position.at["offsets"]
         assert list(resumed.run(crash.topic(servers))) == []  # nothing comes twice

@@ -115,9 +115,9 @@ def test_rows_by_hand_leave_no_position_and_a_new_source_is_new_once(tmp_path: P
 def test_an_interrupt_between_two_commits_leaves_position_and_rows_together(tmp_path: Path) -> None:
     store = Store(tmp_path / "run.db", commit_every="1h")
     stream = Stream(algorithm(), seed=1, store=store)
-    stream.push_many(ROWS[:60], position=lambda m: Position("s", m))
+    stream.engine.push_many(ROWS[:60], position=lambda m: Position("s", m))
     with pytest.raises(KeyboardInterrupt):
-        stream.push_many(ROWS[60:200], position=_breaks_at_90)
+        stream.engine.push_many(ROWS[60:200], position=_breaks_at_90)
     assert stream.t == 100  # the piece before the one whose position could not be told
     store.flush()
     assert (store.durable, store.position) == (100, Position("s", 40))

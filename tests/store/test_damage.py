@@ -278,7 +278,7 @@ def test_a_copy_without_rows_starts_anew(tmp_path: Path) -> None:
             sp.Stream.resume(store).push_many(ROWS[:100])
         with Store(file) as store:
             stream = sp.Stream.resume(store)
-            found.append(stream.start_id)
+            found.append(stream.engine.start_id)
             assert stream.t == 100
     assert found[0] != found[1]
 
@@ -463,7 +463,7 @@ def test_a_full_disk_loses_nothing_releases_nothing_and_spends_nothing(path: Pat
     with pytest.raises(StoreUnwritableError, match="disk is full"):
         feed()
     taken = store.durable
-    for read in (lambda: stream.push(ROWS[0]), lambda: stream.release, lambda: stream.subspace):
+    for read in (lambda: stream.push(ROWS[0]), lambda: stream.release, lambda: stream.engine.subspace):
         with pytest.raises(StoreUnwritableError):
             read()
     held, rows = [*store.releases()], stream.t

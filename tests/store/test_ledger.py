@@ -65,7 +65,7 @@ def test_refusal_before_anything_changes(ledger, feed, n_features):
     assert stream.release is None
     if n_features is None:
         with pytest.raises(BadParameterError, match="not known yet"):
-            _ = stream.subspace
+            _ = stream.engine.subspace
     with pytest.raises(BudgetExhaustedError):  # and again, not only once
         stream.push(ROWS[0])
 

@@ -28,11 +28,12 @@ from streampca.matrix_factorization.blt import GeometricBLT
 from streampca.matrix_factorization.buffered_noise import BufferedNoise
 from streampca.matrix_factorization.tree import BinaryTree, TreeNoise
 from streampca.mechanisms import base as mechanisms_base
-from streampca.mechanisms import histogram, wishart
+from streampca.mechanisms import histogram
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.mean import ClippedMean
+from streampca.papers import wishart
 from streampca.papers.approximate_subspace import ApproximateSubspace
 from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation
@@ -49,7 +50,7 @@ from streampca.processors.private_oja import PrivateOjaProcessor
 from streampca.processors.rewards import RewardSum
 from streampca.processors.spectral_histogram import HistogramMethod, HistogramProcessor, SpectralHistogram
 from streampca.processors.window_methods import RowRingProcessor, View
-from streampca.stream.stream import Stream
+from streampca.stream.engine import Engine
 from streampca.users import UserStream
 
 #: A class, module or dict, the name of its attribute or key, and what is made of that to take its place.
@@ -189,12 +190,8 @@ def _rarely(self: Outlet, kind: str, exact: Any, size: int, std: float) -> Any:
     return self.release(kind, exact, lambda draws: std * draws.normal(size) * (draws.name[0] >= 5), std)
 
 
-def _forgetful(restored: Any) -> Any:
-    def made(cls: Any, rule: Any, size: int, snapshot: Any) -> Any:
-        noise = restored.__func__(cls, rule, size, snapshot)
-        return BufferedNoise(rule, noise.n, noise.buffers, 0.0 * noise.noise)
-
-    return classmethod(made)
+def _forgetful(made: BufferedNoise, *_: Any) -> BufferedNoise:
+    return BufferedNoise(made.rule, made.n, made.buffers, 0.0 * made.noise)
 
 
 def _few(self: NoiseSource, n: int, name: bytes) -> Draws:
@@ -461,7 +458,7 @@ bug("noise of one byte of randomness", "PrivateFPL GaussianCovariance", put(Nois
     numbers=16_000)
 bug("clipped to norm 1.05", "PrivateFPL", put(admission, "admitted_rows", lambda rows: _taken_as(_beyond_ball(rows))),
     put(admission.Admission, "row", lambda self, row, number: (_beyond_ball(np.asarray(row)[None]), _NONE)))
-bug("noise of the past forgotten by a resume", "life-state life-pickle", (BufferedNoise, "restored", _forgetful))
+bug("noise of the past forgotten by a resume", "life-state life-pickle", after(BufferedNoise, "restored", _forgetful))
 bug("the last release of a horizon without noise", "PrivateFPL", advance(lambda n, noise, before: (n < 12) * noise))
 bug("the subspace follows the exact matrix", "PrivateFPL-tracking",
     with_release(lambda release, gram: {"span": power_step(gram.packed() + 1e-9, release.own_span, 1.0)}))
@@ -469,5 +466,5 @@ bug("a release held back by an exact value", "PrivateFPL", after(FPLProcessor, "
 bug("noise smaller by 4 percent", "PrivateFPL", times(Draws, "normal", 0.96), numbers=6000)
 bug("eigenvalues of the exact sum", "PrivateOja-clipped", after(PrivateOjaProcessor, "release", _told_values))
 bug("a copy that does not go on as another run", "life-fork-blt", stale,
-    put(Stream, "after_fork", lambda self: None))
+    put(Engine, "after_fork", lambda self: None))
 # fmt: on

@@ -36,7 +36,7 @@ from streampca.linalg.memory import Recent
 from streampca.linalg.svec import unpack_entries
 from streampca.matrix_factorization.participation import user_factor
 from streampca.matrix_factorization.tree import TreeNoise
-from streampca.matrix_factorization.window import TwinNoise, WindowDifference
+from streampca.matrix_factorization.window import TwinNoise
 from streampca.mechanisms import adaptive_laplace
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.adaptive_laplace import NORMS_SHARE, AdaptiveLaplaceCovariance
@@ -54,8 +54,9 @@ from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, cl
 from streampca.processors.rewards import RewardSum
 from streampca.processors.tumbling import TumblingProcessor
 from streampca.processors.window_methods import ForgettingProcessor, RowRingProcessor
+from streampca.regret import Regret
 from streampca.store.ledger import Balance
-from streampca.stream.stream import Stream
+from streampca.stream.engine import Engine
 from streampca.users import UserStream
 
 __all__ = ["BUGS", "CASES"]
@@ -80,7 +81,7 @@ def _twice(made: RewardSum, *_: Any) -> RewardSum:
 
 
 def _all_rows(made: Any, *_: Any) -> Any:
-    made.window = GramSum.of(made.ring.latest() * 2.0**-20)
+    made.window = GramSum.of(made.ring.latest * 2.0**-20)
     return made
 
 
@@ -95,8 +96,8 @@ bug(
     "the leaving rows' noise lost by a resume",
     "resumed-SlidingWindowPCA-ring",
     after(
-        WindowDifference,
-        "restore",
+        TwinNoise,
+        "restored",
         lambda made, *_: TwinNoise(made.rule, made.source, made.n, made.lead, 0.0 * made.lag, made.noise, made.names),
     ),
 )
@@ -208,7 +209,7 @@ bug(
     (StabilityHistogram, "release", _first_by_votes),
 )
 bug("center by the most votes", "edge-center", after(GaussianHistograms, "winners", _won_by_votes))
-bug("epochs begun by exact sums", "edge-doubling", (DoublingProcessor, "_next_epoch", _epoch_by_sums))
+bug("epochs begun by exact sums", "edge-doubling", (DoublingProcessor, "next_epoch", _epoch_by_sums))
 
 # -- noise, windows and blocks ------------------------------------------------------------------------------
 
@@ -290,9 +291,10 @@ bug(
 bug("sums not coarsened", "PrivateOja PrivateFPL-private-bounds", put(LatticeSum, "noisy", _finer))
 
 
-def _logged(made: Any, self: Stream, *_: Any, **__: Any) -> Any:
-    if self._now.regret is not None:
-        logging.getLogger("streampca.stream.stream").info("regret so far: %s", self.regret.now())
+def _logged(made: Any, self: Engine, *_: Any, **__: Any) -> Any:
+    if self.now.regret is not None and self.regret_log is not None:
+        regret = Regret(self.regret_log, self.moment).now()
+        logging.getLogger("streampca.stream.stream").info("regret so far: %s", regret)
     return made
 
 
@@ -339,7 +341,7 @@ bug(
     after(admission.Admission, "all_values", lambda made, *_: made[np.isfinite(np.asarray(made, float)).all(axis=1)]),
 )
 bug("the exact matrix as Release.gram", "PrivateFPL watched", after(FPLProcessor, "released", _exact_matrix))
-bug("regret printed to a log", "watched", after(Stream, "_absorb", _logged))
+bug("regret printed to a log", "watched", after(Engine, "absorb", _logged))
 bug("scaled rows told on standard error", "PrivateFPL", after(admission.Admission, "block", _said))
 bug("a warning where the exact subspace is not clear", "watched", with_release(_warned))
 
