@@ -91,7 +91,7 @@ _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
     _LARGE: {
         "mechanisms/eigenvalue.py PrivateEigenvalue.decide": ("winner == _ZERO",),
         "papers/doubling.py Doubling.passed": ("found > self.opt_guess - self.quantile(leaf)",),
-        "papers/doubling.py DoublingProcessor._next_epoch": ("doubling.passed(own, self.noise.n)",),
+        "papers/doubling.py DoublingProcessor.next_epoch": ("doubling.passed(own, self.noise.n)",),
     },
     _ARITHMETIC: {
         "mechanisms/eigenvalue.py PrivateEigenvalue.cast": ("0.0 < value < math.inf",),

@@ -18,12 +18,14 @@ from streampca.auditing import neighbors
 from streampca.auditing.feeds import feed_mechanism, feed_stream
 from streampca.auditing.laws import shuffled
 from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.noises import BLT, Tree
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.eigenvalue import PrivateEigenvalue
 from streampca.privacy.gaussian import epsilon_at
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.shuffling import shuffled_mu
+from streampca.processors.solvers import Exact, Smoothed, Tracking
 
 #: The budget of most cases; a small one, for what has a law of its own; and one for what needs large counts.
 BUDGET: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-2}
@@ -34,6 +36,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "horizon": (12, None), "release_every": (1, 4), "max_rows_per_user": (None, 2),
 }  # fmt: skip
 VALUES_OF: dict[str, dict[str, tuple[Any, ...]]] = {
+    "PrivateFPL": {"noise": (BLT(), Tree(), Tree(discrete=True)), "solver": (Exact(), Tracking(), Smoothed())},
     "SlidingWindowPCA": {"horizon": (None, 12), "sketch_rank": (None, 2)},
     "PrivateOja": {"n_components": (1, 2), "clip": (None, 0.3), "shuffle": (None, 800)},
     "DPPCA": {"n_components": (1, 2), "horizon": (12,)},
