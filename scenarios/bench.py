@@ -16,6 +16,7 @@ from cyclopts import App
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
+from streampca.cli.options import RunOptions
 from streampca.cli.run import run
 from streampca.linalg import fast
 
@@ -93,10 +94,10 @@ def _run_file(file: Path) -> None:
     """Do ``streampca run`` on a file, without its messages."""
     out = file.with_name("releases.jsonl")
     with contextlib.redirect_stderr(io.StringIO()):
-        run(
-            file, n_components=5, epsilon=1.0, delta=1e-6, release_every=1000, row_norm=1.0, out=out, force=True,
-            live=False,
-        )  # fmt: skip
+        options = RunOptions(
+            n_components=5, epsilon=1.0, delta=1e-6, release_every=1000, row_norm=1.0, out=out, force=True, live=False
+        )
+        run(file, options=options)
 
 
 if __name__ == "__main__":

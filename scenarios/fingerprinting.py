@@ -287,7 +287,7 @@ def algorithm_oracle(
             stream.push_many(np.zeros((zeros, rows.shape[1])))
             if average == 1:
                 # A mechanism that declines has released no subspace: the first axes say as little.
-                found = stream.subspace.basis
+                found = stream.engine.subspace.basis
                 return found if found.shape[1] == k else np.eye(rows.shape[1], k)
             total = np.zeros((rows.shape[1],) * 2)
             zero = np.zeros(rows.shape[1])

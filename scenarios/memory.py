@@ -74,7 +74,7 @@ def window(context: Context) -> dict[str, dict[str, float]]:
         for block in source.blocks():
             for start in range(0, len(block), 1000):
                 stream.push_many(block[start : start + 1000])
-                now = stream.processor
+                now = stream.engine.processor
                 assert isinstance(now, HistogramProcessor)
                 most = max(most, len(now.checkpoints))
                 half = int(2 * stream.t > context.rows)
@@ -117,7 +117,7 @@ def large_d(context: Context) -> dict[str, dict[str, float]]:
             stream.push_many(block)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        basis = stream.subspace.basis
+        basis = stream.engine.subspace.basis
         share = float(np.sum(((truth.T @ basis) * strengths[:, None]) ** 2) / np.sum(strengths**2))
         table[name] = {
             "captured_signal": share,

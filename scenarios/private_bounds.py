@@ -37,10 +37,10 @@ def captured(rows: FloatArray, epsilon: float, seed: int, **bounds: object) -> t
     algorithm = PrivateFPL(n_components=COMPONENTS, epsilon=epsilon, delta=DELTA, horizon=n, release_every=n)
     stream = Stream(algorithm, center=True, regret=None, seed=seed, **bounds)  # type: ignore[arg-type]
     stream.push_many(rows)
-    used = stream.row_admission
+    used = stream.engine.now.admission
     plain = Admission(bounds=used.found or bounds["bounds"], n_features=rows.shape[1])  # type: ignore[arg-type]
     seen = plain.block(rows[used.warmup :], 1)[0]
-    return share(np.cov(seen.T), stream.subspace.basis), stream
+    return share(np.cov(seen.T), stream.engine.subspace.basis), stream
 
 
 def main() -> None:
@@ -58,12 +58,14 @@ def main() -> None:
             own = [captured(rows, epsilon, seed, bounds="private") for seed in range(SEEDS)]
             plain, other = Admission(bounds=(lower, upper), n_features=rows.shape[1]), []
             for _, stream in own:
-                ratio = np.asarray(stream.row_admission.factor / plain.factor)[:, None]
-                other.append(share(np.cov(plain.block(rows, 1)[0].T), np.linalg.qr(ratio * stream.subspace.basis)[0]))
+                ratio = np.asarray(stream.engine.now.admission.factor / plain.factor)[:, None]
+                other.append(
+                    share(np.cov(plain.block(rows, 1)[0].T), np.linalg.qr(ratio * stream.engine.subspace.basis)[0])
+                )
             reports = [stream.admission for _, stream in own]
             clamped = np.mean([np.mean(list(report.share_clamped.values())) for report in reports])
             print(
-                f"| {name} | {len(rows)} | {rows.shape[1]} | {epsilon:g} | {own[0][1].row_admission.warmup} "
+                f"| {name} | {len(rows)} | {rows.shape[1]} | {epsilon:g} | {own[0][1].engine.now.admission.warmup} "
                 f"| {np.mean(hand):.3f} | {np.mean([found for found, _ in own]):.3f} | {np.mean(other):.3f} "
                 f"| {clamped:.1%} | {np.mean([report.ball_used for report in reports]):.0%} |"
             )

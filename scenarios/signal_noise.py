@@ -126,7 +126,7 @@ def _sines(
         gram += clipped.T @ clipped
         for stream in streams.values():
             stream.push_many(block)
-    bases = {name: stream.subspace.basis for name, stream in streams.items()}
+    bases = {name: stream.engine.subspace.basis for name, stream in streams.items()}
     bases["exact"] = np.linalg.eigh(gram)[1][:, -1:]
     return {name: float(np.linalg.norm(basis - truth @ (truth.T @ basis), 2)) for name, basis in bases.items()}
 

@@ -86,7 +86,7 @@ def _follow(context: Context, blocks: Iterator[FloatArray], admission: Admission
         gram = last.T @ last
         best = top_sum(gram, k)
         for name, stream in streams.items():
-            captured[name].append(stream.subspace.captured(gram) / best)
+            captured[name].append(stream.engine.subspace.captured(gram) / best)
             release = stream.release
             if name in errors and release is not None:
                 errors[name].append(spectral_norm(release.gram - gram) / window)
@@ -99,7 +99,7 @@ def _follow(context: Context, blocks: Iterator[FloatArray], admission: Admission
         table[name]["error"] = max(values)
     for name, stream in streams.items():
         if name != "all_rows":
-            processor = stream.processor
+            processor = stream.engine.processor
             assert isinstance(processor, WindowProcessor)
             table[name]["memory"] = processor.memory / 2**20
     terms = _uu21_additive_terms(window, last.shape[1], **_BUDGET)

@@ -189,6 +189,11 @@ class AdmissionReport:
         return cls(rows, zeroed, counts.scaled / used, shares, counts.squares / UNIT / used)
 
     @property
+    def bad_rows(self) -> int:
+        """Number of rows that could not be used and count as zero rows."""
+        return sum(self.zero_rows_by_reason.values())
+
+    @property
     def reasons(self) -> str:
         """The counts of rows that could not be used, by reason, as text."""
         return ", ".join(f"{count} {reason}" for reason, count in self.zero_rows_by_reason.items())
@@ -201,8 +206,9 @@ class AdmissionReport:
         """
         found = []
         if self.zero_rows_by_reason:
-            bad = sum(self.zero_rows_by_reason.values())
-            found.append(f"{bad} of {self.rows} rows could not be used and count as zero rows ({self.reasons}).")
+            found.append(
+                f"{self.bad_rows} of {self.rows} rows could not be used and count as zero rows ({self.reasons})."
+            )
         worst = sorted((item for item in self.share_clamped.items() if item[1] > 0.01), key=lambda item: -item[1])
         if worst:
             named = ", ".join(f"{name} {share:.1%}" for name, share in worst[:5])

@@ -225,7 +225,7 @@ def file_ranges(
             f"the stream stands at row {stream.t}, the {total} rows of these files come after row {before}; "
             "pass before= if rows from elsewhere came first"
         )
-    left = stream.processor.rows_left
+    left = stream.engine.processor.rows_left
     if left is not None and total - done > left:
         raise HorizonReachedError(
             f"the files hold {total - done} rows that the stream has not seen, its horizon leaves room for {left}"

@@ -256,7 +256,7 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
             f"{readers} readers of {rows} rows are {readers * rows} rows a round; release_every must be a multiple"
         )
     mark, size = admission_mark(cutter.admission), svec_size(cutter.admission.admitted_features or 0)
-    stands = stream.position_in(source.name)
+    stands = stream.engine.position_in(source.name)
     if stands is None and stream.t:
         raise BadParameterError("this stream has rows already; go on from its store, or begin with a new stream")
     due, begin = (0, None) if stands is None else (int(stands["round"]), stands["at"])
@@ -270,7 +270,7 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
         due += 1
         first = next(iter(rounds.values()), None)  # of the open rounds, that whose first block came first
         at = {"round": due, "at": (place if first is None else first.place)()}
-        return stream.push_block(done.block(mark), position=Position(source.name, at))
+        return stream.engine.push_block(done.block(mark), position=Position(source.name, at))
 
     for part in source.parts_from(begin):
         for m, data in enumerate(part.blocks):

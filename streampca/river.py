@@ -110,7 +110,7 @@ class Features:
             self._check(place, stream)
         if place.keys() == self._known and all(isinstance(kind, np.dtype) and kind.kind in "fiub" for kind in X.dtypes):
             return X.to_numpy(dtype=np.float64)[:, [place[name] for name in self.names]]
-        mixed = stream is not None and stream.row_admission.on_bad_row == "zero"
+        mixed = stream is not None and stream.engine.now.admission.on_bad_row == "zero"
         columns = []
         for name, fill in zip(self.names, self._fill, strict=True):
             column = frame_column(X.iloc[:, place[name]], mixed=mixed) if name in place else np.full(len(X), fill)
@@ -372,7 +372,7 @@ class RiverAdapter(base.MiniBatchTransformer):
     @property
     def admission(self) -> AdmissionReport | None:
         """What was done to the rows, or None before the first. Curator only: exact functions of raw rows."""
-        return None if self._begun is None else self._begun.stream.admitted
+        return None if self._begun is None else self._begun.stream.admission
 
     @property
     def guarantee(self) -> Guarantee:

@@ -282,7 +282,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             release = release.replaced(n_components=int(reached.argmax()) + 1 if reached.any() else reached.size)
         assert release.eigenvalues is not None
         d = int(self.n_features_in_)
-        middle, scale = stream.row_admission.neutral(d), stream.row_admission.ranges()[1]
+        middle, scale = stream.engine.now.admission.neutral(d), stream.engine.now.admission.ranges()[1]
         scale = np.ones(d) if scale is None else scale
         mean = release.details.get("mean", np.zeros(d))
         rows = _divisor(release, n)
@@ -464,7 +464,7 @@ class BatchFPL(PrivateFPL):
 
 def push_batch(stream: Stream, rows: Any) -> None:
     """Feed one batch, (n, d) with n >= 1, to a stream of `BatchFPL`: one block, and so one release."""
-    admission = stream.row_admission.fixed_by_block(next(_blocks(rows)))
+    admission = stream.engine.now.admission.fixed_by_block(next(_blocks(rows)))
     cutter = BlockCutter(admission, release_every=stream.t + rows.shape[0])
     for block in cutter.blocks(_blocks(rows), stream.t):
         stream.push_block(block)

@@ -307,7 +307,7 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
 
 
 def _check_room(stream: Stream, rows: int) -> None:
-    left = stream.processor.rows_left
+    left = stream.engine.processor.rows_left
     if left is not None and rows > left:
         raise HorizonReachedError(f"{rows} rows given, but the horizon leaves room for {left}")
 

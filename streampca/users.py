@@ -14,9 +14,9 @@ from streampca.exclusive import Guard, exclusive
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.private_regret import LivePrivateRegret
-from streampca.processors.base import Algorithm, Processor
+from streampca.processors.base import Algorithm
 from streampca.regret import Regret
-from streampca.release import Release, Subspace
+from streampca.release import Release
 from streampca.rows import RowSource
 from streampca.stream.step import Step, Steps
 from streampca.stream.stream import Stream
@@ -33,7 +33,7 @@ class _Coming(NamedTuple):
 class _CappedStream(Stream):
     """The `Stream` that a `UserStream` feeds."""
 
-    caps_users = True
+    _caps_users = True
 
 
 def _is_name(user: Any) -> bool:
@@ -101,7 +101,7 @@ class UserStream:
         self._cap = int(cap)
         self._counts: dict[Hashable, int] = {}
         self._coming: _Coming | None = None
-        self.guard = Guard("stream", self.stream.guard)
+        self.guard = Guard("stream", self.stream.engine.guard)
 
     @exclusive
     def push(self, row: Any, user: Hashable = None) -> Step:
@@ -171,11 +171,6 @@ class UserStream:
         return self.stream.algorithm
 
     @property
-    def processor(self) -> Processor:
-        """See `Stream.processor`."""
-        return self.stream.processor
-
-    @property
     def guarantee(self) -> Guarantee:
         """The guarantee of all releases of this stream together, for all rows of a user."""
         return self.stream.guarantee
@@ -184,11 +179,6 @@ class UserStream:
     def release(self) -> Release | None:
         """The latest release, or None before the first."""
         return self.stream.release
-
-    @property
-    def subspace(self) -> Subspace:
-        """The subspace in play."""
-        return self.stream.subspace
 
     @property
     def features(self) -> tuple[str, ...] | None:
@@ -215,18 +205,8 @@ class UserStream:
         """Report on the admission of the rows so far; rows past the cap count as rows. Curator only."""
         return self.stream.admission
 
-    @property
-    def admitted(self) -> AdmissionReport:
-        """`admission`. Curator only."""
-        return self.admission
-
-    @property
-    def bad_rows(self) -> int:
-        """Rows absorbed as zero rows because they were bad. Curator only."""
-        return self.stream.bad_rows
-
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, guard=Guard("stream", state["stream"].guard))
+        self.__dict__.update(state, guard=Guard("stream", state["stream"].engine.guard))
 
     def __repr__(self) -> str:
         return f"<UserStream of {self.algorithm!r}, {self.t} rows seen: {self.guarantee}>"
@@ -284,7 +264,7 @@ class UserStream:
         """The rows, those of the given numbers replaced by what is admitted as the zero row."""
         if not over:
             return rows
-        admission = self.stream.row_admission.fixed_by_block(rows)
+        admission = self.stream.engine.now.admission.fixed_by_block(rows)
         zero = admission.neutral(admission.n_features or 0)
         if is_frame(rows):
             import pandas as pd
@@ -300,5 +280,5 @@ class UserStream:
         return [zero if i in late else row for i, row in enumerate(rows)]
 
     def _zero_row(self) -> FloatArray:
-        admission = self.stream.row_admission
+        admission = self.stream.engine.now.admission
         return admission.neutral(admission.n_features or 0)

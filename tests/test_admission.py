@@ -240,9 +240,9 @@ def test_counts_are_those_of_a_plain_loop_however_rows_come(options: dict, tmp_p
     with Store(tmp_path / "run.db") as store:
         durable = sp.Stream.resume(store)
         durable.push_many(rows[20:])
-        report = single.admitted
-        assert durable.admitted == report
-    assert report == many.admitted == cut.admitted == pickle.loads(pickle.dumps(many)).admitted
+        report = single.admission
+        assert durable.admission == report
+    assert report == many.admission == cut.admission == pickle.loads(pickle.dumps(many)).admission
     assert report.zero_rows_by_reason == {"missing value": 1, "infinite value": 1, "unreadable record": 1}
     assert report.rows == 40
     assert report.share_scaled == pytest.approx(scaled, abs=1e-12)
@@ -271,7 +271,7 @@ def incomes() -> np.ndarray:
 def test_settings_that_mislead_are_told_to_the_curator(options: dict, warnings: list[str]) -> None:  # type: ignore[no-untyped-def]
     told = stream(**options)
     told.push_many(incomes())
-    found = told.admitted.warnings()
+    found = told.admission.warnings()
     assert len(found) == len(warnings), found
     for text, pattern in zip(found, warnings, strict=True):
         assert re.search(pattern, text), text
@@ -280,7 +280,7 @@ def test_settings_that_mislead_are_told_to_the_curator(options: dict, warnings: 
 def test_all_rows_are_written_as_a_hundred_per_cent() -> None:
     told = stream()
     told.push_many(incomes())
-    shown = {fact.label: fact.value for fact in admission_facts(told.admitted)}
+    shown = {fact.label: fact.value for fact in admission_facts(told.admission)}
     assert shown["Rows scaled onto the ball"] == shown["Mean squared norm, as a share of the ball's"] == "100 %"
 
 
@@ -290,12 +290,12 @@ def test_one_bad_cell_is_told_to_the_curator_and_changes_no_number_of_releases()
     releases = clean.push_many(rows).releases
     rows[148][0] = "abc"
     assert len(spoiled.push_many(rows).releases) == len(releases) == 28
-    assert clean.admitted.warnings() == []
-    assert spoiled.admitted.warnings() == ["1 of 200 rows could not be used and count as zero rows (1 not a number)."]
+    assert clean.admission.warnings() == []
+    assert spoiled.admission.warnings() == ["1 of 200 rows could not be used and count as zero rows (1 not a number)."]
 
 
 def test_a_report_before_the_first_row_says_nothing() -> None:
-    report = stream().admitted
+    report = stream().admission
     assert (report.rows, report.zero_rows_by_reason, report.share_clamped) == (0, {}, {})
     assert np.isnan([report.share_scaled, report.ball_used]).all()
     assert report.warnings() == []
@@ -315,7 +315,7 @@ def test_a_row_that_is_no_numbers_is_a_zero_row_and_warns_of_nothing(row: object
     def feed(rows: list[object]) -> list[bytes]:
         fed = stream(release_every=2)
         made = [step.release.gram.tobytes() for step in fed.run(rows) if step.release is not None]
-        return [*made, str(fed.bad_rows).encode()]
+        return [*made, str(fed.admission.bad_rows).encode()]
 
     good = [[0.1, 0.2], [0.3, 0.1], [0.2, 0.2]]
     assert feed([*good, row])[:-1] == feed([*good, [0.0, 0.0]])[:-1]
@@ -345,4 +345,4 @@ def test_no_first_row_says_which_features_there_are_where_bad_rows_are_absorbed(
     assert fed.t == 0
     fed.push_many(np.zeros((2, 3)))
     fed.push([0.1])
-    assert (fed.t, fed.bad_rows) == (3, 1)
+    assert (fed.t, fed.admission.bad_rows) == (3, 1)

@@ -44,7 +44,7 @@ def test_good_settings_and_no_promise_are_not_warned_of() -> None:
 
 
 def whole(stream: sp.Stream) -> tuple[object, ...]:
-    return stream.t, None if stream.release is None else stream.release.gram.tobytes(), str(stream.admitted)
+    return stream.t, None if stream.release is None else stream.release.gram.tobytes(), str(stream.admission)
 
 
 @pytest.mark.parametrize("every", [1, 7, 60])

@@ -19,7 +19,7 @@ from streampca.regret import RegretLog
 from streampca.sources.csv_rows import from_csv
 from streampca.store.store import Store
 from streampca.store.verify import Verification
-from streampca.stream.blocks import BlockGram, Leaves, admission_mark
+from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
 from streampca.stream.stream import Stream
 from streampca.users import UserStream
 
@@ -161,7 +161,7 @@ def test_bad_rows_are_zero_rows_and_counted() -> None:
     expected = single.push_many(rows).releases
     stream = Stream(fpl(), seed=1, on_bad_row="zero")
     assert same(feed(stream, rows, [50]), expected)
-    assert stream.bad_rows == single.bad_rows == 3
+    assert stream.admission.bad_rows == single.admission.bad_rows == 3
     with pytest.raises(BadRowError, match="row 4: feature 0 is not finite"):
         list(Stream(fpl()).leaves().blocks([rows], 0))
 
@@ -259,7 +259,7 @@ def test_a_block_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_leaf_of_many_rows_is_cut_where_releases_are_due() -> None:
-    leaves = Leaves(Stream(fpl()).leaves().admission, release_every=10_000, horizon=25_000)
+    leaves = BlockCutter(Stream(fpl()).leaves().admission, release_every=10_000, horizon=25_000)
     rows = rows_of(1, 25_000)
     counts = [block.count for block in leaves.blocks([rows[3:9000], rows[9000:]], 3)]
     assert counts == [9997, 10_000, 5000]

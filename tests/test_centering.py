@@ -14,6 +14,7 @@ from streampca.privacy.budget import Budget
 from streampca.private_regret import PrivateRegretRecord
 from streampca.processors.rewards import RewardSum, reward_scale
 from streampca.release import Scoring, score
+from streampca.stream import replay
 from streampca.stream.blocks import BlockGram
 
 BUDGET: dict[str, Any] = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
@@ -160,7 +161,7 @@ def test_rows_one_by_one_and_in_blocks_give_the_same_bits(algorithm: Any) -> Non
     again = [release for block in blocks for release in block.releases]
     assert [each.to_json() for each in made] == [each.to_json() for each in again]
     assert one.regret.now() == many.regret.now()
-    restored.restore(many.state(), many.release, copied=False)
+    replay.restore(restored.engine, replay.state(many.engine), many.release, copied=False)
     assert restored.regret.now() == many.regret.now()
     assert restored.push(rows[0]).reward == one.push(rows[0]).reward
 
@@ -206,7 +207,9 @@ def test_regret_is_by_losses() -> None:
     assert record.opt == pytest.approx(np.sum(rows_seen**2) - least, rel=1e-9)
     assert record.regret == pytest.approx(sum(losses) - least, rel=1e-6)
     assert record.bound is None
-    assert record.captured == pytest.approx(stream.subspace.captured(about.T @ about) / (np.sum(about**2) - least))
+    assert record.captured == pytest.approx(
+        stream.engine.subspace.captured(about.T @ about) / (np.sum(about**2) - least)
+    )
     np.testing.assert_allclose(stream.regret.exact_gram() * 4.0, about.T @ about, atol=1e-9)
     plain = sp.Stream(sp.PrivateFPL(**BUDGET, release_every=3), seed=2, row_norm=2.0)
     kept = plain.push_many(rows).rewards
@@ -275,7 +278,7 @@ def test_blocks_of_centered_rows() -> None:
     assert [step.release.to_json() for step in steps] == [each.to_json() for each in single.releases]  # type: ignore[union-attr]
     assert sum(step.reward for step in steps) == pytest.approx(single.rewards.sum(), rel=1e-9)
     assert other.regret.now().opt == one.regret.now().opt
-    processor = one.processor
+    processor = one.engine.processor
     with pytest.raises(BadRowError):
         processor.absorb(np.append(onto_ball(rows[:1]), [[0.0]], axis=1))  # without its constant
     gram = GramSum.of(np.append(onto_ball(rows[:1]), [[0.0]], axis=1))
@@ -318,4 +321,4 @@ def test_who_refuses_to_center() -> None:
     shown = repr(sp.PrivateFPL(**BUDGET, center=True))
     assert "center=True" in shown
     assert "center" not in repr(sp.PrivateFPL(**BUDGET))
-    assert sp.Stream(sp.PrivateFPL(**BUDGET, center=True)).row_admission.center
+    assert sp.Stream(sp.PrivateFPL(**BUDGET, center=True)).engine.now.admission.center

@@ -136,7 +136,7 @@ def test_a_hidden_value_is_a_bad_row_like_a_missing_one():
     for rows in (hidden, missing, list(hidden)):
         made = sp.Stream(sp.PrivateFPL(**BUDGET, horizon=100, n_features=3), on_bad_row="zero")
         made.push_many(rows)
-        assert made.bad_rows == np.isnan(missing).any(axis=1).sum()
+        assert made.admission.bad_rows == np.isnan(missing).any(axis=1).sum()
         grams.append(made.regret.exact_gram())
     assert np.array_equal(grams[0], grams[1])
     assert np.array_equal(grams[0], grams[2])

@@ -56,7 +56,6 @@ DOORS: dict[str, Callable[[Path, Any], Any]] = {
         f"sqlite:///{written(folder, 'x.db')}", "SELECT * FROM t", "id", columns=names
     ),
     "ndjson": lambda _, names: sources.from_ndjson(io.BytesIO(b'{"41017": 1, "170.5": 2}\n'), columns=names),
-    "river rows": lambda _, names: sources.from_river([ROW], columns=names),
 }
 
 

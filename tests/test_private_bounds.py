@@ -97,8 +97,7 @@ def test_the_warm_up_is_chosen_from_public_numbers() -> None:
 def seen(one: sp.Stream) -> tuple[object, ...]:
     release = one.release
     assert release is not None
-    found = str(one.row_admission.found)
-    assert one.admission == one.admitted
+    found = str(one.engine.now.admission.found)
     return one.t, release.gram.tobytes(), str(release.terms), one.admission, found, one.regret.now()
 
 
@@ -116,7 +115,7 @@ def test_one_run_however_rows_come_and_wherever_it_is_resumed(tmp_path) -> None:
         other.push_many(rows[:cut])
         other = pickle.loads(pickle.dumps(other))
         other.push_many(rows[cut:])
-        assert other.row_admission.found is not None
+        assert other.engine.now.admission.found is not None
         path = tmp_path / f"{cut}.db"
         with Store(path, commit_every=3) as store:
             durable = stream(**named, store=store)
@@ -127,11 +126,11 @@ def test_one_run_however_rows_come_and_wherever_it_is_resumed(tmp_path) -> None:
             durable = sp.Stream.resume(store)
             durable.push_many(rows[cut:])
             assert seen(durable) == expected, cut
-    report = single.admitted
+    report = single.admission
     assert report.zero_rows_by_reason == {"missing value": 1, "infinite value": 1}
     assert report.rows == 70
     later = rows[WARMUP:][np.isfinite(rows[WARMUP:]).all(axis=1)]
-    lower, upper = single.row_admission.found  # type: ignore[misc]
+    lower, upper = single.engine.now.admission.found  # type: ignore[misc]
     outside = ((later < lower) | (later > upper)).mean(axis=0)
     np.testing.assert_allclose(list(report.share_clamped.values()), outside)
 
@@ -140,7 +139,7 @@ def test_rows_of_the_warm_up_are_zero_rows_of_the_subspace() -> None:
     rows = some_rows()
     one = stream()
     one.push_many(rows)
-    plain = Admission(bounds=one.row_admission.found, n_features=D, on_bad_row="zero").block(rows[WARMUP:], 1)[0]
+    plain = Admission(bounds=one.engine.now.admission.found, n_features=D, on_bad_row="zero").block(rows[WARMUP:], 1)[0]
     np.testing.assert_array_equal(one.regret.exact_gram(), plain.T @ plain)
 
 
@@ -157,7 +156,7 @@ def test_rows_of_the_warm_up_do_not_draw_the_mean(solver: str) -> None:
     one.push_many(rows)
     release = one.release
     assert release is not None
-    seen = Admission(bounds=one.row_admission.found, n_features=D).block(rows[100:], 1)[0]
+    seen = Admission(bounds=one.engine.now.admission.found, n_features=D).block(rows[100:], 1)[0]
     used = seen[: release.t - 100]
     np.testing.assert_allclose(release.details["mean"], used.mean(axis=0), atol=0.02)
     np.testing.assert_allclose(release.gram, np.cov(used.T, ddof=0) * len(used), atol=0.5)
@@ -196,7 +195,16 @@ def test_the_command_line_finds_bounds_and_verifies_the_run(tmp_path, capsys) ->
     table, store = tmp_path / "rows.csv", tmp_path / "run.db"
     np.savetxt(table, some_rows(300)[60:], delimiter=",", header="a,b,c", comments="", fmt="%.6f")
     common = ["-k", "1", "--epsilon", "8", "--delta", "0.001", "--release-every", "10", "--no-live"]
-    more = ["--bounds", "private", "--warmup", "60", "--out", str(tmp_path / "out.jsonl"), "--store", str(store)]
+    more = [
+        "--bounds",
+        "private",
+        "--set",
+        "bounds.warmup=60",
+        "--out",
+        str(tmp_path / "out.jsonl"),
+        "--store",
+        str(store),
+    ]
     assert main(["run", str(table), *common, *more]) == 0
     releases = list(sp.read_releases(tmp_path / "out.jsonl"))
     assert [release.t for release in releases] == list(range(70, 250, 10))

@@ -18,3 +18,13 @@ def test_every_public_name_is_there() -> None:
 def test_importing_the_package_imports_nothing_heavy() -> None:
     code = "import sys, streampca; print(any(m in sys.modules for m in ('numpy', 'scipy', 'pandas', 'river')))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_members_of_a_stream() -> None:
+    """The list may change by a decision only; what stores and adapters need belongs to the engine."""
+    stream = sp.Stream(sp.Oja(n_components=1))
+    assert {name for name in dir(stream) if name[0] != "_"} == {
+        "push", "push_many", "push_block", "leaves", "run", "arun", "finish", "resume", "watch",
+        "t", "release", "guarantee", "algorithm", "features", "row_norm", "warmup_left",
+        "regret", "private_regret", "admission", "engine",
+    }  # fmt: skip

@@ -6,6 +6,7 @@ from streampca import regret
 from streampca.errors import BadParameterError, NoReleaseError
 from streampca.linalg.frequent_directions import FrequentDirections
 from streampca.linalg.lattice import onto_ball
+from streampca.stream import replay
 
 
 def stream(every: int | None = None, release_every: int = 1, **keywords: object) -> sp.Stream:
@@ -29,7 +30,7 @@ def test_regret_is_opt_less_rewards(row_norm: float) -> None:
     assert record.reward == pytest.approx(rewards.sum())
     assert record.regret == record.opt - record.reward
     assert record.average == record.regret / 300
-    basis = s.subspace.basis
+    basis = s.engine.subspace.basis
     assert record.captured == pytest.approx(np.sum((rows @ basis) ** 2) / opt, rel=1e-4)
     assert record.regret <= record.bound <= record.opt
 
@@ -50,7 +51,7 @@ def test_unasked_records_are_sparse_and_do_not_depend_on_blocks() -> None:
             s.push_many(rows[start : start + size]) if size > 1 else s.push(rows[start])
             if start == size * (900 // size):
                 again = stream(release_every=20)
-                again.restore(s.state(), s.release, copied=False)
+                replay.restore(again.engine, replay.state(s.engine), s.release, copied=False)
                 s = again
         histories.append(s.regret.history)
     assert [record.t for record in histories[0]] == expected
@@ -102,7 +103,7 @@ def test_many_features_have_an_interval(window: int | None) -> None:
     for row in rows[:50]:
         one.push(row)
     again = sp.Stream(sp.Oja(n_components=1), seed=1, regret=sp.RegretLog(window=window))
-    again.restore(one.state(), one.release, copied=False)
+    replay.restore(again.engine, replay.state(one.engine), one.release, copied=False)
     many.push_many(rows)
     again.push_many(rows[50:])
     record = again.regret.now()
@@ -112,7 +113,7 @@ def test_many_features_have_an_interval(window: int | None) -> None:
     best = [np.linalg.eigvalsh(part @ part.T)[-1] for part in parts]
     assert record.opt <= sum(best) <= record.opt + record.slack
     assert record.slack < 0.2 * record.opt
-    least, most = record.captured, many.subspace.captured(parts[-1].T @ parts[-1]) / best[-1]
+    least, most = record.captured, many.engine.subspace.captured(parts[-1].T @ parts[-1]) / best[-1]
     assert least <= most * (1.0 + 1e-12)  # equal, but for rounding, where the sketch lost nothing
     assert most <= 1.0
     assert not many.regret.history[0].is_interval

@@ -11,6 +11,7 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.regret import RegretLog
 from streampca.store.store import Store
+from streampca.stream import replay
 from streampca.stream.stream import Stream
 
 D, K, W, N = 4, 2, 50, 230
@@ -45,7 +46,7 @@ def test_opt_is_the_sum_over_windows(every):
         assert record.regret == pytest.approx(opt - record.reward, rel=1e-9)
         assert record.bound is None
     # captured is of the window under way: rows 201 to 230
-    basis = s.subspace.basis
+    basis = s.engine.subspace.basis
     last = x[200:]
     assert s.regret.now().captured == pytest.approx(np.sum((last @ basis) ** 2) / best(last))
 
@@ -94,7 +95,7 @@ def test_restored_continues():
     whole, first, second = (stream(RegretLog(window=W, every=7)) for _ in range(3))
     whole.push_many(x)
     first.push_many(x[:117])
-    second.restore(first.state(), first.release)
+    replay.restore(second.engine, replay.state(first.engine), first.release)
     second.push_many(x[117:])
     assert second.regret.history == whole.regret.history
     assert second.regret.now() == whole.regret.now()

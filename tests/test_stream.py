@@ -10,6 +10,7 @@ from river import stream as river_stream
 
 import streampca as sp
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
+from streampca.stream import replay
 
 
 def fpl(**keywords: object) -> sp.PrivateFPL:
@@ -56,12 +57,12 @@ def test_steps_are_a_sequence() -> None:
 
 def test_rewards_are_those_of_the_subspace_played_before() -> None:
     stream = sp.Stream(fpl(), row_norm=2.0, seed=0)
-    assert np.array_equal(stream.subspace.basis if stream.t else np.eye(4, 2), np.eye(4, 2))
+    assert np.array_equal(stream.engine.subspace.basis if stream.t else np.eye(4, 2), np.eye(4, 2))
     played = np.eye(4, 2)
     for row in some_rows(50):
         step = stream.push(row)
         assert step.reward == pytest.approx(np.sum((row @ played) ** 2), abs=1e-5)
-        played = stream.subspace.basis
+        played = stream.engine.subspace.basis
 
 
 def test_every_kind_of_row_goes_in() -> None:
@@ -120,7 +121,13 @@ def test_sources_bring_features_and_bounds() -> None:
 
 def unchanged(stream: sp.Stream) -> tuple[object, ...]:
     gram = stream.release.gram.tobytes() if stream.release else None
-    return stream.t, stream.bad_rows, gram, stream.features, str(stream.state()) if stream.t else None
+    return (
+        stream.t,
+        stream.admission.bad_rows,
+        gram,
+        stream.features,
+        str(replay.state(stream.engine)) if stream.t else None,
+    )
 
 
 @pytest.mark.parametrize("bad", [[0.1, 0.2], [0.1, 0.2, 0.3, np.nan], [0, 0, 0, np.inf], ["x", 0, 0, 0], None, "abcd"])
@@ -157,7 +164,7 @@ def test_bad_rows_may_be_absorbed_as_zero_rows() -> None:
     stream, clean = (sp.Stream(fpl(n_features=4), seed=0, on_bad_row="zero") for _ in range(2))
     stream.push_many(spoiled)
     clean.push_many(zeroed)
-    assert (stream.t, stream.bad_rows) == (8, 2)
+    assert (stream.t, stream.admission.bad_rows) == (8, 2)
     np.testing.assert_array_equal(stream.release.gram, clean.release.gram)  # type: ignore[union-attr]
 
 
@@ -235,15 +242,15 @@ def test_names_of_features_that_are_no_text() -> None:
 def test_a_stream_without_regret() -> None:
     stream = sp.Stream(fpl(), regret=None, seed=0)
     assert np.isnan(stream.push(some_rows(1)[0]).reward)
-    assert not stream.keeps_regret
+    assert stream.engine.regret_log is None
     with pytest.raises(BadParameterError, match="keeps no regret"):
         _ = stream.regret
 
 
 def test_the_subspace_before_anything_is_known() -> None:
     with pytest.raises(BadParameterError, match="number of features is not known"):
-        _ = sp.Stream(fpl()).subspace
-    np.testing.assert_array_equal(sp.Stream(fpl(n_features=3)).subspace.basis, np.eye(3, 2))
+        _ = sp.Stream(fpl()).engine.subspace
+    np.testing.assert_array_equal(sp.Stream(fpl(n_features=3)).engine.subspace.basis, np.eye(3, 2))
 
 
 def test_an_empty_block_is_nothing() -> None:
@@ -282,7 +289,7 @@ def test_centering_before_anything_is_known_and_of_bad_rows() -> None:
     rows[7, 2] = np.nan
     last = [one.push(row) for row in rows][-1].release
     np.testing.assert_array_equal(last.gram, many.push_many(rows).releases[-1].gram)  # type: ignore[union-attr]
-    assert one.bad_rows == many.bad_rows == 1
+    assert one.admission.bad_rows == many.admission.bad_rows == 1
 
 
 def test_finishing_releases_what_is_held() -> None:

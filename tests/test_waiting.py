@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import streampca as sp
 from streampca.errors import BadRowError
+from streampca.stream import replay
 
 
 def stream(every: int = 1, solver: str = "tracking", n: int = 1000, **options: object) -> sp.Stream:
@@ -52,34 +53,34 @@ def test_a_row_with_no_release_due_makes_nobody_work() -> None:
     waiting = stream(every=100)
     steps = [waiting.push(row) for row in ROWS[:99]]
     assert all(step.release is None for step in steps)
-    assert (waiting.t, waiting.processor.t) == (99, 0)
+    assert (waiting.t, waiting.engine.processor.t) == (99, 0)
     assert waiting.push(ROWS[99]).release is not None
-    assert (waiting.t, waiting.processor.t) == (100, 100)
+    assert (waiting.t, waiting.engine.processor.t) == (100, 100)
 
 
 def test_rows_wait_up_to_the_next_record_and_not_without_end() -> None:
     recorded = stream(every=100, regret=sp.RegretLog(every=30))
     for row in ROWS[:30]:
         recorded.push(row)
-    assert recorded.processor.t == 30
+    assert recorded.engine.processor.t == 30
     assert [record.t for record in recorded.regret.history] == [30]
     long = stream(every=1000, regret=None)
     absorbed = []
     for row in np.tile(ROWS, (2, 1)):
         long.push(row)
-        absorbed.append(long.processor.t)
+        absorbed.append(long.engine.processor.t)
         assert 0 <= long.t - absorbed[-1] < 256
     assert max(after - before for before, after in pairwise(absorbed)) == 256
 
 
 READERS = [
     lambda s: s.release,
-    lambda s: s.subspace,
+    lambda s: s.engine.subspace,
     lambda s: s.regret.now(),
     lambda s: s.regret.history,
     lambda s: s.regret.exact_gram(),
-    lambda s: s.bad_rows,
-    lambda s: s.processor,
+    lambda s: s.admission.bad_rows,
+    lambda s: s.engine.processor,
     lambda s: s.t,
     repr,
 ]
@@ -91,7 +92,7 @@ def test_reading_absorbs_nothing(look) -> None:  # type: ignore[no-untyped-def]
     for t, row in enumerate(ROWS[:70], start=1):
         looked_at.push(row)
         look(looked_at)
-        assert (looked_at.t, looked_at.processor.t) == (t, t // 40 * 40)
+        assert (looked_at.t, looked_at.engine.processor.t) == (t, t // 40 * 40)
     other.push_many(ROWS[:70])
     for row in ROWS[70:80]:
         last = looked_at.push(row).release
@@ -106,9 +107,9 @@ def test_what_is_read_counts_the_rows_that_wait() -> None:
     for row in rows:
         single.push(row)
     block.push_many(rows)
-    assert (single.processor.t, block.processor.t) == (40, 70)
+    assert (single.engine.processor.t, block.engine.processor.t) == (40, 70)
     assert single.t == block.t == 70
-    assert single.bad_rows == block.bad_rows == 3
+    assert single.admission.bad_rows == block.admission.bad_rows == 3
     assert single.regret.now() == block.regret.now()
     np.testing.assert_array_equal(single.regret.exact_gram(), block.regret.exact_gram())
     assert single.release is not None
@@ -134,9 +135,9 @@ def test_regret_now_is_the_same_with_rows_that_wait(algorithm: sp.Algorithm, log
     "look",
     [
         lambda s: s.release.t,
-        lambda s: s.subspace and s.processor.t,
+        lambda s: s.engine.subspace and s.engine.processor.t,
         lambda s: s.regret.now().t,
-        lambda s: s.processor.t,
+        lambda s: s.engine.processor.t,
     ],
     ids=["release", "subspace", "regret", "processor"],
 )
@@ -174,7 +175,7 @@ def test_rows_that_wait_are_absorbed_before_a_block_and_by_a_snapshot() -> None:
     waiting, block = stream(every=20), stream(every=20)
     for row in ROWS[:5]:
         waiting.push(row)
-    assert waiting.state()["t"] == waiting.processor.t == 5
+    assert replay.state(waiting.engine)["t"] == waiting.engine.processor.t == 5
     waiting.push(ROWS[5])
     releases = waiting.push_many(ROWS[6:50]).releases
     assert [r.to_json() for r in releases] == [r.to_json() for r in block.push_many(ROWS[:50]).releases]

@@ -98,7 +98,7 @@ def push(
                 if release is not None:
                     _ = release.subspace.basis, release.eigenvalues
         if isinstance(stream.algorithm, Oja):
-            stream.state()  # absorbs the rows that still wait for a batch
+            stream.engine.absorb_waiting()  # the rows that still wait for a batch
     finally:
         if before is not None:
             fast.use(before)

@@ -100,7 +100,7 @@ def _push(algorithm: Algorithm, rows: FloatArray) -> Processor:
     stream = Stream(algorithm, regret=None)
     for row in rows:
         stream.push(row)
-    return stream.processor
+    return stream.engine.processor
 
 
 def _push_blocks(block: BlockGram, count: int) -> Processor:
@@ -111,7 +111,7 @@ def _push_blocks(block: BlockGram, count: int) -> Processor:
     stream = Stream(algorithm, regret=None)
     for _ in range(count):
         stream.push_block(block)
-    return stream.processor
+    return stream.engine.processor
 
 
 def peak_memory(rows: int, n_features: int) -> dict[str, float]:

@@ -13,6 +13,8 @@ from streampca.errors import StreamPCAError
 from streampca.mechanisms.base import Mechanism
 from streampca.release import Release
 from streampca.store import records
+from streampca.stream.replay import restore
+from streampca.stream.replay import state as saved_state
 
 
 def names_of(rows: Sequence[Row]) -> list[str]:
@@ -66,12 +68,12 @@ def feed_stream(subject: Any, rows: list[Row], how: str, **options: Any) -> list
 
 def resumed(stream: sp.Stream, options: dict[str, Any]) -> sp.Stream:
     """Return the stream that continues from the snapshot of a stream, as a store writes and reads it."""
-    other = sp.Stream(stream.algorithm, key=stream.randomness.key, **options)
-    state, release = records.decode(records.encode(stream.state())), stream.release
+    other = sp.Stream(stream.algorithm, key=stream.engine.randomness.key, **options)
+    state, release = records.decode(records.encode(saved_state(stream.engine))), stream.release
     if release is not None:
         ((_, data),) = records.release_records([release])
         (release,) = records.releases_of(data)
-    other.restore(state, release, copied=False)
+    restore(other.engine, state, release, copied=False)
     return other
 
 

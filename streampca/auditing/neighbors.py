@@ -12,36 +12,37 @@ import numpy as np
 from streampca.auditing.instrument import Row
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Algorithm
+from streampca.stream.stream import Stream
 
 Pairs = dict[str, tuple[Row, Row]]
 #: A norm that adaptive algorithms clip to.
 SHORT = 2.0**-6
 
 
-def _played(stream: Any, component: int = 0) -> FloatArray:
+def _played(stream: Stream, component: int = 0) -> FloatArray:
     """A direction in play, the leading one or the next; or the first axis before there is any."""
     if stream.t == 0:
-        return np.asarray(np.eye(stream.row_admission.n_features)[0])
-    basis = stream.processor.basis if hasattr(stream.processor, "basis") else stream.subspace.basis
+        return np.asarray(np.eye(stream.engine.now.admission.n_features or 1)[0])
+    basis = stream.engine.processor.basis if hasattr(stream.engine.processor, "basis") else stream.engine.subspace.basis
     return _unit(basis[:, component])
 
 
-def _aside(stream: Any, weights: tuple[float, float] = (1.0, 1.0)) -> FloatArray:
+def _aside(stream: Stream, weights: tuple[float, float] = (1.0, 1.0)) -> FloatArray:
     """A combination of the leading direction in play, and one across it."""
     first = _played(stream)
     axis = np.eye(first.size)[int(np.argmin(np.abs(first)))]
     return _unit(weights[0] * first + weights[1] * _unit(axis - (axis @ first) * first))
 
 
-def _second(stream: Any) -> FloatArray:
+def _second(stream: Stream) -> FloatArray:
     """The second direction in play, or one across the first where there is none."""
-    basis = getattr(stream.processor, "basis", None) if stream.t else None
+    basis = getattr(stream.engine.processor, "basis", None) if stream.t else None
     return _aside(stream, (0.0, 1.0)) if basis is None or basis.shape[1] < 2 else _played(stream, 1)
 
 
-def _off(stream: Any) -> FloatArray:
+def _off(stream: Stream) -> FloatArray:
     """A direction across all directions in play, or the last one if there is none."""
-    basis = stream.subspace.basis
+    basis = stream.engine.subspace.basis
     left = np.eye(len(basis)) - basis @ basis.T
     return _unit(left[:, int(np.argmax(np.diag(left)))] if basis.shape[1] < len(basis) else basis[:, -1])
 

@@ -44,7 +44,6 @@ CURATOR = "streampca.curator"
 _CHANGES = "absorbs rows, or changes where they are kept"
 _EXACT = "curator only: a function of exact rows"
 _SECRET = "as secret as the rows: keys, states, snapshots"  # noqa: S105  # the reason, no password
-_NAME = "fresh bytes, which name the start of a run"
 _SETTINGS = "public parameters, fixed before the first row, and the lock"
 _GIVEN = "a function of what the caller passes and of observed members"
 _SAME = "another form of observed members"
@@ -56,17 +55,14 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
     },
     Guarantee: {_GIVEN: "compose epsilon_at", _SAME: "seeded to_dict"},
     Stream: {
-        _CHANGES: "absorb_waiting adopt after_fork arun attach finish leaves position_in push push_block push_many "
-        "replay restore resume run tell_durable watch entries",
-        _EXACT: "admission admitted bad_rows regret _repr_html_",
-        _SECRET: "processor randomness state committed_state account",
-        _SETTINGS: "algorithm guard",
-        _NAME: "start_id",
+        _CHANGES: "arun finish leaves push push_block push_many resume run watch",
+        _EXACT: "admission regret _repr_html_",
+        _SECRET: "engine",
+        _SETTINGS: "algorithm",
     },
     UserStream: {
         _CHANGES: "finish push push_many run",
-        _EXACT: "admission admitted bad_rows regret",
-        _SECRET: "processor",
+        _EXACT: "admission regret",
         _SETTINGS: "algorithm guard",
     },
     Admission: {_GIVEN: "row block all_values fixed fixed_by fixed_by_block neutral table values with_bounds"},

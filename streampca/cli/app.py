@@ -1,31 +1,130 @@
-"""The command-line application: all commands by name. Their bodies import what they need: ``--help`` is fast."""
+"""The command-line application: all commands by name, and what becomes of errors."""
 
 from __future__ import annotations
 
-from cyclopts import App
+import os
+import platform
+import re
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import requires
+from importlib.metadata import version as version_of
+
+from cyclopts import App, CycloptsError
 
 from streampca import __version__
-from streampca.cli import stores, tools
-from streampca.cli.demo import demo
-from streampca.cli.release import release
-from streampca.cli.results import report, show, transform
-from streampca.cli.run import resume, run
-from streampca.cli.serve import serve
+from streampca.cli.messages import in_flags, say
+from streampca.errors import BudgetExhaustedError, StreamPCAError, StreamPCAWarning
+from streampca.linalg.threads import one_blas_thread
 
-app = App(
-    name="streampca",
-    help="Differentially private PCA of a stream: a subspace that is safe to publish after every row, and live regret.",
-    version=__version__,
-    help_format="plaintext",
-    suppress_keyboard_interrupt=False,
-    result_action="return_value",
-)
-for _command in (
-    run, resume, release, demo, serve, show, transform, report,
-    stores.status, stores.verify, stores.export, stores.backup, stores.ledger,
-    tools.plan, tools.audit, tools.version,
-):  # fmt: skip
-    app.command(_command)
-app.register_install_completion_command(
-    help="Install completion of commands and options for this shell (bash, zsh, fish), and add it to its startup file."
-)
+#: Exit code of bad input. An expectation that fails gives 1, an interrupted run 128 + the number of the signal.
+BAD_INPUT = 2
+
+#: Where each command is, and its line in the overview: the first line of its docstring.
+_COMMANDS = {
+    "run": ("run:run", "Stream rows from a file, a pipe or standard input; write private releases."),
+    "resume": ("run:resume", "Continue a durable run where it was."),
+    "release": ("run:release", "Release the subspace of a whole table once."),
+    "demo": ("demo:demo", "Show private PCA of 336 776 real flights, live, with its regret."),
+    "serve": ("page:serve", "Show a run as a page in the browser, and follow it while it grows."),
+    "show": ("results:show", "Show a release: components, eigenvalues, error bars, guarantee."),
+    "transform": ("results:transform", "Write the scores of raw rows on a released subspace. NOT private."),
+    "report": ("results:report", "Write a report of a run: one HTML file that needs nothing else."),
+    "status": ("stores:status", "Show the state of a durable run."),
+    "verify": (
+        "stores:verify",
+        "Check a durable run: every checksum, a replay, and that no commit is missing.",
+    ),
+    "export": ("stores:export", "Write the publishable releases of a durable run."),
+    "backup": ("stores:backup", "Copy a durable run, also while it goes on."),
+    "plan": ("plan:plan", "Predict noise, error and regret; recommend an algorithm."),
+    "audit": ("audit:audit", "Try to refute the privacy claims, and show that they could have been refuted."),
+}
+_LEDGER = {
+    "show": ("stores:show_budgets", "Show budgets and debits."),
+    "budget": ("stores:set_budget", "Set the budget of a data set, once."),
+}
+
+
+def application(first: str = "") -> App:
+    """The application, with the module of its ``first`` word imported: those of other commands take half a second."""
+    app = App(
+        name="streampca",
+        help="Differentially private PCA of a stream: a subspace that is safe to publish after every row, and live "
+        "regret.",
+        version=__version__,
+        help_format="plaintext",
+        suppress_keyboard_interrupt=False,
+        result_action="return_value",
+    )
+    ledger = App(name="ledger", help="Show and manage the privacy budgets of data sets.", help_format="plaintext")
+    for group, commands in ((app, _COMMANDS), (ledger, _LEDGER)):
+        for name, (where, line) in commands.items():
+            module, _, function = where.partition(":")
+            if name == first or (first == "ledger" and group is ledger):
+                group.command(getattr(import_module(f"streampca.cli.{module}"), function), name=name)
+            else:
+                group.command(f"streampca.cli.{where}", name=name, help=line)
+    app.command(ledger)
+    app.command(version)
+    app.register_install_completion_command(
+        help="Install completion of commands and options for this shell (bash, zsh, fish), and add it to its startup "
+        "file."
+    )
+    return app
+
+
+def version() -> int:
+    """Print the versions of streampca and of what it computes with."""
+    print(f"streampca {__version__}")
+    packages = ", ".join(f"{name} {version_of(name)}" for name in ("numpy", "scipy", "cryptography"))
+    print(f"Python {platform.python_version()}, {packages}")
+    return 0
+
+
+def run_command(argv: Sequence[str]) -> int:
+    """Run one command and return its exit code; see `streampca.cli.main`."""
+    if "numpy" in sys.modules:  # too late for the environment
+        one_blas_thread()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", StreamPCAWarning)  # commands print them
+            app = application(argv[0] if argv else "")
+            code = app(argv, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except BudgetExhaustedError as problem:  # what a ledger says was spent is no option
+        message = str(problem)
+    except (CycloptsError, StreamPCAError) as problem:
+        message = in_flags(str(problem))
+    except BrokenPipeError:  # the reader of the output is gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+    except ModuleNotFoundError as problem:  # an optional part that is not installed
+        if (problem.name or "").startswith("streampca"):
+            raise
+        message = f"this needs the package {problem.name}, which is not installed: {_install(problem.name or '')}"
+    except OSError as problem:
+        message = f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem)
+    except MemoryError as problem:
+        message = f"there is not enough memory ({str(problem) or 'no more'}); choose fewer columns"
+    except KeyboardInterrupt:
+        return 130
+    say(f"streampca: {' '.join(message.split())}")
+    return BAD_INPUT
+
+
+def _install(module: str) -> str:
+    """The command that installs a module: with the smallest extra that asks for its package, if one does."""
+    module = module.partition(".")[0]
+    package = {"sklearn": "scikit-learn"}.get(module, module.replace("_", "-"))
+    asked: dict[str, list[str]] = {}
+    for requirement in requires("streampca") or ():
+        if found := re.fullmatch(r"([\w-]+)[^;]*;.*extra == ['\"](\w+)['\"]", requirement):
+            asked.setdefault(found[2], []).append(found[1])
+    extras = [extra for extra, packages in asked.items() if package in packages]
+    return (
+        f"pip install 'streampca[{min(extras, key=lambda e: len(asked[e]))}]'" if extras else f"pip install {package}"
+    )

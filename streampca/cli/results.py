@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import textwrap
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from streampca.cli.reading import Reading, SourcePath
-from streampca.cli.run import OutPath, Switch
+from streampca.cli.files import OutputFile, refuse_inputs
+from streampca.cli.inputs import open_source
+from streampca.cli.options import HyphenPath, ReadOptions, Switch
+from streampca.cli.terminal import terminal_width
 from streampca.errors import BadParameterError, NoReleaseError
-
-if TYPE_CHECKING:
-    from streampca.release import Release
+from streampca.release import Release
+from streampca.views.card import card
+from streampca.views.facts import in_words
+from streampca.views.report import html, read_run, write_pictures
+from streampca.views.run_files import PublicRun
 
 _NOT_PRIVATE = "NOT PRIVATE, curator only: scores are functions of raw rows; do not publish"
 
@@ -39,13 +46,6 @@ def show(
     json_
         Print one JSON object, with every feature and every digit.
     """
-    import json
-    from dataclasses import asdict
-
-    from streampca.cli.terminal import terminal_width
-    from streampca.views.card import card
-    from streampca.views.facts import in_words
-
     release, count = release_at(path, at)
     made = card(
         release, releases=count, most=release.n_features if json_ else 40, components=release.n_components
@@ -70,11 +70,11 @@ def show(
 
 def transform(
     releases: Path,
-    source: SourcePath,
+    source: HyphenPath,
     /,
     *,
-    reading: Reading = Reading(),  # noqa: B008
-    out: OutPath = Path("scores.csv"),
+    options: ReadOptions = ReadOptions(),  # noqa: B008
+    out: HyphenPath = Path("scores.csv"),
     at: int | None = None,
     force: Switch = False,
 ) -> int:
@@ -96,14 +96,10 @@ def transform(
     force
         Overwrite an existing file.
     """
-    from contextlib import closing
-
-    from streampca.cli.session import OutputFile, refuse_inputs
-
     refuse_inputs(source, out)
     refuse_inputs(releases, out)
     release, _ = release_at(releases, at)
-    rows = reading.open(source, None, "zero", release.features)
+    rows = open_source(source, options.reading(), options.columns, on_bad_row="zero", features=release.features)
     print(_NOT_PRIVATE, file=sys.stderr)
     count = 0
     with closing(OutputFile(out, force=force, curator=True)) as written:
@@ -124,8 +120,6 @@ def release_at(path: Path, at: int | None) -> tuple[Release, int]:
 
     Raises `NoReleaseError` if there is none.
     """
-    from streampca.views.run_files import PublicRun
-
     run, chosen, count, first = PublicRun(path), None, 0, None
     while releases := run.new_releases():
         for release in releases:
@@ -173,8 +167,6 @@ def report(
     force
         Overwrite an existing report.
     """
-    from streampca.views.report import html, read_run, write_pictures
-
     if out.exists() and not force:
         raise BadParameterError(f"{out} exists; pass another --out, or --force to overwrite it")
     run = read_run(path, regret, summary)

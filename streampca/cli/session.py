@@ -2,206 +2,46 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from glob import glob
-from itertools import combinations
-from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any
 
+from streampca.cli.files import Files
 from streampca.cli.live import Progress, View, publishable, spent
 from streampca.cli.terminal import is_terminal, terminal_width
-from streampca.errors import BadParameterError, SourceError, StreamPCAError
+from streampca.errors import SourceError, StreamPCAError
 from streampca.linalg.types import FloatArray
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretRecord
-from streampca.release import Release, Terms
-from streampca.release_file import Header
+from streampca.release import Release
 from streampca.rows import RowSource
 from streampca.store.config import public_parameters
+from streampca.store.store import Store
 from streampca.stream.feed import batches, push
 from streampca.stream.step import Steps
 from streampca.stream.stream import Stream
 from streampca.views.card import Card, curator_card
 
-if TYPE_CHECKING:  # optional parts
+if TYPE_CHECKING:  # needs the extra serve
     from streampca.cli.page import Page
-    from streampca.store.store import Store
 
 #: For `RegretLog.every`, where the session makes the records itself: the log keeps none, so memory stays flat.
 NEVER = 2**62
-CURATOR_ONLY = "# curator only: exact functions of raw rows, no privacy at all; do not publish"
 _DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all; do not publish."
-_COLUMNS = ("t", "reward", "opt", "regret", "bound", "captured", "slack")
-
-
-# -- files --------------------------------------------------------------------------
-
-
-def refuse_inputs(source: Path, *written: Path | None) -> None:
-    """Refuse to write a file that is read, whatever is to be overwritten.
-
-    Raises `BadParameterError` if one of the files that are written is one of those that ``source``, a path or a
-    pattern, names.
-    """
-    read = [Path(name) for name in glob(str(source))] or [source]
-    for path in written:
-        if path is not None and path.exists() and any(one.exists() and path.samefile(one) for one in read):
-            raise BadParameterError(f"{path} is read, and would be overwritten; name another file to write")
-
-
-class OutputFile:
-    """A text file that is opened by its first line: a run that absorbs nothing writes and overwrites nothing.
-
-    The path ``-`` is standard output, and None is no file at all. Only its owner may read a file of the ``curator``.
-    Raises `BadParameterError` if the file exists and ``force`` is false.
-    """
-
-    def __init__(self, path: Path | None, *, force: bool = False, curator: bool = False) -> None:
-        self.path = path
-        self._force, self._curator = force, curator
-        self._file: TextIO | None = None
-        self._is_stdout = str(path) == "-"
-        if not force and path is not None and not self._is_stdout and path.exists():
-            raise self._exists()
-
-    def write(self, text: str) -> None:
-        """Write text; the first call opens the file."""
-        if self.path is None:
-            return
-        if self._file is None:
-            self._file = sys.stdout if self._is_stdout else self._open(self.path)
-        self._file.write(text)
-
-    def _open(self, path: Path) -> TextIO:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            opener = partial(os.open, mode=0o600) if self._curator else None
-            mode: Literal["w", "x"] = "w" if self._force else "x"
-            file = open(path, mode, encoding="utf-8", newline="\n", opener=opener)  # noqa: SIM115
-            if self._curator:  # one that is overwritten keeps its mode
-                path.chmod(0o600)
-            return file
-        except FileExistsError:
-            raise self._exists() from None
-
-    def _exists(self) -> BadParameterError:
-        return BadParameterError(f"{self.path} exists; pass another name, or --force to overwrite it")
-
-    @property
-    def is_written(self) -> bool:
-        """True once it is there, and is a file and not standard output."""
-        return self._file is not None and not self._is_stdout
-
-    def flush(self) -> None:
-        """Flush the file."""
-        if self._file is not None:
-            self._file.flush()
-
-    def close(self) -> None:
-        """Finish the file."""
-        self.flush()
-        if self._file is not None and not self._is_stdout:
-            self._file.close()
-
-
-class ReleaseFile(OutputFile):
-    """``releases.jsonl``: a header line, then one in ``keep_every`` releases a line. Publishable."""
-
-    def __init__(self, path: Path | None, *, gram: bool = True, keep_every: int = 1, force: bool = False) -> None:
-        if keep_every < 1:
-            raise BadParameterError(f"keep_every={keep_every} must be at least 1")
-        super().__init__(path, force=force)
-        self._gram, self._every = gram, keep_every
-        self._mark = ""
-        self.made = self.written = 0
-
-    def header(self, terms: Terms, parameters: Mapping[str, Any]) -> None:
-        """Write the first line. `parameters` must be public: no seed, no key, nothing of the rows."""
-        self._mark = terms.mark
-        self.write(Header(terms, parameters).to_json() + "\n")
-
-    def add(self, releases: list[Release]) -> None:
-        """Write releases, in order, without what they share with the header."""
-        for release in releases:
-            if self.path is not None and self.made % self._every == self._every - 1:
-                own = release.terms.mark != self._mark
-                self.write(release.to_json(gram=self._gram, terms=own) + "\n")
-                self.written += 1
-            self.made += 1
-
-
-class Files:
-    """Files of a run, those that are asked for.
-
-    Releases and the regret as intervals (``private_regret``) are publishable; the exact regret and the card of the run
-    (``summary``) are curator only, and say so. Raises `BadParameterError` if two of them are one file, or one exists
-    and ``force`` is false.
-    """
-
-    def __init__(
-        self,
-        releases: Path | None = None,
-        *,
-        gram: bool = True,
-        keep_every: int = 1,
-        regret: Path | None = None,
-        private_regret: Path | None = None,
-        summary: Path | None = None,
-        force: bool = False,
-    ) -> None:
-        named = {"--out": releases, "--regret": regret, "--private-regret": private_regret, "--summary": summary}
-        for (one, path), (other, same) in combinations(named.items(), 2):
-            if path is not None and path == same:
-                raise BadParameterError(f"{one} and {other} are both {path}; give each a file of its own")
-        self.releases = ReleaseFile(releases, gram=gram, keep_every=keep_every, force=force)
-        self.regret = OutputFile(regret, force=force, curator=True)
-        self.private_regret = OutputFile(private_regret, force=force)
-        self.summary = OutputFile(summary, force=force, curator=True)
-        self._all = self.releases, self.regret, self.private_regret, self.summary
-        self._early: list[str] | None = [f"{CURATOR_ONLY}\n{','.join(_COLUMNS)}\n"]  # of the regret; None once begun
-
-    def begin(self, terms: Terms, parameters: Mapping[str, Any]) -> None:
-        """Write the first lines. Until then nothing is written: without a release, a run that fails leaves no file."""
-        self.releases.header(terms, parameters)
-        self.regret.write("".join(self._early or ()))
-        self._early = None
-
-    def add_regret(self, record: RegretRecord) -> None:
-        """Write a record of the exact regret."""
-        if self.regret.path is not None:
-            write = self.regret.write if self._early is None else self._early.append
-            values = (getattr(record, name) for name in _COLUMNS)
-            write(",".join("nan" if value is None else repr(value) for value in values) + "\n")
-
-    def flush(self) -> None:
-        """Flush the files."""
-        for file in self._all:
-            file.flush()
-
-    def close(self) -> None:
-        """Finish the files."""
-        for file in self._all:
-            file.close()
 
 
 def parameters_of_run(stream: Stream, source: RowSource) -> dict[str, Any]:
     """The parameters of a run that may be published."""
-    admission = stream.row_admission
+    admission = stream.engine.now.admission
     bounds = "private" if admission.warmup else source.bounds
     return public_parameters(stream.algorithm, row_norm=stream.row_norm, center=admission.center, bounds=bounds)
-
-
-# -- the loop -----------------------------------------------------------------------
 
 
 class Interrupts:
@@ -289,7 +129,6 @@ class Session:
         self._skip, self._limit, self._every, self._followed = skip, limit, every, followed
         self._store, self._page, self._new_source = store, page, new_source
         self._waiting: deque[Steps] = deque()  # for their rows to be durable
-        self._begun = False  # the files
         self._ended = False  # the rows: no error, no signal
         self._made, self._first = 0, stream.t
         self._release: Release | None = None
@@ -322,7 +161,7 @@ class Session:
 
     def _loop(self, interrupts: Interrupts) -> None:
         rows = batches(
-            self._stream, self._source, new_source=self._new_source, limit=self._limit, rest=self._rest,
+            self._stream.engine, self._source, new_source=self._new_source, limit=self._limit, rest=self._rest,
             every=self._every if self._followed else None,
         )  # fmt: skip
         while not interrupts.asked:
@@ -331,7 +170,7 @@ class Session:
             if batch is None:
                 self._ended = True
                 return
-            for steps in push(self._stream, batch):
+            for steps in push(self._stream.engine, batch):
                 self._waiting.append(steps)
             self._write()
             if self._followed and self._stream.t % self._every == 0:
@@ -345,7 +184,7 @@ class Session:
 
     def _rest(self, blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
         """The rows after those that are passed over. Refuses another file than that of a durable run."""
-        skip, admission, passed = self._skip, self._stream.row_admission, None
+        skip, admission, passed = self._skip, self._stream.engine.now.admission, None
         if self._store is not None and self._stream.t:
             passed = self._store.passed_rows()
         for block in blocks:
@@ -375,8 +214,9 @@ class Session:
                 return
             self._waiting.popleft()
             releases = steps.releases
-            if releases and not self._begun:
-                self._begin()
+            if not releases:
+                continue
+            self._begin()
             self._made += len(releases)
             self._files.releases.add(releases)
             if self._page is not None:
@@ -386,18 +226,19 @@ class Session:
                 self._release = release
                 if release.t // self._every != before // self._every:
                     self._take_private_record()
-            if releases:  # whoever follows the file sees them now
-                self._files.flush()
+            self._files.flush()  # whoever follows the file sees them now
 
     def _write_all(self) -> None:
         self._write(last=True)
-        if self._ended and self._stream.t and not self._begun:
+        if self._ended and self._stream.t:
             self._begin()
 
     def _begin(self) -> None:
-        self._begun = True
+        """Write the first lines of the files, unless they are written."""
+        if self._files.is_begun:
+            return
         parameters = parameters_of_run(self._stream, self._source)
-        self._files.begin(self._stream.processor.terms, parameters)
+        self._files.begin(self._stream.engine.processor.terms, parameters)
         if self._page is not None:
             self._page.describe(parameters)
 
@@ -414,7 +255,7 @@ class Session:
     def _take_private_record(self) -> None:
         """Make the publishable record of the latest release for its file, unless there is one."""
         release, record = self._release, self._private_record
-        if release is None or not self._stream.publishes_regret or (record is not None and record.t == release.t):
+        if release is None or self._stream.engine.private_log is None or (record is not None and record.t == release.t):
             return
         config = self._stream.private_regret.config
         self._private_record = PrivateRegretRecord.of(release, confidence=config.confidence, rows=config.rows)
@@ -422,28 +263,24 @@ class Session:
 
     def _latest(self) -> RegretRecord | None:
         """Return the record of this moment, kept or not."""
-        if not self._stream.keeps_regret or not self._stream.t:
+        if self._stream.engine.regret_log is None or not self._stream.t:
             return None
         if self._record is not None and self._record.t == self._stream.t:
             return self._record
         return self._stream.regret.now()
 
     def _progress(self, record: RegretRecord | None) -> Progress:
-        seconds = time.perf_counter() - self._started
-        admitted = self._stream.admission
+        stream, seconds, admitted = self._stream, time.perf_counter() - self._started, self._stream.admission
+        # Number of rows at the end, if the source knows; it may be off by what its lines do not say.
+        expected: int | None = getattr(self._source, "expected_rows", None)
+        if expected is not None and self._ended:
+            expected = stream.t
+        elif expected is not None:
+            expected = expected + self._first - self._skip if self._limit is None else self._limit
         return Progress(
-            self._stream.t, seconds, self._made, sum(admitted.zero_rows_by_reason.values()), record,
-            self._private_record, self._release, admitted, self._expected(),
+            stream.t, seconds, self._made, admitted.bad_rows, record, self._private_record,
+            self._release, admitted, expected,
         )  # fmt: skip
-
-    def _expected(self) -> int | None:
-        """Number of rows at the end, if the source knows; it may be off by what its lines do not say."""
-        rows: int | None = getattr(self._source, "expected_rows", None)
-        if rows is None:
-            return None
-        if self._ended:
-            return self._stream.t
-        return rows + self._first - self._skip if self._limit is None else self._limit
 
 
 def closing(ending: Ending, stream: Stream, files: Files, budget: str = "") -> list[str]:
@@ -460,22 +297,23 @@ def closing(ending: Ending, stream: Stream, files: Files, budget: str = "") -> l
     lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s")
     if progress.t and not progress.releases:
         warmup = progress.t + stream.warmup_left
+        remedy = "or a smaller --release-every"
         if stream.warmup_left:
-            remedy = f"a smaller --warmup than {warmup}, which is for private bounds, or public bounds"
-        else:
-            remedy = "or a smaller --release-every"
+            remedy = f"a bounds.warmup smaller than {warmup}, which is for private bounds, or public bounds"
         lines.append(f"No release was due yet: give more rows, {remedy}.")
-    made = card_of(ending, budget)
-    publishables, curators = (files.releases, files.private_regret), (files.regret, files.summary)
-    for file in (*publishables, *curators):
+    for whose, file in (
+        ("publishable: ", files.releases), ("publishable: ", files.private_regret),
+        ("curator only:", files.regret), ("curator only:", files.summary),
+    ):  # fmt: skip
         if file.is_written:
-            lines.append(f"{'publishable: ' if file in publishables else 'curator only:'} {file.path}")
+            lines.append(f"{whose} {file.path}")
     if progress.private is not None:
         lines.append(f"publishable:  {publishable(progress.private)}")
-    if made is None:
-        lines.append(f"privacy:      {spent(stream.guarantee, progress.releases)}")
-        return [*lines, *([f"budget:       {budget}"] if budget else [])]
-    return [*lines, "", *card_lines(made, ", or in a file by --summary")]
+    made = card_of(ending, budget)
+    if made is not None:
+        return [*lines, "", *card_lines(made, ", or in a file by --summary")]
+    lines.append(f"privacy:      {spent(stream.guarantee, progress.releases)}")
+    return [*lines, f"budget:       {budget}"] if budget else lines
 
 
 def card_lines(made: Card, elsewhere: str = "") -> list[str]:

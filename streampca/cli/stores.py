@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
-from cyclopts import App
-
-from streampca.cli.reading import Reading, SourcePath
-from streampca.cli.run import FilePath, OutPath, Switch
+from streampca.cli.files import ReleaseFile
+from streampca.cli.inputs import open_source, passphrase_of
+from streampca.cli.options import FilePath, HyphenPath, ReadOptions, StoreOptions, Switch
 from streampca.cli.terminal import console
+from streampca.privacy.budget import Budget
+from streampca.privacy.guarantee import Guarantee
+from streampca.release import Terms
+from streampca.store import reading
+from streampca.store.database import Database
+from streampca.store.ledger import Ledger
+from streampca.store.verify import Verification
 
-ledger = App(name="ledger", help="Privacy budgets of data sets, and what was spent of them.", help_format="plaintext")
 
-
-def status(store: FilePath, /, *, witness: Path | None = None) -> int:
+def status(store: FilePath, /, *, opening: StoreOptions = StoreOptions()) -> int:  # noqa: B008
     """Show the state of a durable run.
 
     Needs no key, changes nothing, and may be used while the run goes on.
@@ -24,33 +29,26 @@ def status(store: FilePath, /, *, witness: Path | None = None) -> int:
     ----------
     store
         Database of the run.
-    witness
-        Where the progress of the run is noted, if not beside the database.
     """
-    from streampca.privacy.guarantee import Guarantee
-    from streampca.store.reading import check_witness
-    from streampca.store.reading import status as read
-
-    facts = read(store)
+    facts = reading.status(store)
     facts["guarantee"] = str(Guarantee.from_dict(facts["guarantee"]))
     # In a terminal long values are wrapped at words; elsewhere every fact is one line.
     shown = console(sys.stdout)
     for name, value in facts.items():
         shown.print(f"{name + ':':<18} {value}")
-    shown.print(f"{'witness:':<18} {check_witness(store, witness)}")
+    shown.print(f"{'witness:':<18} {reading.check_witness(store, opening.settings().store_witness)}")
     return 0
 
 
 def verify(
     store: FilePath,
-    file: SourcePath | None = None,
+    file: HyphenPath | None = None,
     /,
     *,
-    reading: Reading = Reading(),  # noqa: B008
-    passphrase_file: Path | None = None,
-    witness: Path | None = None,
+    options: ReadOptions = ReadOptions(),  # noqa: B008
+    opening: StoreOptions = StoreOptions(),  # noqa: B008
 ) -> int:
-    """Check a durable run: every checksum, a replay, and that no commit is missing from the end.
+    """Check a durable run: every checksum, a replay, and that no commit is missing.
 
     The replay must give the stored releases. Changes nothing.
 
@@ -61,27 +59,19 @@ def verify(
     file
         The rows, from the first on: all of them are played again, and every release compared. Left out,
         only the rows since the last snapshot are.
-    passphrase_file
-        File with the passphrase of the key.
-    witness
-        Where the progress of the run is noted, if not beside the database.
     """
-    from contextlib import closing
-    from dataclasses import replace
-
-    from streampca.cli.arguments import passphrase_of
-    from streampca.store.reading import check_witness
-    from streampca.store.verify import Verification
-
-    with closing(Verification(store, passphrase_of(passphrase_file))) as check:
+    settings = opening.settings()
+    with closing(Verification(store, passphrase_of(settings.store_passphrase_file))) as check:
         print(f"{check.file()}: every page and every release is whole")
-        print(check_witness(store, witness))
+        print(reading.check_witness(store, settings.store_witness))
         print(f"bases by {check.kernels}")
         print(f"{check.replay()} rows since the snapshot, played again: the same releases")
         if file is not None:
-            if reading.columns is None and check.features is not None:
-                reading = replace(reading, columns=",".join(check.features))
-            releases = check.replay_all(reading.open(file, None, check.on_bad_row))
+            columns = options.columns
+            if columns is None and check.features is not None:
+                columns = ",".join(check.features)
+            rows = open_source(file, options.reading(), columns, on_bad_row=check.on_bad_row)
+            releases = check.replay_all(rows)
             print(f"all {check.rows} rows, played again from {file}: the same {releases} releases and state")
     return 0
 
@@ -90,7 +80,7 @@ def export(
     store: FilePath,
     /,
     *,
-    out: OutPath = Path("releases.jsonl"),
+    out: HyphenPath = Path("releases.jsonl"),
     gram: bool = True,
     keep_every: int = 1,
     force: Switch = False,
@@ -112,15 +102,7 @@ def export(
     force
         Overwrite an existing file.
     """
-    from contextlib import closing
-
-    from streampca.cli.session import ReleaseFile
-    from streampca.privacy.guarantee import Guarantee
-    from streampca.release import Terms
-    from streampca.store.database import Database
-    from streampca.store.reading import check_witness, features_of, published_parameters
-
-    check_witness(store)
+    reading.check_witness(store)
     with (
         closing(Database(str(store), write=False)) as database,
         closing(ReleaseFile(out, gram=gram, keep_every=keep_every, force=force)) as file,
@@ -129,10 +111,12 @@ def export(
         database.db.execute("BEGIN")  # one moment of a run that may go on
         for i, release in enumerate(database.releases()):
             if i == 0:
-                file.header(release.terms, published_parameters(database))
+                file.header(release.terms, reading.published_parameters(database))
             file.add([release])
         if not file.made:
-            file.header(Terms(guarantee, features=features_of(database)), published_parameters(database))
+            file.header(
+                Terms(guarantee, features=reading.features_of(database)), reading.published_parameters(database)
+            )
     print(f"{file.written} releases", *([] if str(out) == "-" else ["in", out]), file=sys.stderr)
     return 0
 
@@ -153,15 +137,12 @@ def backup(store: FilePath, to: Path, /) -> int:
     to
         The copy. Curator only.
     """
-    from streampca.store.reading import backup as copy
-
-    rows = copy(store, to)
+    rows = reading.backup(store, to)
     print(f"{to}: {rows} rows. Curator only; its key file is not in it.")
     return 0
 
 
-@ledger.command
-def show(file: FilePath, data_set: str | None = None) -> int:
+def show_budgets(file: FilePath, data_set: str | None = None) -> int:
     """Show budgets and debits.
 
     Parameters
@@ -171,8 +152,6 @@ def show(file: FilePath, data_set: str | None = None) -> int:
     data_set
         One data set only.
     """
-    from streampca.store.ledger import Ledger
-
     with Ledger.existing(file) as opened:
         balances = opened.balances() if data_set is None else [opened.balance(data_set)]
     for balance in balances:
@@ -184,8 +163,7 @@ def show(file: FilePath, data_set: str | None = None) -> int:
     return 0
 
 
-@ledger.command
-def budget(
+def set_budget(
     file: FilePath,
     data_set: str,
     *,
@@ -208,9 +186,6 @@ def budget(
     adjacency
         What one neighbour differs in.
     """
-    from streampca.privacy.budget import Budget
-    from streampca.store.ledger import Ledger
-
     wanted = Budget(epsilon, delta, adjacency)
     with Ledger(file) as opened:
         opened.set_budget(data_set, wanted)

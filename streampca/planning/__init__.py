@@ -1,4 +1,4 @@
-"""What to expect before a row is spent: noise, error, regret, memory and time of all that applies."""
+"""What to expect before a row is spent: noise, error, regret and memory of all that applies."""
 
 from streampca.planning.plan import Plan, plan
 from streampca.planning.predictions import Prediction

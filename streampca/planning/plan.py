@@ -102,7 +102,7 @@ def plan(
     row_norm: float = 1.0,
     typical_norm: float | None = None,
 ) -> Plan:
-    """Predict noise, error, captured variance, regret, memory and time of everything that applies.
+    """Predict noise, error, captured variance, regret and memory of everything that applies.
 
     No row is looked at, and no budget is spent: predictions follow from the
     parameters and from a guess of the spectrum.
@@ -180,7 +180,6 @@ def _row(p: Prediction) -> dict[str, str]:
         "error": "-" if p.spectral_error is None else f"{p.spectral_error:.4g}",
         "releases": str(p.releases),
         "memory": _bytes(p.memory),
-        "time": _seconds(p.seconds),
     }
 
 
@@ -191,10 +190,6 @@ def _bytes(n: int) -> str:
             break
         value, unit = value / 1000.0, bigger
     return f"{value:.3g} {unit}"
-
-
-def _seconds(s: float) -> str:
-    return f"{s:.2g} s" if s < 100.0 else f"{s / 60.0:.0f} min" if s < 7200.0 else f"{s / 3600.0:.0f} h"
 
 
 def _warnings(question: Question, best: Prediction, curve: Curve) -> list[str]:

@@ -70,7 +70,6 @@ class Prediction:
     captured : expected share of the best subspace's reward that the last release captures of its rows.
     releases : how many.
     memory : most bytes held at a time; of a single release, beside the table.
-    seconds : CPU time for all rows, pushed in blocks, without records of the regret.
     note : what else should be known.
     noise_std : sd of a diagonal entry of the noise in the last released Gram matrix, in units of
         row_norm**2; None where no Gram matrix is released or its noise is of another law.
@@ -87,7 +86,6 @@ class Prediction:
     captured: float
     releases: int
     memory: int
-    seconds: float
     note: str
     noise_std: float | None = None
     spectral_error: float | None = None
@@ -120,8 +118,7 @@ class Prediction:
         return replace(self, **{name: value * square for name, value in figures.items() if value is not None})
 
 
-# -- cost: memory by `tracemalloc`, CPU time on one core, rows pushed in blocks, releases read as they come --
-# Fitted to measurements at d = 5 to 150 with compiled kernels (`python scenarios/bench.py` measures your machine).
+# -- memory, measured by `tracemalloc` --
 
 #: What any stream takes, in bytes, and rows that wait for a release.
 _STREAM_BYTES, _WAITING = 20_000, 256
@@ -131,27 +128,6 @@ def stream_bytes(n_features: int, release_every: int, vectors: float, held: floa
     """Most bytes of a stream that holds, or makes on the way, so many packed matrices, and what else is held."""
     waiting = 16 * min(release_every, _WAITING) * n_features
     return int(_STREAM_BYTES + waiting + 8 * vectors * svec_size(n_features) + held)
-
-
-def gram_seconds(rows: int, n_features: int) -> float:
-    """Admit rows, score them and add them to a Gram matrix, in blocks. Records of the regret are apart."""
-    return rows * (0.07 + 4.5e-5 * n_features**2) * 1e-6
-
-
-def release_seconds(releases: int, n_features: int) -> float:
-    """Draw the noise of releases of running sums and solve for their subspaces."""
-    return releases * (55.0 + 0.018 * n_features**2) * 1e-6
-
-
-def window_seconds(releases: int, n_features: int, leaves: int) -> float:
-    """The same for windows, each read off so many releases (0: off its own)."""
-    read = 55.0 + 9e-4 * leaves * svec_size(n_features) if leaves else 0.0
-    return releases * (75.0 + 0.02 * n_features**2 + read) * 1e-6
-
-
-def oja_seconds(rows: int, n_features: int) -> float:
-    """Absorb rows into sums of gradients."""
-    return rows * (0.25 + 0.0027 * n_features) * 1e-6
 
 
 # -- mechanisms that release once --
@@ -193,9 +169,8 @@ def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
     )
     settings = {key: value for key, value in question.settings.items() if key != "delta" or not is_pure}
     made = _once(question, mechanism, settings, captured, note)
-    seconds = made.seconds + (0.0 if is_pure else made.releases * (0.02 + 2e-5 * question.n_features**2))
     memory = made.memory + 16 * question.rows * question.n_features + 60_000
-    yield replace(made, is_certain=False, memory=memory, seconds=seconds)
+    yield replace(made, is_certain=False, memory=memory)
 
 
 def _trial(question: Question, mechanism: Mechanism) -> float:
@@ -234,13 +209,12 @@ def _once(
 ) -> Prediction:  # fmt: skip
     d, rows = question.n_features, question.rows
     if question.window is None:
-        made = 64 * svec_size(d)
-        seconds = gram_seconds(rows, d) + release_seconds(1, d)
-        return Prediction(mechanism, settings, "once", share, 1, 8 * rows * d + made, seconds, note, std, error)
+        memory = 8 * rows * d + 64 * svec_size(d)
+        return Prediction(mechanism, settings, "once", share, 1, memory, note, std, error)
     blocks = question.n_rows // rows
     return Prediction(
         Tumbling(mechanism, release_every=rows), {**settings, "release_every": rows}, "once", share, blocks,
-        stream_bytes(d, rows, 6.0, 16.0 * rows * d), gram_seconds(question.n_rows, d) + release_seconds(blocks, d),
+        stream_bytes(d, rows, 6.0, 16.0 * rows * d),
         "; ".join(filter(None, ("one release a window, of windows side by side", note))), std, error,
     )  # fmt: skip
 
@@ -289,8 +263,7 @@ def _leader(
     return Prediction(
         algorithm, settings, "stream", float(shares[-1]), leaves,
         stream_bytes(d, every, 32.0 if smoothing is not None else 19.0 if horizon is not None else 30.0),
-        gram_seconds(n, d) + release_seconds(leaves, d) * (1.0 if smoothing is None else 1.1), note,
-        float(spreads[-1]), curve.norm_of(float(stds[-1]), mean=question.mean_and_rows(n)),
+        note, float(spreads[-1]), curve.norm_of(float(stds[-1]), mean=question.mean_and_rows(n)),
         _regret(question, every, ends, shares, stds),
     )  # fmt: skip
 
@@ -365,7 +338,7 @@ def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
         losses.append(float(np.diff([0, *steps]) @ (1.0 - played)))
     yield Prediction(
         algorithm, settings, "stream", float(np.mean(lasts)), len(steps),
-        stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)), oja_seconds(n, d),
+        stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)),
         "O(d k) memory; few releases; for rows in no particular order",
         regret_per_row=question.best * float(np.mean(losses)) / n,
     )  # fmt: skip
@@ -408,11 +381,11 @@ def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
     stream = Stream(algorithm, regret=None, seed=_SEED)
     normals = Randomness.from_seed(_SEED).stream("rows").normal(0, n * d).reshape(n, d)
     releases = len(stream.push_many(normals * np.sqrt(question.spectrum)).releases)
-    basis = stream.subspace.basis
+    basis = stream.engine.subspace.basis
     share = float(question.spectrum @ (basis**2).sum(axis=1)) / question.best
     yield Prediction(
         algorithm, settings, "stream", share, releases,
-        stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)), 2.5 * oja_seconds(n, d),
+        stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)),
         f"captures {share:.1%} in one trial on Gaussian rows; better on rows that are alike, far worse on others",
         is_certain=False,
     )  # fmt: skip
@@ -463,8 +436,7 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
         yield Prediction(
             algorithm, settings, "once" if method == "once" else "window", share, releases,
             stream_bytes(d, every, 10.0 if method == "once" else 26.0, held),
-            gram_seconds(n, d) + window_seconds(releases, d, leaves if method == "smoothed" else 0), note,
-            float(question.spread(std, width)), error,
+            note, float(question.spread(std, width)), error,
         )  # fmt: skip
 
 

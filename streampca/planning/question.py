@@ -135,12 +135,6 @@ class Question:
         """Reward a row that the best subspace earns, in units of row_norm**2."""
         return float(self.spectrum[: self.n_components].sum())
 
-    @property
-    def gap(self) -> float:
-        """Eigenvalue k less eigenvalue k + 1, a row, in units of row_norm**2."""
-        k = self.n_components
-        return float(self.spectrum[k - 1] - (self.spectrum[k] if k < self.n_features else 0.0))
-
 
 def _spectrum(given: str | Sequence[float] | FloatArray, d: int, k: int, square: float) -> tuple[FloatArray, str]:
     if isinstance(given, str):

@@ -1,11 +1,10 @@
-"""Rows from files, generators, river and synthetic streams: read in chunks, as often as asked."""
+"""Rows from files, databases, topics and synthetic streams: read in chunks, as often as asked."""
 
 from streampca.sources import flights, synthetic
 from streampca.sources.base import BlockSource, NumberedRows, PositionedRows
 from streampca.sources.csv_rows import CsvRows, from_csv
 from streampca.sources.databases import QueryRows, from_query
 from streampca.sources.files import FileRows, open_rows
-from streampca.sources.iterables import from_blocks, from_river
 from streampca.sources.kafka import KafkaRows, from_kafka
 from streampca.sources.ndjson_rows import NdjsonRows, from_ndjson
 from streampca.sources.parquet import ArrowRows, ParquetRows, from_arrow, from_parquet
@@ -25,13 +24,11 @@ __all__ = [
     "Reading",
     "flights",
     "from_arrow",
-    "from_blocks",
     "from_csv",
     "from_kafka",
     "from_ndjson",
     "from_parquet",
     "from_query",
-    "from_river",
     "open_rows",
     "synthetic",
 ]

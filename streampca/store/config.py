@@ -26,6 +26,8 @@ from streampca.processors.base import Algorithm
 from streampca.regret import RegretLog
 from streampca.store.database import Database
 from streampca.store.keys import RunKey
+from streampca.stream.engine import Engine
+from streampca.stream.replay import restore
 from streampca.stream.stream import Stream
 
 _CLASS, _TUPLE, _ARRAY = "\x00class", "\x00tuple", "\x00array"
@@ -57,10 +59,7 @@ def load(text: str) -> dict[str, Any]:
 
 def config_in(database: Database) -> dict[str, Any]:
     """The configuration of the run in a database. Raises `StoreCorruptError` if there is none, or it is refused."""
-    text = database.get("config")
-    if not isinstance(text, str):
-        raise StoreCorruptError(f"{database.path} holds no configuration; restore the newest copy")
-    return load(text)
+    return load(database.fact("config"))
 
 
 def storable(name: Any) -> type[Any] | None:
@@ -139,13 +138,11 @@ def _rebuilt(plain: Any) -> Any:
     return {k: _rebuilt(v) for k, v in plain.items()}
 
 
-def config_of(stream: Stream) -> dict[str, Any]:
+def config_of(engine: Engine) -> dict[str, Any]:
     """The public configuration of a stream, without its key."""
-    admission = stream.row_admission
-    log = stream.regret.log if stream.keeps_regret else None
-    private = stream.private_regret.config if stream.publishes_regret else None
+    admission, log, private = engine.now.admission, engine.regret_log, engine.private_log
     return {
-        "processor": stream.algorithm,
+        "processor": engine.algorithm,
         "row_norm": admission.row_norm,
         "bounds": "private" if isinstance(admission.bounds, PrivateBounds) else admission.bounds,
         "warmup": admission.bounds.warmup if isinstance(admission.bounds, PrivateBounds) else None,
@@ -177,9 +174,9 @@ def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stre
             key=key.key,
         )
         known = {"features": config["features"], "n_features": config["n_features"], "processor": None}
-        stream.randomness.is_seeded = key.seeded
-        stream.start_id = start
-        stream.restore(known, None, copied=False)
+        stream.engine.randomness.is_seeded = key.seeded
+        stream.engine.start_id = start
+        restore(stream.engine, known, None, copied=False)
     except (BadParameterError, KeyError, TypeError) as problem:
         raise StoreCorruptError(
             f"the configuration of the run is refused ({reason(problem)}); open it with the version that wrote it"
@@ -200,9 +197,9 @@ def label_of(algorithm: Algorithm, admission: Admission) -> dict[str, Any]:
     }
 
 
-def check_label(stored: Any, stream: Stream, path: str) -> None:
+def check_label(stored: Any, engine: Engine, path: str) -> None:
     """Raise `StoreCorruptError` unless the noise of a run is the same here as where it was written."""
-    here = label_of(stream.algorithm, stream.row_admission)
+    here = label_of(engine.algorithm, engine.now.admission)
     differs = [name for name in here if not isinstance(stored, dict) or stored.get(name) != here[name]]
     if not differs:
         return

@@ -98,11 +98,7 @@ class Format(NamedTuple):
     what: str  #: in one word
     application: int  #: number of the program, in the file
     schema: int  #: number of the schema, in the file
-    oldest: int  #: oldest schema that is read; its tables are a subset
-    tables: str  #: statements that make them
-    #: called, in the same transaction, once they are made in a file that is new or of an older schema
-    taken_over: Callable[[sqlite3.Connection], object] | None = None
-    always: frozenset[str] = frozenset()  #: names of the tables of the oldest schema
+    tables: str  #: statements that make its tables, each on lines of its own
 
 
 class SQLiteFile:
@@ -154,14 +150,9 @@ class SQLiteFile:
             raise StoreCorruptError(
                 f"{self.path} is another program's database; give the {kind.what} a file of its own"
             )
-        if version > kind.schema:
+        if version != kind.schema and (tables or version):
             raise StoreCorruptError(
                 f"{self.path} is of schema {version}, this version reads {kind.schema}; use the version that wrote it"
-            )
-        if tables and version < kind.oldest:
-            raise StoreCorruptError(
-                f"{self.path} is of schema {version}, written by an older version of streampca, and this one reads "
-                f"{kind.schema}; resume it with the version that wrote it"
             )
         if not write:
             if not tables:
@@ -178,20 +169,11 @@ class SQLiteFile:
                 time.sleep(0.01)
         for setting in ("synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF", "foreign_keys = ON"):
             self.db.execute(f"PRAGMA {setting}")
-        if version < kind.schema:
-            self.transact(lambda db: self._make_tables(db, kind, new=not tables))
-
-    def _make_tables(self, db: sqlite3.Connection, kind: Format, *, new: bool) -> None:
-        """Make the tables of a file that is new or of an older schema, whose own must be there."""
-        there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-        if not new and not kind.always <= there:
-            raise StoreCorruptError(f"{self.path} is damaged: a table is gone; restore the newest copy")
-        for statement in kind.tables.strip().removesuffix(";").split(";\n"):
-            db.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
-        db.execute(f"PRAGMA application_id = {kind.application}")
-        db.execute(f"PRAGMA user_version = {kind.schema}")
-        if kind.taken_over is not None:
-            kind.taken_over(db)
+        if not tables:
+            statements = kind.tables.strip().removesuffix(";").replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS")
+            numbers = f"PRAGMA application_id = {kind.application}", f"PRAGMA user_version = {kind.schema}"
+            # Another process may have made them meanwhile.
+            self.transact(lambda db: [db.execute(one) for one in (*statements.split(";\n"), *numbers)])
 
     @exclusive
     def transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
@@ -251,7 +233,7 @@ class Progress(NamedTuple):
 class Database(SQLiteFile):
     """The database of one run: what can be read of it without a key. See `SQLiteFile`."""
 
-    FORMAT = Format("store", 0x53504341, SCHEMA, SCHEMA, _TABLES)
+    FORMAT = Format("store", 0x53504341, SCHEMA, _TABLES)
 
     def __init__(self, path: str, *, write: bool) -> None:
         wait_for_last_calls()  # what a collected stream commits can be read at once in its process
@@ -282,6 +264,13 @@ class Database(SQLiteFile):
                 f"{self.path}: {name!r} fails its checksum: the file is damaged; restore the newest copy"
             )
         return json.loads(found[0])
+
+    def fact(self, name: str) -> Any:
+        """A small fact that every run has. Raises `StoreCorruptError` if it is missing."""
+        found = self.get(name)
+        if found is None:
+            raise StoreCorruptError(f"{self.path} holds no {name}; restore the newest copy")
+        return found
 
     @property
     def progress(self) -> Progress:

@@ -374,18 +374,7 @@ def _put_sum(db: sqlite3.Connection, data_set: str) -> None:
     db.execute("INSERT OR REPLACE INTO sums VALUES (?, ?)", (data_set, _sum(data_set, *_kept(db, data_set))))
 
 
-def _put_sums(db: sqlite3.Connection) -> None:
-    """Add checksums to a ledger of an older schema. Where it has some, they stay: the schema number is damaged."""
-    query = "SELECT data_set FROM budgets WHERE NOT EXISTS (SELECT 1 FROM sums)"
-    for (data_set,) in db.execute(query).fetchall():
-        _put_sum(db, data_set)
-
-
-# Schema 3 has checksums.
-_FORMAT = Format(
-    "ledger", 0x53504C47, schema=3, oldest=1, tables=_TABLES, taken_over=_put_sums,
-    always=frozenset({"budgets", "entries"}),
-)  # fmt: skip
+_FORMAT = Format("ledger", 0x53504C47, schema=3, tables=_TABLES)
 
 
 def _head(data_set: str, run: str, db: sqlite3.Connection) -> Point | None:

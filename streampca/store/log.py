@@ -1,7 +1,7 @@
 """Write-ahead log of a durable stream. Groups entries into transactions, and holds releases back until they are done.
 
 Three places know how far a run has come, and each follows the one before: the
-stream (`Stream.entries`), the database (`Writer._stored`), and what is noted
+stream (`State.entries`), the database (`Writer._stored`), and what is noted
 outside of it (witness, ledger: `Writer._noted`). An entry stays in memory until all
 of them have it, so a commit that failed is made again from what is kept.
 
@@ -45,7 +45,8 @@ from streampca.store.row_digest import Sessions, TakenRows
 from streampca.store.witness import LockFile, Point, Witness
 from streampca.store.writing_thread import Job, WritingThread, wait_for_last_calls
 from streampca.stream.blocks import Entry
-from streampca.stream.stream import Stream
+from streampca.stream.engine import Engine
+from streampca.stream.replay import committed_state
 
 logger = logging.getLogger("streampca.store")
 
@@ -142,7 +143,7 @@ class _Commit(NamedTuple):
 
 
 class Writer:
-    """Commit log of one stream (`streampca.stream.stream.CommitLog`).
+    """Commit log of one stream (`streampca.stream.blocks.CommitLog`).
 
     ``witness`` and ``account`` note outside of the database how far the run has come; ``head`` is what the account
     holds now. ``store`` stays open as long as the stream is held, and ``lock`` is its lock.
@@ -157,17 +158,17 @@ class Writer:
         witness: Witness | None,
         account: Account | None,
         head: Point | None,
-        stream: Stream,
+        engine: Engine,
         schedule: Schedule,
     ) -> None:
         self._owner: object = store
-        self._database, self._witness, self._stream, self._schedule = database, witness, stream, schedule
+        self._database, self._witness, self._engine, self._schedule = database, witness, engine, schedule
         self._account, self._head = account, head
         self._key, self._seal = key, Seal(key)
         self._progress = database.progress
-        self._stored = stream.entries
+        self._stored = engine.now.entries
         self._point: Point = self._progress.rows, self._progress.digest
-        self._noted = _Noted(stream.entries, self._progress.rows, 0, 0)
+        self._noted = _Noted(engine.now.entries, self._progress.rows, 0, 0)
         self._rows = TakenRows(key.row_key(), sessions_of(database), self._progress.rows)
         self._newest: _Kept | None = None
         self._unnoted: list[_Kept] = []  # in the database, but not noted outside of it
@@ -181,7 +182,7 @@ class Writer:
         self._last = self._last_snapshot = time.monotonic()
         _WRITERS.add(self)
         self.thread = WritingThread(lock, database, witness, account)
-        stream.guard.helper = self.thread.ident
+        engine.guard.helper = self.thread.ident
 
     # -- what the stream calls --------------------------------------------------------
 
@@ -213,7 +214,7 @@ class Writer:
 
     def append(self, entry: Entry) -> None:
         """Keep an entry. Those that the stream has not taken are replaced."""
-        taken, newest, noted = self._stream.entries, self._newest_taken(), self._noted
+        taken, newest, noted = self._engine.now.entries, self._newest_taken(), self._noted
         position = self._position if newest is None else newest.position
         self._newest = _Kept(entry, taken + 1, newest, newest or noted, position)
 
@@ -261,7 +262,7 @@ class Writer:
 
     def flush(self) -> None:
         """Make the stream absorb the rows that wait, commit all, and wait for it."""
-        self._stream.absorb_waiting()
+        self._engine.absorb_waiting()
         self.commit()
 
     def note(self) -> None:
@@ -277,14 +278,14 @@ class Writer:
         if self._epoch is _UNDER_WAY:
             raise StreamBusyError("the store is in the middle of an epoch. Begin another one after it has ended")
         self.flush()
-        before = self._stream.entries
+        before = self._engine.now.entries
         try:
             self._epoch = _UNDER_WAY
             yield
-            self._stream.absorb_waiting()
+            self._engine.absorb_waiting()
             self._epoch = dict(epoch)
         except BaseException:
-            if self._stream.entries > before or self._stream.t > self.durable:
+            if self._engine.now.entries > before or self._engine.t > self.durable:
                 self._lost = "an epoch broke off in the middle and is not durable; continue with Stream.resume(store)"
             else:
                 self._epoch = None
@@ -295,7 +296,7 @@ class Writer:
         """Commit all, with a snapshot, and accept no more rows. Idempotent."""
         if not self._lost:
             self.flush()  # should there be room for the rows, but not for a snapshot
-            self._stream.absorb_waiting(partial(self._end, snapshot))
+            self._engine.absorb_waiting(partial(self._end, snapshot))
 
     def _end(self, snapshot: bool) -> None:
         """Commit what came since, and accept no more rows. No row can come in between."""
@@ -306,9 +307,9 @@ class Writer:
         """Commit all, with a snapshot, once only this thread holds the stream. In the writing thread."""
         if self._lost:
             return
-        self._stream.guard.helper = 0
+        self._engine.guard.helper = 0
         try:
-            self._stream.absorb_waiting()
+            self._engine.absorb_waiting()
         finally:
             self._write()
         self._write(snapshot=True)
@@ -317,10 +318,10 @@ class Writer:
         """Commit all when the interpreter ends; nothing if another thread keeps the stream to itself."""
         if self._lost:
             return
-        if not self._stream.guard.lock.acquire(timeout=_PATIENCE):
+        if not self._engine.guard.lock.acquire(timeout=_PATIENCE):
             logger.error("not committed, a thread holds the stream: run=%s rows=%d", self._key.run, self.durable)
             return
-        self._stream.guard.lock.release()  # the writing thread may need it
+        self._engine.guard.lock.release()  # the writing thread may need it
         self.flush()
 
     def detach(self) -> None:
@@ -328,7 +329,7 @@ class Writer:
         self._lost = self._lost or _CLOSED
         self._owner = None  # a store that goes on with another stream
         self.thread.stop()
-        self._stream.guard.helper = 0  # the identifier may become that of another thread
+        self._engine.guard.helper = 0  # the identifier may become that of another thread
 
     def after_fork(self) -> None:
         """Take no more rows in the child of a fork, where there is no thread that writes."""
@@ -347,7 +348,7 @@ class Writer:
 
     def _newest_taken(self) -> _Kept | None:
         """The latest entry that the stream took, if it is not noted."""
-        newest, noted, taken = self._newest, self._noted, self._stream.entries
+        newest, noted, taken = self._newest, self._noted, self._engine.now.entries
         if newest is not None and newest.number > taken:
             newest = newest.previous
         return None if newest is None or newest.number <= noted.number else newest
@@ -390,8 +391,8 @@ class Writer:
             if epoch is _UNDER_WAY:
                 return None
             due = snapshot or self._is_snapshot_due()
-            state = self._stream.committed_state() if due else None
-            last = self._stream.entries if state is None else state["entries"]
+            state = committed_state(self._engine) if due else None
+            last = self._engine.now.entries if state is None else state["entries"]
             if self._epoch is epoch:  # else an epoch began or ended meanwhile, and some of it may be in view
                 break
         kept, node = [], self._newest
@@ -494,8 +495,8 @@ class Writer:
 
     def _description(self) -> dict[str, Any]:
         """Configuration and label: features and bounds are fixed by the first row."""
-        stream = self._stream
-        return {"config": dump(config_of(stream)), "label": label_of(stream.algorithm, stream.row_admission)}
+        engine = self._engine
+        return {"config": dump(config_of(engine)), "label": label_of(engine.algorithm, engine.now.admission)}
 
     def _note_again(self) -> None:
         with plain_errors(self._database.path):

@@ -38,8 +38,7 @@ def check_witness(path: Path, witness: Path | None = None) -> str:
 
 def kernels_of(database: Database) -> str:
     """Whose kernels made the bases and eigenvalues, and from which row on. Released matrices do not depend on it."""
-    noted = database.get("kernels") or []
-    return ", ".join(f"{name} from row {row}" for row, name in noted) or "not noted"
+    return ", ".join(f"{name} from row {row}" for row, name in database.fact("kernels"))
 
 
 def status(path: Path) -> dict[str, Any]:

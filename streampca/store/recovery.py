@@ -18,6 +18,8 @@ from streampca.store.log import chunk_name
 from streampca.store.records import decode, entry_of
 from streampca.store.witness import Point
 from streampca.stream.blocks import Entry
+from streampca.stream.engine import Engine
+from streampca.stream.replay import replay, restore
 from streampca.stream.stream import Stream
 
 logger = logging.getLogger("streampca.store")
@@ -77,8 +79,8 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     try:
         if progress.folded:
             state = decode(_snapshot(database, seal))
-            stream.restore(state, _stored(database, state["release"]), copied=False)
-        _replay(database, seal, stream)
+            restore(stream.engine, state, _stored(database, state["release"]), copied=False)
+        _replay(database, seal, stream.engine)
     except (KeyError, TypeError, ValueError, AttributeError, HorizonReachedError) as problem:
         raise StoreCorruptError(
             f"{database.path}: what is stored does not fit the configuration ({reason(problem)}); "
@@ -94,12 +96,9 @@ def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
 
 def fresh_stream(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
     """The stream of a run before its first row, checked to draw the same noise as where the run was written."""
-    sealed = database.get("start")
-    if not isinstance(sealed, str):
-        raise StoreCorruptError(f"{database.path} holds no start; restore the newest copy")
-    start = Seal(key).open("start", 0, bytes.fromhex(sealed))
+    start = Seal(key).open("start", 0, bytes.fromhex(database.fact("start")))
     stream = stream_of(config_in(database), key, start, kind)
-    check_label(database.get("label"), stream, database.path)
+    check_label(database.get("label"), stream.engine, database.path)
     return stream
 
 
@@ -110,18 +109,18 @@ def _snapshot(database: Database, seal: Seal) -> bytes:
     return b"".join(seal.open(chunk_name(chunk, chunks), number, sealed) for chunk, chunks, sealed in found)
 
 
-def _replay(database: Database, seal: Seal, stream: Stream) -> None:
+def _replay(database: Database, seal: Seal, engine: Engine) -> None:
     last = database.progress.folded
     with plain_errors(database.path):
-        due = database.releases(stream.release.t if stream.release is not None else 0)
+        due = database.releases(engine.now.release.t if engine.now.release is not None else 0)
         for number, first, count, sealed in database.log():
             entry = entry_of(first, count, seal.open("entry", number, sealed))
-            if number != last + 1 or first != stream.t + 1:
+            if number != last + 1 or first != engine.t + 1:
                 raise StoreCorruptError(
-                    f"{database.path}: record {last + 1} of the log, from row {stream.t + 1} on, is missing; "
+                    f"{database.path}: record {last + 1} of the log, from row {engine.t + 1} on, is missing; "
                     "restore the newest copy"
                 )
-            replay_checked(stream, entry, due, database.path)
+            replay_checked(engine, entry, due, database.path)
             last = number
     if last != database.progress.records:
         raise StoreCorruptError(f"{database.path}: the end of the log is missing; restore the newest copy")
@@ -130,12 +129,12 @@ def _replay(database: Database, seal: Seal, stream: Stream) -> None:
         raise _differs(database.path, late.t)
 
 
-def replay_checked(stream: Stream, entry: Entry, due: Iterator[Release], path: str) -> int:
+def replay_checked(engine: Engine, entry: Entry, due: Iterator[Release], path: str) -> int:
     """Replay an entry, compare its releases with those that are due, and count them."""
-    releases = stream.replay(entry)
-    if entry.link and stream.processor.chain.link != entry.link:
+    releases = replay(engine, entry)
+    if entry.link and engine.processor.chain.link != entry.link:
         raise StoreCorruptError(
-            f"{path}: the replay hides other values up to row {stream.t} than the run did; "
+            f"{path}: the replay hides other values up to row {engine.t} than the run did; "
             "use the machine and versions that wrote it, or restore the newest copy"
         )
     for release in releases:

@@ -84,21 +84,17 @@ class TakenRows:
     def after(self, entries: Sequence[FloatArray | None]) -> TakenRows:
         """The same after more rows; None stands for a sum of rows."""
         made = copy(self)
-        made.take(entries)
-        return made
-
-    def take(self, entries: Sequence[FloatArray | None]) -> None:
-        """Take more rows; None stands for a sum of rows."""
-        self._digest = self._digest.copy()
+        made._digest = self._digest.copy()
         for rows in entries:
             if rows is None:
-                self._known = False
+                made._known = False
                 continue
-            words = words_of(rows)
-            self._digest.take(words)
-            if len(self._head) < HEAD:
-                more = words[: HEAD - len(self._head)]
-                self._head = np.concatenate([self._head, more]) if len(self._head) else more
+            words, head = words_of(rows), made._head
+            made._digest.take(words)
+            if len(head) < HEAD:
+                more = words[: HEAD - len(head)]
+                made._head = np.concatenate([head, more]) if len(head) else more
+        return made
 
     def sessions(self) -> Sessions:
         """The digests, this session's among them."""

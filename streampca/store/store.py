@@ -61,6 +61,7 @@ from streampca.store.recovery import check_key, check_lineage, forked, rebuild
 from streampca.store.row_digest import PassedRows
 from streampca.store.witness import LockFile, Point, Witness, beside
 from streampca.store.writing_thread import wait_for_last_calls
+from streampca.stream.engine import Engine
 from streampca.stream.stream import Stream
 
 logger = logging.getLogger("streampca.store")
@@ -303,7 +304,7 @@ class Store:
     # -- what `Stream` calls --------------------------------------------------------
 
     @exclusive
-    def begin(self, stream: Stream) -> Writer:
+    def begin(self, engine: Engine) -> Writer:
         """Begin a durable run. Called by `Stream`.
 
         A run that was begun and has no rows is replaced, unless somebody may have paid for it: whoever was
@@ -321,10 +322,10 @@ class Store:
                 f"{self.path} holds the run of another stream; continue it with Stream.resume(store)"
             )
         if not self._in_memory:
-            algorithm = stream.algorithm
+            algorithm = engine.algorithm
             horizon = getattr(algorithm, "horizon", None)
             warn(room_warnings(self.path, algorithm, algorithm.n_features, horizon))
-        payer, described = stream.account, dump(config_of(stream))
+        payer, described = engine.account, dump(config_of(engine))
         if payer is not None and not isinstance(payer, Account):
             raise BadParameterError(
                 "a durable stream needs ledger=Ledger(path).account(data_set): a debit that is durable too"
@@ -333,7 +334,7 @@ class Store:
             database = self._claim()
             before = self._replaceable(database)
             account = None if payer is None else self._own(payer.ledger.path, payer.data_set, payer.run)
-            key = RunKey(secrets.token_hex(16), stream.randomness.key, stream.randomness.is_seeded)
+            key = RunKey(secrets.token_hex(16), engine.randomness.key, engine.randomness.is_seeded)
             if not self._in_memory:
                 if self._key_file.exists() and (before is None or run_of(self._key_file) != before):
                     raise WrongKeyError(
@@ -347,7 +348,7 @@ class Store:
                     self._witness.open()
                     self._witness.clear(before)
             with plain_errors(self.path):
-                database.transact(lambda _: self._write_head(database, stream, key, described, account))
+                database.transact(lambda _: self._write_head(database, engine, key, described, account))
             # From here on the run can be resumed; until the key has its name, it can be begun again.
             if account is not None:
                 account.note(key.run, None, _BEGINNING)
@@ -358,7 +359,7 @@ class Store:
                     publish_key(self._key_file, key.run)
             self._key = key
             head = None if account is None else _BEGINNING
-            self._writer = writer = self._new_writer(database, key, account, head, stream)
+            self._writer = writer = self._new_writer(database, key, account, head, engine)
         except BaseException:
             self._let_go()
             raise
@@ -386,15 +387,18 @@ class Store:
             if account is not None and not moved:
                 check_lineage(database, head, f"the ledger {account.ledger.path}")
             stream = rebuild(database, key, kind)
-            self._note_kernels(database, stream.t + 1)
+            noted, here = database.fact("kernels"), fast.described()
+            if noted[-1][1] != here:  # other kernels make the bases from this row on
+                with plain_errors(self.path):
+                    database.transact(lambda _: database.put("kernels", [*noted, [stream.t + 1, here]]))
             self._key = key
-            self._writer = writer = self._new_writer(database, key, account, head, stream)
+            self._writer = writer = self._new_writer(database, key, account, head, stream.engine)
             if not moved:
                 writer.note()
-            stream.attach(writer, account, copied=moved)
+            stream.engine.attach(writer, account, copied=moved)
             if moved:  # a copy without rows starts anew
                 with plain_errors(self.path):
-                    database.transact(lambda _: _put_start(database, key, stream))
+                    database.transact(lambda _: _put_start(database, key, stream.engine))
         except BaseException:
             self._let_go()
             raise
@@ -416,10 +420,10 @@ class Store:
         return self._database
 
     def _new_writer(
-        self, database: Database, key: RunKey, account: Account | None, head: Point | None, stream: Stream
+        self, database: Database, key: RunKey, account: Account | None, head: Point | None, engine: Engine
     ) -> Writer:
-        self.guard.inner = stream.guard
-        return Writer(self, self._lock, database, key, self._witness, account, head, stream, self._schedule)
+        self.guard.inner = engine.guard
+        return Writer(self, self._lock, database, key, self._witness, account, head, engine, self._schedule)
 
     def _open_database(self) -> Database:
         if self._database is None:
@@ -451,8 +455,8 @@ class Store:
         """Open the witness, and ask it."""
         if database.progress.rows and not moved and not self._witness_file.exists():
             raise forked(
-                f"{self._witness_file} is missing (put it back, or name it with witness= or --witness), so another "
-                f"copy of {self.path} may have gone on"
+                f"{self._witness_file} is missing (put it back, or name it with witness=, on the command line "
+                f"--set store.witness=FILE), so another copy of {self.path} may have gone on"
             )
         with plain_errors(self._witness_file):
             witness.open()
@@ -466,29 +470,22 @@ class Store:
         return account
 
     def _write_head(
-        self, database: Database, stream: Stream, key: RunKey, described: str, account: Account | None
+        self, database: Database, engine: Engine, key: RunKey, described: str, account: Account | None
     ) -> None:
         database.put("run", {
             "run": key.run,
             "check": key.check(),
             "seeded": key.seeded,
             "schema": SCHEMA,
-            "processor": type(stream.algorithm).__name__,
-            "guarantee": stream.guarantee.to_dict(),
+            "processor": type(engine.algorithm).__name__,
+            "guarantee": engine.guarantee.to_dict(),
             "account": None if account is None else [account.ledger.path, account.data_set, account.run],
         })  # fmt: skip
         database.put("config", described)
-        database.put("label", label_of(stream.algorithm, stream.row_admission))
+        database.put("label", label_of(engine.algorithm, engine.now.admission))
         database.put("progress", Progress())
         database.put("kernels", [[1, fast.described()]])
-        _put_start(database, key, stream)
-
-    def _note_kernels(self, database: Database, row: int) -> None:
-        """Note whose kernels make the bases from this row on, if others did before."""
-        noted, here = database.get("kernels") or [], fast.described()
-        if not noted or noted[-1][1] != here:
-            with plain_errors(self.path):
-                database.transact(lambda _: database.put("kernels", [*noted, [row, here]]))
+        _put_start(database, key, engine)
 
     def _let_go(self) -> None:
         """Close everything. What was closed before, in a call that broke off, is closed again."""
@@ -536,5 +533,5 @@ def room_warnings(
     ]
 
 
-def _put_start(database: Database, key: RunKey, stream: Stream) -> None:
-    database.put("start", Seal(key).seal("start", 0, stream.start_id).hex())
+def _put_start(database: Database, key: RunKey, engine: Engine) -> None:
+    database.put("start", Seal(key).seal("start", 0, engine.start_id).hex())

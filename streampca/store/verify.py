@@ -72,32 +72,32 @@ class Verification:
         StoreCorruptError
             If a release differs, or the state at the end.
         """
-        stream = fresh_stream(self._database, self._key, Stream)
-        stream.adopt(source)
+        engine = fresh_stream(self._database, self._key, Stream).engine
+        engine.adopt(source)
         rows, due, count = Reader(source.blocks()), self._database.releases(), 0
         try:
             for kind, last, fresh in self._taken():
                 used = 0
-                while kind == "rows" and stream.t < last:
-                    taken = rows.take(min(last - stream.t, stream.warmup_left or _AT_ONCE, _AT_ONCE))
+                while kind == "rows" and engine.t < last:
+                    taken = rows.take(min(last - engine.t, engine.warmup_left or _AT_ONCE, _AT_ONCE))
                     if not len(taken):
                         break
-                    admitted, marks = stream.row_admission.block(taken, stream.t + 1)
-                    drawn = _drawn(stream)
-                    entry = Entry(stream.t + 1, len(taken), admitted, None, marks.counts(), fresh[used:])
-                    count += replay_checked(stream, entry, due, str(self._path))
-                    used += _drawn(stream) - drawn
+                    admitted, marks = engine.now.admission.block(taken, engine.t + 1)
+                    drawn = engine.processor.chain.n
+                    entry = Entry(engine.t + 1, len(taken), admitted, None, marks.counts(), fresh[used:])
+                    count += replay_checked(engine, entry, due, str(self._path))
+                    used += engine.processor.chain.n - drawn
                 if kind != "rows":
-                    entry = Entry(stream.t + 1, 0, None, None, fresh=fresh, kind=kind)
-                    count += replay_checked(stream, entry, due, str(self._path))
+                    entry = Entry(engine.t + 1, 0, None, None, fresh=fresh, kind=kind)
+                    count += replay_checked(engine, entry, due, str(self._path))
         except (BadParameterError, HorizonReachedError) as problem:
             raise self._other_source() from problem
-        if stream.t != self.rows:
+        if engine.t != self.rows:
             raise StoreCorruptError(
-                f"{self._path}: {self.rows} rows were taken, the source has {stream.t}: another source?"
+                f"{self._path}: {self.rows} rows were taken, the source has {engine.t}: another source?"
             )
-        replayed = self._replayed or rebuild(self._database, self._key, Stream)
-        if self.rows and not alike(stream.processor.snapshot(), replayed.processor.snapshot(), TOLERANCE):
+        replayed = (self._replayed or rebuild(self._database, self._key, Stream)).engine
+        if self.rows and not alike(engine.processor.snapshot(), replayed.processor.snapshot(), TOLERANCE):
             raise self._other_source()
         if next(due, None) is not None:
             raise StoreCorruptError(f"{self._path}: these rows lead to fewer releases than are stored: another source?")
@@ -119,8 +119,3 @@ class Verification:
     def close(self) -> None:
         """Close the database."""
         self._database.close()
-
-
-def _drawn(stream: Stream) -> int:
-    """Vectors of noise so far."""
-    return stream.processor.chain.n

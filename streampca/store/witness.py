@@ -90,11 +90,6 @@ class LockFile:
             ) from None
 
     @property
-    def is_open(self) -> bool:
-        """True from `open` to `close`."""
-        return self._file is not None and not self._file.closed
-
-    @property
     def handle(self) -> int:
         """The open file."""
         if self._file is None:

@@ -30,7 +30,6 @@ from streampca.privacy.randomness import encoded
 from streampca.rows import Position
 
 if TYPE_CHECKING:  # what processes of a pool do not need
-    from streampca.processors.base import Algorithm
     from streampca.release import Release, Scoring
 
 #: Rows that are admitted at a time, so that a leaf of any size takes little memory.
@@ -257,18 +256,6 @@ class BlockCutter:
     release_every: int
     horizon: int | None = None
 
-    @classmethod
-    def of(cls, admission: Admission, algorithm: Algorithm) -> BlockCutter:
-        """Those of a stream; see `Stream.leaves`."""
-        algorithm.check_blocks()
-        if admission.n_features is None:
-            raise BadParameterError(
-                "blocks are made elsewhere, so the features must be known: give features= to the stream"
-            )
-        if admission.is_warming_up:
-            raise BadParameterError(f"the bounds are found after {admission.warmup} rows; push those rows first")
-        return cls(admission, getattr(algorithm, "release_every", 1), getattr(algorithm, "horizon", None))
-
     def due(self, rows: int) -> int:
         """How many rows the block after so many rows may have.
 
@@ -314,7 +301,3 @@ class BlockCutter:
                         gram, first, counts = None, rows + 1, NO_COUNTS
         if gram is not None:
             yield BlockGram(*gram.high_low(), rows + 1 - first, counts, first, mark)
-
-
-#: The name before 0.2.
-Leaves = BlockCutter

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from streampca.errors import BadRowError, HorizonReachedError
 from streampca.linalg.types import FloatArray
 from streampca.rows import Position, PositionedSource, RowSource
+from streampca.stream.engine import Engine
 from streampca.stream.step import Steps
 
 #: Rows of a batch, at least and at most: the number grows while a batch takes less than `_QUICK` seconds, so that
@@ -20,26 +21,6 @@ _QUICK, _SLOW = 0.005, 0.02
 _NUMBERS = 2**17
 
 
-class Fed(Protocol):
-    """What can be fed: a `streampca.Stream`."""
-
-    @property
-    def t(self) -> int:
-        """Rows seen."""
-
-    def adopt(self, source: RowSource) -> None:
-        """Take feature names and public bounds over from a source."""
-
-    def position_in(self, source: str, *, new_source: bool = False) -> Any:
-        """Where the source of a name goes on."""
-
-    def tell_durable(self, source: PositionedSource) -> None:
-        """Tell a source up to where its rows are durable."""
-
-    def push_many(self, rows: FloatArray, *, position: Callable[[int], Position] | None = None) -> Steps:
-        """Feed a block of rows."""
-
-
 class Batch(NamedTuple):
     """Rows to push together, and where their source stands after the first m of them, if it has positions."""
 
@@ -47,17 +28,17 @@ class Batch(NamedTuple):
     position: Callable[[int], Position] | None
 
 
-def feed(stream: Fed, source: RowSource, *, new_source: bool = False) -> Iterator[Steps]:
+def feed(engine: Engine, source: RowSource, *, new_source: bool = False) -> Iterator[Steps]:
     """Feed the rows of a source, lazily.
 
     Closed half-way, it leaves the stream after a whole batch. Two feeds of one stream interleave whole batches.
     """
-    for batch in batches(stream, source, new_source=new_source):
-        yield from push(stream, batch)
+    for batch in batches(engine, source, new_source=new_source):
+        yield from push(engine, batch)
 
 
 def batches(
-    stream: Fed, source: RowSource, *, new_source: bool = False, limit: int | None = None, every: int | None = None,
+    engine: Engine, source: RowSource, *, new_source: bool = False, limit: int | None = None, every: int | None = None,
     rest: Callable[[Iterator[FloatArray]], Iterator[FloatArray]] = iter,
 ) -> Iterator[Batch]:  # fmt: skip
     """Cut the rows of a source into batches whose size follows the time they take.
@@ -69,10 +50,10 @@ def batches(
     every : cut where the number of rows that the stream has seen is a multiple of it, too.
     rest : of the blocks of a source without positions, those that are to be absorbed.
     """
-    stream.adopt(source)
+    engine.adopt(source)
     size = SMALLEST
     if isinstance(source, PositionedSource):
-        blocks = _positioned(stream, source, new_source)
+        blocks = _positioned(engine, source, new_source)
     else:
         blocks = ((block, None) for block in rest(source.blocks()))
     for block, after in blocks:
@@ -80,7 +61,7 @@ def batches(
         most, start = max(1, _NUMBERS // max(1, rows.shape[1])), 0
         while start < len(rows):
             began = time.perf_counter()
-            count = min(size, most, size if every is None else every - stream.t % every)
+            count = min(size, most, size if every is None else every - engine.t % every)
             position = None if after is None else partial(_position, after, start)
             yield Batch(rows[start : start + count], position)
             start += count
@@ -95,22 +76,22 @@ def batches(
                 return
 
 
-def push(stream: Fed, batch: Batch) -> Iterator[Steps]:
+def push(engine: Engine, batch: Batch) -> Iterator[Steps]:
     """Push a batch. At a bad row, or past the horizon, push the rows before it and raise."""
     rows, position = batch
     try:
-        pushed = iter([stream.push_many(rows, position=position)])
+        pushed = iter([engine.push_many(rows, position=position)])
     except (BadRowError, HorizonReachedError):  # nothing was absorbed
         places = (position and partial(_position, position, i) for i in range(len(rows)))
-        pushed = (stream.push_many(rows[i : i + 1], position=place) for i, place in enumerate(places))
+        pushed = (engine.push_many(rows[i : i + 1], position=place) for i, place in enumerate(places))
     yield from pushed
 
 
 def _positioned(
-    stream: Fed, source: PositionedSource, new_source: bool
+    engine: Engine, source: PositionedSource, new_source: bool
 ) -> Iterator[tuple[FloatArray, Callable[[int], Position] | None]]:
-    for block in source.blocks_from(stream.position_in(source.name, new_source=new_source)):
-        stream.tell_durable(source)
+    for block in source.blocks_from(engine.position_in(source.name, new_source=new_source)):
+        engine.tell_durable(source)
         yield block.rows, partial(_place, source.name, block.after)
 
 

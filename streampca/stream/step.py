@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, overload
+from typing import overload
 
 import numpy as np
 
 from streampca.admission import Admission
 from streampca.linalg.types import FloatArray
 from streampca.release import Release, Scoring, rewarded
-
-
-class Holds(Protocol):
-    """Delays releases until their rows are durable: the commit log of a durable stream."""
-
-    def hold(self, t: int) -> None:
-        """Return once the first t rows and the releases made of them are durable."""
+from streampca.stream.blocks import CommitLog
 
 
 class Waiting:
@@ -78,7 +72,7 @@ class HeldStep(Step):
 
     __slots__ = ("_log", "_release")
 
-    def __init__(self, t: int, release: Release, reward: float, log: Holds) -> None:
+    def __init__(self, t: int, release: Release, reward: float, log: CommitLog) -> None:
         self.t, self.reward, self._release, self._log = t, reward, release, log
 
     @property
@@ -112,7 +106,7 @@ class Steps(Sequence[Step]):
     rewards : (n,) array, one reward a row. Curator only.
     """
 
-    def __init__(self, first: int, rewards: FloatArray, releases: list[Release], log: Holds | None) -> None:
+    def __init__(self, first: int, rewards: FloatArray, releases: list[Release], log: CommitLog | None) -> None:
         self.first = first
         self.rewards = rewards
         self._releases, self._log = releases, log
@@ -155,7 +149,7 @@ class BlockStep:
 
     __slots__ = ("_log", "_release", "count", "reward", "t")
 
-    def __init__(self, t: int, count: int, reward: float, release: Release | None, log: Holds | None) -> None:
+    def __init__(self, t: int, count: int, reward: float, release: Release | None, log: CommitLog | None) -> None:
         self.t, self.count, self.reward = t, count, reward
         self._release, self._log = release, log
 
@@ -170,7 +164,7 @@ class BlockStep:
         return f"BlockStep(t={self.t}, count={self.count})"
 
 
-def step_of(t: int, release: Release | None, reward: float, log: Holds | None) -> Step:
+def step_of(t: int, release: Release | None, reward: float, log: CommitLog | None) -> Step:
     """The step of an absorbed row."""
     return Step(t, release, reward) if log is None or release is None else HeldStep(t, release, reward, log)
 

@@ -217,10 +217,10 @@ def curator_card(
 
 def stream_html(stream: Stream) -> str | None:
     """The card of a stream so far as HTML; None before the first release. Curator only."""
-    release, remaining = stream.release, getattr(stream.account, "remaining", None)
+    release, remaining = stream.release, getattr(stream.engine.account, "remaining", None)
     if release is None:
         return None
-    record = stream.regret.now() if stream.keeps_regret else None
+    record = stream.regret.now() if stream.engine.regret_log is not None else None
     return curator_card(release, record, stream.admission, "" if remaining is None else remaining()).html()
 
 

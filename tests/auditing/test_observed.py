@@ -196,11 +196,11 @@ def test_listening_leaves_loggers_as_they_were():
     assert (root.level, own.level, list(root.handlers), logging.root.manager.disable) == before
 
 
-@pytest.mark.parametrize("name", ["rows_until_release", "warmup_left"])
+@pytest.mark.parametrize("name", ["features", "warmup_left"])
 def test_streams_are_read_after_a_run(name, monkeypatch):
     honest = getattr(Stream, name)
     monkeypatch.setattr(
-        Stream, name, property(lambda self: (honest.fget(self), float(self.processor.gram.packed()[0])))
+        Stream, name, property(lambda self: (honest.fget(self), float(self.engine.processor.gram.packed()[0])))
     )
     assert f"Stream.{name}" in refuted()
 

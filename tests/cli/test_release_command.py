@@ -7,7 +7,7 @@ import pytest
 import streampca as sp
 from streampca import read_releases
 from streampca.cli import main
-from streampca.cli.arguments import MECHANISMS
+from streampca.cli.algorithms import MECHANISMS
 from streampca.store.ledger import Ledger
 
 BUDGET = ["-k", "2", "--epsilon", "1", "--delta", "1e-5"]
@@ -37,8 +37,8 @@ def test_every_mechanism_writes_what_run_writes(mechanism, table, capsys):
     said = capsys.readouterr().err
     assert f"({made.guarantee.epsilon:g}, {made.guarantee.delta:g})-DP for one row" in said
     blocks = str(table.with_name("blocks.jsonl"))
-    asked = ["run", str(table), "--processor", "tumbling", "--mechanism", mechanism, *budget, "--every", "300"]
-    assert main([*asked, "--row-norm", "256", "--seed", "3", "--out", blocks]) == 0
+    asked = ["run", str(table), "--algorithm", "tumbling", "--set", f"mechanism={mechanism}", *budget]
+    assert main([*asked, "--release-every", "300", "--row-norm", "256", "--seed", "3", "--out", blocks]) == 0
     assert [one.to_json() for one in read_releases(blocks)] == [made.to_json()]
     rows = np.loadtxt(table, delimiter=",", skiprows=1)
     if mechanism == "exact-subspace":  # the rows lie in a plane
@@ -79,15 +79,26 @@ def test_a_bad_row_costs_nothing_and_may_be_zeroed(table, capsys, monkeypatch):
 
 def test_blocks_are_released_by_run(table):
     out = table.with_name("r.jsonl")
-    asked = ["run", str(table), *BUDGET, "--processor", "tumbling", "--mechanism", "adaptive", "--every", "100"]
+    asked = [
+        "run",
+        str(table),
+        *BUDGET,
+        "--algorithm",
+        "tumbling",
+        "--set",
+        "mechanism=adaptive",
+        "--release-every",
+        "100",
+    ]
     assert main([*asked, "--row-norm", "256", "--out", str(out)]) == 0
     assert [made.t for made in read_releases(out)] == [100, 200, 300]
 
 
-@pytest.mark.parametrize("command", [["release"], ["run", "--processor", "tumbling", "--every", "300"]])
+@pytest.mark.parametrize("command", [["release"], ["run", "--algorithm", "tumbling", "--release-every", "300"]])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_what_a_mechanism_does_not_take_is_refused(mechanism, command, table, capsys):
-    common = [command[0], str(table), *command[1:], "--mechanism", mechanism, "--row-norm", "256"]
+    made = ["--set", f"mechanism={mechanism}"] if command[0] == "run" else ["--mechanism", mechanism]
+    common = [command[0], str(table), *command[1:], *made, "--row-norm", "256"]
     out = ["--out", str(table.with_name("r.jsonl"))]
     pure = mechanism in ("laplace", "matrix-laplace", "adaptive-laplace")
     assert main([*common, *(BUDGET if pure else PURE), *out]) == 2
@@ -128,8 +139,11 @@ def test_auto_takes_what_has_less_noise_for_the_number_of_features(table, capsys
             "--ledger and --data-set",
         ),
         (["release", "--mechanism", "gaussian", *BUDGET], "the scale of the columns is not known"),
-        (["run", "--mechanism", "gaussian", *BUDGET], "--mechanism gaussian: it is for --processor tumbling"),
-        (["run", "--processor", "tumbling", "--mechanism", "gaussian", *BUDGET], "Tumbling needs --release-every"),
+        (["run", "--set", "mechanism=gaussian", *BUDGET], "--set mechanism: PrivateFPL takes no such parameter"),
+        (
+            ["run", "--algorithm", "tumbling", "--set", "mechanism=gaussian", *BUDGET],
+            "Tumbling needs --release-every",
+        ),
     ],
 )
 def test_bad_options_cost_one_line(asked, message, table, capsys):

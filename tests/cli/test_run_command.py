@@ -12,7 +12,7 @@ import pytest
 
 from streampca import read_releases
 from streampca.cli import main
-from streampca.cli.session import CURATOR_ONLY
+from streampca.cli.files import CURATOR_ONLY
 
 COMMON = ["-k", "2", "--epsilon", "1", "--delta", "1e-5"]
 
@@ -84,7 +84,7 @@ def test_nothing_secret_is_published(table):
 
 
 def test_regret_is_marked_as_the_curators(table):
-    assert run(table, "--regret", str(table.parent / "regret.csv"), "--regret-every", "64") == 0
+    assert run(table, "--regret", str(table.parent / "regret.csv"), "--set", "regret.every=64") == 0
     lines = lines_of(table, "regret.csv")
     assert lines[0] == CURATOR_ONLY
     assert lines[1] == "t,reward,opt,regret,bound,captured,slack"
@@ -92,14 +92,14 @@ def test_regret_is_marked_as_the_curators(table):
 
 
 def test_no_gram_writes_subspaces_only(table):
-    assert run(table, "--no-gram", "--release-every", "150") == 0
+    assert run(table, "--set", "out.gram=no", "--release-every", "150") == 0
     release = releases_of(table)[-1]
     assert not release.has_gram
     assert release.subspace.basis.shape == (4, 2)
 
 
 def test_keep_every_thins(table):
-    assert run(table, "--keep-every", "10", "--release-every", "1") == 0
+    assert run(table, "--set", "out.keep_every=10", "--release-every", "1") == 0
     assert [r.t for r in releases_of(table)] == list(range(10, 301, 10))
 
 
@@ -133,13 +133,20 @@ def test_columns_and_bounds_and_bad_rows(tmp_path, capsys, monkeypatch):
         (["--bounds", "a=1:x"], "--bounds a=1:x"),
         (["--bounds", "5:1"], "5, 1"),
         (["--columns", "a,zz"], "zz"),
-        (["--processor", "nope"], "--processor nope"),
+        (["--algorithm", "nope"], "--algorithm nope"),
         (["--set", "window"], "--set window"),
         (["--set", "window=3"], "--window"),
-        (["--noise", "tree"], "--horizon"),
+        (["--set", "noise=tree"], "--horizon"),
         (["--horizon", "0"], "--horizon 0"),
-        (["--keep-every", "0"], "--keep-every 0"),
-        (["--regret-every", "0"], "every=0"),
+        (["--set", "out.keep_every=0"], "keep_every=0"),
+        (["--set", "regret.every=0"], "every=0"),
+        (["--set", "regret.ever=1"], "use bounds.warmup"),
+        (["--set", "out.gram=maybe"], "--set out.gram=maybe: expected yes or no"),
+        (["--set", "serve.port=80"], "--set serve.port: it goes with --serve"),
+        (["--read", "format=xls"], "--read format=xls: expected csv or tsv"),
+        (["--read", "rate=fast"], "--read rate=fast: expected a number"),
+        (["--read", "shape=csv"], "--read shape: there is no such key; use format, "),
+        (["--read", "follow"], "--read follow: expected KEY=VALUE"),
         (["--row-norm", "0"], "--row-norm 0"),
         (["--frobnicate"], "--frobnicate"),
         (["--release-every", "x"], "x"),
@@ -207,8 +214,8 @@ def test_a_run_that_fails_before_its_first_release_leaves_no_file(tmp_path, caps
         "30",
         "--regret",
         str(regret),
-        "--regret-every",
-        "5",
+        "--set",
+        "regret.every=5",
         "--summary",
         str(tmp_path / "s.md"),
     )
@@ -273,8 +280,8 @@ def test_files_are_not_overwritten_unasked(table, capsys):
 @pytest.mark.parametrize(
     ("more", "name"),
     [
-        (["--processor", "window", "--window", "100"], "SlidingWindowPCA"),
-        (["--processor", "PrivateOja", "--set", "batch_size=50"], "PrivateOja"),
+        (["--algorithm", "window", "--window", "100"], "SlidingWindowPCA"),
+        (["--algorithm", "PrivateOja", "--set", "batch_size=50"], "PrivateOja"),
         (["--no-center"], "PrivateFPL"),
     ],
 )
@@ -333,7 +340,7 @@ def test_publishable_regret_has_a_file_of_its_own(table, capsys):
     from streampca.private_regret import PrivateRegretRecord
 
     private, exact = table.parent / "private.jsonl", table.parent / "regret.csv"
-    files = ["--private-regret", str(private), "--regret", str(exact), "--regret-every", "100", "--no-center"]
+    files = ["--private-regret", str(private), "--regret", str(exact), "--set", "regret.every=100", "--no-center"]
     assert run(table, *files, "--release-every", "50", "--horizon", "300", "--row-norm", "5") == 0
     records = [PrivateRegretRecord.from_json(line) for line in private.read_text().splitlines()]
     assert [record.t for record in records] == [100, 200, 300]
@@ -347,7 +354,7 @@ def test_publishable_regret_has_a_file_of_its_own(table, capsys):
     assert "publishable:  regret per row in [" in said
     assert f"curator only: {exact}" in said
     assert run(table, "--private-regret", str(exact), "--regret", str(exact)) == 2
-    assert run(table, "--private-regret", "x.jsonl", "--processor", "private-oja", out="other.jsonl") == 2
+    assert run(table, "--private-regret", "x.jsonl", "--algorithm", "private-oja", out="other.jsonl") == 2
     assert "takes no such parameter" in capsys.readouterr().err
 
 
@@ -356,7 +363,7 @@ def test_a_window_is_scored_window_by_window(table, capsys):
 
     regret = table.parent / "regret.csv"
     more = [
-        "--processor",
+        "--algorithm",
         "window",
         "--window",
         "100",
@@ -364,8 +371,8 @@ def test_a_window_is_scored_window_by_window(table, capsys):
         "10",
         "--regret",
         str(regret),
-        "--regret-every",
-        "150",
+        "--set",
+        "regret.every=150",
     ]
     assert run(table, *more, "--seed", "3", "--row-norm", "5") == 0
     assert "regret against the best subspace of each 100 rows" in capsys.readouterr().err
@@ -417,7 +424,8 @@ def test_the_size_of_a_cell_is_not_in_a_log(tmp_path, capsys):
     for at, note in enumerate(("x", "x" * 10**6)):
         rows = tmp_path / "rows.csv"
         rows.write_text("a,b,c,note\n" + "0.1,0.2,0.3,x\n" * 90_000 + f"0.1,0.2,0.3,{note}\n")
-        words = ["--columns", "a,b,c", "--on-bad-row", "zero", "--release-every", "60000", "--seed", "1", "--no-gram"]
+        words = ["--columns", "a,b,c", "--on-bad-row", "zero", "--release-every", "60000", "--seed", "1"]
+        words += ["--set", "out.gram=no"]
         assert run(rows, *words, "--set", "epsilon=1", common=["-k", "1", "--delta", "1e-3"], out=f"{at}.jsonl") == 0
         said.append([line for line in capsys.readouterr().err.splitlines() if "exceeds" in line or " of " in line])
     assert [line for line in said[0] if "exceeds" in line] == [line for line in said[1] if "exceeds" in line] != []
@@ -444,5 +452,5 @@ def test_large_matrices_are_told_with_options(table, capsys, monkeypatch):
 
 
 def test_a_warm_up_that_takes_all_rows_is_told(table, capsys):
-    assert run(table, "--bounds", "private", "--warmup", "500") == 0
-    assert "give more rows, a smaller --warmup than 500, which is for private bounds" in capsys.readouterr().err
+    assert run(table, "--bounds", "private", "--set", "bounds.warmup=500") == 0
+    assert "give more rows, a bounds.warmup smaller than 500, which is for private bounds" in capsys.readouterr().err

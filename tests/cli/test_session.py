@@ -9,6 +9,7 @@ import pytest
 
 import streampca as sp
 from streampca.cli import live, main, session
+from streampca.cli.options import RunOptions
 from streampca.cli.run import run
 from streampca.private_regret import PrivateRegretRecord
 from streampca.regret import RegretSums
@@ -110,7 +111,8 @@ def test_records_are_made_for_those_who_follow(tmp_path, monkeypatch, capsys, fo
     monkeypatch.setattr(RegretSums, "record", lambda sums, *given: count.append(sums) or record(sums, *given))
     regret = tmp_path / "regret.csv" if followed else None
     asked = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5, "release_every": 100, "seed": 3, "live": False}
-    assert run(table, **asked, out=tmp_path / "releases.jsonl", regret=regret, regret_every=50, row_norm=1.0) == 0
+    files = {"out": tmp_path / "releases.jsonl", "regret": regret, "set_": ("regret.every=50",)}
+    assert run(table, options=RunOptions(**asked, **files, row_norm=1.0)) == 0
     assert len(count) == (6 if followed else 1)
     assert re.search(r"Captured, exactly \d.* \[curator only\]", " ".join(capsys.readouterr().err.split()))
 

@@ -6,7 +6,8 @@ import pytest
 import streampca
 from streampca.bounds import read_bounds
 from streampca.cli import main
-from streampca.cli.arguments import make_algorithm
+from streampca.cli.algorithms import make_algorithm
+from streampca.cli.app import application
 from streampca.errors import BadParameterError
 
 
@@ -26,6 +27,14 @@ def test_every_command_has_a_line_in_the_help(capsys):
         assert len(lines[name]) > 2, name
 
 
+def test_the_overview_has_the_first_lines_of_the_commands():
+    for command, name in [(application(), name) for name in application()] + [(application()["ledger"], "budget")]:
+        if name not in ("--help", "-h", "--version", "ledger", "--install-completion"):
+            listed, full = command[name], application("ledger" if name == "budget" else name)
+            full = full["ledger"] if name == "budget" else full
+            assert listed.help == full[name].help.splitlines()[0], name
+
+
 @pytest.mark.parametrize("command", ["status", "verify", "export", "backup", "resume"])
 def test_a_directory_is_not_a_store(command, tmp_path, capsys):
     assert main([command, str(tmp_path), *(["x"] if command in ("backup", "resume") else [])]) == 2
@@ -33,12 +42,10 @@ def test_a_directory_is_not_a_store(command, tmp_path, capsys):
 
 
 def test_completion_is_there_for_every_shell(capsys):
-    from streampca.cli.app import app
-
     assert main(["--help"]) == 0
     assert "--install-completion" in capsys.readouterr().out
     for shell in ("bash", "zsh", "fish"):
-        script = app.generate_completion(prog_name="streampca", shell=shell)
+        script = application().generate_completion(prog_name="streampca", shell=shell)
         for word in ("transform", "release-every", "zero-out"):
             assert word in script, (shell, word)
 
@@ -60,9 +67,9 @@ def test_words_for_yes_and_no():
     common = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5}
     for on, words in ((True, "yes YES true on 1"), (False, "no No false FALSE off 0")):
         for word in words.split():
-            assert make_algorithm("fpl", common, extra=[f"publish_regret={word}"]).publish_regret is on, word
+            assert make_algorithm("fpl", common, extra={"publish_regret": word}).publish_regret is on, word
     with pytest.raises(BadParameterError, match="--set publish_regret=maybe: expected yes or no"):
-        make_algorithm("fpl", common, extra=["publish_regret=maybe"])
+        make_algorithm("fpl", common, extra={"publish_regret": "maybe"})
 
 
 def test_version(capsys):
@@ -115,7 +122,7 @@ def test_bounds_files_are_checked(tmp_path, content):
 def test_algorithms_by_either_name():
     common = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5, "horizon": None}
     for name in ("fpl", "PrivateFPL"):
-        made = make_algorithm(name, common, extra=['regularisation="privacy"', "n_features=7"])
+        made = make_algorithm(name, common, extra={"solver": '"exact"', "n_features": "7"})
         assert isinstance(made, streampca.PrivateFPL)
         assert made.release_every == 100
         assert made.n_features == 7

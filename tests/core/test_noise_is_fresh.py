@@ -43,6 +43,8 @@ from streampca.processors.base import Processor
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
+from streampca.stream import replay
+from streampca.stream.engine import Engine
 
 D, K, EVERY, LEAVES = 20, 2, 3, 8
 #: Rows before the two continuations part: three leaves, and a row that waits.
@@ -194,7 +196,7 @@ def two_copies(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
 
 def restored(setup: Setup, first: np.ndarray, second: np.ndarray) -> Pair:
     stream, other = begun(setup, key=KEY), sp.Stream(setup.algorithm, key=KEY)
-    other.restore(stream.state(), stream.release)
+    replay.restore(other.engine, replay.state(stream.engine), stream.release)
     return both(setup, stream, other, first, second)
 
 
@@ -277,7 +279,7 @@ def broken(patch: pytest.MonkeyPatch, mode: str) -> None:
     if mode != MODES[0]:
         patch.setattr(os, "urandom", bytes)
         patch.setattr(secrets, "token_bytes", bytes)
-        patch.setattr(sp.Stream, "_mark_copied", lambda self: None)
+        patch.setattr(Engine, "mark_copied", lambda self: None)
     if mode == MODES[2]:
         link = NoiseSource.link
         patch.setattr(NoiseSource, "link", lambda self, chain, kind, fresh, exact: link(self, chain, kind, fresh, ()))

@@ -30,6 +30,7 @@ from streampca.errors import BadParameterError, HorizonReachedError, StoreLocked
 from streampca.store.ledger import Ledger
 from streampca.store.sinks import JsonLines, deliver
 from streampca.store.store import Store
+from streampca.stream import replay
 
 D, NAMES = 4, list("abcd")
 ROWS = np.random.default_rng(0).standard_normal((40_000, D)) / 4.0
@@ -242,11 +243,11 @@ def test_every_call_that_changes_a_stream_refuses_a_push_inside_it(opcodes: bool
         copied: list[Any] = []
 
         def call(feed: Feed = feed, other: Feed = other, source: Any = source, copied: list[Any] = copied) -> None:
-            feed.stream.adopt(source)
-            feed.stream.absorb_waiting()
+            feed.stream.engine.adopt(source)
+            feed.stream.engine.absorb_waiting()
             copied.append(copy.deepcopy(feed.stream))
             with suppress(BadParameterError):
-                other.stream.restore(MAKE["tumbling"]().state(), None, copied=False)
+                replay.restore(other.stream.engine, replay.state(MAKE["tumbling"]().engine), None, copied=False)
             feed.stream.finish()
 
         def inside(feed: Feed = feed, other: Feed = other) -> None:
@@ -284,7 +285,7 @@ def test_the_error_of_a_cell_that_pushes_is_not_taken_for_a_bad_cell(on_bad_row:
             with pytest.raises(StreamBusyError, match="busy"):
                 push(row)
     assert stream.t == 1
-    assert stream.bad_rows == 0
+    assert stream.admission.bad_rows == 0
     assert stream.push(ROWS[2]).t == 2
 
 
@@ -298,7 +299,16 @@ def test_what_may_be_done_inside_a_push() -> None:
         other.push()
         now, release = stream.regret.now(), stream.release
         assert release is not None
-        seen.append((stream.t, release.t, now.t, stream.admission.rows, stream.bad_rows, stream.subspace.n_features))
+        seen.append(
+            (
+                stream.t,
+                release.t,
+                now.t,
+                stream.admission.rows,
+                stream.admission.bad_rows,
+                stream.engine.subspace.n_features,
+            )
+        )
 
     stream.push(ROWS[0])
     for i in range(1, 20):
@@ -451,7 +461,7 @@ def logged(feed: Feed, count: int) -> None:
         def emit(self, record: logging.LogRecord) -> None:
             feed.inside()
             try:
-                commits.append(feed.stream.release and feed.stream.state())
+                commits.append(feed.stream.release and replay.state(feed.stream.engine))
             except StreamBusyError as problem:
                 commits.append(problem)
 

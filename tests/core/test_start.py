@@ -77,14 +77,14 @@ def test_one_start_is_paid_once_and_two_starts_twice(ledger):
 
 def test_an_interrupt_between_payment_and_start_pays_once(ledger, monkeypatch):
     begun = stream(ledger)
-    debit = type(begun._account).debit
+    debit = type(begun.engine.account).debit
 
     def interrupted(self, guarantee, start):
         debit(self, guarantee, start)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(begun._account), "debit", interrupted)
+        patch.setattr(type(begun.engine.account), "debit", interrupted)
         with pytest.raises(KeyboardInterrupt):
             begun.push(ROWS[0])
     assert begun.t == 0
@@ -110,7 +110,7 @@ def test_a_copy_pays_before_its_next_row(ledger, how, seed):
 def test_a_copy_of_a_stream_that_has_not_started_is_a_start_of_its_own(ledger):
     original = stream(ledger)
     twin = copy.deepcopy(original)
-    assert twin.start_id != original.start_id
+    assert twin.engine.start_id != original.engine.start_id
     original.push(ROWS[0])
     with pytest.raises(BudgetExhaustedError):
         twin.push(ROWS[0])

@@ -131,7 +131,7 @@ def test_nan_payloads_are_bad_rows_and_never_reach_a_release(payload: int, negat
     else:
         for row in rows:
             stream.push(row)
-    assert stream.bad_rows == 1
+    assert stream.admission.bad_rows == 1
     assert stream.release is not None
     assert np.isfinite(stream.release.gram).all()
 

@@ -136,7 +136,7 @@ def test_a_bad_row_is_named_by_its_place_in_the_stream(files: list[Path]) -> Non
     assert out.t == 1334  # where the task before the bad row's ended
     lenient = stream(on_bad_row="zero")
     list(absorb_parquet(lenient, files, processes=1))
-    assert (lenient.t, lenient.bad_rows) == (N, 1)
+    assert (lenient.t, lenient.admission.bad_rows) == (N, 1)
 
 
 _ORPHAN = """

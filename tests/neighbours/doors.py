@@ -44,7 +44,6 @@ from streampca.sources import (
     from_csv,
     from_kafka,
     from_query,
-    from_river,
     open_rows,
     text_files,
 )
@@ -158,7 +157,7 @@ class Door(NamedTuple):
         if run.stream is not None:
             outcome.t = run.stream.t
             last = run.stream.release
-            run.said.append((run.stream.features, run.stream.rows_until_release, last and last.to_json()))
+            run.said.append((run.stream.features, run.stream.engine.now.due, last and last.to_json()))
         elif run.t is not None:
             outcome.t = run.t()
         else:
@@ -287,7 +286,7 @@ def feed(run: Run, source: Any, way: str, *, center: bool = False) -> None:
             run.said.append([release.to_json() for release in store.releases()])
     elif way == "readers":
         stream = run.streaming(source.features, center=center, bounds=source.bounds)
-        stream.adopt(source)
+        stream.engine.adopt(source)
         packed = list(readers.reader_blocks(stream.leaves(), source.blocks(), reader=0, rows=EVERY))
         folder = run.folder / "blocks"
         folder.mkdir(exist_ok=True)
@@ -683,10 +682,6 @@ def _users(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
         stream.push_many(records, users)
 
 
-def _river_source(run: Run, table: Table, edit: Edit | None) -> None:
-    feed(run, from_river(records_of(table, edit, "all"), columns=list(CHOSEN), on_bad_row=run.mode), "run")
-
-
 def _river(run: Run, table: Table, edit: Edit | None, *, way: str, kind: str = "all", **options: Any) -> None:
     model = RiverPCA(
         n_components=1, features=CHOSEN, on_bad_row=run.mode, seed=SEED, release_every=EVERY, center=way == "many",
@@ -758,7 +753,6 @@ def object_doors() -> Iterator[Door]:
         "users, push_many", partial(_users, way="many"), edited.edit_of_object, tables=clean, weight=0.5, by_row=False
     )
     yield Door("mapping, targets", partial(_python, kind="mapping", way="targets"), edited.edit_of_object, tables=clean)
-    yield Door("from_river", _river_source, edited.edit_of_object, tables=clean)
     yield Door("river, learn_one", partial(_river, way="one"), edited.edit_of_object, tables=clean, weight=0.7)
     strict = partial(_river, way="one", kind="mapping", on_unseen="raise", on_missing="raise")
     yield Door("river, strict", strict, edited.edit_of_object, tables=clean, weight=0.5)
@@ -817,7 +811,7 @@ def command(run: Run, words: list[str], data: bytes | None = None, *, then: list
 
 _MODEL = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--seed", str(SEED)]
 #: Of each command, after the file.
-WORDS = {"run": [*_MODEL, "--every", str(EVERY), "--no-live"], "release": [*_MODEL, "--mechanism", "gaussian"]}
+WORDS = {"run": [*_MODEL, "--release-every", str(EVERY), "--no-live"], "release": [*_MODEL, "--mechanism", "gaussian"]}
 
 
 def cli_door(
@@ -858,15 +852,17 @@ def cli_doors() -> Iterator[Door]:
     yield cli_door("CSV", "rows.csv", text(Writer()), *columns, **csv_)
     yield cli_door("CSV, CRLF", "rows.csv", text(Writer(csv.QUOTE_ALL, end="\r\n")), "--columns", "6,2,4", **csv_)
     yield cli_door("standard input", "-", text(Writer()), *columns, **csv_)
-    yield cli_door("names", "rows.csv", text(Writer(header=False)), "--names", ",".join(NAMES), *columns, **csv_)
+    yield cli_door(
+        "names", "rows.csv", text(Writer(header=False)), "--read", f"names={','.join(NAMES)}", *columns, **csv_
+    )
     yield cli_door("release", "rows.csv", text(Writer()), *columns, verb="release", by_row=False, **csv_)
     yield cli_door("store", "rows.csv", text(Writer()), *columns, "--store", "FOLDER/run.db", weight=0.02, **csv_)
     yield cli_door("bounds", "rows.csv", text(Writer()), *columns, "--bounds=-2:2", **csv_)
     yield cli_door(
         "private regret", "rows.csv", text(Writer()), *columns, "--private-regret", "FOLDER/regret.jsonl",
-        "--regret-every", "5", **csv_,
+        "--set", "regret.every=5", **csv_,
     )  # fmt: skip
-    yield cli_door("lines", "rows.csv", text(Writer(None)), *columns, "--quoting", "none", **lines)
+    yield cli_door("lines", "rows.csv", text(Writer(None)), *columns, "--read", "quoting=none", **lines)
     yield cli_door("NDJSON", "rows.jsonl", lambda table, edit: b"".join(edited.json_lines(table, edit)), *columns,
                    edits=edited.edit_of_json, tables=edited.LINE_TABLES)  # fmt: skip
     yield cli_door("Parquet", "rows.parquet", parquet, *columns, edits=edited.edit_of_floats,

@@ -25,6 +25,7 @@ from streampca.errors import BadRowError
 from streampca.privacy.outlet import Outlet
 from streampca.river import RiverAdapter
 from streampca.sources import base, csv_rows, databases, from_kafka
+from streampca.stream.engine import Engine
 from streampca.stream.stream import Stream
 
 SCRIPT = Path(__file__).with_name("blind.py")
@@ -131,7 +132,7 @@ def test_a_warning_of_a_bad_row_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def push_many(self: Stream, rows: Any, **options: Any) -> Any:
         made = real(self, rows, **options)
-        if self.bad_rows:
+        if self.admission.bad_rows:
             warnings.warn("rows were bad", UserWarning, stacklevel=2)
         return made
 
@@ -141,14 +142,14 @@ def test_a_warning_of_a_bad_row_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_noise_that_leaves_a_row_in_the_clear_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exact values that reach a release beside the outlet."""
-    real = Stream._following
+    real = Engine.following
 
-    def following(self: Stream, now: Any, count: int, counts: Any, after: Any, release: Any, sums: Any) -> Any:
+    def following(self: Engine, now: Any, count: int, counts: Any, after: Any, release: Any, sums: Any) -> Any:
         if release is not None:
-            release._details["bad"] = self.bad_rows
+            release._details["bad"] = now.counts.plus(counts).bad
         return real(self, now, count, counts, after, release, sums)
 
-    monkeypatch.setattr(Stream, "_following", following)
+    monkeypatch.setattr(Engine, "following", following)
     assert "differ" in found(doors("array, push"))
 
 
@@ -215,7 +216,7 @@ def in_process(folder: Path, door: str, data: bytes, *words: str) -> tuple[dict[
 
 
 @pytest.mark.parametrize(
-    ("door", "words"), [("file", ()), pytest.param("pipe", ("--quoting", "csv"), marks=pytest.mark.long)]
+    ("door", "words"), [("file", ()), pytest.param("pipe", ("--read", "quoting=csv"), marks=pytest.mark.long)]
 )
 def test_an_edit_shows_nowhere_in_a_process(tmp_path: Path, door: str, words: tuple[str, ...]) -> None:
     table, edit = TABLES["quoted"], Edit(0, {"note": "1,0,z\n" * 500, "b": '"x\n'})

@@ -42,7 +42,7 @@ def measured(prediction: Prediction, n: int, window: int | None = None) -> tuple
             np.abs(np.linalg.eigvalsh(stream.release.gram - gram)).max() if stream.release.has_gram else np.nan
         )
         best = np.linalg.eigvalsh(gram)[-2:].sum()
-        shares.append(stream.subspace.captured(gram) / best)
+        shares.append(stream.engine.subspace.captured(gram) / best)
         regrets.append(stream.regret.now().average)
     return float(np.mean(errors)), float(np.mean(shares)), float(np.mean(regrets))
 

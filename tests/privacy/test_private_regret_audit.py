@@ -52,7 +52,7 @@ def left_over(seed: int, adjacency: str, noise: str, at: int, has_row: bool) -> 
     stream = sp.Stream(make(adjacency, noise), seed=seed, regret=None)
     gram, reward, out, change = np.zeros(3), 0.0, [], np.zeros(4)
     for t in range(T):
-        scoring = Scoring.of(stream.subspace.basis)
+        scoring = Scoring.of(stream.engine.subspace.basis)
         basis = scoring.basis
         row = KNOWN[t]
         if t == at:

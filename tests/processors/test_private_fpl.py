@@ -98,7 +98,7 @@ def test_learns_a_subspace() -> None:
     rows = (rng.standard_normal((20_000, 2)) * [0.6, 0.5]) @ truth.T + 0.02 * rng.standard_normal((20_000, 10))
     stream = sp.Stream(fpl(n_components=2, release_every=50, horizon=20_000), seed=0)
     stream.push_many(rows)
-    assert stream.subspace.angles(sp.Subspace(truth)).max() < 0.05
+    assert stream.engine.subspace.angles(sp.Subspace(truth)).max() < 0.05
     history = stream.regret.history
     assert history[-1].captured > 0.995
     assert history[-1].average < history[len(history) // 4].average / 2

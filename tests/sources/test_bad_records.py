@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import streampca as sp
 from streampca.cli import main, page
-from streampca.cli.reading import Reading
+from streampca.cli.options import RunOptions
 from streampca.cli.run import run as command
 from streampca.errors import BadParameterError, SourceError
 from streampca.sources import csv_rows, from_csv, from_ndjson, open_rows
@@ -85,7 +85,7 @@ def releases(source: Any, bad: int | None = None) -> list[str]:
     )
     made = [step.release.to_json() for step in stream.run(source) if step.release is not None]
     if bad is not None:
-        assert stream.bad_rows == bad
+        assert stream.admission.bad_rows == bad
     return made
 
 
@@ -201,15 +201,16 @@ def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
             code = main([
                 "run", str(tmp_path / name), "-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1",
                 "--release-every", "100", "--seed", "5", "--on-bad-row", "zero", "--force", "--out", str(files[0]),
-                "--private-regret", str(files[1]), "--serve", "--public", "--port", "0", "--no-live",
+                "--private-regret", str(files[1]), "--serve", "--set", "serve.public=yes",
+                "--set", "serve.port=0", "--no-live",
                 *(() if columns is None else ("--columns", columns)),
             ])  # fmt: skip
         else:
-            code = command(
-                tmp_path / name, n_components=1, epsilon=1.0, delta=1e-6, row_norm=1.0, release_every=100, seed=5,
-                on_bad_row="zero", force=True, out=files[0], private_regret=files[1], serve=True, public=True, port=0,
-                live=False, reading=Reading(columns=columns),
-            )  # fmt: skip
+            code = command(tmp_path / name, options=RunOptions(
+                n_components=1, epsilon=1.0, delta=1e-6, row_norm=1.0, release_every=100, seed=5,
+                on_bad_row="zero", force=True, out=files[0], private_regret=files[1], serve=True,
+                set_=("serve.public=yes", "serve.port=0"), live=False, columns=columns,
+            ))  # fmt: skip
         shown = QuietServer.pages.pop().state()
         panels = json.dumps({key: value for key, value in shown.items() if key != "cursor"}, default=str)
         return code, capsys.readouterr().out, files[0].read_bytes(), files[1].read_bytes(), panels
@@ -282,7 +283,7 @@ def test_a_damaged_file_stops_at_its_end_and_says_so(tmp_path: Path, monkeypatch
     with pytest.raises(SourceError, match=r"cut.csv.gz: cannot be read"):
         list(stream.run(from_csv(tmp_path / "cut.csv.gz", on_bad_row="zero")))
     assert stream.t > 100
-    assert stream.bad_rows == 1
+    assert stream.admission.bad_rows == 1
 
 
 @pytest.mark.parametrize(

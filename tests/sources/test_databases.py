@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streampca.cli.reading import Address
+from streampca.cli.options import Address
 from streampca.errors import BadParameterError, SourceError
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.databases import as_rows, from_query
@@ -134,7 +134,7 @@ def test_what_is_no_number_is_a_zero_row_or_an_error_after_the_rows_before_it(da
         list(Stream(algorithm(), seed=1).run(from_query(url, QUERY, "id")))
     lenient = Stream(algorithm(), seed=1, on_bad_row="zero")
     list(lenient.run(from_query(url, QUERY, "id", on_bad_row="zero")))
-    assert (lenient.t, lenient.bad_rows) == (N, 1)
+    assert (lenient.t, lenient.admission.bad_rows) == (N, 1)
     first = next(from_query(url, QUERY, "id").blocks())
     assert np.array_equal(first, ROWS[:40])
 

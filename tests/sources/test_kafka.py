@@ -219,7 +219,7 @@ def test_the_command_goes_on_at_its_offsets_without_being_told_where(cluster, tm
     fill(producer, "cli", [60, 70])
     where = f"kafka://{servers}/cli?group=g&fetch.wait.max.ms=20"
     words = ["--columns", "a,b,c", "-k", "1", "--epsilon", "1", "--delta", "1e-6", "--bounds", "-5:5", "--no-live"]
-    out = ["--out", str(tmp_path / "out.jsonl"), "--store", str(tmp_path / "run.db"), "--every", "50"]
+    out = ["--out", str(tmp_path / "out.jsonl"), "--store", str(tmp_path / "run.db"), "--release-every", "50"]
     assert main(["run", where, *words, *out]) == 0
     fill(producer, "cli", [5, 6, 7], seed=1)
     capsys.readouterr()
@@ -258,7 +258,7 @@ def killed(cluster, folder: Path, kills: int, sizes: list[int]) -> None:
     expected = [release.to_json() for release in whole.push_many(in_turns(parts, 100)).releases]
     with Store(folder / "run.db") as store:
         resumed = Stream.resume(store)
-        assert (resumed.t, resumed.bad_rows) == (sum(sizes) + 1, 1)
+        assert (resumed.t, resumed.admission.bad_rows) == (sum(sizes) + 1, 1)
         assert [release.to_json() for release in store.releases()] == expected
         stands = store.position.at["offsets"]
         assert list(resumed.run(crash.topic(servers))) == []  # nothing comes twice

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streampca.cli import _in_flags
-from streampca.cli.reading import Reading
+from streampca.cli.inputs import open_source
+from streampca.cli.messages import in_flags
+from streampca.cli.options import ReadOptions
 from streampca.errors import BadParameterError, SourceError
 from streampca.sources import files, open_rows, text_files
 
@@ -122,28 +123,30 @@ def test_lines_of_json_are_read_as_they_come(tmp_path: Path, monkeypatch: pytest
     assert rows == [1, 2, 3]
 
 
-def opened(tmp_path: Path, text: bytes, **options: Any) -> tuple[tuple[str, ...], list[list[float]]]:
+def opened(
+    tmp_path: Path, text: bytes, *read: str, columns: str | None = None
+) -> tuple[tuple[str, ...], list[list[float]]]:
     (tmp_path / "rows.txt").write_bytes(text)
-    source = Reading(**options).open(tmp_path / "rows.txt", None, "raise")
+    source = open_source(tmp_path / "rows.txt", ReadOptions(read=read).reading(), columns)
     return source.features, [row.tolist() for row in source]
 
 
 def test_the_options_of_the_command_line(tmp_path: Path) -> None:
-    assert opened(tmp_path, b"1\t2\t3\n", header=False, columns="3,1", delimiter="tab") == (("x2", "x0"), [[3, 1]])
-    assert opened(tmp_path, b"1;2\n", names="a, b", columns="b", delimiter=";") == (("b",), [[2]])
-    assert opened(tmp_path, "ä\n1\n".encode("latin-1"), encoding="latin-1") == (("ä",), [[1]])
-    assert opened(tmp_path, b'{"a": 1}\n', format="ndjson") == (("a",), [[1]])
+    assert opened(tmp_path, b"1\t2\t3\n", "header=no", "delimiter=tab", columns="3,1") == (("x2", "x0"), [[3, 1]])
+    assert opened(tmp_path, b"1;2\n", "names=a, b", "delimiter=;", columns="b") == (("b",), [[2]])
+    assert opened(tmp_path, "ä\n1\n".encode("latin-1"), "encoding=latin-1") == (("ä",), [[1]])
+    assert opened(tmp_path, b'{"a": 1}\n', "format=ndjson") == (("a",), [[1]])
     named = (("b", "1"), [[7, 6]])  # a name comes first
-    assert opened(tmp_path, b"a,1,b\n5,6,7\n", columns="3,1", header=True) == named
+    assert opened(tmp_path, b"a,1,b\n5,6,7\n", "header=yes", columns="3,1") == named
     with pytest.raises(SourceError, match="column 2: the name looks like a value"):
         opened(tmp_path, b"a,1,b\n5,6,7\n", columns="3,1")
     with pytest.raises(SourceError, match="no column '4'"):
         opened(tmp_path, b"a,d,b\n5,6,7\n", columns="4")
-    assert opened(tmp_path, b'1,"2\n3,4"\n', names="a,b", quoting="none", columns="a") == (("a",), [[1], [3]])
+    assert opened(tmp_path, b'1,"2\n3,4"\n', "names=a,b", "quoting=none", columns="a") == (("a",), [[1], [3]])
     with pytest.raises(SourceError, match=r"'-'"):
-        opened(tmp_path, b"a\n-\n", na="?,-")
+        opened(tmp_path, b"a\n-\n", "na=?,-")
     with pytest.raises(BadParameterError, match="positions of columns count from 1"):
-        opened(tmp_path, b"1,2\n", header=False, columns="0")
+        opened(tmp_path, b"1,2\n", "header=no", columns="0")
     with pytest.raises(SourceError, match="if the first line is a row"):
         opened(tmp_path, b"1,2\n3,4\n", columns="a")
 
@@ -156,17 +159,17 @@ def test_the_options_of_the_command_line(tmp_path: Path) -> None:
         ("columns=['age', 'weight (kg)', 'temp [C]'], or", "--columns 'age,weight (kg),temp [C]', or"),
         ("columns=['a', 'it\\'s \"b\"'], or", """--columns 'a,it'"'"'s "b"', or"""),
         ("columns=[a, b]", "columns=[a, b]"),
-        ("check delimiter= and quoting=, or", "check --delimiter and --quoting, or"),
+        ("check delimiter= and quoting=, or", "check --read delimiter= and --read quoting=, or"),
         (
             "pass header=False or names=[...] if the first line is a row, header=True if",
-            "pass --no-header or --names a,b,... if the first line is a row, --header if",
+            "pass --read header=no or --read names=... if the first line is a row, --read header=yes if",
         ),
         ("n_components=9 exceeds", "-k 9 exceeds"),
         ("solver='exact' is kept", "solver='exact' is kept"),
     ],
 )
 def test_errors_speak_in_flags(library: str, command_line: str) -> None:
-    assert _in_flags(library) == command_line
+    assert in_flags(library) == command_line
 
 
 def test_the_number_of_rows_is_expected_from_the_size_of_the_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -14,12 +15,22 @@ from streampca.cli import main
 from streampca.errors import BadParameterError, SourceError
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.rows import Position, PositionedBlock, PositionedSource
-from streampca.sources import NumberedRows, from_blocks, open_rows
+from streampca.sources import BlockSource, NumberedRows, open_rows
 from streampca.store.store import Store
 from streampca.stream.stream import Stream
 
 ROWS = np.random.default_rng(1).normal(size=(400, 2))
-RUN = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--bounds", "-5:5", "--every", "50", "--no-live"]
+RUN = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--bounds", "-5:5", "--release-every", "50", "--no-live"]
+
+
+class Blocks(BlockSource):
+    features, bounds = ("a", "b"), None
+
+    def __init__(self, *blocks: np.ndarray) -> None:
+        self._blocks = blocks
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        yield from self._blocks
 
 
 def algorithm() -> PrivateFPL:
@@ -73,8 +84,8 @@ def test_the_group_is_told_of_durable_rows_only_and_the_store_shows_no_position(
             assert told[-1] <= store.durable - 30
 
     stream = Stream(algorithm(), seed=1, store=store)
-    list(stream.run(NumberedRows(from_blocks([ROWS[:30]]), "another")))  # whose positions are not for the next
-    list(stream.run(Watched(from_blocks([ROWS[i : i + 7] for i in range(0, 70, 7)]), "watched"), new_source=True))
+    list(stream.run(NumberedRows(Blocks(ROWS[:30]), "another")))  # whose positions are not for the next
+    list(stream.run(Watched(Blocks(*ROWS[:70].reshape(10, 7, 2)), "watched"), new_source=True))
     assert told
     store.flush()
     assert store.position == Position("watched", "canary 70")
@@ -87,7 +98,7 @@ def _canary(after, m: int) -> str:
 
 
 def test_rows_by_hand_leave_no_position_and_a_new_source_is_new_once(tmp_path: Path) -> None:
-    first, second = (NumberedRows(from_blocks([ROWS[:30]]), name) for name in ("first", "second"))
+    first, second = (NumberedRows(Blocks(ROWS[:30]), name) for name in ("first", "second"))
     with Store(tmp_path / "run.db") as store:
         stream = Stream(algorithm(), seed=1, store=store)
         list(stream.run(first))
@@ -98,15 +109,15 @@ def test_rows_by_hand_leave_no_position_and_a_new_source_is_new_once(tmp_path: P
             list(stream.run(second, new_source=True))
         assert stream.t == 61
         with pytest.raises(SourceError, match="second: 29 rows, but the run stands after 30"):
-            list(stream.run(NumberedRows(from_blocks([ROWS[:29]]), "second")))
+            list(stream.run(NumberedRows(Blocks(ROWS[:29]), "second")))
 
 
 def test_an_interrupt_between_two_commits_leaves_position_and_rows_together(tmp_path: Path) -> None:
     store = Store(tmp_path / "run.db", commit_every="1h")
     stream = Stream(algorithm(), seed=1, store=store)
-    stream.push_many(ROWS[:60], position=lambda m: Position("s", m))
+    stream.engine.push_many(ROWS[:60], position=lambda m: Position("s", m))
     with pytest.raises(KeyboardInterrupt):
-        stream.push_many(ROWS[60:200], position=_breaks_at_90)
+        stream.engine.push_many(ROWS[60:200], position=_breaks_at_90)
     assert stream.t == 100  # the piece before the one whose position could not be told
     store.flush()
     assert (store.durable, store.position) == (100, Position("s", 40))
@@ -130,7 +141,7 @@ def test_the_command_resumes_without_being_told_where(tmp_path: Path, kind: str,
             made.executemany("INSERT INTO rows (a, b) VALUES (?, ?)", ROWS[first:stop].tolist())
 
     where = [str(table)] if kind == "file" else [
-        f"sqlite:///{database}", "--query", "SELECT * FROM rows", "--cursor", "id",
+        f"sqlite:///{database}", "--read", "query=SELECT * FROM rows", "--read", "cursor=id",
     ]  # fmt: skip
     add(0, 130)
     out = ["--out", str(tmp_path / "out.jsonl"), "--seed", "1", "--store", str(path)]
@@ -144,7 +155,7 @@ def test_the_command_resumes_without_being_told_where(tmp_path: Path, kind: str,
     assert main(["run", *where, *RUN, "--out", str(tmp_path / "all.jsonl"), "--seed", "1", "--store", str(once)]) == 0
     assert releases(path) == releases(once)
     if kind == "sqlite":
-        other = [where[0], "--query", "SELECT id, a, b FROM rows", "--cursor", "id"]
+        other = [where[0], "--read", "query=SELECT id, a, b FROM rows", "--read", "cursor=id"]
         assert main(["resume", str(path), *other, "--no-live"]) == 2
         assert "--continues" in capsys.readouterr().err
         assert main(["resume", str(path), *other, "--continues", "--no-live"]) == 0
@@ -157,10 +168,10 @@ def test_the_command_resumes_without_being_told_where(tmp_path: Path, kind: str,
     ("words", "message"),
     [
         (["kafka://broker/topic"], "--columns"),
-        (["kafka://broker/topic", "--columns", "a", "--delimiter", ";"], "--delimiter does not apply"),
-        (["kafka://broker/topic", "--columns", "a", "--cursor", "id"], "a topic has neither"),
-        (["postgresql://u:secret@host/db"], "needs --query and --cursor"),
-        (["rows.csv", "--query", "SELECT 1"], "are of databases"),
+        (["kafka://broker/topic", "--columns", "a", "--read", "delimiter=;"], "--read delimiter does not apply"),
+        (["kafka://broker/topic", "--columns", "a", "--read", "cursor=id"], "a topic has neither"),
+        (["postgresql://u:secret@host/db"], "needs a query and a cursor"),
+        (["rows.csv", "--read", "query=SELECT 1"], "are of databases"),
     ],
 )
 def test_options_that_do_not_fit_are_told_without_the_password(words, message, tmp_path, capsys) -> None:

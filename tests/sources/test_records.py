@@ -152,6 +152,6 @@ def test_the_command_line_reads_records(tmp_path: Path, capsys: pytest.CaptureFi
         found.append(capsys.readouterr().out)
     assert len(found[0].splitlines()) == 6
     assert found[0] == found[1]
-    options += ["--quoting", "none", "--on-bad-row", "zero"]
+    options += ["--read", "quoting=none", "--on-bad-row", "zero"]
     assert main(["run", str(tmp_path / "rows.csv"), *options, "--release-every", "600", "--out", "-"]) == 0
     assert '"t":600' in capsys.readouterr().out.replace(" ", "")

@@ -29,7 +29,7 @@ import pytest
 import streampca as sp
 from streampca.errors import BadParameterError, SourceError
 from streampca.rows import PositionedSource, RowSource
-from streampca.sources import NumberedRows, csv_rows, from_csv, from_query, from_river, open_rows
+from streampca.sources import NumberedRows, csv_rows, from_csv, from_query, open_rows
 
 NAMES = ["a", "b", "c"]
 ROWS = (np.random.default_rng(5).normal(size=(60, 3)) / 8.0).tolist()
@@ -82,10 +82,6 @@ def from_sqlite(path: Path, rows: Rows, columns: list[str] | None = None, **opti
     return from_query(f"sqlite:///{path.with_suffix('.db')}", "SELECT * FROM rows", "id", columns=columns, **options)
 
 
-def from_mappings(_: Path, rows: Rows, **options: Any) -> Any:
-    return from_river([dict(zip(NAMES, row, strict=True)) for row in rows], **options)
-
-
 #: Name of a source: how it is made, and how it calls row 31.
 SOURCES: dict[str, tuple[Callable[..., Any], str]] = {
     "CSV": (from_text, "line 32"),
@@ -99,7 +95,6 @@ SOURCES: dict[str, tuple[Callable[..., Any], str]] = {
     "Arrow file": (partial(from_columns, end="arrow"), "row 31"),
     "Arrow stream": (partial(from_columns, end="arrows"), "row 31"),
     "SQLite": (from_sqlite, "id 31"),
-    "mappings": (from_mappings, "row 31"),
 }
 every_source = pytest.mark.parametrize("name", SOURCES)
 
@@ -131,10 +126,6 @@ def test_rows_are_the_same_each_time_and_in_blocks_of_any_size(
     for size in (1, 7, 31, 1000):
         monkeypatch.setattr(csv_rows, "_BLOCK", 3 * size)
         path.with_suffix(".db").unlink(missing_ok=True)
-        if name == "mappings":  # a live stream is not held up
-            with pytest.raises(BadParameterError, match="does not apply"):
-                make(path, ROWS, chunk_rows=size)
-            break
         blocks = list(make(path, ROWS, chunk_rows=size).blocks())
         assert max(map(len, blocks)) <= size
         assert np.concatenate(blocks).tolist() == ROWS
@@ -226,5 +217,3 @@ def test_options_outside_their_domains(option: dict[str, Any], path: Path) -> No
     with pytest.raises(BadParameterError) as refused:
         from_csv(path, **option)
     assert f"{name}={value!r}" in str(refused.value)
-    with pytest.raises(BadParameterError) if name != "encoding" else pytest.raises((BadParameterError, SourceError)):
-        from_river([{"a": 1}], **option)

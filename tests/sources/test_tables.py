@@ -112,7 +112,7 @@ def test_missing_values_and_columns_that_are_no_numbers() -> None:
     for table in (whole, pl.from_pandas(whole), pa.Table.from_pandas(whole)):
         stream = make(on_bad_row="zero")
         assert len(list(stream.run(table))) == 3
-        assert stream.bad_rows == 2
+        assert stream.admission.bad_rows == 2
         with pytest.raises(BadRowError, match="row 2: feature 'a' is not finite"):
             list(make().run(table))
     for words in (FRAME.assign(c="x"), pl.from_pandas(FRAME.assign(c="x")), pa.table({"c": ["1", "2"]})):
@@ -136,10 +136,10 @@ def test_a_bad_cell_of_a_frame_spoils_its_row_alone(cell: Any) -> None:
     for rows in (frame, objects, [objects[:40], objects[40:50], objects[50:]]):
         stream = make(on_bad_row="zero", features=NAMES)
         assert releases(stream, rows) == releases(make(features=NAMES), zero)
-        assert stream.bad_rows == 1
+        assert stream.admission.bad_rows == 1
     stream = make(on_bad_row="zero", features=NAMES)
     stream.push_many(frame)
-    assert stream.bad_rows == 1
+    assert stream.admission.bad_rows == 1
 
 
 def test_what_is_missing_is_said() -> None:

@@ -268,7 +268,7 @@ def test_no_chain_value_leaves_the_sealed_part(tmp_path: Path, ledger: Path) -> 
     begin(path, ledger)
     with Store(path) as store:
         stream = sp.Stream.resume(store)
-        link, start = stream.processor.chain.link, stream.start_id
+        link, start = stream.engine.processor.chain.link, stream.engine.start_id
         stream.push_many(ROWS[100:105])
         store.flush()
         files = [file.read_bytes() for file in tmp_path.iterdir() if not file.name.endswith(".key")]

@@ -95,7 +95,7 @@ def test_another_file_than_that_of_the_run_is_refused(table, capsys):
 def test_a_run_with_private_bounds_is_resumed_in_and_after_its_warm_up(table, capsys, upto):
     store = table.with_name("run.db")
     options = ["-k", "1", "--epsilon", "1", "--delta", "1e-5", "--horizon", "3000", "--bounds", "private"]
-    run = ["run", str(head_of(table, upto)), *options, "--warmup", "200", "--store", str(store), "--no-live"]
+    run = ["run", str(head_of(table, upto)), *options, "--set", "bounds.warmup=200", "--store", str(store), "--no-live"]
     assert main([*run, "--out", str(table.with_name("o.jsonl"))]) == 0
     assert main(["resume", str(store), str(table), "--no-live"]) == 0
     assert "3000 in all" in capsys.readouterr().err
@@ -155,12 +155,12 @@ def test_a_run_that_was_begun_is_not_begun_again(table, capsys):
 def test_passphrase(table, capsys):
     secret = table.with_name("secret")
     secret.write_text("correct horse\n")
-    store = begin(table, "--passphrase-file", str(secret))
+    store = begin(table, "--set", f"store.passphrase_file={secret}")
     assert main(["verify", str(store)]) == 2
-    assert main(["verify", str(store), "--passphrase-file", str(secret)]) == 0
+    assert main(["verify", str(store), "--set", f"store.passphrase_file={secret}"]) == 0
     secret.write_text("wrong\n")
     capsys.readouterr()
-    assert main(["verify", str(store), "--passphrase-file", str(secret)]) == 2
+    assert main(["verify", str(store), "--set", f"store.passphrase_file={secret}"]) == 2
     assert "does not open" in capsys.readouterr().err
 
 
@@ -227,7 +227,10 @@ def test_a_disk_that_cannot_be_written_to_can_be_read(table, monkeypatch):
 def test_a_witness_elsewhere_and_commits_by_rows(table, capsys):
     apart = table.with_name("apart")
     arguments = ["run", str(head_of(table, 1234)), *RUN, "--out", str(table.with_name("out.jsonl"))]
-    store, options = table.with_name("run.db"), ["--witness", str(apart / "w"), "--commit-every", "500"]
+    store, options = (
+        table.with_name("run.db"),
+        ["--set", f"store.witness={apart / 'w'}", "--set", "store.commit_every=500"],
+    )
     assert main([*arguments, "--store", str(store), *options]) == 2
     assert "there is no folder" in capsys.readouterr().err
     assert not store.exists()
@@ -236,10 +239,10 @@ def test_a_witness_elsewhere_and_commits_by_rows(table, capsys):
     assert (apart / "w").exists()
     assert not store.with_name("run.db.witness").exists()
     assert main(["resume", str(store), str(table), "--no-live"]) == 2
-    assert "--witness" in capsys.readouterr().err
+    assert "store.witness=" in capsys.readouterr().err
     assert main(["resume", str(store), str(table), "--no-live", *options]) == 0
-    assert main([*arguments[:-1], "x.jsonl", "--commit-every", "500"]) == 2
-    assert "go with --store" in capsys.readouterr().err
+    assert main([*arguments[:-1], "x.jsonl", "--set", "store.commit_every=500"]) == 2
+    assert "goes with --store" in capsys.readouterr().err
 
 
 def test_a_run_is_paid_from_the_account_of_its_data_set(table, capsys):

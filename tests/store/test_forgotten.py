@@ -184,7 +184,7 @@ def collected_in(place: str, path: Path, tmp_path: Path) -> None:
             gc.collect()
     elif place == "a stream's lock":
         other = sp.Stream(algorithm())
-        with other.guard.lock:
+        with other.engine.guard.lock:
             gc.collect()
     else:  # in the thread that writes for another stream, or for the one that is collected
         with Store(path.with_name("other.db"), commit_every="1h") as store:
@@ -209,8 +209,8 @@ def test_garbage_is_collected_anywhere(tmp_path: Path, place: str) -> None:
 
 def test_a_stream_is_collected_in_the_thread_that_writes_for_it(tmp_path: Path) -> None:
     stream = begin(tmp_path / "run.db", 30, single=True)
-    assert stream._log is not None
-    thread = stream._log.thread  # type: ignore[attr-defined]
+    assert stream.engine.log is not None
+    thread = stream.engine.log.thread  # type: ignore[attr-defined]
     del stream
     with pytest.warns(ResourceWarning, match=r"run\.db: the store was not closed"):
         thread.do(gc.collect)
@@ -312,7 +312,7 @@ def test_a_commit_that_failed_is_made_again_and_failing_again_is_logged(
             stream = begin(tmp_path / f"{name}.db", 10, single=False)
             patch.setattr(store_log.Writer, "_store", full)
             with pytest.raises(StoreUnwritableError):
-                stream._log.commit()  # type: ignore[union-attr, attr-defined]
+                stream.engine.log.commit()  # type: ignore[union-attr, attr-defined]
             if ends:
                 patch.undo()
             caplog.clear()

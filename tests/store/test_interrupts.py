@@ -67,7 +67,7 @@ def test_feeding_and_reading(tmp_path: Path, commit_every: int | str, single: bo
         read[release.t] = release.to_json()
         store.flush()
 
-    for number in every_line(work, "store/log.py", "stream.py"):
+    for number in every_line(work, "store/log.py", "stream/engine.py"):
         if number % 9 == 0:  # what is resumed is the same
             store.close()
             store = Store(tmp_path / "run.db", commit_every=commit_every, snapshot_every="1ms")

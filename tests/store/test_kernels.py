@@ -118,7 +118,7 @@ def test_a_command_that_was_killed_goes_on_under_other_kernels(tmp_path: Path) -
     alone = tmp_path / "alone.jsonl"
     subprocess.run([*given, "--out", str(alone)], env=environment(WRITTEN), check=True, capture_output=True)
     (tmp_path / "written").mkdir()
-    store = ["--store", "run.db", "--out", "out.jsonl", "--commit-every", "1", "--rate", "150"]
+    store = ["--store", "run.db", "--out", "out.jsonl", "--set", "store.commit_every=1", "--read", "rate=150"]
     run = subprocess.Popen([*given, *store], env=environment(WRITTEN), cwd=tmp_path / "written")
     path, durable, end = tmp_path / "written" / "run.db", 0, time.monotonic() + 120.0
     while durable < STOP:

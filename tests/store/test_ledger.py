@@ -65,7 +65,7 @@ def test_refusal_before_anything_changes(ledger, feed, n_features):
     assert stream.release is None
     if n_features is None:
         with pytest.raises(BadParameterError, match="not known yet"):
-            _ = stream.subspace
+            _ = stream.engine.subspace
     with pytest.raises(BudgetExhaustedError):  # and again, not only once
         stream.push(ROWS[0])
 
@@ -208,24 +208,6 @@ def test_heads_go_on_from_where_they_are(tmp_path, ledger):
         assert again.head("patients", "r") == (5, "x")
 
 
-def test_a_ledger_of_schema_1_is_taken_over(tmp_path, ledger):
-    ledger.debit("patients", fpl(0.5), run="old")
-    ledger.close()
-    with sqlite3.connect(tmp_path / "ledger.db") as db:
-        db.execute("DROP TABLE heads")
-        db.execute("DROP TABLE sums")
-        db.execute("PRAGMA user_version = 1")
-    db.close()
-    with Ledger(tmp_path / "ledger.db") as again:
-        assert again.balance("patients").entries[0].run == "old"
-        again.note("patients", "r", None, (0, ""))
-        with sqlite3.connect(tmp_path / "ledger.db") as db:
-            db.execute("UPDATE budgets SET epsilon = 100")
-        db.close()
-        with pytest.raises(StoreCorruptError, match="fails its checksum"):
-            again.balance("patients")
-
-
 def test_two_at_once_cannot_both_have_the_rest(tmp_path, ledger):
     outcomes, start = [], threading.Barrier(4)
 
@@ -295,8 +277,8 @@ def test_damage_and_other_files_are_told(tmp_path, ledger):
     with sqlite3.connect(tmp_path / "ledger.db") as db:
         db.execute("PRAGMA user_version = 2")
     db.close()
-    with Ledger(tmp_path / "ledger.db") as again, pytest.raises(StoreCorruptError, match="cannot be read"):
-        again.balance("patients")
+    with pytest.raises(StoreCorruptError, match="is of schema 2, this version reads 3"):
+        Ledger(tmp_path / "ledger.db")
 
 
 @pytest.mark.parametrize(
@@ -310,27 +292,6 @@ def test_a_changed_figure_is_told(tmp_path, ledger, change):
     for act in (lambda: ledger.balance("patients"), lambda: ledger.debit("patients", fpl(0.1))):
         with pytest.raises(StoreCorruptError, match="fails its checksum"):
             act()
-
-
-def test_damage_to_the_number_of_the_schema_hides_no_other_damage(tmp_path, ledger):
-    with sqlite3.connect(tmp_path / "ledger.db") as db:
-        db.execute("UPDATE budgets SET epsilon = epsilon + 1")
-        db.execute("PRAGMA user_version = 1")
-    db.close()
-    with Ledger(tmp_path / "ledger.db") as again, pytest.raises(StoreCorruptError, match="fails its checksum"):
-        again.balance("patients")
-
-
-def test_no_table_that_was_always_there_is_made_again(tmp_path, ledger):
-    ledger.debit("patients", fpl(0.5))
-    ledger.close()
-    with sqlite3.connect(tmp_path / "ledger.db") as db:
-        for table in ("entries", "heads", "sums"):
-            db.execute(f"DROP TABLE {table}")
-        db.execute("PRAGMA user_version = 1")
-    db.close()
-    with pytest.raises(StoreCorruptError, match="a table is gone"):
-        Ledger(tmp_path / "ledger.db")
 
 
 def test_command_line(tmp_path, capsys):

@@ -24,7 +24,7 @@ from streampca.errors import BadParameterError, BudgetExhaustedError, StoreCorru
 from streampca.privacy import accounting
 from streampca.privacy.accounting import Event, epsilon_of
 from streampca.privacy.guarantee import Guarantee
-from streampca.store.ledger import Ledger
+from streampca.store.ledger import Ledger, _put_sum
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 SMALL = Event("a small one", "zero-out", mu=0.01)
@@ -221,11 +221,10 @@ def test_what_has_no_guarantee_can_still_be_said() -> None:
 @pytest.mark.parametrize("wrong", ["NaN", "Infinity", "-1.0", "1e999", '"0.1"', "true"])
 def test_nonsense_in_the_file_is_told_and_wipes_nothing(path: Path, wrong: str) -> None:
     def write(statement: str, *values: str) -> None:
-        """Change a ledger as one of schema 2, which has no checksums."""
+        """Change a ledger, its checksum too."""
         with sqlite3.connect(path) as db:
             db.execute(statement, values)
-            db.execute("DROP TABLE sums")
-            db.execute("PRAGMA user_version = 2")
+            _put_sum(db, "many")
         db.close()
 
     with Ledger(path) as ledger:

@@ -110,10 +110,10 @@ def test_a_run_stopped_again_and_again_gives_the_same_bits(case: str, commit_eve
     assert [bits(release) for release in store.releases()] == expected
     assert stream.guarantee == whole.guarantee
     assert stream.features == whole.features
-    if whole.keeps_regret:
+    if whole.engine.regret_log is not None:
         assert stream.regret.now() == whole.regret.now()
         assert stream.regret.history == whole.regret.history
-    if whole.publishes_regret:
+    if whole.engine.private_log is not None:
         assert stream.private_regret.now() == whole.private_regret.now()
         assert stream.private_regret.history == whole.private_regret.history
 
@@ -233,7 +233,7 @@ def test_any_order_of_pushes_commits_and_resumes(acts: list[int | str], commit_e
     releases = whole.push_many(rows[: stream.t]).releases
     resumed = sp.Stream.resume(store)
     assert [bits(release) for release in store.releases()] == [bits(release) for release in releases]
-    assert resumed.bad_rows == whole.bad_rows
+    assert resumed.admission.bad_rows == whole.admission.bad_rows
 
 
 def test_names_bounds_and_the_first_row_come_back() -> None:
@@ -368,7 +368,7 @@ stream = sp.Stream(sp.PrivateFPL(**{BUDGET!r}, release_every=7), store=store)
 stream.push_many(np.full((40, 3), 0.1))
 held = threading.Event()
 def hold():
-    with stream.guard.lock:
+    with stream.engine.guard.lock:
         held.set()
         threading.Event().wait()
 threading.Thread(target=hold, daemon=True).start()

@@ -93,7 +93,7 @@ def test_a_store_keeps_what_its_rows_were(tmp_path):
             assert stream.t == upto
             for given, right in ((rows, True), (rows[::-1], False)):
                 check = store.passed_rows()
-                admitted = stream.row_admission.block(given[:upto], 1)[0]
+                admitted = stream.engine.now.admission.block(given[:upto], 1)[0]
                 if right:
                     check.take(admitted)
                 else:

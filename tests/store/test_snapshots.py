@@ -193,7 +193,7 @@ def test_long_records_of_rows_are_cut(tmp_path: Path) -> None:
     with Store(tmp_path / "run.db") as again:
         stream = sp.Stream.resume(again)
         assert stream.t == 901
-        assert stream.bad_rows == 1
+        assert stream.admission.bad_rows == 1
 
 
 def test_the_release_at_the_end_of_a_stream_is_durable_when_it_is_handed_out(tmp_path: Path) -> None:

@@ -110,13 +110,13 @@ def test_a_run_that_is_stopped_goes_on_with_its_page_and_its_followers(tmp_path:
     rows = np.random.default_rng(1).normal(size=(ROWS, 3)) / 3.0
     np.savetxt(tmp_path / "rows.csv", rows, delimiter=",", header="a,b,c", comments="")
     words = ["run", str(tmp_path / "rows.csv"), "-k", "2", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1"]
-    words += ["--every", str(EVERY), "--seed", "5", "--no-live"]
+    words += ["--release-every", str(EVERY), "--seed", "5", "--no-live"]
     alone = [sys.executable, "-c", COMMAND, *words, "--out", str(tmp_path / "alone.jsonl")]
     subprocess.run(alone, check=True, capture_output=True)
     book, out, store = tmp_path / "ledger.db", tmp_path / "out.jsonl", tmp_path / "run.db"
     assert main(["ledger", "budget", str(book), "rows", "--epsilon", "2", "--delta", "1e-5"]) == 0
     words += ["--out", str(out), "--store", str(store), "--ledger", str(book), "--data-set", "rows"]
-    words += ["--rate", str(RATE), "--serve", "--public", "--port", "0"]
+    words += ["--read", f"rate={RATE}", "--serve", "--set", "serve.public=yes", "--set", "serve.port=0"]
     said = tmp_path / "said"
     with said.open("w") as errors:
         run = subprocess.Popen([sys.executable, "-c", COMMAND, *words], stderr=errors)

@@ -113,7 +113,7 @@ def test_figures_are_those_of_the_releases():
 def test_both_pages_show_the_card_and_the_public_one_nothing_of_the_rows():
     run = Run()
     run.push(2000)
-    report = run.stream.admitted
+    report = run.stream.admission
     run.curator.count(rows=2000, further=admission_facts(report))
     run.curator.tell(budget_fact("half of it"))
     public, exact = run.public.state(), run.curator.state()

@@ -122,7 +122,15 @@ def test_no_question_gets_a_canary(public, pieces, method, headers, query):
 def test_only_releases_get_in():
     run, shown = Run(), PublicPage()
     run.push(100)
-    for thing in (run.stream, run.stream.regret.now(), run.stream.regret, CANARY, run.stream.processor, {"t": 1}, 3.0):
+    for thing in (
+        run.stream,
+        run.stream.regret.now(),
+        run.stream.regret,
+        CANARY,
+        run.stream.engine.processor,
+        {"t": 1},
+        3.0,
+    ):
         with pytest.raises(BadParameterError, match="may be published"):
             shown.add([thing])
         with pytest.raises(BadParameterError, match="may not be published"):
@@ -147,7 +155,7 @@ def test_releases_that_promise_nothing_are_not_published():
         after.add([nothing])
     assert after.state()["tables"]["releases"]["rows"] == []
     page = Page(public=True, port=0)
-    with pytest.raises(BadParameterError, match="--public: there is no privacy guarantee"):
+    with pytest.raises(BadParameterError, match=r"serve\.public: there is no privacy guarantee"):
         page.check(sp.Oja(n_components=1).guarantee)
     page.close(stay=False)
 

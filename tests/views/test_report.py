@@ -263,7 +263,7 @@ def test_the_card_of_a_run_is_in_the_curators_report_alone(made, tmp_path, capsy
     path.write_text("\n".join([Header(made[0][0].terms, {}).to_json(), made[0][-1].to_json(terms=False)]) + "\n")
     rows = tmp_path / "rows.csv"
     rows.write_text("a,b\n" + "3,0.5\n" * 30)
-    given = "-k 1 --epsilon 1 --delta 1e-6 --bounds 0:1 --every 10 --out"
+    given = "-k 1 --epsilon 1 --delta 1e-6 --bounds 0:1 --release-every 10 --out"
     assert main(["run", str(rows), *given.split(), str(tmp_path / "made.jsonl"), "--summary", str(summary)]) == 0
     curators = {"Values clamped to their bounds": "a 100 %", "Captured, exactly": "%", "Budget in the ledger": "1 of"}
     summary.write_text(summary.read_text() + "- Budget in the ledger: 1 of 2 (curator only)\n")

@@ -36,8 +36,9 @@ class Command:
     """A command in a process of its own, with a page."""
 
     def __init__(self, folder, *words):
+        port = ["--port", "0"] if words[0] == "serve" else ["--set", "serve.port=0"]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", MAIN, *words, "--port", "0"], cwd=folder, text=True,
+            [sys.executable, "-c", MAIN, *words, *port], cwd=folder, text=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
         self.said = ""
@@ -70,7 +71,7 @@ class Command:
 
 def test_a_run_shows_itself_to_the_curator_and_stays(folder):
     shown = Command(
-        folder, *RUN, "--release-every", "100", "--regret", "regret.csv", "--regret-every", "100", "--serve"
+        folder, *RUN, "--release-every", "100", "--regret", "regret.csv", "--set", "regret.every=100", "--serve"
     )
     shown.wait_for("stays until")
     assert shown.whose.startswith("curator only")
@@ -91,7 +92,9 @@ def test_a_run_shows_itself_to_the_curator_and_stays(folder):
 
 
 def test_a_public_page_shows_releases_alone_and_not_the_name_of_the_file(folder):
-    shown = Command(folder, *RUN, "--release-every", "100", "--out", "public.jsonl", "--serve", "--public")
+    shown = Command(
+        folder, *RUN, "--release-every", "100", "--out", "public.jsonl", "--serve", "--set", "serve.public=yes"
+    )
     shown.wait_for("stays until")
     assert (shown.whose, shown.token) == ("publishable", "")
     state = shown.state()
@@ -104,7 +107,7 @@ def test_a_public_page_shows_releases_alone_and_not_the_name_of_the_file(folder)
 
 def test_a_folder_is_served_and_followed(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    assert main([*RUN, "--release-every", "100", "--regret", "regret.csv", "--regret-every", "100", "--force"]) == 0
+    assert main([*RUN, "--release-every", "100", "--regret", "regret.csv", "--set", "regret.every=100", "--force"]) == 0
     releases = folder / "releases.jsonl"
     whole = releases.read_text(encoding="utf-8").splitlines(keepends=True)
     releases.write_text("".join(whole[:11]), encoding="utf-8")
@@ -125,7 +128,7 @@ def test_what_does_not_fit_is_told(tmp_path, capsys, monkeypatch):
         (["serve", ".", "--regret", "regret.csv"], "no such file"),
         (["serve", ".", "--host", "0.0.0.0"], "127.0.0.1 only"),
         (["serve", ".", "--port", "99999"], "another --port"),
-        ([*RUN, "--public"], "--public goes with --serve"),
+        ([*RUN, "--set", "serve.public=yes"], "--set serve.public: it goes with --serve"),
     ):
         assert main(words) == 2
         assert told in capsys.readouterr().err

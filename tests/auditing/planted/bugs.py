@@ -49,7 +49,7 @@ from streampca.processors.private_oja import PrivateOjaProcessor
 from streampca.processors.rewards import RewardSum
 from streampca.processors.spectral_histogram import HistogramMethod, HistogramProcessor, SpectralHistogram
 from streampca.processors.window_methods import RowRingProcessor, View
-from streampca.stream.stream import Stream
+from streampca.stream.engine import Engine
 from streampca.users import UserStream
 
 #: A class, module or dict, the name of its attribute or key, and what is made of that to take its place.
@@ -469,5 +469,5 @@ bug("a release held back by an exact value", "PrivateFPL", after(FPLProcessor, "
 bug("noise smaller by 4 percent", "PrivateFPL", times(Draws, "normal", 0.96), numbers=6000)
 bug("eigenvalues of the exact sum", "PrivateOja-clipped", after(PrivateOjaProcessor, "release", _told_values))
 bug("a copy that does not go on as another run", "life-fork-blt", stale,
-    put(Stream, "after_fork", lambda self: None))
+    put(Engine, "after_fork", lambda self: None))
 # fmt: on

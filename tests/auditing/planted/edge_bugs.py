@@ -54,8 +54,9 @@ from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, cl
 from streampca.processors.rewards import RewardSum
 from streampca.processors.tumbling import TumblingProcessor
 from streampca.processors.window_methods import ForgettingProcessor, RowRingProcessor
+from streampca.regret import Regret
 from streampca.store.ledger import Balance
-from streampca.stream.stream import Stream
+from streampca.stream.engine import Engine
 from streampca.users import UserStream
 
 __all__ = ["BUGS", "CASES"]
@@ -290,9 +291,10 @@ bug(
 bug("sums not coarsened", "PrivateOja PrivateFPL-private-bounds", put(LatticeSum, "noisy", _finer))
 
 
-def _logged(made: Any, self: Stream, *_: Any, **__: Any) -> Any:
-    if self._now.regret is not None:
-        logging.getLogger("streampca.stream.stream").info("regret so far: %s", self.regret.now())
+def _logged(made: Any, self: Engine, *_: Any, **__: Any) -> Any:
+    if self.now.regret is not None and self.regret_log is not None:
+        regret = Regret(self.regret_log, self.moment).now()
+        logging.getLogger("streampca.stream.stream").info("regret so far: %s", regret)
     return made
 
 
@@ -339,7 +341,7 @@ bug(
     after(admission.Admission, "all_values", lambda made, *_: made[np.isfinite(np.asarray(made, float)).all(axis=1)]),
 )
 bug("the exact matrix as Release.gram", "PrivateFPL watched", after(FPLProcessor, "released", _exact_matrix))
-bug("regret printed to a log", "watched", after(Stream, "_absorb", _logged))
+bug("regret printed to a log", "watched", after(Engine, "absorb", _logged))
 bug("scaled rows told on standard error", "PrivateFPL", after(admission.Admission, "block", _said))
 bug("a warning where the exact subspace is not clear", "watched", with_release(_warned))
 

@@ -23,6 +23,7 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.mean import PrivateCenter
 from streampca.privacy.outlet import NoiseSource
+from streampca.stream import replay
 
 __all__ = ["CASES"]
 
@@ -34,9 +35,9 @@ def _resumed(subject: Any, rows: list[Row], how: str) -> list[Any]:
     stream, at, out = sp.Stream(subject, features=names_of(rows), regret=None), 0, list[Any]()
     for stop in (*map(int, how.split()), len(rows)):
         if at:
-            state, release = stream.state(), stream.release
-            stream = sp.Stream(subject, features=stream.features, regret=None, key=stream.randomness.key)
-            stream.restore(state, release, copied=False)
+            state, release = replay.state(stream.engine), stream.release
+            stream = sp.Stream(subject, features=stream.features, regret=None, key=stream.engine.randomness.key)
+            replay.restore(stream.engine, state, release, copied=False)
         if any(map(callable, rows[at:stop])):
             out += released(*(stream.push(row(stream) if callable(row) else row) for row in rows[at:stop]))
         else:

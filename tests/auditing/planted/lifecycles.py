@@ -31,6 +31,8 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Tape, recording_tape
 from streampca.sources import open_rows
+from streampca.stream import replay
+from streampca.stream.engine import Engine
 
 __all__ = ["CASES", "TWO", "continuations"]
 
@@ -86,7 +88,7 @@ def _interrupted(subject: Any, rows: FloatArray) -> list[Any]:
         room=None, check=lambda: False, append=append, appended=lambda: None, hold=lambda t: None
     )  # fmt: skip
     stream = sp.Stream(subject, regret=None)
-    stream.attach(log, None, copied=False)
+    stream.engine.attach(log, None, copied=False)
     return fed(stream, rows)
 
 
@@ -101,14 +103,15 @@ def _threads(subject: Any, rows: FloatArray) -> list[Any]:
 def fork(stream: sp.Stream) -> sp.Stream:
     """What the child of a fork has: the same memory, once the fork hook has run."""
     child = object.__new__(type(stream))
-    vars(child).update(vars(stream))
-    child.after_fork()
+    child.engine = object.__new__(Engine)
+    vars(child.engine).update(vars(stream.engine))
+    child.engine.after_fork()
     return child
 
 
 def _restored(stream: sp.Stream) -> sp.Stream:
-    other = sp.Stream(stream.algorithm, features=stream.features, regret=None, key=stream.randomness.key)
-    other.restore(stream.state(), stream.release)
+    other = sp.Stream(stream.algorithm, features=stream.features, regret=None, key=stream.engine.randomness.key)
+    replay.restore(other.engine, replay.state(stream.engine), stream.release)
     return other
 
 
@@ -284,8 +287,8 @@ add("csv", FPL, feed=_csv, **{**CSV, "feeds": ("none", "csv")})
 def _run_command(subject: Any, rows: list[Row], how: str) -> list[str]:
     """All that ``streampca run`` and ``show`` show off a terminal; ``how`` names the environment."""
     run = (
-        "run rows.csv -k 1 --epsilon 8 --delta 0.01 --release-every 3 --on-bad-row zero --quoting none --row-norm 1 "
-        "--out out.jsonl"
+        "run rows.csv -k 1 --epsilon 8 --delta 0.01 --release-every 3 --on-bad-row zero --read quoting=none "
+        "--row-norm 1 --out out.jsonl"
     )
     tape, shown = recording_tape() or Tape(), list[str]()
     with TemporaryDirectory() as name:

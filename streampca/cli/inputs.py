@@ -1,0 +1,208 @@
+"""What the options of commands stand for: rows, accounts of ledgers, stores."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+from streampca import sources
+from streampca.bounds import NONE_GIVEN, Ranges, read_bounds
+from streampca.cli.messages import ADD
+from streampca.cli.options import Address, PrivateOptions, ReadSettings, Settings
+from streampca.cli.terminal import is_terminal
+from streampca.errors import BadParameterError, StreamPCAError
+from streampca.names import looks_like_value
+from streampca.processors.base import Algorithm
+from streampca.sources import BlockSource, from_kafka, from_query, open_rows
+from streampca.sources.base import NameOrPosition
+from streampca.sources.text_files import TextFile
+from streampca.store.ledger import Account, Ledger
+from streampca.store.store import Store
+
+_TABLES = frozenset((".csv", ".tsv", ".tab", ".txt"))
+#: Least share of the cells of a column of numbers that are numbers.
+_MOSTLY = 0.5
+#: Names of columns that number rows.
+_IDENTIFIER = re.compile(r"(^|[_ ])id$|^index$|^Unnamed: ", re.IGNORECASE)
+_MARKS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";", "pipe": "|"}
+
+
+def open_source(
+    source: Path | Address,
+    reading: ReadSettings,
+    columns: str | None = None,
+    *,
+    bounds: Ranges | None = None,
+    on_bad_row: Literal["raise", "zero"] = "raise",
+    features: Sequence[str] | None = None,
+) -> BlockSource:
+    """The rows of a file, a pattern of files, - for standard input, a topic or a query.
+
+    ``features`` are the columns where none are chosen.
+    """
+    given = {name: value for name, value in asdict(reading).items() if value not in (None, False) or name == "header"}
+    has_names = reading.header is not False or reading.names is not None
+    chosen: list[Any] | None = None
+    if columns is not None:
+        chosen = [_column(name, has_names) for name in _listed(columns)]
+    elif features is not None and has_names:
+        chosen = list(features)
+    common: dict[str, Any] = {"columns": chosen, "bounds": bounds, "on_bad_row": on_bad_row}
+    query, cursor = given.pop("query", None), given.pop("cursor", None)
+    if not isinstance(source, Address):
+        if query is not None or cursor is not None:
+            raise BadParameterError("query and cursor are of databases, such as postgresql://... or sqlite:///FILE")
+        if reading.delimiter is not None:
+            given["delimiter"] = _MARKS.get(reading.delimiter, reading.delimiter)
+        if reading.names is not None:
+            given["names"] = _listed(reading.names)
+        return open_rows("-" if str(source) == "-" else source, **common, **given)
+    common["follow"] = given.pop("follow", False)
+    if chosen is not None:
+        common["columns"] = [str(name) for name in chosen]
+    for name, value in given.items():
+        if value is not None:
+            raise BadParameterError(f"--read {name} does not apply to {source.name}")
+    parts = urlsplit(source)
+    if parts.scheme != "kafka":
+        if query is None or cursor is None:
+            raise BadParameterError(
+                "a database needs a query and a cursor, e.g. --read 'query=SELECT * FROM t' --read cursor=id"
+            )
+        return from_query(str(source), query, cursor, **common)
+    if query is not None or cursor is not None:
+        raise BadParameterError("query and cursor are of databases; a topic has neither")
+    features = common.pop("columns")
+    if features is None:
+        raise BadParameterError("a topic has no header line; name the numbers of a message with --columns")
+    config = dict(parse_qsl(parts.query))
+    group = config.pop("group", "streampca")
+    return from_kafka(parts.path.strip("/"), group, servers=parts.netloc, features=features, config=config, **common)
+
+
+def _column(name: str, has_names: bool) -> str | int:
+    if not name.isdecimal():
+        return name
+    if has_names:
+        return NameOrPosition(name)
+    if int(name) == 0:
+        raise BadParameterError("--columns 0: positions of columns count from 1")
+    return int(name) - 1
+
+
+def _listed(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def rows_of(source: Path | Address, options: PrivateOptions) -> BlockSource:
+    """The rows that options ask for. Refuses, before they are looked at, a scale that is not known."""
+    if options.bounds is None and options.row_norm is None:
+        raise BadParameterError(NONE_GIVEN + missing_options(source, options))
+    bounds = None if options.bounds in (None, "private") else read_bounds(options.bounds)
+    return open_source(source, options.reading(), options.columns, bounds=bounds, on_bad_row=options.on_bad_row)
+
+
+def stream_settings(algorithm: Algorithm, options: PrivateOptions, settings: Settings) -> dict[str, Any]:
+    """Parameters of a stream that options ask for."""
+    return {
+        "row_norm": 1.0 if options.row_norm is None else options.row_norm,
+        "bounds": "private" if options.bounds == "private" else None,
+        "warmup": settings.bounds_warmup,
+        "on_bad_row": options.on_bad_row,
+        "center": algorithm.can_center if options.center is None else options.center,
+        "seed": options.seed,
+    }
+
+
+def missing_options(path: Path | Address, options: PrivateOptions) -> str:
+    """Every option that the first rows of a CSV file show to be needed, as the end of a message. Curator only.
+
+    Empty where nothing is missing, the file is not one that can be looked at, or standard error is no terminal: one
+    cell may decide what is proposed.
+    """
+    import pandas as pd
+
+    reading = options.reading()
+    if not isinstance(path, Path) or not is_terminal(sys.stderr):
+        return ""
+    is_table = reading.format == "csv" or (reading.format is None and _TABLES.intersection(path.suffixes))
+    if not (is_table and path.is_file() and reading.header is not False and reading.names is None):
+        return ""
+    try:
+        how = sources.Reading(encoding=reading.encoding or "utf-8", max_bytes=None, on_bad_row="zero")
+        text = TextFile(path, how, has_header=True)
+        first, newline, _ = next(text.blocks(), b"").rpartition(b"\n")
+        head = pd.read_csv(
+            io.BytesIO(first + newline), nrows=1000, sep="\t" if ".tsv" in path.suffixes else None, engine="python",
+            encoding_errors="replace", na_values=(reading.na or "").split(","),
+            quoting=csv.QUOTE_NONE if reading.quoting == "none" else csv.QUOTE_MINIMAL,
+        )  # fmt: skip
+    except (StreamPCAError, ValueError, csv.Error):
+        return ""
+    if reading.header is None and any(looks_like_value(str(name)) for name in head):
+        return ""  # the first line may be a row, whose cells are not to be proposed as names
+    if options.columns is not None:
+        head = head.loc[:, [name for name in head if str(name) in options.columns.split(",")]]
+    for name in head:
+        numbers = pd.to_numeric(head[name], errors="coerce")
+        if numbers.notna().mean() > _MOSTLY:  # words in some cells do not make it a column of words
+            head[name] = numbers
+    usable = [name for name in head if head[name].dtype.kind in "iuf" and not _IDENTIFIER.search(str(name))]
+    words = []
+    if options.columns is None and 0 < len(usable) < head.shape[1]:
+        words += ["--columns", ",".join(map(str, usable))]
+    if options.on_bad_row == "raise" and head[usable].isna().to_numpy().any():
+        words += ["--on-bad-row", "zero"]
+    if options.bounds is None and options.row_norm is None:
+        words += ["--bounds", "private"]
+    return f". {ADD}{shlex.join(words)}" if words else ""
+
+
+@contextmanager
+def paying(options: PrivateOptions) -> Iterator[Account | None]:
+    """Open the account that pays, if there is a ledger."""
+    if (options.ledger is None) != (options.data_set is None):
+        raise BadParameterError("--ledger and --data-set go together: the account of a data set pays for the run")
+    if options.ledger is None or options.data_set is None:
+        yield None
+        return
+    with Ledger.existing(options.ledger) as opened:
+        yield opened.account(options.data_set)
+
+
+def open_store(path: Path, settings: Settings) -> Store:
+    """Open a store."""
+    every = settings.store_commit_every
+    return Store(
+        path, passphrase=passphrase_of(settings.store_passphrase_file), witness=settings.store_witness,
+        commit_every=int(every) if every.isdigit() else every,
+    )  # fmt: skip
+
+
+def passphrase_of(file: Path | None) -> str | None:
+    """Read the passphrase in a file, without the end of its line. Raises `BadParameterError` if the file is empty."""
+    if file is None:
+        return None
+    text = file.read_text(encoding="utf-8").rstrip("\r\n")
+    if not text:
+        raise BadParameterError(f"{file} is empty; write the passphrase into it")
+    return text
+
+
+def remember(store: Store, source: Path | Address | None, reading: ReadSettings, columns: str | None) -> None:
+    """Keep in a store where the rows of its run come from, so that it can be resumed without a source."""
+    if source is None or str(source) == "-":
+        store.remember_source(None)
+        return
+    elsewhere = isinstance(source, Address)
+    where = str(source if isinstance(source, Address) else source.absolute())
+    store.remember_source({"source": where, "elsewhere": elsewhere, "columns": columns, "reading": asdict(reading)})

@@ -1,0 +1,73 @@
+"""Messages of the library as the command line says them: on standard error, with options in place of parameters."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import shutil
+import sys
+import textwrap
+from dataclasses import fields
+
+from streampca.cli.options import ReadSettings, RunOptions
+from streampca.cli.terminal import is_terminal
+
+#: The words before options that a message says to add.
+ADD = "All at once, by what the first rows hold: add "
+#: Parameters that have options of their own, and those of `--read`.
+FLAGS = frozenset(field.name for field in fields(RunOptions))
+READ = frozenset(field.name for field in fields(ReadSettings))
+#: What the library says of its parameters, where the command line differs by more than a name.
+_OTHERWISE = {
+    "missing='nan', and Stream(on_bad_row='zero')": "--on-bad-row zero",
+    ", here and to Stream,": "",
+    "columns=[0, 1, ...]": "from tail -n +2 FILE | streampca run - --read header=no --columns 1,2,...",
+    "pass max_bytes= if that is meant": "decompress it into a pipe if that is meant",
+    ", or PrivateOja with regret=None, which has none": "",
+    "use horizon=None": "leave out --horizon",
+    "bounds= ": "--bounds ",
+}
+_TEXT = r"""'(?:\\.|[^'\\])*'"""
+_PARAMETER = re.compile(
+    rf"""(?<!--read )(?<!--set )\b([a-z_]+)=({_TEXT}|\[(?:{_TEXT}|"[^"]*"|[^]'"])*\]|[^\s;,()'\[\]]*)"""
+)
+
+
+def say(line: str) -> None:
+    """Print a line on standard error; in a terminal, broken between words, but for options to be copied."""
+    if is_terminal(sys.stderr):
+        text, add, options = line.partition(ADD)
+        width = shutil.get_terminal_size().columns
+        line = textwrap.fill(text + add, width, break_long_words=False, break_on_hyphens=False)
+        line += f"\n{options}" if options else ""
+    print(line, file=sys.stderr)
+
+
+def caution(text: str) -> None:
+    """Print a warning of the library on standard error."""
+    say(f"warning: {in_flags(text)}")
+
+
+def in_flags(message: str) -> str:
+    """A message of the library with options in place of parameters."""
+    for library, option in _OTHERWISE.items():
+        message = message.replace(library, option)
+    return _PARAMETER.sub(_flag, message)
+
+
+def _flag(found: re.Match[str]) -> str:
+    name, value = found[1], found[2]
+    if name not in FLAGS | READ:
+        return found[0]
+    if value.startswith("["):
+        try:
+            parts = ast.literal_eval(value)
+        except (SyntaxError, ValueError):  # no list of names
+            return found[0]
+        value = shlex.quote(",".join("..." if part is ... else str(part) for part in parts))
+    else:
+        value = {"True": "yes", "False": "no"}.get(value, value.strip("'"))
+    if name in READ:
+        return f"--read {name}={value}"
+    return f"{'-k' if name == 'n_components' else '--' + name.replace('_', '-')}{value and ' '}{value}"

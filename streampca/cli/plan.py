@@ -1,0 +1,102 @@
+"""``streampca plan``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from rich.table import Table
+
+from streampca import planning
+from streampca.cli.algorithms import command_of
+from streampca.cli.terminal import console
+from streampca.errors import BadParameterError
+
+
+def plan(
+    *,
+    n_rows: int,
+    n_features: Annotated[int, Parameter(name=["--n-features", "-d"])],
+    n_components: Annotated[int, Parameter(name=["--n-components", "-k"])],
+    epsilon: float,
+    delta: float,
+    adjacency: Literal["zero-out", "replace"] = "zero-out",
+    window: int | None = None,
+    release_every: int | None = None,
+    center: bool = True,
+    spectrum: str = "decaying",
+    row_norm: float = 1.0,
+    typical_norm: float | None = None,
+    all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
+) -> int:
+    """Predict noise, error and regret; recommend an algorithm.
+
+    Covers every algorithm that applies, with its memory. Reads no data
+    and spends no budget.
+
+    Parameters
+    ----------
+    n_rows
+        Number of rows to come.
+    n_features
+        Number of features.
+    n_components
+        Dimension of the subspace.
+    epsilon
+        Privacy parameter of all releases together.
+    delta
+        Privacy parameter, well below one over the number of rows, e.g. 1e-6.
+    adjacency
+        What one neighbour differs in: a row against the zero row, or against another row.
+    window
+        Follow the last so many rows instead of all.
+    release_every
+        Rows between releases. Chosen, if left out; n_rows means one release.
+    center
+        Plan for the mean taken out by those that can, as run and release do; --no-center: the form of the papers.
+    spectrum
+        Guess of the eigenvalues of the mean of a a^T, about the mean if centered, in units of row_norm**2:
+        numbers separated by commas, or decaying, steep, flat, spiked.
+    row_norm
+        Longer rows will be scaled onto the ball of this radius.
+    typical_norm
+        Guess of the norm of a typical row.
+    all_
+        Show what serves another purpose, too.
+    """
+    guess: str | list[float] = spectrum
+    if not spectrum.isalpha():
+        try:
+            guess = [float(part) for part in spectrum.split(",")]
+        except ValueError:
+            raise BadParameterError(f"--spectrum {spectrum}: expected a name, or numbers separated by commas") from None
+    made = planning.plan(
+        n_rows=n_rows, n_features=n_features, n_components=n_components, epsilon=epsilon, delta=delta,
+        adjacency=adjacency, window=window, release_every=release_every, center=center, spectrum=guess,
+        row_norm=row_norm, typical_norm=typical_norm,
+    )  # fmt: skip
+    out = console(sys.stdout)
+    shown = [p for p in made.predictions if all_ or p.serves == made.recommended.serves]
+    every = made.recommended.settings.get("release_every")
+    out.print(f"Expected after {n_rows} rows" + (f", released every {every}:" if every else ":"), style="bold")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    rows = dict(zip(made.predictions, made.table(), strict=True))
+    for name in rows[shown[0]]:
+        first = name == "candidate"
+        table.add_column(name, justify="left" if first else "right", no_wrap=not first, min_width=22 if first else None)
+    for prediction in shown:
+        table.add_row(*rows[prediction].values(), style="bold" if prediction is made.recommended else None)
+    out.print(table)
+    for name, texts, style in (
+        ("assumed", [made.question.assumed], None),
+        ("use", [made.recommended.code], None),
+        ("run", [command_of(made.algorithm, row_norm=row_norm)], None),
+        ("why", [made.reason], None),
+        ("warning", made.warnings, "yellow"),
+        ("advice", made.advice, "dim"),
+        ("note", [f"{p.label}: {p.note}" for p in shown if p.note], "dim"),
+    ):
+        for text in texts:
+            out.print(f"{name:<8} {text}", style=style)
+    return 0
