@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca import feed
+from streampca.stream import feed
 
 
 class Rows:

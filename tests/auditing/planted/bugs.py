@@ -28,11 +28,12 @@ from streampca.matrix_factorization.blt import GeometricBLT
 from streampca.matrix_factorization.buffered_noise import BufferedNoise
 from streampca.matrix_factorization.tree import BinaryTree, TreeNoise
 from streampca.mechanisms import base as mechanisms_base
-from streampca.mechanisms import histogram, wishart
+from streampca.mechanisms import histogram
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.mean import ClippedMean
+from streampca.papers import wishart
 from streampca.papers.approximate_subspace import ApproximateSubspace
 from streampca.papers.laplace import LaplaceCovariance
 from streampca.papers.subspace_perturbation import SubspacePerturbation
