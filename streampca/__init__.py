@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from streampca.admission import AdmissionReport as AdmissionReport
     from streampca.auditing.instrument import Audit as Audit
     from streampca.auditing.suite import audit as audit
+    from streampca.matrix_factorization.noises import BLT as BLT
+    from streampca.matrix_factorization.noises import Tree as Tree
     from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance as AdaptiveCovariance
     from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance as AdaptiveLaplaceCovariance
     from streampca.mechanisms.adaptive_laplace import adaptive_mechanism as adaptive_mechanism
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from streampca.processors.private_fpl import PrivateFPL as PrivateFPL
     from streampca.processors.private_oja import PrivateOja as PrivateOja
     from streampca.processors.sliding_window import SlidingWindowPCA as SlidingWindowPCA
+    from streampca.processors.solvers import Exact as Exact
+    from streampca.processors.solvers import Smoothed as Smoothed
+    from streampca.processors.solvers import Tracking as Tracking
     from streampca.processors.tumbling import Tumbling as Tumbling
     from streampca.regret import Regret as Regret
     from streampca.regret import RegretLog as RegretLog
@@ -67,10 +72,12 @@ _HOME = {
     "AdaptiveCovariance": "mechanisms.adaptive_covariance",
     "AdaptiveLaplaceCovariance": "mechanisms.adaptive_laplace",
     "adaptive_mechanism": "mechanisms.adaptive_laplace",
+    "BLT": "matrix_factorization.noises",
     "BlockGram": "stream.blocks",
     "BlockStep": "stream.step",
     "Budget": "privacy.budget",
     "DPPCA": "processors.dp_pca",
+    "Exact": "processors.solvers",
     "ExactSubspace": "mechanisms.exact_subspace",
     "GaussianCovariance": "mechanisms.gaussian",
     "Guarantee": "privacy.guarantee",
@@ -87,11 +94,14 @@ _HOME = {
     "Release": "release",
     "RowSource": "rows",
     "SlidingWindowPCA": "processors.sliding_window",
+    "Smoothed": "processors.solvers",
     "Step": "stream.step",
     "Steps": "stream.step",
     "Store": "store",
     "Stream": "stream.stream",
     "Subspace": "release",
+    "Tracking": "processors.solvers",
+    "Tree": "matrix_factorization.noises",
     "Tumbling": "processors.tumbling",
     "UserStream": "users",
     "audit": "auditing",

@@ -426,7 +426,9 @@ class Regret:
 def _restored(n_features: int, snapshot: Mapping[str, Any] | None) -> GramSum | FrequentDirections | None:
     if snapshot is None:
         return None
-    return FrequentDirections.restored(snapshot) if "sketch" in snapshot else GramSum.restored(n_features, snapshot)
+    # Its size is that of the snapshot.
+    empty = FrequentDirections.first(n_features, 1) if "rows" in snapshot else GramSum(n_features)
+    return empty.restored(snapshot)
 
 
 def _square(gram: GramSum) -> FloatArray:

@@ -157,26 +157,35 @@ def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool =
     if isinstance(rows, RowSource):
         return rows
     if is_sparse(rows):
-        return SparseRows(rows)
+        return TableRows((), None, lambda _: sparse_blocks(rows))
     if is_frame(rows):
-        return FrameRows(rows, features, mixed=mixed)
-    if is_arrow(rows):
-        return ArrowTableRows(rows, features)
-    return None
+        return TableRows(list(rows.columns), features, lambda names: _frame_blocks(rows, names, mixed))
+    if not is_arrow(rows):
+        return None
+    begun = [arrow_reader(rows)]  # a stream can be read once only
+    schema = begun[0].schema
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        if not is_number(kind):
+            raise _not_numbers(name, kind)
+    return TableRows(schema.names, features, lambda names: _arrow_blocks(begun.pop() if begun else rows, names))
 
 
 class TableRows:
     """A `RowSource` of a table.
 
-    Attributes
+    Parameters
     ----------
-    features : names of its columns.
-    bounds : None.
+    labels : of its columns; none if features have no names.
+    features : the same as names, in the order wanted.
+    read : gives the blocks of columns of these names, from the start.
     """
 
     bounds: Bounds | None = None
 
-    def __init__(self, labels: Sequence[object], features: Sequence[str] | None) -> None:
+    def __init__(
+        self, labels: Sequence[object], features: Sequence[str] | None,
+        read: Callable[[Sequence[str]], Iterator[FloatArray]],
+    ) -> None:  # fmt: skip
         if features is None:
             refuse_values(labels, "the table", NAME_THEM)
         names = [str(label) for label in labels]
@@ -186,10 +195,11 @@ class TableRows:
             raise SourceError(f"the table lacks columns {lacks} and has others, {others}; select the stream's features")
         if len(self.features) != len(names) > 0:
             raise SourceError("two columns of the table have one name; names must differ")
+        self._read = read
 
     def blocks(self) -> Iterator[FloatArray]:
         """The rows from the start, in blocks."""
-        raise NotImplementedError
+        return self._read(self.features)
 
     def __iter__(self) -> Iterator[FloatArray]:
         """The rows from the start, one at a time."""
@@ -197,60 +207,35 @@ class TableRows:
             yield from block
 
 
-class SparseRows(TableRows):
-    """The rows of a scipy sparse matrix; features have no names."""
-
-    def __init__(self, matrix: Any) -> None:
-        super().__init__((), None)
-        self._matrix = matrix.tocsr()
-
-    def blocks(self) -> Iterator[FloatArray]:
-        """The rows from the start, in blocks."""
-        size = max(1, min(_BLOCK, 2**23 // max(1, self._matrix.shape[1])))
-        for start in range(0, self._matrix.shape[0], size):
-            yield np.ascontiguousarray(self._matrix[start : start + size].toarray(), dtype=np.float64)
+def sparse_blocks(matrix: Any) -> Iterator[FloatArray]:
+    """The rows of a scipy sparse matrix, in blocks."""
+    matrix = matrix.tocsr()
+    size = max(1, min(_BLOCK, 2**23 // max(1, matrix.shape[1])))
+    for start in range(0, matrix.shape[0], size):
+        yield np.ascontiguousarray(matrix[start : start + size].toarray(), dtype=np.float64)
 
 
-class FrameRows(TableRows):
-    """The rows of a pandas or polars frame."""
-
-    def __init__(self, frame: Any, features: Sequence[str] | None, *, mixed: bool = False) -> None:
-        super().__init__(list(frame.columns), features)
-        self._frame, self._mixed = frame, mixed
-
-    def blocks(self) -> Iterator[FloatArray]:
-        """The rows from the start, in blocks."""
-        names = {str(name): name for name in self._frame.columns}
-        for start in range(0, len(self._frame), _BLOCK):
-            part = getattr(self._frame, "iloc", self._frame)[start : start + _BLOCK]
-            columns = []
-            for name in self.features:
-                column = frame_column(part[names[name]], mixed=self._mixed)
-                if column is None:
-                    raise not_numbers(name, part[names[name]].dtype)
-                columns.append(column)
-            yield np.stack(columns, axis=1)
+def _frame_blocks(frame: Any, features: Sequence[str], mixed: bool) -> Iterator[FloatArray]:
+    """The rows of a pandas or polars frame, in blocks."""
+    names = {str(name): name for name in frame.columns}
+    for start in range(0, len(frame), _BLOCK):
+        part = getattr(frame, "iloc", frame)[start : start + _BLOCK]
+        columns = []
+        for name in features:
+            column = frame_column(part[names[name]], mixed=mixed)
+            if column is None:
+                raise _not_numbers(name, part[names[name]].dtype)
+            columns.append(column)
+        yield np.stack(columns, axis=1)
 
 
-class ArrowTableRows(TableRows):
-    """The rows of an Arrow table or stream."""
-
-    def __init__(self, table: Any, features: Sequence[str] | None) -> None:
-        self._table, self._begun = table, arrow_reader(table)
-        schema = self._begun.schema
-        for name, kind in zip(schema.names, schema.types, strict=True):
-            if not is_number(kind):
-                raise not_numbers(name, kind)
-        super().__init__(schema.names, features)
-
-    def blocks(self) -> Iterator[FloatArray]:
-        """The rows from the start, in blocks; once only if the table is a stream."""
-        reader, self._begun = self._begun or arrow_reader(self._table), None
-        for batch in reader:
-            yield from arrow_rows(batch, self.features)
+def _arrow_blocks(table: Any, features: Sequence[str]) -> Iterator[FloatArray]:
+    """The rows of an Arrow table or stream, in blocks."""
+    for batch in arrow_reader(table):
+        yield from arrow_rows(batch, features)
 
 
-def not_numbers(name: str, kind: object) -> SourceError:
+def _not_numbers(name: str, kind: object) -> SourceError:
     """The error of a column that does not hold numbers."""
     return SourceError(f"column {short(name)} of the table ({kind}) does not hold numbers; leave it out, or encode it")
 

@@ -45,7 +45,7 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.queries.answer import GramNoise
 from streampca.queries.principal import pca
 from streampca.release import Release
-from streampca.rows import SparseRows
+from streampca.rows import sparse_blocks
 from streampca.store.ledger import LedgerFile
 from streampca.stream.blocks import BlockCutter
 from streampca.stream.stream import Stream
@@ -433,7 +433,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
 def _blocks(X: Any) -> Iterator[FloatArray]:
     """Rows as dense blocks: an array as it is, a sparse matrix some rows at a time."""
-    return SparseRows(X).blocks() if hasattr(X, "tocsr") else iter((X,))
+    return sparse_blocks(X) if hasattr(X, "tocsr") else iter((X,))
 
 
 def _divisor(release: Release, n: int) -> int:

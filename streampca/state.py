@@ -1,4 +1,4 @@
-"""Labels and reprs of configurations, computed from the fields that their dataclasses declare.
+"""Labels and reprs of configurations, from the fields of their dataclasses; snapshots of states, by one rule.
 
 A label names a configuration in the key of the noise: two configurations that differ in a field have independent
 noise under one seed. The repr is for people only.
@@ -6,9 +6,11 @@ noise under one seed. The repr is for people only.
 
 from __future__ import annotations
 
+import copy
 import json
-from dataclasses import MISSING, fields, is_dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass, replace
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -16,6 +18,101 @@ from streampca.errors import BadParameterError, short
 
 #: Changes whenever the label of a configuration changes, and with it every seeded release.
 PREFIX = "streampca/label/2"
+
+
+class State:
+    """An immutable value that changes during a run. Its snapshot holds what is kept, and no parameter and no key.
+
+    Everything else follows from the configuration: a snapshot is restored into the value of the same run before its
+    first row. What is kept is a number, a string, bytes, None, an array, a dictionary of numbers, a named tuple of
+    these, or another state. Arrays are not copied: nothing may write to them.
+
+    Attributes
+    ----------
+    kept : names of the attributes that change during a run; those of base classes are kept, too.
+    optional : makes a named tuple that is None before the first row of its fields, by name.
+    """
+
+    __slots__ = ()
+    kept: ClassVar[tuple[str, ...]] = ()
+    optional: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return plain values and arrays from which `restored` makes the same state. As secret as the rows."""
+        return {name: _plain(getattr(self, name)) for name in _kept(type(self))}
+
+    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Self:
+        """Return the state of a snapshot, from that of the same run before its first row.
+
+        Parameters
+        ----------
+        snapshot : from `snapshot`.
+        source : the keys, for noise that is drawn a second time.
+
+        Raises
+        ------
+        BadParameterError
+            If the snapshot is that of other parameters.
+        """
+        values, first = self.read(snapshot, source), cast(Any, self)
+        if hasattr(self, "__dataclass_fields__"):
+            return cast(Self, replace(first, **values))  # without what is cached
+        made = copy.copy(self)
+        for name, value in values.items():
+            setattr(made, name, value)
+        return made
+
+    def read(self, snapshot: Mapping[str, Any], source: Any) -> dict[str, Any]:
+        """Return the values of a snapshot by name, each checked against that before the first row."""
+        names = _kept(type(self))
+        if snapshot.keys() != set(names):
+            raise BadParameterError(
+                f"the snapshot holds {', '.join(map(str, snapshot))} for {', '.join(names)}; "
+                "restore with the parameters it was saved with"
+            )
+        out = {}
+        for name in names:
+            first, value = getattr(self, name), snapshot[name]
+            make = self.optional.get(name)
+            optional = make is not None and first is None and value is not None
+            out[name] = make(**value) if optional else _read(name, first, value, source)  # type: ignore[misc]
+        return out
+
+
+def _kept(kind: type[State]) -> list[str]:
+    return [name for base in reversed(kind.__mro__) for name in vars(base).get("kept", ())]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, State):
+        return value.snapshot()
+    if hasattr(value, "_asdict"):
+        return {name: _plain(part) for name, part in value._asdict().items()}
+    if isinstance(value, int) and value.bit_length() > 62:
+        return {"high": value >> 60, "low": value & (1 << 60) - 1}  # a store holds 64 bits; of up to 122
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _read(name: str, first: Any, value: Any, source: Any) -> Any:
+    """Return a value of a snapshot as it was; ``first`` is the one before the first row."""
+    if isinstance(first, State):
+        return first.restored(value, source)
+    if hasattr(first, "_asdict"):
+        return type(first)(**{part: _read(part, one, value[part], source) for part, one in first._asdict().items()})
+    if isinstance(first, np.ndarray):
+        value = np.asarray(value)
+        # An array that is empty before the first row grows. One without rows has its columns already.
+        grows = not first.size
+        same = value.ndim != first.ndim or first.shape[0] > 0 or value.shape[1:] == first.shape[1:]
+        if not (same if grows else value.shape == first.shape and value.dtype == first.dtype):
+            raise BadParameterError(
+                f"the snapshot holds {name} of shape {value.shape}, {first.shape} is expected; "
+                "restore with the parameters it was saved with"
+            )
+        return np.asfortranarray(value) if first.flags.f_contiguous and not grows else value
+    if isinstance(first, int) and isinstance(value, Mapping):
+        return (value["high"] << 60) + value["low"]
+    return bytes.fromhex(value) if isinstance(first, bytes) else value
 
 
 def fields_of(configuration: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError, StoreCorruptError
 from streampca.linalg.lattice import onto_ball
+from streampca.matrix_factorization.noises import Tree
 from streampca.papers.perturbed_leader import PerturbedLeader
 from streampca.processors.oja import Oja
 from streampca.processors.private_fpl import PrivateFPL
@@ -95,7 +96,7 @@ def test_releases_of_blocks_are_those_of_rows(cuts: list[int]) -> None:
     "options",
     [
         {"noise": "tree", "horizon": 200},
-        {"noise": "tree", "horizon": 200, "discrete_noise": True},
+        {"noise": Tree(discrete=True), "horizon": 200},
         {"solver": "tracking"},
         {"solver": "smoothed"},
         {},

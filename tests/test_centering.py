@@ -58,7 +58,7 @@ def test_algorithms_calibrate_for_it() -> None:
         for algorithm in (
             sp.PrivateFPL(**given, horizon=100),
             sp.PrivateFPL(**given),
-            sp.PrivateFPL(**given, horizon=100, noise="tree", discrete_noise=True),
+            sp.PrivateFPL(**given, horizon=100, noise=sp.Tree(discrete=True)),
             *(sp.SlidingWindowPCA(**window, method=method) for method in ("ring", "histogram", "smoothed")),
             sp.SlidingWindowPCA(**window, method="once", horizon=20),
         ):
@@ -139,7 +139,7 @@ ALGORITHMS = [
     sp.PrivateFPL(**BUDGET, horizon=200, release_every=7),
     sp.PrivateFPL(**BUDGET, solver="tracking"),
     sp.PrivateFPL(**BUDGET, solver="smoothed", release_every=5),
-    sp.PrivateFPL(**BUDGET, horizon=200, noise="tree", discrete_noise=True, adjacency="replace"),
+    sp.PrivateFPL(**BUDGET, horizon=200, noise=sp.Tree(discrete=True), adjacency="replace"),
     sp.PrivateFPL(**BUDGET, horizon=200, publish_regret=True, release_every=3),
     sp.papers.PerturbedLeader(**BUDGET),
     *(sp.SlidingWindowPCA(**WINDOW, method=method) for method in ("ring", "histogram", "smoothed", "forgetting")),

@@ -1,4 +1,4 @@
-"""Labels of configurations: whatever differs in a field draws other noise."""
+"""Labels of configurations, where whatever differs in a field draws other noise; snapshots of states."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import json
 import random
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import streampca as sp
 from streampca.bounds import PrivateBounds
 from streampca.errors import BadParameterError
 from streampca.mechanisms.base import Mechanism
-from streampca.state import PREFIX, fields_of, label_of
+from streampca.state import PREFIX, State, fields_of, label_of
+from streampca.store.records import decode, encode
 
 ALGORITHMS = [
     kind
@@ -34,8 +37,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "max_components": (3, 4), "widths": (None, (0.1,), (0.1, 0.2)), "block_rows": (None, 9),
     "method": ("auto", "blocks", "tangent", "deflation", "histogram", "once"), "horizon": (None, 9), "seed": (None, 1),
     "batch_size": ("auto", 4, 32), "learning_rate": RATE, "release_every": (None, 1, 2), "clip": (None, 1.0),
-    "shuffle": (None, 3), "noise": ("blt", "tree"),
-    "publish_regret": (False, True), "solver": ("exact", "smoothed"), "drift": (1.0, 0.5),
+    "shuffle": (None, 3), "noise": (sp.BLT(), sp.Tree(), sp.Tree(discrete=True)),
+    "publish_regret": (False, True), "solver": (sp.Exact(), sp.Smoothed(), sp.Smoothed(drift=0.5)),
     "max_rows_per_user": (None, 2), "window": (9, 10), "eta": (0.25, 0.5),
     "checkpoint_every": (None, 2), "overhang": (0.125, 0.25), "sketch_rank": (None, 2), "failure_rate": (0.01, 0.02),
     "keep_short": (False, True), "map_from": ("block", "previous"), "mu": (1.0, 2.0), "warmup": (None, 5),
@@ -72,9 +75,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "PerturbedLeader": {"n_features": None, "release_every": 1, "center": False, "seed": None},
     "PrivateBounds": {"warmup": None, "horizon": None},
     "PrivateFPL": {
-        "n_features": None, "horizon": None, "noise": "blt", "release_every": 1, "adjacency": "zero-out",
-        "publish_regret": False, "solver": "exact", "discrete_noise": False,
-        "center": False, "drift": 1.0, "max_rows_per_user": None, "seed": None,
+        "n_features": None, "horizon": None, "noise": sp.BLT(), "release_every": 1, "adjacency": "zero-out",
+        "publish_regret": False, "solver": sp.Exact(),
+        "center": False, "max_rows_per_user": None, "seed": None,
     },
     "PrivateOja": {
         "n_components": 1, "n_features": None, "horizon": None, "batch_size": "auto", "learning_rate": "adaptive",
@@ -195,7 +198,10 @@ def test_values_of_other_types_have_other_labels() -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (sp.PrivateFPL(**BUDGET, solver="smoothed", drift=0.5), sp.PrivateFPL(**BUDGET, solver="smoothed", drift=0.25)),
+        (
+            sp.PrivateFPL(**BUDGET, solver=sp.Smoothed(drift=0.5)),
+            sp.PrivateFPL(**BUDGET, solver=sp.Smoothed(drift=0.25)),
+        ),
         (sp.PrivateFPL(**BUDGET, n_features=2), sp.PrivateFPL(**BUDGET)),
         (
             sp.Tumbling(sp.AdaptiveCovariance(**BUDGET), release_every=40, map_from="previous"),
@@ -207,3 +213,80 @@ def test_configurations_that_differ_draw_other_noise_under_one_seed(one: sp.Algo
     rows = np.tile([[0.5, 0.1], [0.4, -0.2]], (20, 1))
     grams = [sp.Stream(algorithm, seed=7).push_many(rows).releases[0].gram for algorithm in (one, other)]
     assert not np.isclose(*grams).any()
+
+
+class Sum(State):
+    """A state of a number, a big one, bytes, an array of a fixed shape and one that grows."""
+
+    __slots__ = ("count", "grown", "key", "square", "total")
+    kept = __slots__
+
+    def __init__(self, count: int, total: int, key: bytes, square: Any, grown: Any) -> None:
+        self.count, self.total, self.key, self.square, self.grown = count, total, key, square, grown
+
+
+class Pair(NamedTuple):
+    first: float
+    second: Any
+
+
+class Run(State):
+    """A state of another one, of a named tuple, and of one that is None at first; `name` is a parameter."""
+
+    kept = ("pair", "part", "past")
+    optional: ClassVar = {"past": Pair}
+
+    def __init__(self, name: str, part: Sum, pair: Pair, past: Pair | None = None) -> None:
+        self.name, self.part, self.pair, self.past = name, part, pair, past
+
+
+class Longer(Run):
+    kept = ("more",)
+    more: Any = None
+
+
+def begun() -> Longer:
+    return Longer("run", Sum(0, 0, b"", np.zeros((2, 3), order="F"), np.zeros((0, 2))), Pair(0.0, np.zeros(1)))
+
+
+@given(st.integers(-(2**120), 2**120), st.binary(max_size=9), st.integers(0, 5), st.booleans())
+def test_a_state_is_restored_from_what_it_keeps(total: int, key: bytes, rows: int, has_past: bool) -> None:
+    made = begun()
+    made.part = Sum(rows, total, key, np.asfortranarray(np.full((2, 3), 0.1)), np.full((rows, 2), 0.3))
+    made.pair, made.more = Pair(1.5, np.full(1, 2.5)), 7
+    made.past = Pair(0.5, np.ones(4)) if has_past else None
+    stored = decode(encode(made.snapshot()))
+    assert "name" not in stored
+    again = begun().restored(stored)
+    assert again.name == "run"
+    assert (again.part.total, again.part.key, again.part.count, again.more) == (total, key, rows, 7)
+    assert again.part.square.flags.f_contiguous
+    np.testing.assert_array_equal(again.part.square, made.part.square)
+    np.testing.assert_array_equal(again.part.grown, made.part.grown)
+    assert again.pair.first == 1.5
+    assert (again.past is not None) == has_past
+    assert encode(again.snapshot()) == encode(made.snapshot())
+    assert begun().part.total == 0  # the value that it was restored from stays as it was
+
+
+@pytest.mark.parametrize(
+    ("part", "changed"),
+    [
+        ("square", np.zeros((3, 2))), ("square", np.zeros((2, 3), dtype=np.int64)), ("square", np.zeros(6)),
+        ("grown", np.zeros((4, 3))),
+    ],
+)  # fmt: skip
+def test_arrays_of_other_parameters_are_refused(part: str, changed: Any) -> None:
+    stored = begun().snapshot()
+    stored["part"][part] = changed
+    with pytest.raises(BadParameterError, match=f"{part} of shape .*restore with the parameters"):
+        begun().restored(stored)
+
+
+@pytest.mark.parametrize("change", [{"unknown": 1}, {"pair": None}])
+def test_a_snapshot_with_a_name_too_many_or_too_few_is_refused(change: dict[str, Any]) -> None:
+    stored = begun().snapshot() | change
+    if "pair" in change:
+        del stored["pair"]
+    with pytest.raises(BadParameterError, match="restore with the parameters"):
+        begun().restored(stored)

@@ -219,7 +219,7 @@ def test_settings_outside_their_domain() -> None:
             sp.Stream(**({"algorithm": fpl()} | keywords))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["publish_regret", "discrete_noise", "center"])
+@pytest.mark.parametrize("name", ["publish_regret", "center"])
 def test_switches_are_true_or_false(name: str) -> None:
     for value in ("no", "False", 2, None, 0.5):
         with pytest.raises(BadParameterError, match=f"{name}=.* must be True or False"):

@@ -72,7 +72,7 @@ def test_the_guarantee_speaks_of_users_and_the_noise_pays_for_it():
         users.guarantee.compose(rows.guarantee)
 
 
-@pytest.mark.parametrize("options", [{"noise": "tree"}, {"noise": "tree", "discrete_noise": True}])
+@pytest.mark.parametrize("options", [{"noise": "tree"}, {"noise": sp.Tree(discrete=True)}])
 def test_every_noise_has_its_factor(options):
     wide, narrow = fpl(5, **options), fpl(None, **options)
     assert 1.5 < wide.noise_std(T) / narrow.noise_std(T) < 5.0

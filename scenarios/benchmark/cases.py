@@ -22,6 +22,7 @@ from benchmark.scale import measure_scale
 from benchmark.timing import Comparison, Contender, Goal, Result
 from streampca.linalg import fast
 from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.noises import Tree
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.processors.base import Algorithm
 from streampca.processors.dp_pca import DPPCA
@@ -29,6 +30,7 @@ from streampca.processors.oja import Oja
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
+from streampca.processors.solvers import Smoothed, Tracking
 from streampca.processors.tumbling import Tumbling
 from streampca.regret import RegretLog
 from streampca.sources import from_csv
@@ -59,13 +61,10 @@ def run_suite(
         yield comparison.run(name, rounds)
 
 
-Solver = Literal["exact", "tracking", "smoothed"]
-
-
-def leader(rows: FloatArray, solver: Solver = "exact", every: int = 1, times: int = 1, **further: Any) -> PrivateFPL:
+def leader(rows: FloatArray, every: int = 1, times: int = 1, **further: Any) -> PrivateFPL:
     """Private PCA of so many rows, so many times."""
     return PrivateFPL(
-        n_components=COMPONENTS, epsilon=1.0, delta=1e-6, horizon=times * len(rows), release_every=every, solver=solver,
+        n_components=COMPONENTS, epsilon=1.0, delta=1e-6, horizon=times * len(rows), release_every=every,
         **further,
     )  # fmt: skip
 
@@ -108,8 +107,8 @@ def push(
 #: reach with compiled kernels and with numpy.
 ROWS: dict[str, tuple[Callable[[FloatArray], Algorithm], int, dict[int, tuple[float, float]]]] = {
     "solver='exact', every row": (leader, 1, {20: (3.5, 2.5), 100: (0.6, 0.6)}),
-    "solver='tracking', every row": (partial(leader, solver="tracking"), 1, {20: (10.0, 4.5), 100: (2.5, 1.7)}),
-    "solver='smoothed', every row": (partial(leader, solver="smoothed"), 1, {20: (10.0, 4.5), 100: (2.5, 1.7)}),
+    "solver='tracking', every row": (partial(leader, solver=Tracking()), 1, {20: (10.0, 4.5), 100: (2.5, 1.7)}),
+    "solver='smoothed', every row": (partial(leader, solver=Smoothed()), 1, {20: (10.0, 4.5), 100: (2.5, 1.7)}),
     "solver='exact', every 100 rows": (partial(leader, every=100), 100, {20: (30.0, 30.0), 100: (15.0, 15.0)}),
 }
 
@@ -164,7 +163,7 @@ def _others(rows: FloatArray) -> Comparison:
     contenders += [Contender(name, n, partial(push, rows, make)) for name, make in made.items()]
     goals = [Goal(name, INCREMENTAL, ">=", 1.0) for name in made]
     narrow, tree = unit_rows(n, 20), partial(leader, noise="tree")
-    for name, make in (("discrete noise", partial(tree, discrete_noise=True)), ("float noise", tree)):
+    for name, make in (("discrete noise", partial(leader, noise=Tree(discrete=True))), ("float noise", tree)):
         contenders.append(Contender(f"noise='tree', {name}, d = 20, every row", n, partial(push, narrow, make)))
     goals.append(Goal(contenders[-2].name, contenders[-1].name, "<=", 3.0, "in the same run; both on the binary tree"))
     return Comparison(f"warm: rows 1 to {n} x {d} features, other algorithms", contenders, goals)
@@ -180,7 +179,7 @@ def _block(*, small: bool, **_: Any) -> Iterator[Comparison]:
     """Blocks of rows, beside the BLAS calls alone that add up the same blocks."""
     n, times, size = (4000, 1, 1000) if small else (100_000, 10, 1000)
     rows = unit_rows(n, 64)
-    shorter, tracking = 0.7 * rows, partial(leader, solver="tracking", every=size, times=times)
+    shorter, tracking = 0.7 * rows, partial(leader, solver=Tracking(), every=size, times=times)
     floor = f"bare dsyrk on blocks of {size}"
     peer = f"IncrementalPCA.partial_fit, {size} rows at a time, not private"
     note = (

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmark.cases import leader, push
 from benchmark.peers import unit_rows
+from streampca.processors.solvers import Tracking
 
 
 def profile(n_features: int, compiled: bool, rows: int = 3000, lines: int = 30) -> str:
@@ -20,7 +21,7 @@ def profile(n_features: int, compiled: bool, rows: int = 3000, lines: int = 30) 
     A profiler slows calls and not arithmetic: only the order is meaningful.
     Times are those of ``python scenarios/bench.py row``.
     """
-    table, tracking = unit_rows(rows, n_features), partial(leader, solver="tracking")
+    table, tracking = unit_rows(rows, n_features), partial(leader, solver=Tracking())
     push(table[:200], tracking, compiled=compiled)
     profiler = cProfile.Profile()
     profiler.enable()

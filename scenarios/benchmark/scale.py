@@ -20,6 +20,7 @@ from streampca.linalg.types import FloatArray
 from streampca.processors.base import Algorithm, Processor
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
+from streampca.processors.solvers import Tracking
 from streampca.regret import RegretLog
 from streampca.stream.blocks import BlockGram
 from streampca.stream.stream import Stream
@@ -44,7 +45,7 @@ def measure_scale(rounds: int, *, small: bool, memory_rows: int, full: bool = Fa
 
     def leader(count: int, d: int = 20, k: int = 2) -> Callable[[], Processor]:
         return lambda: _push(
-            PrivateFPL(n_components=k, epsilon=1.0, delta=1e-6, horizon=count, solver="tracking"),
+            PrivateFPL(n_components=k, epsilon=1.0, delta=1e-6, horizon=count, solver=Tracking()),
             rows[:count] if d == 20 else unit_rows(count, d),
         )
 
@@ -138,7 +139,7 @@ def _main(rows: int, n_features: int) -> None:
     table = np.random.default_rng(0).standard_normal((block, n_features))
     imports, quarter = _resident(), 0.0
     algorithm = PrivateFPL(
-        n_components=5, epsilon=1.0, delta=1e-6, horizon=rows, release_every=block, solver="tracking"
+        n_components=5, epsilon=1.0, delta=1e-6, horizon=rows, release_every=block, solver=Tracking()
     )
     stream = Stream(algorithm, regret=RegretLog(every=100 * block))
     for start in range(0, rows, block):

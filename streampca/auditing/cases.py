@@ -29,8 +29,10 @@ from streampca.auditing.feeds import feed_stream
 from streampca.auditing.instrument import Case
 from streampca.auditing.needs import CORNERS, VALUES, VALUES_OF, WARMUP, needs
 from streampca.errors import StreamPCAError, StreamPCAWarning
+from streampca.matrix_factorization.noises import Noise
 from streampca.mechanisms.base import Mechanism
 from streampca.processors.base import Algorithm
+from streampca.processors.solvers import Solver
 
 #: Rows from which on a quick audit leaves out what is bounded.
 _LONG = 500
@@ -117,6 +119,8 @@ def _word(name: str, value: Any) -> str:
     """A value of a switch, as a word of the name of a case."""
     if isinstance(value, str):
         return value
+    if isinstance(value, (Noise, Solver)):
+        return "discrete" if getattr(value, "discrete", False) else type(value).__name__.lower()
     if value is None:
         return {"horizon": "endless"}.get(name, f"no_{name}")
     name = _WORDS.get(name, name)

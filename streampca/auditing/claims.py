@@ -418,7 +418,8 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             yield from _dp_pca(subject, d)
         case GaussianCovariance():
             move = gram_move(d, adjacency, center=subject.center)
-            yield Claim("mu of the Gram matrix, by search", mu, move / _least_std(notes, "gram", subject.sigma), d > 1)
+            std = min((note.std for note in notes if note.kind == "gram"), default=subject.sigma)
+            yield Claim("mu of the Gram matrix, by search", mu, move / std, d > 1)
         case AdaptiveCovariance():
             moves = {"norms": norms_move(adjacency)[1], "lost": lost_move()}
             for phase in _phases(notes):
@@ -453,11 +454,6 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             yield from _votes(subject.histogram, subject.epsilon / widths, subject.delta / widths)
         case StabilityHistogram():
             yield from _votes(subject, subject.epsilon, subject.delta)
-
-
-def _least_std(notes: Sequence[Note], kind: str, told: float) -> float:
-    """The standard deviation that the outlet was told, the least if there are several."""
-    return min((note.std for note in notes if note.kind == kind), default=told)
 
 
 def _phases(notes: Sequence[Note]) -> list[Mapping[str, float]]:

@@ -91,7 +91,7 @@ _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
     _LARGE: {
         "mechanisms/eigenvalue.py PrivateEigenvalue.decide": ("winner == _ZERO",),
         "papers/doubling.py Doubling.passed": ("found > self.opt_guess - self.quantile(leaf)",),
-        "papers/doubling.py DoublingProcessor._next_epoch": ("doubling.passed(own, self.noise.n)",),
+        "papers/doubling.py DoublingProcessor.next_epoch": ("doubling.passed(own, self.noise.n)",),
     },
     _ARITHMETIC: {
         "mechanisms/eigenvalue.py PrivateEigenvalue.cast": ("0.0 < value < math.inf",),
@@ -219,8 +219,9 @@ class _Operands(ast.NodeTransformer):
         node.args = [self.visit(one) for one in node.args]
         for given in node.keywords:
             given.value = self.visit(given.value)
-        if isinstance(node.func, ast.Attribute) and not _is_module(node.func.value):
-            node.func.value = self.visit(node.func.value)
+        func = node.func
+        if isinstance(func, ast.Attribute) and getattr(func.value, "id", "") not in _MODULES:
+            func.value = self.visit(func.value)
         made = self._value(node)
         return made
 
@@ -231,8 +232,8 @@ class _Operands(ast.NodeTransformer):
     visit_GeneratorExp = visit_ListComp = visit_SetComp = visit_DictComp = visit_Lambda  # type: ignore[assignment]  # noqa: N815
 
 
-def _is_module(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in ("np", "math", "scipy", "special", "stats")
+#: Names of modules, whose attributes are no operands.
+_MODULES = ("np", "math", "scipy", "special", "stats")
 
 
 def _call(name: str, number: int, value: ast.expr) -> ast.Call:

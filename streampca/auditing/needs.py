@@ -18,12 +18,14 @@ from streampca.auditing import neighbors
 from streampca.auditing.feeds import feed_mechanism, feed_stream
 from streampca.auditing.laws import shuffled
 from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.noises import BLT, Tree
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.eigenvalue import PrivateEigenvalue
 from streampca.privacy.gaussian import epsilon_at
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.shuffling import shuffled_mu
+from streampca.processors.solvers import Exact, Smoothed, Tracking
 
 #: The budget of most cases; a small one, for what has a law of its own; and one for what needs large counts.
 BUDGET: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-2}
@@ -34,6 +36,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "horizon": (12, None), "release_every": (1, 4), "max_rows_per_user": (None, 2),
 }  # fmt: skip
 VALUES_OF: dict[str, dict[str, tuple[Any, ...]]] = {
+    "PrivateFPL": {"noise": (BLT(), Tree(), Tree(discrete=True)), "solver": (Exact(), Tracking(), Smoothed())},
     "SlidingWindowPCA": {"horizon": (None, 12), "sketch_rank": (None, 2)},
     "PrivateOja": {"n_components": (1, 2), "clip": (None, 0.3), "shuffle": (None, 800)},
     "DPPCA": {"n_components": (1, 2), "horizon": (12,)},
@@ -163,9 +166,13 @@ def _dp_pca(given: Mapping[str, Any], rows: int) -> Pair:
             start = segment.stop
         return made
 
+    def changes(subject: Any, d: int) -> neighbors.Pairs:
+        like_others = np.full(d, 0.9 / math.sqrt(d))
+        return {**neighbors.changes(subject, d), "a long row like others": (np.zeros(d), like_others)}
+
     plain = 0.5 * np.eye(d)[0] + 0.02 * np.random.default_rng(1).normal(size=(rows, d))
     return {"batch_size": batch, **LARGE}, {
-        "d": d, "rows": rows, "busy": busy, "plain": plain, "positions": ends, "changes": neighbors.with_long_row,
+        "d": d, "rows": rows, "busy": busy, "plain": plain, "positions": ends, "changes": changes,
         "feeds": ("many",), "quick": rows < 5000, "thin": False,
         "slack": SEARCH if given["learning_rate"] == "search" and given["adjacency"] == "replace" else "",
     }  # fmt: skip
@@ -178,7 +185,8 @@ def _tumbling(given: Mapping[str, Any], rows: int) -> Pair:
     rows += 2 * block - 11
     if "busy" in case:
         case["busy"] = np.resize(case["busy"], (rows, case["d"]))
-    case |= {"rows": rows, "changes": neighbors.of_mechanism(case["changes"])}
+    found = case["changes"]
+    case |= {"rows": rows, "changes": lambda subject, d: found(subject.mechanism, d)}
     if isinstance(given["mechanism"], AdaptiveCovariance):
         case["quick"] = False  # maps are chosen by simulations
     return {"release_every": block}, {**case, "feed": feed_stream, "feeds": ("many", "push", "chunks"), "positions": ()}

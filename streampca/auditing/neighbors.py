@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -162,13 +161,3 @@ def deciding(subject: Any, d: int) -> Pairs:
     return {
         "a popular cell for another": (nothing, two), "a cell of its own": (nothing, own), "or back": (own, nothing),
     }  # fmt: skip
-
-
-def with_long_row(subject: Any, d: int) -> Pairs:
-    """A long row like the others as well."""
-    return {**changes(subject, d), "a long row like others": (np.zeros(d), 0.9 * np.ones(d) / math.sqrt(d))}
-
-
-def of_mechanism(found: Callable[[Any, int], Pairs]) -> Callable[[Any, int], Pairs]:
-    """Pairs of rows that are far apart for the mechanism of a `Tumbling`."""
-    return lambda subject, d: found(subject.mechanism, d)

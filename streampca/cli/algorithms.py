@@ -11,8 +11,10 @@ from typing import Any, cast
 import streampca
 from streampca.cli.options import yes_or_no
 from streampca.errors import BadParameterError
+from streampca.matrix_factorization.noises import NOISES
 from streampca.mechanisms.base import Mechanism
 from streampca.processors.base import Algorithm
+from streampca.processors.solvers import SOLVERS
 from streampca.processors.tumbling import Tumbling
 
 #: Short names of algorithms. Every public algorithm may also be given by its own name.
@@ -33,6 +35,8 @@ MECHANISMS = {
     "exact-subspace": "ExactSubspace",
 }
 _RELEASE_EVERY = 100
+#: Parameters that are strategies, and the strings that are short for these.
+_STRATEGIES: dict[str, Mapping[str, type]] = {"noise": NOISES, "solver": SOLVERS}
 #: Parameters that have options of their own; others are given by ``--set``.
 _OPTIONS = ("n_components", "epsilon", "delta", "adjacency", "horizon", "window", "release_every")
 
@@ -87,12 +91,18 @@ def command_of(made: Algorithm | Mechanism, *, row_norm: float = 1.0) -> str:
     return shlex.join([*words, "--row-norm", f"{row_norm:g}"])
 
 
-def _settings(made: Algorithm | Mechanism) -> dict[str, Any]:
+def _settings(made: object) -> dict[str, Any]:
     """The parameters that are not at their defaults, and release_every, whose default is another here."""
     defaults = {name: taken.default for name, taken in inspect.signature(type(made)).parameters.items()}
     defaults["release_every"] = None
     values = {name: getattr(made, name, None) for name in defaults}
-    return {name: value for name, value in values.items() if value is not None and value != defaults[name]}
+    settings = {name: value for name, value in values.items() if value is not None and value != defaults[name]}
+    for name, kinds in _STRATEGIES.items():
+        if name in settings:
+            strategy = settings[name]
+            settings[name] = next(short for short, kind in kinds.items() if kind is type(strategy))
+            settings |= {f"{name}.{key}": value for key, value in _settings(strategy).items()}
+    return settings
 
 
 def _short(made: object, names: Mapping[str, str]) -> str:
@@ -122,6 +132,13 @@ def _given(common: Mapping[str, Any], extra: Mapping[str, str] | None) -> dict[s
 
 def _made(kind: type, given: dict[str, Any]) -> Any:
     takes = inspect.signature(kind).parameters
+    for name, kinds in _STRATEGIES.items():
+        # Options of a strategy: solver=smoothed and solver.drift=0.1.
+        own = {key: given.pop(key) for key in list(given) if key.startswith(f"{name}.")}
+        if own and given.get(name) not in kinds:
+            raise BadParameterError(f"--set {next(iter(own))}: give {name} too: {', '.join(kinds)}")
+        if own:
+            given[name] = _made(kinds[given[name]], {key.partition(".")[2]: value for key, value in own.items()})
     for key, value in given.items():
         if key not in takes:
             raise BadParameterError(

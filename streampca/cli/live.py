@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -36,10 +34,8 @@ from streampca.views.plots import feature_names, signs_like
 
 #: Seconds between two updates of a live view.
 PERIOD = 0.25
-_WIDEST, _TALLEST = 140, 24
 #: Components shown while a run goes on, in terminals higher than this, with loadings of at least this size.
 _COMPONENTS, _TALL_ENOUGH, _LIGHTEST = 3, 18, 0.1
-_REGRET, _BOUND = "bold cyan", "yellow"
 
 
 @dataclass(frozen=True)
@@ -133,7 +129,7 @@ class LiveView(_ConsoleView):
         self._live.stop()
 
     def render(self, progress: Progress) -> Group:
-        """Title, facts, and a chart where there is room for one, fitted to the terminal."""
+        """Title and facts, fitted to the terminal."""
         width, height = self._console.size
         table = Table.grid(padding=(0, 1), expand=True)
         table.add_column(style="dim", width=11, justify="right", no_wrap=True)
@@ -141,27 +137,13 @@ class LiveView(_ConsoleView):
         table.add_row("rows", self._rows(progress))
         for name, value in facts(progress, self._guarantee, self._k):
             table.add_row(name, value)
+        averages = [record.average for record in self._curve.records if 0.0 < record.average < math.inf]
+        if len(averages) > 1:
+            table.add_row("its curve", trend(averages, width - 56) + "  regret per row, log scale, curator only")
         if progress.release is not None and height > _TALL_ENOUGH:
             for name, value in self._components(progress.release, width - 13):
                 table.add_row(name, value)
-        title = Text(self._title, "bold", no_wrap=True, overflow="ellipsis")
-        room = min(height - table.row_count - 4, _TALLEST)
-        if room < 5:
-            return Group(title, table)
-        records = self._curve.records
-        proved = any(r.bound is not None for r in records)
-        legend = Text.assemble(
-            " " * 9, ("━━ regret per row", _REGRET), "   ",
-            ("━━ bound on it", _BOUND) if proved else ("no bound on it is proved", "dim"), "   ",
-            ("log scale, curator only", "dim"), no_wrap=True, overflow="ellipsis",
-        )  # fmt: skip
-        curves = [
-            Curve([(r.t, r.average_bound) for r in records if r.average_bound is not None], _BOUND),
-            Curve([(r.t, r.average) for r in records], _REGRET),
-        ]
-        return Group(
-            title, table, legend, chart(curves, min(width - 1, _WIDEST), room, x_max=self._rows_at_end(progress))
-        )
+        return Group(Text(self._title, "bold", no_wrap=True, overflow="ellipsis"), table)
 
     def _components(self, release: Release, width: int) -> list[tuple[str, str]]:
         """The leading components, as the features of largest loadings."""
@@ -334,78 +316,9 @@ def grouped(number: float) -> str:
     return f"{number:,.0f}".replace(",", " ")
 
 
-def short(value: float) -> str:
-    """Write a number in three digits: 337k, 1.2M."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.3g}{unit}"
-    return f"{value:.3g}"
-
-
-# -- chart --------------------------------------------------------------------------
-
-_LABEL = 8
-_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # of a braille character: 4 rows, 2 columns
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Points (x, y) of a curve in ascending x, and its colour as a style of rich."""
-
-    points: Iterable[tuple[float, float]]
-    style: str
-
-
-def chart(curves: Sequence[Curve], width: int, height: int, *, x_max: float | None = None) -> Text:
-    """Draw curves in braille dots: logarithmic y axis, linear x axis from 0 to ``x_max``, or to the last point.
-
-    Later curves are drawn over earlier ones, without points whose y is not positive and finite. ``width`` and
-    ``height`` are in characters, axes and labels included.
-    """
-    columns, rows = width - _LABEL - 1, height - 2
-    kept = [np.array([(x, y) for x, y in curve.points if 0.0 < y < math.inf]).reshape(-1, 2) for curve in curves]
-    points = np.concatenate(kept) if kept else np.empty((0, 2))
-    if columns < 8 or rows < 2 or not len(points):
-        return Text("\n" * max(0, height - 1))
-    right = max(x_max or 0.0, points[:, 0].max(), 1.0)
-    levels = np.log10(points[:, 1])
-    low = math.floor(2.0 * levels.min()) / 2.0
-    high = max(math.ceil(2.0 * levels.max()) / 2.0, low + 1.0)
-    cells = np.zeros((rows, columns), dtype=int)
-    styles = np.zeros((rows, columns), dtype=int)  # number of the curve
-    for number, (x, y) in enumerate(part.T for part in kept):
-        dots = _dots(x / right, (high - np.log10(y)) / (high - low), 2 * columns, 4 * rows)
-        drawn = np.einsum("iajb,ab->ij", dots.reshape(rows, 4, columns, 2), _DOTS)
-        cells |= drawn
-        styles[drawn > 0] = number
-    labels = {}
-    for power in range(math.ceil(low), math.floor(high) + 1):
-        # Near the smallest floats a power of ten has digits of its own; its exponent is what fits.
-        label = f"{10.0**power:g}" if power > -300 else f"1e{power}"
-        labels[min(rows - 1, round((high - power) / (high - low) * (rows - 1)))] = label
-    text = Text(no_wrap=True, end="")
-    for i in range(rows):
-        text.append(f"{labels.get(i, ''):>{_LABEL}}{'┤' if i in labels else '│'}", "dim")
-        characters = zip(cells[i], styles[i], strict=True)
-        for number, run in groupby(characters, key=lambda pair: int(pair[1])):  # few spans print faster than many
-            text.append("".join(chr(0x2800 + cell) if cell else " " for cell, _ in run), curves[number].style)
-        text.append("\n")
-    middle, end = f"{'0':<{columns // 2}}{short(right / 2)}", f"{short(right)} rows"
-    fits = len(middle) + len(end) < columns
-    axis = f"{middle if fits else '':<{max(0, columns - len(end))}}{end}"[:columns]
-    text.append(f"{'':{_LABEL}}└{'─' * columns}\n{'':{_LABEL + 1}}{axis}", "dim")
-    return text
-
-
-def _dots(x: FloatArray, y: FloatArray, width: int, height: int) -> NDArray[np.bool_]:
-    """Return a (height, width) grid of the dots of a curve in the unit square, y downwards, without gaps."""
-    dots = np.zeros((height, width), dtype=bool)
-    if len(x):
-        place = np.minimum(x * (width - 1), width - 1).astype(int)
-        at = np.arange(place[0], place[-1] + 1)
-        level = np.clip(np.interp(at, place, y) * (height - 1), 0, height - 1).astype(int)
-        before = level[0]
-        for column, row in zip(at, level, strict=True):  # a steep step is a vertical stroke in its own column
-            dots[min(before + 1, row) : max(before, row + 1), column] = True
-            before = row
-    return dots
+def trend(values: Sequence[float], width: int) -> str:
+    """Draw positive values as bars of eight heights on a logarithmic scale, the latest on the right."""
+    places = np.linspace(0, len(values) - 1, max(1, min(width, len(values)))).astype(int)
+    logs = np.log(np.array(values)[places])
+    heights = (logs - logs.min()) / max(float(np.ptp(logs)), 1e-9) * 7.0
+    return "".join("▁▂▃▄▅▆▇█"[int(height)] for height in heights)

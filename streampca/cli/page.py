@@ -29,11 +29,14 @@ from streampca.views.server import Server
 _EVERY, _QUIET = 0.5, 3.0
 
 
-class Page:
+class Page(View):
     """A page that shows a run while it runs, and stays when it is over.
 
-    ``public``: show releases and nothing else; otherwise all, to the curator, whose token ``token_file`` keeps.
+    ``public``: show releases and nothing else; otherwise all, to the curator, whose token ``token_file`` keeps. A
+    public page is no view of a session, for views get exact regret.
     """
+
+    period = PERIOD
 
     def __init__(self, *, public: bool, port: int, token_file: Path | None = None) -> None:
         self._public = PublicPage()
@@ -61,8 +64,21 @@ class Page:
         self._public.add(releases)
 
     def views(self) -> list[View]:
-        """The curator's page as a view. The public page is none: views get exact regret."""
-        return [] if self._curator is None else [_PageView(self._curator)]
+        """The page where it is the curator's."""
+        return [] if self._curator is None else [self]
+
+    def add(self, record: RegretRecord) -> None:
+        """Add a point to the regret curve. Curator only."""
+        if self._curator is not None:
+            self._curator.add([record])
+
+    def show(self, progress: Progress) -> None:
+        """Show how many rows came, how fast, and what was done to them. Curator only."""
+        super().show(progress)
+        if self._curator is not None:
+            rate = progress.t / progress.seconds if progress.seconds > 0.0 else None
+            further = () if progress.admitted is None else admission_facts(progress.admitted)
+            self._curator.count(rows=progress.t, rows_per_second=rate, further=further)
 
     def close(self, *, stay: bool, budget: str = "") -> None:
         """Show that the run is over, and what is left of the budget; stay until Ctrl-C if asked to."""
@@ -80,26 +96,6 @@ def print_url(url: str, *, public: bool) -> None:
     """Print where the page is."""
     whose = "publishable" if public else "curator only, with its token"
     print(f"page ({whose}): {url}", file=sys.stderr, flush=True)
-
-
-class _PageView(View):
-    """The curator's page. Curator only."""
-
-    period = PERIOD
-
-    def __init__(self, page: CuratorPage) -> None:
-        self._page = page
-
-    def add(self, record: RegretRecord) -> None:
-        """Add a point to the regret curve."""
-        self._page.add([record])
-
-    def show(self, progress: Progress) -> None:
-        """Show how many rows came, how fast, and what was done to them."""
-        super().show(progress)
-        rate = progress.t / progress.seconds if progress.seconds > 0.0 else None
-        further = () if progress.admitted is None else admission_facts(progress.admitted)
-        self._page.count(rows=progress.t, rows_per_second=rate, further=further)
 
 
 def serve(

@@ -139,7 +139,6 @@ def report(
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("report.html"),
     regret: Path | None = None,
-    summary: Path | None = None,
     pictures: Path | None = None,
     kind: Literal["svg", "png"] = "svg",
     force: Switch = False,
@@ -147,7 +146,7 @@ def report(
     """Write a report of a run: one HTML file that needs nothing else.
 
     It says what ran, what is promised in words, and shows curves, eigenvalues with error
-    bars, and loadings. It is publishable unless --regret or --summary is given.
+    bars, and loadings. It is publishable unless --regret is given.
 
     Parameters
     ----------
@@ -157,9 +156,6 @@ def report(
         The HTML file.
     regret
         File of the exact regret. The report is then the curator's, and marked so.
-    summary
-        Card of the run that run --summary wrote: what was done to rows, the budget that is left. The report is then
-        the curator's, too.
     pictures
         Folder for every picture as a file of its own; the names of the curator's begin with curator-.
     kind
@@ -169,7 +165,7 @@ def report(
     """
     if out.exists() and not force:
         raise BadParameterError(f"{out} exists; pass another --out, or --force to overwrite it")
-    run = read_run(path, regret, summary)
+    run = read_run(path, regret)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.touch(mode=0o666 if run.page.is_publishable else 0o600)
     out.write_text(html(run), encoding="utf-8")

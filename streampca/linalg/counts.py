@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from streampca.errors import BadParameterError, short
+
+Strategy = TypeVar("Strategy")
+
+
+def check_strategy(configuration: Any, name: str, kinds: Mapping[str, type[Strategy]], base: type[Strategy]) -> None:
+    """Replace a string that is short for a strategy by the strategy, in a frozen dataclass.
+
+    Raises
+    ------
+    BadParameterError
+        If the parameter is neither a strategy nor one of the strings.
+    """
+    value = getattr(configuration, name)
+    if isinstance(value, str) and value in kinds:
+        object.__setattr__(configuration, name, kinds[value]())
+    elif not isinstance(value, base):
+        raise BadParameterError(f"{name}={short(value)}: expected one of {', '.join(map(repr, kinds))}")
 
 
 def use_plain_numbers(configuration: Any) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from streampca.linalg.lattice import LOW, UNIT, UNIT_BITS, GramSum, coarsen
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.linalg.types import FloatArray, IntArray
+from streampca.state import State
 
 #: Largest memory, in leaves and in rows, whose sums fit 64-bit integers.
 LONGEST = 2**22
@@ -17,7 +18,7 @@ LONGEST = 2**22
 ROUNDING = 2.0**-20
 
 
-class FadingSum:
+class FadingSum(State):
     """A sum that decays by a fixed factor at each addition: an immutable value. Curator only.
 
     Parameters
@@ -32,6 +33,7 @@ class FadingSum:
     """
 
     __slots__ = ("n_features", "parts")
+    kept = ("parts",)
 
     def __init__(self, n_features: int, parts: IntArray | None = None) -> None:
         self.n_features = n_features

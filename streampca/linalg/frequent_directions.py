@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from scipy.linalg import eigh
 
 from streampca.linalg.eigen import top_sum
 from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
+from streampca.state import State
 
 
-class FrequentDirections:
+class FrequentDirections(State):
     """A sketch B of rows with Gram matrix G: ``B^T B <= G <= B^T B + shrunk I``. An immutable value.
 
     Rows are held as they are until there are 2 l of them. Then the l leading right singular vectors are kept, with
@@ -37,6 +35,7 @@ class FrequentDirections:
     """
 
     __slots__ = ("energy", "rows", "shrunk", "size")
+    kept = ("rows", "size", "shrunk", "energy")
 
     def __init__(self, rows: Rows, size: int, shrunk: float = 0.0, energy: float = 0.0) -> None:
         self.rows, self.size, self.shrunk, self.energy = rows, size, shrunk, energy
@@ -81,16 +80,6 @@ class FrequentDirections:
         """What a subspace captures of the sketch, for an orthonormal basis, (d, k)."""
         products = self.rows.array @ basis
         return float(np.vdot(products, products))
-
-    def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays from which `restored` makes the same sketch. As secret as the rows."""
-        return {"sketch": self.rows.array, "size": self.size, "shrunk": self.shrunk, "energy": self.energy}
-
-    @classmethod
-    def restored(cls, snapshot: Mapping[str, Any]) -> FrequentDirections:
-        """The sketch of a snapshot."""
-        held = np.array(snapshot["sketch"], dtype=np.float64)
-        return cls(Rows.of(held), int(snapshot["size"]), float(snapshot["shrunk"]), float(snapshot["energy"]))
 
 
 def _shrunk(held: FloatArray, size: int) -> tuple[Rows, float]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from streampca.linalg.memory import available_memory
 from streampca.linalg.svec import entry_weights, mirror, svec_size, upper
 from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray, IntArray
+from streampca.state import State
 
 BITS = 20
 STEP = 2.0**-BITS
@@ -194,7 +196,7 @@ def check_memory(n_features: int, square_bytes: float = _PEAK) -> None:
         )
 
 
-class GramSum:
+class GramSum(State):
     """The exact Gram matrix of admitted rows: an immutable value. Curator only: it is raw data.
 
     Attributes
@@ -206,6 +208,7 @@ class GramSum:
     """
 
     __slots__ = ("hidden", "n_features", "parts")
+    kept = ("parts",)
 
     def __init__(self, n_features: int, parts: FloatArray | None = None) -> None:
         self.n_features = n_features
@@ -282,16 +285,9 @@ class GramSum:
         entries += whole  # the one rounding
         return coarsen(entries, std)
 
-    def snapshot(self) -> dict[str, IntArray]:
-        """Arrays from which `restored` makes the same sum."""
-        high, low = self.high_low()
-        return {"high": high, "low": low}
-
-    @classmethod
-    def restored(cls, n_features: int, snapshot: Mapping[str, IntArray]) -> GramSum:
-        """The sum of a snapshot."""
-        parts = np.stack([snapshot["high"].astype(np.float64), snapshot["low"].astype(np.float64) * (1.0 / UNIT)])
-        return cls(n_features, parts)
+    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> GramSum:
+        """See `State.restored`."""
+        return GramSum(self.n_features, self.read(snapshot, source)["parts"])
 
 
 def is_plausible(sums: tuple[IntArray, IntArray], count: int, n_features: int, constant: float = 0.0) -> bool:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from streampca.state import State
 
 Array = npt.NDArray[Any]
 
@@ -47,7 +50,7 @@ class _Shared:
         self.array, self.filled = array, filled
 
 
-class Rows:
+class Rows(State):
     """Rows in order: an immutable value.
 
     Parameters
@@ -57,6 +60,7 @@ class Rows:
     """
 
     __slots__ = ("_shared", "count")
+    kept = ("array",)
 
     def __init__(self, n_columns: int, dtype: Any = np.float64, shared: _Shared | None = None, count: int = 0) -> None:
         self._shared = _Shared(np.empty((8, n_columns), dtype=dtype), 0) if shared is None else shared
@@ -84,8 +88,12 @@ class Rows:
         """The rows of an array, copied."""
         return cls(rows.shape[1], rows.dtype).append(rows)
 
+    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Rows:
+        """See `State.restored`: the rows are copied into memory that can grow."""
+        return Rows.of(self.read(snapshot, source)["array"])
 
-class Recent:
+
+class Recent(State):
     """The latest items of a sequence: an immutable value.
 
     Items lie in blocks that successive values share; no item is ever written over.
@@ -102,6 +110,7 @@ class Recent:
     """
 
     __slots__ = ("_blocks", "length", "n")
+    kept = ("n", "latest")
 
     def __init__(
         self, length: int, shape: tuple[int, ...], dtype: Any, blocks: tuple[_Shared, ...] | None = None, n: int = 0
@@ -153,6 +162,7 @@ class Recent:
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
+    @property
     def latest(self) -> Array:
         """All items that can be read, oldest first. Not to be written to."""
         return self.between(max(1, self.n - self.length + 1), self.n) if self.n else self._blocks[0].array[:0]
@@ -162,10 +172,10 @@ class Recent:
         """Bytes held."""
         return sum(block.array.nbytes for block in self._blocks)
 
-    @classmethod
-    def restored(cls, length: int, n: int, items: Array) -> Recent:
-        """The sequence after n items, from its `latest`."""
-        return cls(length, items.shape[1:], items.dtype, n=n - len(items)).extend(items)
+    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Recent:
+        """See `State.restored`: the latest items are copied."""
+        n, items = self.read(snapshot, source).values()
+        return Recent(self.length, items.shape[1:], items.dtype, n=n - len(items)).extend(items)
 
 
 #: Default for the largest number of records kept of a growing sequence.

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import Callable
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
 from streampca.privacy.outlet import Exact, NoiseSource
 from streampca.privacy.randomness import Draws
+from streampca.state import State
 
 #: Values that are computed together.
 _CHUNK = 64
@@ -78,10 +79,6 @@ class MatrixFactorization(ABC):
         source : the keys; needed only by mechanisms that draw a vector a second time.
         """
 
-    @abstractmethod
-    def restore(self, size: int, snapshot: Mapping[str, Any], source: NoiseSource) -> RunningNoise:
-        """The noise of a snapshot (`RunningNoise.snapshot`)."""
-
     def workload(self, n: int) -> FloatArray:
         """Dense A (n, n), the workload: prefix sums, unless overridden. For tests."""
         return np.tril(np.ones((n, n)))
@@ -108,7 +105,7 @@ class MatrixFactorization(ABC):
             raise BadParameterError(f"n={n} is past the horizon of {self.horizon} inputs")
 
 
-class RunningNoise(ABC):
+class RunningNoise(State, ABC):
     """The noise after n sums: an immutable value. Curator only, since it reveals the sums.
 
     Attributes
@@ -136,10 +133,6 @@ class RunningNoise(ABC):
         """`advance`, and an exact sum with the noise after it (`Exact.noisy`)."""
         after = self.advance(draws)
         return after, exact.noisy(after.noise, std)
-
-    @abstractmethod
-    def snapshot(self) -> dict[str, Any]:
-        """Numbers and arrays from which `MatrixFactorization.restore` makes the same noise, bit for bit."""
 
 
 class InChunks:

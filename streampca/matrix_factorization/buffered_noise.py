@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import BadParameterError
 from streampca.linalg import fast
 from streampca.linalg.lattice import BITS, TO_LATTICE, GramSum
 from streampca.linalg.lazy import cached_property
@@ -69,22 +67,6 @@ class Recurrence:
         steps += fresh
         return steps, out
 
-    def checked(self, snapshot: Mapping[str, Any], name: str, size: int) -> FloatArray:
-        """A copy of the buffers of a snapshot.
-
-        Raises
-        ------
-        BadParameterError
-            If they are those of another mechanism.
-        """
-        buffers, shape = np.array(snapshot[name], dtype=np.float64), (self.mix.size, size)
-        if buffers.shape != shape:
-            raise BadParameterError(
-                f"the snapshot holds {name} of shape {buffers.shape}, this mechanism has {shape}; "
-                "restore with the parameters it was saved with"
-            )
-        return buffers
-
 
 class BufferedNoise(RunningNoise):
     """Noise of a BLT: an immutable value. Curator only.
@@ -98,20 +80,10 @@ class BufferedNoise(RunningNoise):
     """
 
     __slots__ = ("buffers", "n", "noise", "rule")
+    kept = ("n", "buffers", "noise")
 
     def __init__(self, rule: Recurrence, n: int, buffers: FloatArray, noise: FloatArray) -> None:
         self.rule, self.n, self.buffers, self.noise = rule, n, buffers, noise
-
-    @classmethod
-    def first(cls, rule: Recurrence, size: int) -> BufferedNoise:
-        """The noise before the first sum."""
-        return cls(rule, 0, np.zeros((rule.mix.size, size)), np.zeros(size))
-
-    @classmethod
-    def restored(cls, rule: Recurrence, size: int, snapshot: Mapping[str, Any]) -> BufferedNoise:
-        """The noise of a snapshot."""
-        buffers = rule.checked(snapshot, "buffers", size)
-        return cls(rule, int(snapshot["n"]), buffers, np.array(snapshot["noise"], dtype=np.float64))
 
     def advance(self, draws: Draws) -> BufferedNoise:
         """The noise after one sum more."""
@@ -150,10 +122,6 @@ class BufferedNoise(RunningNoise):
             scale = values[n - first] if 0 <= n - first < len(values) else scale.at(n)
         return buffers, scale
 
-    def snapshot(self) -> dict[str, Any]:
-        """The buffers and the noise. As secret as the sums."""
-        return {"n": self.n, "buffers": self.buffers, "noise": self.noise}
-
 
 class BufferedFactorization(MatrixFactorization):
     """A matrix factorization whose noise is computed by one recurrence."""
@@ -171,8 +139,5 @@ class BufferedFactorization(MatrixFactorization):
 
     def start(self, size: int, source: NoiseSource | None = None) -> RunningNoise:
         """The noise before the first sum."""
-        return BufferedNoise.first(self.recurrence, size)
-
-    def restore(self, size: int, snapshot: Mapping[str, Any], source: NoiseSource) -> RunningNoise:
-        """The noise of a snapshot."""
-        return BufferedNoise.restored(self.recurrence, size, snapshot)
+        rule = self.recurrence
+        return BufferedNoise(rule, 0, np.zeros((rule.mix.size, size)), np.zeros(size))

@@ -14,9 +14,7 @@ weights are not optimal; the guarantee of privacy does not depend on it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +26,7 @@ from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.window import WindowDifference
+from streampca.state import State
 
 #: Mean squared norm of a mean leaf, over the square of its rows; and of the rest of a leaf, over its rows.
 _SIGNAL, _SCATTER = 0.5, 0.3
@@ -131,28 +130,8 @@ class Smoothing:
         zeros = np.zeros(size)
         return SmoothedSum(self, 0, covariance, np.zeros_like(covariance), zeros, np.zeros((count, size)), zeros, zeros)
 
-    def restore(self, size: int, snapshot: Mapping[str, Any]) -> SmoothedSum:
-        """The estimate of a snapshot.
 
-        Raises
-        ------
-        BadParameterError
-            If it is that of another mechanism.
-        """
-        first = self.start(size)
-        arrays = {}
-        for name in ("covariance", "response", "mean", "buffers", "sum", "released"):
-            array, shape = np.array(snapshot[name], dtype=np.float64), getattr(first, name).shape
-            if array.shape != shape:
-                raise BadParameterError(
-                    f"the snapshot holds {name} of shape {array.shape}, this smoothing has {shape}; "
-                    "restore with the parameters it was saved with"
-                )
-            arrays[name] = array
-        return SmoothedSum(self, int(snapshot["n"]), **arrays)
-
-
-class SmoothedSum:
+class SmoothedSum(State):
     """Estimate of the exact sum after n releases: an immutable value, publishable like the releases.
 
     Attributes
@@ -168,6 +147,7 @@ class SmoothedSum:
     """
 
     __slots__ = ("buffers", "covariance", "mean", "n", "released", "response", "smoothing", "sum")
+    kept = ("n", "covariance", "response", "mean", "buffers", "sum", "released")
 
     def __init__(
         self,
@@ -224,17 +204,12 @@ class SmoothedSum:
         return float(np.sqrt(self.covariance[-1, -1]))
 
     @property
-    def noise_std(self) -> float | None:
-        """Exact standard deviation of the noise of the releases in each svec coordinate of `sum`; None if not known.
+    def noise_std(self) -> float:
+        """Exact standard deviation of the noise of the releases in each svec coordinate of `sum`.
 
         The rest of its error is its bias, which depends on how the inputs change and cannot be known.
         """
-        variance = float(self.response[-1, -1])
-        return None if np.isnan(variance) else float(np.sqrt(max(variance, 0.0)))
-
-    def snapshot(self) -> dict[str, Any]:
-        """Numbers and arrays from which `Smoothing.restore` makes the same estimate, bit for bit."""
-        return {name: getattr(self, name) for name in self.__slots__ if name != "smoothing"}
+        return float(np.sqrt(max(float(self.response[-1, -1]), 0.0)))
 
 
 def _step(

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from streampca.errors import BadParameterError
 from streampca.linalg.lattice import UNIT_BITS
 from streampca.linalg.memory import Array
-from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization, RunningNoise, next_sum
 from streampca.privacy.discrete_gaussian import DiscreteGaussian, gram_noise, lattice_sigma
@@ -100,10 +99,6 @@ class BinaryTree(MatrixFactorization):
         """The noise before the first sum."""
         return TreeNoise(self, 0, (), np.zeros(size))
 
-    def restore(self, size: int, snapshot: Mapping[str, Any], source: NoiseSource) -> TreeNoise:
-        """The noise of a snapshot."""
-        return self.start(size).restored(snapshot, source)
-
 
 class Node(NamedTuple):
     """A node in use: the number and the name of its vector, and the sum of it and all larger nodes in use."""
@@ -125,6 +120,7 @@ class TreeNoise(RunningNoise):
     """
 
     __slots__ = ("mechanism", "n", "nodes", "noise")
+    kept = ("n", "draws", "names")
 
     def __init__(self, mechanism: BinaryTree, n: int, nodes: tuple[Node, ...], noise: Array) -> None:
         self.mechanism, self.n, self.nodes, self.noise = mechanism, n, nodes, noise
@@ -146,15 +142,20 @@ class TreeNoise(RunningNoise):
             noise = noise + drawn[size:] * mechanism.top_up_std(n)
         return type(self)(mechanism, n, nodes, noise)
 
-    def snapshot(self) -> dict[str, Any]:
-        """The step, and the numbers and names of the nodes in use."""
-        names = np.frombuffer(b"".join(node.name for node in self.nodes), dtype=np.uint8)
-        draws = np.array([node.n for node in self.nodes], dtype=np.int64)
-        return {"n": self.n, "draws": draws, "names": names.reshape(-1, NAME_BYTES)}
+    @property
+    def draws(self) -> npt.NDArray[np.int64]:
+        """The numbers of the vectors of the nodes in use."""
+        return np.array([node.n for node in self.nodes], dtype=np.int64)
 
-    def restored(self, snapshot: Mapping[str, Any], source: NoiseSource) -> Self:
-        """The noise of a snapshot, from that before the first sum: the nodes in use are drawn again."""
-        noise, ends = self, reversed(_ends(int(snapshot["n"])))
+    @property
+    def names(self) -> npt.NDArray[np.uint8]:
+        """The names of the vectors of the nodes in use."""
+        return np.frombuffer(b"".join(node.name for node in self.nodes), dtype=np.uint8).reshape(-1, NAME_BYTES)
+
+    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Self:
+        """See `State.restored`: the nodes in use are drawn again."""
+        snapshot = self.read(snapshot, source)
+        noise, ends = self, reversed(_ends(snapshot["n"]))
         for n, draw, name in zip(ends, snapshot["draws"], snapshot["names"], strict=True):
             noise = noise.with_node(n, source.draws(int(draw), bytes(name)))
         return noise
@@ -197,14 +198,10 @@ class ExactTree(BinaryTree):
         """Standard deviation of the noise of one node on the diagonal, as drawn."""
         return lattice_sigma(super().node_std) * 2.0**-UNIT_BITS
 
-    def begin(self, n_features: int) -> ExactTreeNoise:
-        """The integer noise before the first Gram matrix of so many features."""
-        sampler = gram_noise(super().node_std, n_features)
-        return ExactTreeNoise(self, sampler, 0, (), np.zeros(svec_size(n_features), dtype=np.int64))
-
-    def restore_exact(self, n_features: int, snapshot: Mapping[str, Any], source: NoiseSource) -> ExactTreeNoise:
-        """The integer noise of a snapshot."""
-        return self.begin(n_features).restored(snapshot, source)
+    def start(self, size: int, source: NoiseSource | None = None) -> ExactTreeNoise:
+        """The integer noise before the first packed Gram matrix of ``size`` = d (d + 1) / 2 entries."""
+        sampler = gram_noise(super().node_std, (math.isqrt(8 * size + 1) - 1) // 2)
+        return ExactTreeNoise(self, sampler, 0, (), np.zeros(size, dtype=np.int64))
 
 
 class ExactTreeNoise(TreeNoise):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -161,13 +159,6 @@ class WindowDifference(_Lagged):
         names = Recent(self.window, (_ITEM,), np.uint8)
         return TwinNoise(self.recurrence, source, 0, zeros, zeros, np.zeros(size), names)
 
-    def restore(self, size: int, snapshot: Mapping[str, Any], source: NoiseSource) -> TwinNoise:
-        """The noise of a snapshot."""
-        rule, n = self.recurrence, int(snapshot["n"])
-        lead, lag = rule.checked(snapshot, "lead", size), rule.checked(snapshot, "lag", size)
-        names = Recent.restored(self.window, n, np.array(snapshot["names"], dtype=np.uint8).reshape(-1, _ITEM))
-        return TwinNoise(rule, source, n, lead, lag, np.array(snapshot["noise"], dtype=np.float64), names)
-
 
 class TwinNoise(RunningNoise):
     """Noise of a `WindowDifference`: an immutable value. Curator only.
@@ -183,6 +174,7 @@ class TwinNoise(RunningNoise):
     """
 
     __slots__ = ("lag", "lead", "n", "names", "noise", "rule", "source")
+    kept = ("n", "lead", "lag", "noise", "names")
 
     def __init__(
         self,
@@ -209,7 +201,3 @@ class TwinNoise(RunningNoise):
         item = draws.n.to_bytes(8, "little") + draws.name
         names = self.names.append(np.frombuffer(item, dtype=np.uint8))
         return TwinNoise(rule, self.source, n, lead, lag, noise, names)
-
-    def snapshot(self) -> dict[str, Any]:
-        """Both sets of buffers, the noise, and the names of the last vectors. As secret as the sums."""
-        return {"n": self.n, "lead": self.lead, "lag": self.lag, "noise": self.noise, "names": self.names.latest()}

@@ -23,19 +23,18 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.blt import GeometricBLT
+from streampca.matrix_factorization.noises import BLT
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.gaussian import mu_of
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor
-from streampca.processors.private_fpl import DMRST22, SOURCE
+from streampca.processors.private_fpl import DMRST22
 from streampca.release import Release, Terms
-from streampca.state import repr_of
+from streampca.state import State, repr_of
 
 #: Probability that X is above its noiseless value by more than the quantile at any release of an epoch.
 FAILURE = 1e-3
-#: What differs between the epochs of a run.
-_CHANGING = "epoch", "start_row", "leaves", "opt_guess", "released", "variance"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +101,7 @@ class DoublingFPL(Leader):
             adjacency=self.adjacency,
             scope=f"all releases of a stream of up to {self.horizon} rows",
             theorem="Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing",
-            citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {SOURCE['blt']}",
+            citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {BLT.citation}",
         )
 
     def first_epoch(self, n_features: int) -> Doubling:
@@ -134,6 +133,7 @@ class DoublingProcessor(LeaderProcessor):
     """
 
     __slots__ = ("doubling", "noise", "past")
+    kept = __slots__
 
     algorithm: DoublingFPL
 
@@ -153,9 +153,9 @@ class DoublingProcessor(LeaderProcessor):
             t=t, n_components=algorithm.n_components, terms=self.terms, packed_gram=packed, noise_std=std,
             details={"epoch": doubling.epoch, "epoch_start": doubling.start_row},
         )  # fmt: skip
-        return self.after(t, outlet.chain, gram=gram, noise=noise)._next_epoch(own, packed, std), release
+        return self.after(t, outlet.chain, gram=gram, noise=noise).next_epoch(own, packed, std), release
 
-    def _next_epoch(self, own: FloatArray, released: FloatArray, std: float) -> DoublingProcessor:
+    def next_epoch(self, own: FloatArray, released: FloatArray, std: float) -> DoublingProcessor:
         """The processor, or that of the next epoch if the guess of OPT is passed.
 
         ``own`` is the released matrix of the epoch alone, packed; ``released`` and ``std`` are of all epochs.
@@ -184,23 +184,15 @@ class DoublingProcessor(LeaderProcessor):
         """The exact Gram matrix of all rows absorbed. Curator only."""
         return self.past.add_high_low(*self.gram.high_low())
 
-    def snapshot(self) -> dict[str, Any]:
-        """See `Processor.snapshot`."""
-        kept = {"noise": self.noise.snapshot(), "doubling": self.doubling.snapshot(), "past": self.past.snapshot()}
-        return {**super().snapshot(), **kept}
-
-    def restored(self, snapshot: Mapping[str, Any]) -> DoublingProcessor:
-        """See `Processor.restored`."""
-        made = super().restored(snapshot)
-        made.doubling = self.doubling.restored(snapshot["doubling"])
-        made.past = GramSum.restored(self.n_features, snapshot["past"])
-        size = svec_size(self.n_features)
-        made.noise = made.doubling.mechanism.restore(size, snapshot["noise"], self.source)
-        return made
+    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> DoublingProcessor:
+        """See `State.restored`; the noise of a later epoch is that of another mechanism."""
+        doubling = self.doubling.restored(snapshot["doubling"])
+        first = self.after(0, self.chain, noise=doubling.mechanism.start(svec_size(self.n_features)))
+        return super(DoublingProcessor, first).restored(snapshot)
 
 
 @dataclass(frozen=True, eq=False)
-class Doubling:
+class Doubling(State):
     """One epoch: its guess of OPT and its noise. An immutable value.
 
     Attributes
@@ -221,6 +213,8 @@ class Doubling:
     the paper's choice. X, the sum of the top k eigenvalues of the released
     matrix of the epoch, is post-processing, and so is every restart.
     """
+
+    kept = ("epoch", "start_row", "leaves", "opt_guess", "released", "variance")
 
     budget: Budget
     n_components: int
@@ -281,11 +275,3 @@ class Doubling:
         """
         deviation = math.sqrt(2.0 * self.n_features) + math.sqrt(2.0 * math.log(max(self.leaves, 1) / FAILURE))
         return self.n_components * self.mechanism.std(leaf) * deviation
-
-    def snapshot(self) -> dict[str, Any]:
-        """Scalars and an array from which `restored` makes the same epoch."""
-        return {name: getattr(self, name) for name in _CHANGING}
-
-    def restored(self, snapshot: Mapping[str, Any]) -> Doubling:
-        """The epoch of a snapshot, from the first epoch of the same run."""
-        return replace(self, **{name: snapshot[name] for name in _CHANGING})

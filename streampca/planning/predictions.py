@@ -30,6 +30,7 @@ from streampca.processors.dp_pca import DPPCA
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja, PrivateStepSizes
 from streampca.processors.sliding_window import SlidingWindowPCA
+from streampca.processors.solvers import Smoothed
 from streampca.processors.tumbling import Tumbling
 from streampca.state import label_of
 from streampca.stream.stream import Stream
@@ -249,7 +250,9 @@ def _leader(
     algorithm = PrivateFPL(**settings)
     n, d = question.n_rows, question.n_features
     leaves = -(-n // every)
-    smoothing = algorithm.smoothing(d)
+    by, smoothing = algorithm.solver, None
+    if isinstance(by, Smoothed):
+        smoothing = by.smoothing(algorithm.mechanism, d, algorithm.n_components, every)
     ends = np.unique(np.geomspace(1, leaves, _TIMES if smoothing is None else _TIMES // 4).astype(np.int64))
     times = np.minimum(ends * every, n)
     stds = np.array([algorithm.noise_std(int(t)) for t in times])

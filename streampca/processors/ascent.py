@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -31,6 +31,7 @@ from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import NoiseStream, Randomness
 from streampca.processors.base import Processor
 from streampca.release import Release
+from streampca.state import State
 
 LearningRate = Literal["adaptive"] | float | tuple[float, float]
 
@@ -154,10 +155,10 @@ class Plan(ABC):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Engine(ABC):
+class Engine(State, ABC):
     """State of an ascent: an immutable value.
 
-    What subclasses add are private estimates; `learnt` names those that a snapshot holds.
+    What subclasses add are private estimates.
 
     Attributes
     ----------
@@ -172,8 +173,7 @@ class Engine(ABC):
     tally: npt.NDArray[Any]
     fallbacks: dict[str, int]
 
-    #: Names of the private estimates that a snapshot holds, as plain values and arrays.
-    learnt: ClassVar[tuple[str, ...]]
+    kept: ClassVar[tuple[str, ...]] = ("at", "tally", "fallbacks")
 
     @property
     def segment(self) -> Segment | None:
@@ -196,16 +196,6 @@ class Engine(ABC):
     @abstractmethod
     def subspace(self) -> tuple[FloatArray, FloatArray]:
         """Orthonormal (d, k) basis and (k,) mean rewards, largest first. Publishable."""
-
-    def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays that `resumed` continues from. Curator only."""
-        learnt = {name: getattr(self, name) for name in self.learnt}
-        return {"at": self.at, "tally": self.tally, "fallbacks": self.fallbacks, "learnt": learnt}
-
-    def resumed(self, snapshot: Mapping[str, Any]) -> Self:
-        """The ascent of a snapshot, from that of the same run before the first row."""
-        at, tally, fallbacks = int(snapshot["at"]), snapshot["tally"], dict(snapshot["fallbacks"])
-        return replace(self, at=at, tally=tally, fallbacks=fallbacks, **snapshot["learnt"])
 
     @abstractmethod
     def empty(self, segment: Segment) -> npt.NDArray[Any]:

@@ -24,7 +24,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 from streampca.release import Release, Terms
-from streampca.state import fields_of, label_of
+from streampca.state import State, fields_of, label_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +177,7 @@ class Algorithm(ABC):
         return fields_of(self)
 
 
-class Processor(ABC):
+class Processor(State, ABC):
     """State of a run of an algorithm after t rows: an immutable value. As secret as the rows.
 
     Attributes
@@ -191,6 +191,7 @@ class Processor(ABC):
     """
 
     __slots__ = ("algorithm", "chain", "n_features", "source", "t", "terms")
+    kept: ClassVar[tuple[str, ...]] = ("t", "chain")
 
     #: Names of the attributes that the class and its bases declare as ``__slots__``.
     slots: ClassVar[tuple[str, ...]]
@@ -252,21 +253,11 @@ class Processor(ABC):
         """The exact Gram matrix of all rows absorbed, if the processor keeps one. Curator only."""
         return None
 
-    # -- what processors extend -----------------------------------------------------
-
-    def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays from which `restored` makes the same processor. As secret as the rows.
-
-        Arrays are not copied: nothing may write to them.
-        """
-        return {"t": self.t, "chain": {"n": self.chain.n, "link": self.chain.link.hex()}}
-
-    def restored(self, snapshot: Mapping[str, Any]) -> Self:
-        """The processor of a snapshot, from one of the same run before the first row."""
-        n, link = snapshot["chain"]["n"], snapshot["chain"]["link"]
-        return self.after(int(snapshot["t"]), Chain(int(n), bytes.fromhex(link)))
-
     # -- what all share -------------------------------------------------------------
+
+    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Self:
+        """See `State.restored`; the keys are those of this processor."""
+        return self.after(**self.read(snapshot, self.source))
 
     def after(self, t: int, chain: Chain, **changes: Any) -> Self:
         """The processor after some rows: a copy with other values."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_components, check_count, use_plain_numbers
@@ -153,6 +152,7 @@ class DPPCAProcessor(Processor):
     """
 
     __slots__ = ("engine", "waiting")
+    kept = __slots__
 
     algorithm: DPPCA
 
@@ -194,14 +194,3 @@ class DPPCAProcessor(Processor):
         """The current subspace."""
         basis, values = self.engine.subspace()
         return released(self, basis, values * self.t, fallbacks=dict(self.engine.fallbacks))
-
-    def snapshot(self) -> dict[str, Any]:
-        """See `Processor.snapshot`."""
-        return {**super().snapshot(), "engine": self.engine.snapshot(), "waiting": self.waiting.array.copy()}
-
-    def restored(self, snapshot: Mapping[str, Any]) -> DPPCAProcessor:
-        """See `Processor.restored`."""
-        made = super().restored(snapshot)
-        made.engine = self.engine.resumed(snapshot["engine"])
-        made.waiting = Rows.of(snapshot["waiting"])
-        return made

@@ -7,7 +7,6 @@ and Sanyal 2025 (k-DP-PCA) for more than one component.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -22,6 +21,7 @@ from streampca.mechanisms.mean import BINS, ClippedMean, PrivateCenter
 from streampca.privacy.budget import Budget
 from streampca.privacy.outlet import Outlet
 from streampca.processors.ascent import CHUNK, GAIN, GRID, Engine, Plan, Purpose, Segment, batches, check_horizon
+from streampca.state import State
 
 #: Fewest minibatches to a run: from a random start to a direction.
 MIN_STEPS = 4
@@ -39,7 +39,7 @@ Rate = tuple[float, float] | Literal["search"] | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Ascent:
+class Ascent(State):
     """A direction on its way to an eigenvector, and what is known of the gradients there: an immutable value.
 
     Attributes
@@ -51,6 +51,8 @@ class Ascent:
     spread, range : private estimates of the gradients' top variance and of
         their largest squared distance from their mean; None where there was no answer.
     """
+
+    kept = ("direction", "guess", "center", "radius", "doubt", "value", "spread", "range")
 
     direction: FloatArray
     guess: FloatArray
@@ -256,7 +258,7 @@ class Deflation(Engine):
     finalists: FloatArray
     ascent: Ascent
 
-    learnt = ("found", "values", "finalists", "ascent")
+    kept = ("found", "values", "finalists", "ascent")
 
     def chunk(self, segment: Segment) -> int:
         """Rows to hand over at a time."""
@@ -353,17 +355,6 @@ class Deflation(Engine):
             columns += [self.ascent.direction[:, None], self.random[:, done + 1 :]]
         order = np.argsort(-self.values, kind="stable")
         return orthonormal(np.column_stack(columns))[:, order], np.maximum(self.values[order], 0.0)
-
-    def snapshot(self) -> dict[str, Any]:
-        """See `Engine.snapshot`."""
-        made = super().snapshot()
-        made["learnt"]["ascent"] = dict(vars(self.ascent))
-        return made
-
-    def resumed(self, snapshot: Mapping[str, Any]) -> Deflation:
-        """See `Engine.resumed`."""
-        made = super().resumed(snapshot)
-        return replace(made, ascent=Ascent(**snapshot["learnt"]["ascent"]))
 
 
 def _deflated(rows: FloatArray, found: FloatArray) -> FloatArray:

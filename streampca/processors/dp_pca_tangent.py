@@ -24,7 +24,6 @@ random signs plus noise of standard deviation sigma, n = 100 000, zero-out, mean
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -159,7 +158,7 @@ class Tangent(Engine):
     radius: float
     floor: float
 
-    learnt = ("basis", "values", "inside", "radius", "floor")
+    kept = ("basis", "values", "inside", "radius", "floor")
 
     def chunk(self, segment: Segment) -> int:
         """Rows to hand over at a time."""
@@ -226,8 +225,3 @@ class Tangent(Engine):
     def subspace(self) -> tuple[FloatArray, FloatArray]:
         """Basis and mean rewards."""
         return self.basis, self.values
-
-    def resumed(self, snapshot: Mapping[str, Any]) -> Tangent:
-        """See `Engine.resumed`."""
-        made = super().resumed(snapshot)
-        return replace(made, basis=np.asfortranarray(made.basis))

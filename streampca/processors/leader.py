@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, Self
 
@@ -41,6 +40,8 @@ _MOST = 2**53
 class Leader(Algorithm):
     """An algorithm that releases its whole Gram matrix, noised, after every ``release_every`` rows."""
 
+    epsilon: float
+    delta: float
     release_every: int
     horizon: int | None
     #: True if a release is made after every block of rows, whatever its length.
@@ -100,6 +101,7 @@ class LeaderProcessor(Processor):
     """
 
     __slots__ = ("gram", "rows_until_release", "spectra")
+    kept: ClassVar[tuple[str, ...]] = ("gram", "spectra")
 
     algorithm: Leader
     rows_until_release: int
@@ -163,17 +165,6 @@ class LeaderProcessor(Processor):
     def curator_gram(self) -> GramSum | None:
         """The exact Gram matrix of all rows absorbed. Curator only."""
         return self.gram
-
-    def snapshot(self) -> dict[str, Any]:
-        """See `Processor.snapshot`."""
-        return {**super().snapshot(), "gram": self.gram.snapshot(), "spectra": self.spectra}
-
-    def restored(self, snapshot: Mapping[str, Any]) -> Self:
-        """See `Processor.restored`."""
-        made = super().restored(snapshot)
-        made.gram = GramSum.restored(self.n_features, snapshot["gram"])
-        made.spectra = snapshot["spectra"]
-        return made
 
 
 def _spectrum(gram: GramSum, k: int) -> tuple[float, float, float]:

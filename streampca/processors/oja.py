@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dgemm
@@ -100,6 +98,7 @@ class OjaProcessor(Processor):
     """
 
     __slots__ = ("basis", "energy", "squares", "waiting")
+    kept = __slots__
 
     algorithm: Oja
 
@@ -142,21 +141,3 @@ class OjaProcessor(Processor):
     def release(self) -> Release:
         """The current subspace."""
         return released(self, self.basis, self.energy)
-
-    def snapshot(self) -> dict[str, Any]:
-        """See `Processor.snapshot`."""
-        return {
-            **super().snapshot(),
-            "basis": self.basis,
-            "squares": self.squares,
-            "energy": self.energy,
-            "waiting": self.waiting.array.copy(),
-        }
-
-    def restored(self, snapshot: Mapping[str, Any]) -> OjaProcessor:
-        """See `Processor.restored`."""
-        made = super().restored(snapshot)
-        made.basis = np.asfortranarray(snapshot["basis"])
-        made.squares, made.energy = snapshot["squares"], snapshot["energy"]
-        made.waiting = Rows.of(snapshot["waiting"])
-        return made

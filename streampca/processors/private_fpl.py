@@ -3,44 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from streampca.errors import BadParameterError
 from streampca.linalg.centering import CONSTANT
-from streampca.linalg.counts import check_components, check_count, use_plain_numbers
-from streampca.linalg.eigen import power_step
+from streampca.linalg.counts import check_components, check_count, check_strategy, use_plain_numbers
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.base import MatrixFactorization, RunningNoise
-from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
+from streampca.matrix_factorization.base import MatrixFactorization
+from streampca.matrix_factorization.noises import BLT, NOISES, Noise
 from streampca.matrix_factorization.participation import user_factor
-from streampca.matrix_factorization.smoothing import InputModel, SmoothedSum, Smoothing
-from streampca.matrix_factorization.tree import BinaryTree, ExactTree, ExactTreeNoise
 from streampca.privacy.budget import Adjacency, Budget
-from streampca.privacy.discrete_gaussian import LatticeGram
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Processor
 from streampca.processors.leader import DTTZ14, PANEL_ENDS, Leader, LeaderProcessor
 from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity
+from streampca.processors.solvers import SOLVERS, Exact, Smoothed, Solver
 from streampca.release import Release, Terms, centered_fields
 from streampca.state import repr_of
 
-Noise = Literal["blt", "tree"]
-Solver = Literal["exact", "tracking", "smoothed"]
-
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
-SOURCE = {
-    "blt": "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)",
-    "tree": "Dwork, Naor, Pitassi, Rothblum, STOC 2010; Chan, Shi, Song, ICALP 2010 (binary tree)",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,30 +46,19 @@ class PrivateFPL(Leader):
     epsilon, delta : budget for the whole stream of releases.
     n_features : number of features, d; taken from the first row if left out.
     horizon : rows in the stream, for which the noise is calibrated; no more are taken. None for an
-        endless stream (noise ``"blt"`` only; some 20 % more noise, and half more in the last release).
-    noise : ``"blt"``, the least noise known; ``"tree"``, the paper's
-        binary tree, exactly calibrated.
+        endless stream (noise `BLT` only; some 20 % more noise, and half more in the last release).
+    noise : the matrix factorization: `BLT`, the least noise known; `Tree`, the paper's binary tree, exactly
+        calibrated; or another `Noise`. ``"blt"`` and ``"tree"`` are short for the first two.
     release_every : rows between releases, b. Noise and time both fall with it.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
     publish_regret : release the noisy sum of rewards too, from which anyone
         can compute an interval for the regret (`PrivateRegret`). Costs 11.8 % more
         noise under zero-out, 6.1 % under replace.
-    solver : ``"exact"``, the top eigenvectors of each released matrix, to which
-        the regret bound applies; ``"tracking"``, one step of subspace iteration
-        a release, from the subspace before: O(d^2 k) instead of O(d^3). It averages noise over releases and
-        follows change slowly, so its regret is below that of ``"exact"`` where noise is large and up to five
-        times it where noise is small; ``"smoothed"``, the top eigenvectors of the best linear estimate of the
-        exact matrix from all releases so far (`matrix_factorization.smoothing`; noise ``"blt"`` only). The released
-        matrix stays as it is; the estimate is `Release.smoothed`. A regret bound is proved for ``"exact"`` only.
-        Regret of ``"smoothed"`` over ``"exact"``, at epsilon = .1, .3, 1 and 3: .93 on twelve tables (geometric mean;
-        worst cell 1.25), .96 on streams that turn or jump (worst 1.30). ``docs/utility.md`` has them all.
-    discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise, so that the
-        guarantee holds without floating-point error
-        (`privacy.discrete_gaussian`). With ``noise="tree"`` only; same noise level.
+    solver : how subspaces are computed from the released matrices: `Exact`, to which the regret bound applies;
+        `Tracking`, in O(d^2 k) a release; `Smoothed`, with less regret where noise is large. ``"exact"``,
+        ``"tracking"`` and ``"smoothed"`` are short for them. Post-processing.
     center : release Gram matrices about the mean, with the sum of the rows released jointly (`linalg.centering`):
         11.8 % more noise under zero-out, 12.5 % under replace. `Stream` with ``center=True`` sets it.
-    drift : of ``"smoothed"``: how fast the mean square of rows is taken to change. Its variance grows by
-        ``drift / t`` a row, relative to that of rows of full norm; 0 for rows that keep to one distribution.
     max_rows_per_user : calibrate for all rows of a user together, of which so many count
         (`UserStream` sees to that); `matrix_factorization.participation` has the proof. None: for one row.
     seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
@@ -120,14 +97,12 @@ class PrivateFPL(Leader):
     delta: float
     n_features: int | None = None
     horizon: int | None = None
-    noise: Noise = "blt"
+    noise: Noise = BLT()  # noqa: RUF009 it is immutable
     release_every: int = 1
     adjacency: Adjacency = "zero-out"
     publish_regret: bool = False
-    solver: Solver = "exact"
-    discrete_noise: bool = False
+    solver: Solver = Exact()  # noqa: RUF009 it is immutable
     center: bool = field(default=False, repr=False)
-    drift: float = field(default=1.0, repr=False)
     max_rows_per_user: int | None = None
     seed: int | None = None
 
@@ -137,22 +112,13 @@ class PrivateFPL(Leader):
         check_count("horizon", self.horizon, optional=True)
         check_count("release_every", self.release_every)
         check_count("max_rows_per_user", self.max_rows_per_user, optional=True)
-        if self.noise not in SOURCE:
-            raise BadParameterError(f"noise={self.noise!r}: expected 'blt' or 'tree'")
-        if self.horizon is None and self.noise != "blt":
-            raise BadParameterError(f"noise={self.noise!r} needs a known horizon; pass horizon=, or use noise='blt'")
-        if self.solver not in ("exact", "tracking", "smoothed"):
-            raise BadParameterError(f"solver={self.solver!r}: expected 'exact', 'tracking' or 'smoothed'")
-        if self.solver == "smoothed" and self.noise != "blt":
-            raise BadParameterError("solver='smoothed' needs noise='blt'")
-        if isinstance(self.drift, bool) or not isinstance(self.drift, (int, float)) or not 0.0 <= self.drift < math.inf:
-            raise BadParameterError(f"drift={self.drift!r} must be a finite number, at least 0")
-        if self.drift != 1.0 and self.solver != "smoothed":
-            raise BadParameterError(f"drift={self.drift!r} is for solver='smoothed' only; leave it out")
-        if self.discrete_noise and (self.noise != "tree" or self.publish_regret):
-            raise BadParameterError(
-                "discrete_noise=True needs noise='tree' without publish_regret: integer noise is drawn node by node"
-            )
+        check_strategy(self, "noise", NOISES, Noise)  # type: ignore[type-abstract]
+        check_strategy(self, "solver", SOLVERS, Solver)  # type: ignore[type-abstract]
+        smoothed = isinstance(self.solver, Smoothed)
+        given = {"horizon=None": self.horizon is None, "solver=Smoothed()": smoothed}
+        for option, used in (given | {"publish_regret=True": self.publish_regret}).items():
+            if used and option in self.noise.unsupported:
+                raise BadParameterError(f"noise={self.noise!r} does not support {option}; use noise=BLT()")
         _ = self.mechanism
 
     def __repr__(self) -> str:
@@ -170,17 +136,11 @@ class PrivateFPL(Leader):
         sensitivity = self.budget.sensitivity(center=self.center)
         if self.publish_regret:
             sensitivity = joint_sensitivity(sensitivity)
-        kind: Callable[[float], MatrixFactorization]
-        if leaves is None:
-            kind = partial(AnytimeBLT, mu)
-        elif self.noise == "blt":
-            kind = partial(GeometricBLT, leaves, mu)
-        else:
-            kind = partial(ExactTree if self.discrete_noise else BinaryTree, leaves, mu)
-        made = kind(sensitivity)
+        made = self.noise.mechanism(leaves, mu, sensitivity)
         if self.max_rows_per_user is None:
             return made
-        return kind(sensitivity * user_factor(made, self.max_rows_per_user, self.release_every))
+        factor = user_factor(made, self.max_rows_per_user, self.release_every)
+        return self.noise.mechanism(leaves, mu, sensitivity * factor)
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -196,8 +156,8 @@ class PrivateFPL(Leader):
             + (", with the noisy sums of rewards" if self.publish_regret else "")
             + (", with the noisy sums of rows" if self.center else ""),
             theorem="Gaussian matrix mechanism on running Gram matrices, adaptive rows; subspaces are post-processing"
-            + ("; exact discrete Gaussian noise on integers" if self.discrete_noise else ""),
-            citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {SOURCE[self.noise]}",
+            + self.noise.remark,
+            citation=f"{DTTZ14}, Algorithm 4; {DMRST22}; {self.noise.citation}",
             unit="one row" if users is None else f"one user with up to {users} rows",
         )
 
@@ -214,35 +174,8 @@ class PrivateFPL(Leader):
         """Standard deviation of a diagonal entry of the noise in release n."""
         return self.mechanism.std(n)
 
-    def smoothing(self, n_features: int) -> Smoothing | None:
-        """The estimate of exact sums of rows of so many features, with ``solver="smoothed"``."""
-        mechanism = self.mechanism
-        if self.solver != "smoothed" or not isinstance(mechanism, (GeometricBLT, AnytimeBLT)):
-            return None
-        return Smoothing(mechanism, InputModel.of_grams(n_features, self.n_components, self.release_every, self.drift))
-
-    def _size(self, n_features: int) -> int:
-        """Coordinates of a vector of noise."""
-        return svec_size(n_features) + int(self.publish_regret)
-
     def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> FPLProcessor:
         return FPLProcessor(self, n_features, source, terms)
-
-    def first_noise(self, n_features: int) -> RunningNoise | ExactTreeNoise:
-        """The noise before the first release."""
-        mechanism = self.mechanism
-        if isinstance(mechanism, ExactTree):
-            return mechanism.begin(n_features)
-        return mechanism.start(self._size(n_features))
-
-    def restored_noise(
-        self, n_features: int, snapshot: Mapping[str, Any], source: NoiseSource
-    ) -> RunningNoise | ExactTreeNoise:
-        """The noise of a snapshot."""
-        mechanism = self.mechanism
-        if isinstance(mechanism, ExactTree):
-            return mechanism.restore_exact(n_features, snapshot, source)
-        return mechanism.restore(self._size(n_features), snapshot, source)
 
 
 class FPLProcessor(LeaderProcessor):
@@ -251,23 +184,20 @@ class FPLProcessor(LeaderProcessor):
     Attributes
     ----------
     noise : the noise of the latest release.
-    span : (d, k) basis of the latest subspace, with ``solver="tracking"``.
-    smoothed : estimate of the exact sum from the releases so far, with ``solver="smoothed"``.
+    reading : state of the solver.
     rewards : the exact sum of rewards, with ``publish_regret``.
     """
 
-    __slots__ = ("noise", "rewards", "smoothed", "span")
+    __slots__ = ("noise", "reading", "rewards")
+    kept = __slots__
 
     algorithm: PrivateFPL
 
     def __init__(self, algorithm: PrivateFPL, n_features: int, source: NoiseSource, terms: Terms) -> None:
         super().__init__(algorithm, n_features, source, terms)
-        k = algorithm.n_components
-        self.noise = algorithm.first_noise(n_features)
-        d = n_features - int(algorithm.center)
-        self.span = np.asfortranarray(np.eye(d, k)) if algorithm.solver == "tracking" else None
-        smoothing = algorithm.smoothing(d)
-        self.smoothed: SmoothedSum | None = None if smoothing is None else smoothing.start(svec_size(n_features))
+        k, size, d = algorithm.n_components, svec_size(n_features), n_features - int(algorithm.center)
+        self.noise = algorithm.mechanism.start(size + int(algorithm.publish_regret))
+        self.reading = algorithm.solver.start(algorithm.mechanism, d, k, algorithm.release_every, size)
         self.rewards: RewardSum | None = None
         if algorithm.publish_regret:
             replace = algorithm.adjacency == "replace"
@@ -287,39 +217,36 @@ class FPLProcessor(LeaderProcessor):
         first, stds = algorithm.mechanism.std_chunks.latest
         std = stds[n - first] if 0 <= n - first < len(stds) else algorithm.mechanism.std_chunks.at(n)
         details: dict[str, Any] = {}
-        rewards, span, smoothed = self.rewards, self.span, self.smoothed
-        if rewards is not None:
+        rewards = self.rewards
+        if rewards is None:
+            arithmetic = algorithm.noise.arithmetic
+            noise, packed = outlet.running("gram", gram if arithmetic is None else arithmetic(gram), self.noise, std)
+        else:
             noise, (packed, noisy) = outlet.running("gram", GramWithRewards(gram, rewards), self.noise, std)
             details["rewards"] = {**noisy, "split": int(outlet.coins("split").words(1)[0] >> np.uint64(11))}
-        elif algorithm.discrete_noise:
-            noise, packed = outlet.running("gram", LatticeGram(gram), self.noise, std)
-        else:
-            noise, packed = outlet.running("gram", gram, self.noise, std)
         count = self.terms.count(1, t) if algorithm.center else t
         if algorithm.center:
             packed[-1] = count * CONSTANT**2  # public
-        if smoothed is not None:
+        reading = self.reading
+        if reading.name is not None:
+            details["solver"] = reading.name
+        if reading.observes:
             last = t % algorithm.release_every  # rows of a short leaf before the horizon; else 0
-            smoothed = smoothed.after(packed, last / algorithm.release_every if last else 1.0)
-            details |= {"solver": "smoothed", "smoothed_noise_std": self.terms.of_unit(smoothed.noise_std)}
-        estimate = None if smoothed is None else smoothed.sum
-        if span is not None:
-            details["solver"] = "tracking"
+            reading = reading.observe(packed, last / algorithm.release_every if last else 1.0)
+            details["smoothed_noise_std"] = self.terms.of_unit(reading.noise_std)
         fields: dict[str, Any] = {
-            "packed_gram": packed, "noise_std": std, "details": details, "packed_smoothed": estimate,
+            "packed_gram": packed, "noise_std": std, "details": details, "packed_smoothed": reading.estimate,
         }  # fmt: skip
         if algorithm.center:
-            fields = centered_fields(packed, count, std, self.terms, details, estimate)
-        if span is not None:
-            # The shift is the size of the noise's eigenvalues: it keeps negative ones from leading.
-            shift = std * math.sqrt(2.0 * d)
+            fields = centered_fields(packed, count, std, self.terms, details, reading.estimate)
+        if reading.span is not None:
             # Released rewards are computed on this span: then it has the same bits without compiled kernels.
-            span = power_step(fields["packed_gram"], span, shift, plain=rewards is not None)
-        release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, span=span, **fields)
+            reading = reading.follow(fields["packed_gram"], std * math.sqrt(2.0 * d), plain=rewards is not None)
+        release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, span=reading.span, **fields)
         after = FPLProcessor.__new__(FPLProcessor)  # this runs once a release: no call of __init__
         after.algorithm, after.n_features, after.source, after.terms = algorithm, d, self.source, self.terms
         after.chain, after.t, after.gram = outlet.chain, t, gram
-        after.noise, after.span, after.smoothed = noise, span, smoothed
+        after.noise, after.reading = noise, reading
         after.spectra = self.spectra_with(n, gram) if n in PANEL_ENDS and self._bounded else self.spectra
         # `Stream` hands out no release of a warm-up: the subspace in play stays what it was.
         after.rewards = rewards if rewards is None or t <= self.terms.warmup else rewards.playing_now(release)
@@ -336,28 +263,4 @@ class FPLProcessor(LeaderProcessor):
     def _bounded(self) -> bool:
         """Whether a regret bound is proved: leaders are exact, of the matrix about 0, and noise is smooth in time."""
         algorithm = self.algorithm
-        exact = algorithm.solver == "exact" and not algorithm.center
-        return exact and algorithm.noise == "blt"
-
-    def snapshot(self) -> dict[str, Any]:
-        """See `Processor.snapshot`."""
-        out = {**super().snapshot(), "noise": self.noise.snapshot()}
-        if self.span is not None:
-            out["span"] = self.span
-        if self.smoothed is not None:
-            out["smoothed"] = self.smoothed.snapshot()
-        if self.rewards is not None:
-            out["rewards"] = self.rewards.snapshot()
-        return out
-
-    def restored(self, snapshot: Mapping[str, Any]) -> FPLProcessor:
-        """See `Processor.restored`."""
-        made, d = super().restored(snapshot), self.n_features
-        if self.span is not None:
-            made.span = np.asfortranarray(snapshot["span"])
-        if self.smoothed is not None:
-            made.smoothed = self.smoothed.smoothing.restore(svec_size(d), snapshot["smoothed"])
-        if self.rewards is not None:
-            made.rewards = self.rewards.restored(snapshot["rewards"])
-        made.noise = self.algorithm.restored_noise(d, snapshot["noise"], self.source)
-        return made
+        return algorithm.solver.bounded and algorithm.noise.smooth and not algorithm.center

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.linalg.blas import dgemm
@@ -32,6 +31,7 @@ from streampca.processors.ascent import (
 )
 from streampca.processors.base import Algorithm, Processor
 from streampca.release import Release, Terms
+from streampca.state import State
 
 CITATION = "Liu, Kong, Jain and Oh 2022, Algorithm 2, with the exact transcript argument"
 #: Covers rounding in the gradients of one row and in the basis.
@@ -44,7 +44,7 @@ _GROWTH = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PrivateStepSizes:
+class PrivateStepSizes(State):
     """Learning rates from public parameters and private gradients: an immutable value.
 
     Without a schedule, steps are ``4 / (rayleigh * t)`` a column, with
@@ -59,6 +59,8 @@ class PrivateStepSizes:
     variance : of the noise in each entry of it.
     steps : steps so far.
     """
+
+    kept = ("collected", "variance", "steps")
 
     schedule: tuple[float, float] | None
     collected: FloatArray
@@ -267,6 +269,7 @@ class PrivateOjaProcessor(Processor):
     """
 
     __slots__ = ("basis", "end", "rates", "std", "total", "waiting")
+    kept = ("basis", "rates", "total", "waiting", "end")
 
     algorithm: PrivateOja
 
@@ -334,25 +337,3 @@ class PrivateOjaProcessor(Processor):
     def release(self) -> Release:
         """The current subspace."""
         return released(self, self.basis, self.rates.collected, steps=self.rates.steps)
-
-    def snapshot(self) -> dict[str, Any]:
-        """See `Processor.snapshot`."""
-        return {
-            **super().snapshot(),
-            "basis": self.basis,
-            "collected": self.rates.collected,
-            "variance": self.rates.variance,
-            "steps": self.rates.steps,
-            "total": self.total,
-            "waiting": self.waiting.array.copy(),
-            "end": self.end,
-        }
-
-    def restored(self, snapshot: Mapping[str, Any]) -> PrivateOjaProcessor:
-        """See `Processor.restored`."""
-        made = super().restored(snapshot)
-        collected, variance, steps = snapshot["collected"], float(snapshot["variance"]), int(snapshot["steps"])
-        made.rates = PrivateStepSizes(self.algorithm.schedule, collected, variance, steps)
-        made.basis, made.total = np.asfortranarray(snapshot["basis"]), np.asfortranarray(snapshot["total"])
-        made.waiting, made.end = Rows.of(snapshot["waiting"]), int(snapshot["end"])
-        return made

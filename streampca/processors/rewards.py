@@ -12,6 +12,7 @@ from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import GramSum, grid_bits
 from streampca.linalg.types import FloatArray
 from streampca.release import Release, Scoring, score
+from streampca.state import State
 
 #: Weight c of a reward relative to its row's Gram matrix, whose noise grows by sqrt(1 + c**2) = 11.8 % (zero-out).
 REWARD_WEIGHT = 0.5
@@ -41,7 +42,7 @@ def reward_scale(*, center: bool, replace: bool) -> int:
     return 1 if not center else 4 if replace else 2
 
 
-class RewardSum:
+class RewardSum(State):
     """The exact sum of rewards on the released subspaces: an immutable value. Curator only.
 
     Parameters
@@ -66,6 +67,7 @@ class RewardSum:
     """
 
     __slots__ = ("of_zeros", "playing", "scale", "total")
+    kept = ("total", "of_zeros", "scoring")
 
     def __init__(self, total: int, playing: Release | Scoring, scale: int = 1, of_zeros: int = 0) -> None:
         self.total, self.playing, self.scale, self.of_zeros = total, playing, scale, of_zeros
@@ -117,24 +119,9 @@ class RewardSum:
         total = (total + (1 << dropped >> 1)) >> dropped << dropped
         return {"sum": total / _UNITS, "std": own}
 
-    def snapshot(self) -> dict[str, Any]:
-        """Arrays and scalars from which `restored` makes the same sum. As secret as the rows."""
-        # As two numbers: a store keeps 64-bit integers.
-        high, low = divmod(self.total, 2**40)
-        scoring = self.scoring
-        out = {"high": high, "low": low, "scoring": scoring.basis}
-        if scoring.linear is not None:
-            zeros_high, zeros_low = divmod(self.of_zeros, 2**40)
-            out |= {"linear": scoring.linear, "zeros_high": zeros_high, "zeros_low": zeros_low}
-        return out
-
-    def restored(self, snapshot: Mapping[str, Any]) -> RewardSum:
-        """The sum of a snapshot, from one of the same run."""
-        total, of_zeros = int(snapshot["high"]) * 2**40 + int(snapshot["low"]), 0
-        scoring = Scoring(np.array(snapshot["scoring"]))
-        if "linear" in snapshot:
-            scoring = scoring._replace(linear=np.array(snapshot["linear"]))
-            of_zeros = int(snapshot["zeros_high"]) * 2**40 + int(snapshot["zeros_low"])
+    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> RewardSum:
+        """See `State.restored`."""
+        total, of_zeros, scoring = self.read(snapshot, source).values()
         return RewardSum(total, scoring, self.scale, of_zeros)
 
 

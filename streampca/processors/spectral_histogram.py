@@ -27,6 +27,7 @@ from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.window import StationaryBLT
 from streampca.privacy.outlet import Outlet
 from streampca.processors.window_methods import View, WindowMethod, WindowProcessor
+from streampca.state import State
 
 UU21 = "Upadhyay, Upadhyay, ICML 2021 (spectral histogram; its printed mechanism is not used)"
 #: A remembered direction counts as a violation if it shows one this large, relative to the matrix.
@@ -107,7 +108,7 @@ class KeptSum:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SpectralHistogram:
+class SpectralHistogram(State):
     """Checkpoints of a stream of private running sums: an immutable value.
 
     Attributes
@@ -206,7 +207,7 @@ class SpectralHistogram:
         return sum(array.nbytes for array in (*truncated, *self._anchors))
 
     def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays from which `restored` makes the histogram. Post-processing of private sums."""
+        """See `State.snapshot`; sums that several checkpoints refer to are stored once."""
         anchors = self._anchors
         place = {id(anchor): i for i, anchor in enumerate(anchors)}
         sums: list[dict[str, Any]] = []
@@ -222,12 +223,12 @@ class SpectralHistogram:
             "sums": sums,
         }
 
-    @classmethod
-    def restored(cls, rules: Rules, snapshot: Mapping[str, Any]) -> Self:
-        """The histogram of a snapshot."""
+    def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Self:
+        """See `State.restored`."""
         anchors = snapshot["anchors"]
         sums = tuple(KeptSum(**{**kept, "anchor": anchors[kept["anchor"]]}) for kept in snapshot["sums"])
-        return cls(rules, tuple(snapshot["starts"]), sums, snapshot["now"], anchors[snapshot["anchor"]])
+        anchor = anchors[snapshot["anchor"]]
+        return replace(self, starts=tuple(snapshot["starts"]), sums=sums, now=snapshot["now"], anchor=anchor)
 
 
 class HistogramProcessor(WindowProcessor):
@@ -240,6 +241,7 @@ class HistogramProcessor(WindowProcessor):
     """
 
     __slots__ = ("gram", "histogram")
+    kept = __slots__
 
     method: HistogramMethod
     gram: GramSum
@@ -264,16 +266,6 @@ class HistogramProcessor(WindowProcessor):
             return View(histogram.view(0), std, first, details)
         error = histogram.error
         return View(histogram.view(0), None if error else std, first, {**details, "sketch_error": error})
-
-    def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays from which the processor is made again. As secret as the rows."""
-        return {**super().snapshot(), "histogram": self.histogram.snapshot()}
-
-    def restored(self, snapshot: Mapping[str, Any]) -> Self:
-        """The processor of a snapshot of the same run."""
-        made = super().restored(snapshot)
-        made.histogram = SpectralHistogram.restored(self.histogram.rules, snapshot["histogram"])
-        return made
 
     def curator_gram(self) -> GramSum:
         """The exact Gram matrix of all rows absorbed. Curator only."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_count, use_plain_numbers
@@ -145,6 +144,8 @@ class TumblingProcessor(Processor):
     """
 
     __slots__ = ("finished", "held", "past")
+    kept = __slots__
+    optional: ClassVar = {"past": PastRelease}
 
     algorithm: Tumbling
 
@@ -192,16 +193,3 @@ class TumblingProcessor(Processor):
         if self.algorithm.map_from == "previous" and isinstance(mechanism, AdaptiveCovariance):
             return mechanism.released_after(rows, outlet, self.terms, t, self.past)
         return mechanism.released(rows, outlet, self.terms, t), None
-
-    def snapshot(self) -> dict[str, Any]:
-        """See `Processor.snapshot`."""
-        past = None if self.past is None else self.past._asdict()
-        return {**super().snapshot(), "held": self.held.array.copy(), "finished": self.finished, "past": past}
-
-    def restored(self, snapshot: Mapping[str, Any]) -> TumblingProcessor:
-        """See `Processor.restored`."""
-        made = super().restored(snapshot)
-        made.held, made.finished = Rows.of(snapshot["held"]), bool(snapshot["finished"])
-        past = snapshot["past"]
-        made.past = None if past is None else PastRelease(past["gram"], int(past["rows"]), float(past["std"]))
-        return made

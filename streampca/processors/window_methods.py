@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -145,6 +145,7 @@ class WindowProcessor(Processor):
     """
 
     __slots__ = ("method", "noise")
+    kept: ClassVar[tuple[str, ...]] = ("noise",)
 
     algorithm: SlidingWindowPCA
     #: Names of the exact Gram matrices that it holds, and of its sequences of latest items.
@@ -205,26 +206,6 @@ class WindowProcessor(Processor):
             fields = centered_fields(view.packed, count, view.std or 0.0, self.terms, details, view.smoothed)
         return after, Release(t=after.t, n_components=self.algorithm.n_components, terms=self.terms, **fields)
 
-    def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays from which the processor is made again. As secret as the rows."""
-        noise = {} if self.noise is None else {"noise": self.noise.snapshot()}
-        sums = {name: getattr(self, name).snapshot() for name in self.sums}
-        rings = {name: getattr(self, name) for name in self.rings}
-        latest = {name: {"n": ring.n, "latest": ring.latest()} for name, ring in rings.items()}
-        return {**super().snapshot(), **noise, **sums, **latest}
-
-    def restored(self, snapshot: Mapping[str, Any]) -> Self:
-        """The processor of a snapshot of the same run."""
-        made = super().restored(snapshot)
-        if self.noise is not None:
-            made.noise = self.method.noise.restore(svec_size(self.n_features), snapshot["noise"], self.source)
-        for name in self.sums:
-            setattr(made, name, GramSum.restored(self.n_features, snapshot[name]))
-        for name in self.rings:
-            n, latest = snapshot[name]["n"], snapshot[name]["latest"]
-            setattr(made, name, Recent.restored(getattr(self, name).length, int(n), latest))
-        return made
-
     def noise_std(self, t: int) -> float:
         """`SlidingWindowPCA.noise_std`."""
         return self.algorithm.noise_std(t)
@@ -240,6 +221,7 @@ class RingProcessor(WindowProcessor):
     """
 
     __slots__ = ("ring", "window")
+    kept: ClassVar[tuple[str, ...]] = ("window", "ring")
 
     method: RingMethod
     ring: Recent
@@ -293,6 +275,7 @@ class SumRingProcessor(RingProcessor):
     """
 
     __slots__ = ("leaf",)
+    kept: ClassVar[tuple[str, ...]] = ("leaf",)
 
     leaf: GramSum
     sums = ("window", "leaf")
@@ -328,6 +311,7 @@ class SmoothedRingProcessor(RingProcessor):
     increments: Recent
     released: FloatArray
     rings = ("ring", "increments")
+    kept: ClassVar[tuple[str, ...]] = ("increments", "released")
 
     def begin(self) -> None:
         """Hold no release yet."""
@@ -346,19 +330,9 @@ class SmoothedRingProcessor(RingProcessor):
         if leaving > 0:
             increment += increments.item(leaving)
         self.increments, self.released = increments.append(increment), view.packed
-        total = fast.sum_of_rows(self.increments.latest() * self.smoothing.weights(self.increments.n)[:, None])
+        total = fast.sum_of_rows(self.increments.latest * self.smoothing.weights(self.increments.n)[:, None])
         std = self.terms.of_unit(self.smoothing.noise_std(self.increments.n))
         return view._replace(smoothed=total, details={**view.details, "smoothed_noise_std": std})
-
-    def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays from which the processor is made again. As secret as the rows."""
-        return {**super().snapshot(), "released": self.released}
-
-    def restored(self, snapshot: Mapping[str, Any]) -> Self:
-        """The processor of a snapshot of the same run."""
-        made = super().restored(snapshot)
-        made.released = np.array(snapshot["released"], dtype=np.float64)
-        return made
 
 
 class SmoothedRowRingProcessor(SmoothedRingProcessor, RowRingProcessor):
@@ -386,6 +360,7 @@ class ForgettingProcessor(WindowProcessor):
     """
 
     __slots__ = ("fading", "leaf")
+    kept = __slots__
 
     method: ForgettingMethod
     leaf: GramSum
@@ -410,16 +385,6 @@ class ForgettingProcessor(WindowProcessor):
         count = self.algorithm.release_every * weights
         return View(packed, std, 1, {"decay_per_release": mechanism.decay}, weight=count)
 
-    def snapshot(self) -> dict[str, Any]:
-        """Plain values and arrays from which the processor is made again. As secret as the rows."""
-        return {**super().snapshot(), "fading": self.fading.parts}
-
-    def restored(self, snapshot: Mapping[str, Any]) -> Self:
-        """The processor of a snapshot of the same run."""
-        made = super().restored(snapshot)
-        made.fading = FadingSum(self.n_features, snapshot["fading"])
-        return made
-
     @property
     def memory(self) -> int:
         """Bytes held for the sums."""
@@ -437,6 +402,7 @@ class OnceProcessor(WindowProcessor):
     """
 
     __slots__ = ("gram",)
+    kept = __slots__
 
     method: OnceMethod
     gram: GramSum

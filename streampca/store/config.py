@@ -19,10 +19,12 @@ from streampca import state
 from streampca.admission import Admission
 from streampca.bounds import PrivateBounds
 from streampca.errors import BadParameterError, StoreCorruptError, reason, short
+from streampca.matrix_factorization.noises import Noise
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy import outlet, randomness
 from streampca.private_regret import PrivateRegret
 from streampca.processors.base import Algorithm
+from streampca.processors.solvers import Solver
 from streampca.regret import RegretLog
 from streampca.store.database import Database
 from streampca.store.keys import RunKey
@@ -63,12 +65,16 @@ def config_in(database: Database) -> dict[str, Any]:
 
 
 def storable(name: Any) -> type[Any] | None:
-    """The public algorithm or mechanism of this name, or that of `papers`. Nothing else is ever built from a store."""
+    """Return the public class of this name whose objects a store holds: an algorithm, a mechanism or a strategy of one.
+
+    Nothing else is ever built from a store.
+    """
     package = import_module("streampca")  # by name: the package imports this module
     # The papers are imported for their own names only: they load much of scipy.
     room = package if name in package.__all__ else package.papers
     found = getattr(room, name) if name in room.__all__ else None
-    stored = isinstance(found, type) and issubclass(found, (Algorithm, Mechanism)) and is_dataclass(found)
+    kinds = (Algorithm, Mechanism, Noise, Solver)
+    stored = isinstance(found, type) and issubclass(found, kinds) and is_dataclass(found)
     return found if stored else None
 
 

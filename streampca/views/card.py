@@ -224,14 +224,6 @@ def stream_html(stream: Stream) -> str | None:
     return curator_card(release, record, stream.admission, "" if remaining is None else remaining()).html()
 
 
-def curator_facts(markdown: str) -> list[Fact]:
-    """The curator's facts of a card, read back from what `Card.markdown` wrote. Curator only."""
-    lines = (
-        line.removeprefix("- ").removesuffix(_CURATOR) for line in markdown.splitlines() if line.endswith(_CURATOR)
-    )
-    return [Fact(label, value, curator=True) for label, _, value in (line.partition(": ") for line in lines)]
-
-
 def learned(made: Card) -> str:
     """Describe the components above the noise in one sentence; empty if none is."""
     parts = []

@@ -1,10 +1,9 @@
-"""The data behind a page: tables of bounded size, charts, figures, and what changed since a reader last asked."""
+"""The data behind a page: tables of bounded size, charts and figures, as one JSON text."""
 
 from __future__ import annotations
 
+import json
 import math
-import re
-import secrets
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,6 @@ from typing import Any, Generic, TypeVar
 
 from streampca.views.facts import Cell, Fact
 
-_CURSOR = re.compile(r"[0-9a-f]{8}(\.[0-9]{1,9}-[0-9]{1,9}){0,8}")
 Item = TypeVar("Item")
 
 
@@ -26,13 +24,11 @@ class Thinned(Generic[Item]):
 
     Attributes
     ----------
-    items : the kept items, in order. Only ever appended to within one `generation`.
-    generation : how often items were dropped.
+    items : the kept items, in order.
     """
 
     def __init__(self, most: int = 512) -> None:
         self.items: list[Item] = []
-        self.generation = 0
         self._most, self._step, self._seen = most, 1, 0
         self._left_out: Callable[[], Item] | None = None
 
@@ -49,7 +45,6 @@ class Thinned(Generic[Item]):
             if len(self.items) > self._most:
                 self.items = self.items[::2]
                 self._step *= 2
-                self.generation += 1
         else:
             self._left_out = make
         self._seen += 1
@@ -71,10 +66,6 @@ class Table(Thinned[list[Cell]]):
     def add(self, make: Callable[[], Sequence[Cell]]) -> None:
         """Count a row; make and keep it if it is its turn."""
         self.offer(lambda: [_plain(cell) for cell in make()])
-
-    def latest(self, column: str) -> Cell:
-        """The last cell of a column; None without rows."""
-        return self.items[-1][self.columns.index(column)] if self.items else None
 
     def has(self, column: str) -> bool:
         """True if a column holds a number."""
@@ -98,24 +89,24 @@ class Panel:
 
 
 class PageData(ABC):
-    """Contents of a page under a public title. Written by the thread of the run, read by that of the server."""
+    """Contents of a page under a public title. Written by the thread of the run, read by that of the server.
+
+    Attributes
+    ----------
+    is_publishable : all of it is computed from private releases.
+    notice : sentence at the head of the page: who may see it.
+    ended : how the run ended; "" before.
+    """
+
+    is_publishable: bool
+    notice: str
 
     def __init__(self, title: str) -> None:
         self.title = title
         self.lock = threading.RLock()
         self.version = 0
         self.ended = ""
-        self._run = secrets.token_hex(4)
-
-    @property
-    @abstractmethod
-    def is_publishable(self) -> bool:
-        """True if all of it is computed from private releases."""
-
-    @property
-    @abstractmethod
-    def notice(self) -> str:
-        """Sentence at the head of the page: who may see it."""
+        self._message = -1, ""
 
     @abstractmethod
     def tables(self) -> Mapping[str, Table]:
@@ -134,7 +125,7 @@ class PageData(ABC):
         """Further JSON values of the page."""
 
     def changed(self) -> None:
-        """Count a change, so that readers ask for it."""
+        """Count a change, so that readers are sent the page again."""
         self.version += 1
 
     def end(self, how: str = "The run has ended") -> None:
@@ -151,27 +142,9 @@ class PageData(ABC):
         """Changes whenever there is something new."""
         return self.version
 
-    @property
-    def cursor(self) -> str:
-        """Position of a reader who has seen everything."""
+    def state(self) -> dict[str, Any]:
+        """Everything as JSON values."""
         with self.lock:
-            places = (f"{table.generation}-{len(table.items)}" for table in self.tables().values())
-            return ".".join((self._run, *places))
-
-    def since(self, cursor: str | None) -> tuple[str, dict[str, Any], str]:
-        """News for a reader at the position ``cursor``: its kind, JSON values, and the position after them.
-
-        Rows are added to those that the reader has if the kind is ``"append"``, and replace them if it is ``"reset"``.
-        """
-        with self.lock:
-            seen = self._read(cursor)
-            return "reset" if seen is None else "append", self.state(seen), self.cursor
-
-    def state(self, seen: Sequence[int] | None = None) -> dict[str, Any]:
-        """Everything as JSON values, but for the rows of each table that were seen."""
-        with self.lock:
-            tables = self.tables()
-            starts = [0] * len(tables) if seen is None else seen
             return {
                 "title": self.title,
                 "publishable": self.is_publishable,
@@ -180,30 +153,21 @@ class PageData(ABC):
                 "facts": [asdict(fact) for fact in self.facts()],
                 "panels": [asdict(panel) for panel in self.panels()],
                 "tables": {
-                    name: {"columns": list(table.columns), "rows": table.items[start:]}
-                    for (name, table), start in zip(tables.items(), starts, strict=True)
+                    name: {"columns": list(table.columns), "rows": table.items} for name, table in self.tables().items()
                 },
                 **self.more(),
             }
 
-    def _read(self, cursor: str | None) -> list[int] | None:
-        """Numbers of rows seen of each table; None if the cursor is not of this state."""
-        if cursor is None or not _CURSOR.fullmatch(cursor):
-            return None
-        run, *places = cursor.split(".")
-        tables = list(self.tables().values())
-        if run != self._run or len(places) != len(tables):
-            return None
-        seen = []
-        for place, table in zip(places, tables, strict=True):
-            generation, count = map(int, place.split("-"))
-            if generation != table.generation or count > len(table.items):
-                return None
-            seen.append(count)
-        return seen
+    def message(self) -> str:
+        """`state` as JSON, made once for all readers."""
+        with self.lock:
+            if self._message[0] != self.stamp:
+                self._message = self.stamp, json.dumps(self.state(), allow_nan=False, separators=(",", ":"))
+            return self._message[1]
 
 
 def _plain(cell: Cell) -> Cell:
     if cell is None or not math.isfinite(cell):
         return None
-    return int(cell) if isinstance(cell, int) else float(cell)
+    # Seven digits are more than a chart shows, and half of the size.
+    return int(cell) if isinstance(cell, int) else float(f"{cell:.7g}")

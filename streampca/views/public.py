@@ -53,17 +53,7 @@ class PublicPage(PageData):
         self._drawn: FloatArray | None = None
         self._estimated: tuple[Release | None, Estimates | None] = (None, None)
         self._only_private = False
-        self._is_private = True
-
-    @property
-    def is_publishable(self) -> bool:
-        """False once a release came that promises nothing, as those of `Oja` do."""
-        return self._is_private
-
-    @property
-    def notice(self) -> str:
-        """Sentence at the head of the page: who may see it."""
-        return _PUBLISHABLE if self._is_private else _NOTHING
+        self.is_publishable, self.notice = True, _PUBLISHABLE
 
     def only_private(self) -> None:
         """Refuse releases that promise nothing from now on: the page is published.
@@ -73,7 +63,7 @@ class PublicPage(PageData):
         BadParameterError
             If there are any already.
         """
-        if not self._is_private:
+        if not self.is_publishable:
             raise BadParameterError("these releases have no privacy guarantee and may not be published")
         self._only_private = True
 
@@ -101,7 +91,8 @@ class PublicPage(PageData):
                     raise BadParameterError(
                         f"{type(release).__name__} is not a Release; only releases may be published"
                     )
-                self._is_private = self._is_private and release.guarantee.is_private
+                if not release.guarantee.is_private:  # as those of `Oja`
+                    self.is_publishable, self.notice = False, _NOTHING
                 if self._only_private:
                     self.only_private()
                 before, self._latest = self._latest, release
@@ -133,9 +124,7 @@ class PublicPage(PageData):
                         f"{type(record).__name__} is not a PrivateRegretRecord: it may not be published"
                     )
                 if not self._has_records:
-                    self._has_records, generation = True, self._intervals.generation + 1
-                    self._intervals = Table(self._intervals.columns)
-                    self._intervals.generation = generation
+                    self._has_records, self._intervals = True, Table(self._intervals.columns)
                 self._regret = record
                 self._intervals.add(partial(_interval, record))
                 self.changed()

@@ -21,9 +21,7 @@ from streampca.errors import BadParameterError, NoReleaseError
 from streampca.regret import RegretRecord
 from streampca.release import Release, rows_summed
 from streampca.views import plots
-from streampca.views.card import curator_facts
 from streampca.views.curator import CuratorPage
-from streampca.views.facts import Fact
 from streampca.views.page import Panel, Table, Thinned
 from streampca.views.public import PublicPage
 from streampca.views.run_files import CuratorRun, PublicRun
@@ -40,7 +38,7 @@ _MARK = "curator only: exact functions of raw rows"
 class Run:
     """A run to report on."""
 
-    #: what its page shows: `PublicPage`, or `CuratorPage` if there is exact regret or another figure of the curator
+    #: what its page shows: `PublicPage`, or `CuratorPage` if there is exact regret
     page: PublicPage | CuratorPage
     releases: Sequence[Release]  #: some of the releases, evenly spread, the last among them
 
@@ -50,54 +48,44 @@ class Run:
         releases: Iterable[Release],
         records: Iterable[RegretRecord] = (),
         *,
-        further: Sequence[Fact] = (),
         title: str = "streampca",
         parameters: Mapping[str, Any] | None = None,
     ) -> Run:
         """A run from all of its releases, in order. Raises `NoReleaseError` if there is none.
 
-        Exact ``records`` of the regret and ``further`` figures are curator only. Public ``parameters`` that name the
-        processor replace the title.
+        Exact ``records`` of the regret are curator only. Public ``parameters`` that name the processor replace the
+        title.
         """
         page: PublicPage | CuratorPage
         page = public = PublicPage(title)
         kept: Thinned[Release] = Thinned()
         for release in releases:
             public.add([release])
-            kept.offer(partial(_same, release))
+            kept.offer(lambda release=release: release)  # type: ignore[misc]
         kept.finish()
         if not kept.items:
             raise NoReleaseError("there is no release to report on; let the run go on until one is made")
         public.describe(parameters or {})
         exact = list(records)
-        if exact or further:
+        if exact:
             page = CuratorPage(public)
             page.add(exact)
-            labels = {fact.label for fact in page.facts()}
-            for fact in further:
-                if fact.label not in labels:
-                    page.tell(fact)
         page.end("Report")
         return cls(page, kept.items)
 
 
-def read_run(path: Path, regret: Path | None = None, summary: Path | None = None) -> Run:
+def read_run(path: Path, regret: Path | None = None) -> Run:
     """Read the files of a run: ``releases.jsonl``, a store, or a folder that holds either.
 
-    ``regret`` and ``summary`` are the file of the exact regret and the card of the run, curator only; None opens
-    nothing of the curator's. Raises `BadParameterError` if a file is something else, and `NoReleaseError` if there is
-    no release yet.
+    ``regret`` is the file of the exact regret, curator only; None opens nothing of the curator's. Raises
+    `BadParameterError` if a file is something else, and `NoReleaseError` if there is no release yet.
     """
-    for file in (regret, summary):
-        if file is not None and not file.is_file():
-            raise BadParameterError(f"{file}: there is no such file")
-    further = [] if summary is None else curator_facts(summary.read_text(encoding="utf-8", errors="replace"))
-    if summary is not None and not further:
-        raise BadParameterError(f"{summary} is not the card of a run; give one that streampca run --summary wrote")
+    if regret is not None and not regret.is_file():
+        raise BadParameterError(f"{regret}: there is no such file")
     source = PublicRun(path)
     releases = chain(source.new_releases(), chain.from_iterable(iter(source.new_releases, [])))
     records = () if regret is None else chain.from_iterable(iter(CuratorRun(regret).new_records, []))
-    return Run.of(releases, records, further=further, parameters=source.parameters)
+    return Run.of(releases, records, parameters=source.parameters)
 
 
 # -- the HTML file ------------------------------------------------------------------
@@ -110,7 +98,6 @@ def html(run: Run) -> str:
     """
     state = run.page.state()
     state["title"] += ": report"
-    state["tables"] = _rounded(state["tables"])
     page = _static("page.html")
     scripts = {name: _static(name) for name in re.findall(r'<script src="/(.+?)">', page)}
     hashes = " ".join(f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in scripts.values())
@@ -163,17 +150,6 @@ def _static(name: str) -> str:
 
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
-
-
-def _rounded(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Six digits are more than a chart shows, and half the size."""
-    return {
-        name: {
-            "columns": table["columns"],
-            "rows": [[float(f"{c:.6g}") if isinstance(c, float) else c for c in row] for row in table["rows"]],
-        }
-        for name, table in tables.items()
-    }
 
 
 def _inert(state: Mapping[str, Any]) -> str:
@@ -246,7 +222,3 @@ def _chart(panel: Panel, table: Table, dark: bool) -> Figure:
         dict(zip(table.columns, values.T, strict=True)), panel.series, band=panel.band, log=panel.log,
         title=panel.title, unit=panel.unit, mark=_MARK if panel.curator else "", dark=dark,
     )  # fmt: skip
-
-
-def _same(release: Release) -> Release:
-    return release

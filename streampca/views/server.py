@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import os
 import secrets
 import socket
@@ -29,7 +28,7 @@ from typing import Any, Self
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -75,7 +74,7 @@ _LONGEST_PATH, _LONGEST_HEADERS = 128, 16384
 #: Connections that the system holds until they are accepted, all of them in one go.
 _BACKLOG = 64
 #: Seconds between two looks for something new, and without any until a comment keeps the connection open.
-_LOOK_EVERY, _COMMENT_EVERY = 0.25, 10.0
+_LOOK_EVERY, _COMMENT_EVERY = 0.5, 10.0
 #: Of the connections, the share that may read events, so that others can ask for files; and the most of one address.
 _READERS, _READERS_OF_ONE = 0.75, 64
 
@@ -281,7 +280,7 @@ def _app(page: PageData, closing: Callable[[], bool]) -> Starlette:
         return Response(_static(name), media_type=kind)
 
     async def state(_request: Request) -> Response:
-        return JSONResponse(page.state())
+        return Response(page.message(), media_type="application/json")
 
     async def events(request: Request) -> Response:
         address = request.client.host if request.client else ""
@@ -295,7 +294,7 @@ def _app(page: PageData, closing: Callable[[], bool]) -> Starlette:
 
         readers[address] += 1  # here, so that of many who ask at once no more are let in
         return _Events(
-            _messages(page, request.headers.get("last-event-id"), closing),
+            _messages(page, closing),
             lambda: readers.subtract({address: 1}),
             **kind,
         )
@@ -319,17 +318,15 @@ class _Events(StreamingResponse):
             self._leave()
 
 
-async def _messages(page: PageData, cursor: str | None, closing: Callable[[], bool]) -> AsyncIterator[str]:
-    """Server-sent events: what the reader lacks, whenever there is something new."""
+async def _messages(page: PageData, closing: Callable[[], bool]) -> AsyncIterator[str]:
+    """Server-sent events: the whole page, whenever there is something new."""
     yield "retry: 1000\n\n"
     seen, sent = -1, time.monotonic()
     while not closing():
         stamp = page.stamp
         if stamp != seen:
             seen, sent = stamp, time.monotonic()
-            kind, state, cursor = await asyncio.to_thread(page.since, cursor)
-            data = json.dumps(state, allow_nan=False, separators=(",", ":"))
-            yield f"event: {kind}\nid: {cursor}\ndata: {data}\n\n"
+            yield f"data: {await asyncio.to_thread(page.message)}\n\n"
         elif time.monotonic() - sent > _COMMENT_EVERY:
             sent = time.monotonic()
             yield ": still here\n\n"

@@ -16,7 +16,6 @@ from scipy.linalg import block_diag
 
 from streampca.auditing.instrument import MISS
 from streampca.auditing.laws import chance_to_miss, difference_tails
-from streampca.matrix_factorization.buffered_noise import BufferedNoise
 from streampca.privacy.randomness import NAME_BYTES
 
 #: Significance of one test of one group of two, of one part, in the audit of bugs.
@@ -159,7 +158,7 @@ def advanced(noise, columns, count):
     ],
 )
 def test_chance_to_miss_noise_of_another_age(name):
-    mechanism = CASES["PrivateFPL"].make().start(20).mechanism
+    mechanism = CASES["PrivateFPL"].make().mechanism
     lawful = np.array(advanced(mechanism.start(12), range(12), 12)[1])
     np.testing.assert_allclose(lawful @ lawful.T, mechanism.reconstruction(12) @ mechanism.reconstruction(12).T)
     with planted(name, "PrivateFPL").planted():
@@ -198,7 +197,7 @@ def test_chance_to_miss_noise_that_continuations_share(bug):
             noise, first = advanced(subject.mechanism.start(6), (0, 1), 6)
             _, rest = advanced(noise, (2, 3), 6)
             with bug.planted():
-                again = BufferedNoise.restored(noise.rule, 6, noise.snapshot())
+                again = subject.mechanism.start(6).restored(noise.snapshot())
             actual = np.array([*first, *rest, *advanced(again, (4, 5), 6)[1]])
     assert by_correlation(lawful, actual, count) <= MISS
 
@@ -230,7 +229,7 @@ def resumed(mechanism, count, stops, bug=None):
         rows.append(noise.noise)
         if n in stops and bug is not None:
             with bug.planted():
-                noise = mechanism.restore(2 * count, noise.snapshot(), source)
+                noise = mechanism.start(2 * count, source).restored(noise.snapshot(), source)
     return np.array(rows)
 
 

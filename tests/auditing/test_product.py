@@ -32,7 +32,6 @@ NOT_VARIED = {
     "eta": "decides on released sums only",
     "overhang": "decides on released sums only",
     "failure_rate": "of an error bound",
-    "drift": "post-processing",
     "checkpoint_every": "follows release_every",
     "block_rows": "set where blocks vote",
     "max_components": "set where blocks vote",

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from streampca import PrivateFPL, RegretRecord, Release
 from streampca.admission import AdmissionReport
-from streampca.cli.live import LiveView, PlainView, Progress, view
+from streampca.cli.live import LiveView, PlainView, Progress, trend, view
 from streampca.views.facts import floor
 
 GUARANTEE = PrivateFPL(n_components=3, epsilon=1.0, delta=1e-6).guarantee
@@ -155,4 +155,12 @@ def test_views_say_so_where_no_bound_is_proved():
         made.add(RegretRecord(t, 0.29 * t, 0.3 * t, 0.01 * t, None, 0.99))
     console.print(made.render(Progress(1000, 1.0, 10, 0, record)))
     assert "no bound proved" in console.file.getvalue()
-    assert "no bound on it is proved" in console.file.getvalue()
+
+
+def test_a_curve_falls_from_the_highest_bar_to_the_lowest():
+    drawn = trend([100.0 / t for t in range(1, 101)], 20)
+    assert len(drawn) == 20
+    assert (drawn[0], drawn[-1]) == ("█", "▁")
+    assert list(drawn) == sorted(drawn, reverse=True)
+    assert trend([2.0, 2.0], 20) == "▁▁"
+    assert trend([1e-300, 1e300], 1) == "▁"

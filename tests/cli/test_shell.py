@@ -1,3 +1,4 @@
+import shlex
 import subprocess
 import sys
 
@@ -6,7 +7,7 @@ import pytest
 import streampca
 from streampca.bounds import read_bounds
 from streampca.cli import main
-from streampca.cli.algorithms import make_algorithm
+from streampca.cli.algorithms import command_of, make_algorithm
 from streampca.cli.app import application
 from streampca.errors import BadParameterError
 
@@ -135,3 +136,27 @@ def test_algorithms_by_either_name():
 def test_the_package_is_the_command():
     done = subprocess.run([sys.executable, "-m", "streampca", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == streampca.__version__
+
+
+def test_options_of_a_strategy_have_its_name_before_theirs():
+    common = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5, "horizon": 9}
+    made = make_algorithm("fpl", common, extra={"solver": "smoothed", "solver.drift": "0.25"})
+    assert made.solver == streampca.Smoothed(drift=0.25)
+    discrete = make_algorithm("fpl", common, extra={"noise": "tree", "noise.discrete": "yes"})
+    assert discrete.noise == streampca.Tree(discrete=True)
+    for algorithm, settings in (
+        (made, ['solver="smoothed"', "solver.drift=0.25"]),
+        (discrete, ['noise="tree"', "noise.discrete=true"]),
+    ):
+        words = shlex.split(command_of(algorithm))
+        assert [words[i + 1] for i, word in enumerate(words) if word == "--set"] == settings
+        extra = dict(setting.split("=") for setting in settings)
+        assert make_algorithm("fpl", common, extra=extra) == algorithm
+    for extra, message in (
+        ({"solver.drift": "1"}, "give solver too: exact, tracking, smoothed"),
+        ({"solver": "exact", "solver.drift": "1"}, "drift: Exact takes no such parameter"),
+        ({"solver": "smoothed", "solver.drift": "fast"}, "drift='fast'"),
+        ({"solver": "other"}, "expected one of 'exact'"),
+    ):
+        with pytest.raises(BadParameterError, match=message):
+            make_algorithm("fpl", common, extra=extra)

@@ -18,20 +18,16 @@ from streampca.processors.base import Algorithm, Processor
 D, K, N = 6, 2, 330
 BUDGET: dict[str, Any] = {"n_components": K, "epsilon": 1.0, "delta": 1e-6}
 
-CLASSES = (
-    "PrivateFPL", "SlidingWindowPCA", "Oja", "PrivateOja", "DPPCA", "Tumbling", "AdaptiveCovariance",
-    "GaussianCovariance",
-)  # fmt: skip
 CASES: dict[str, Callable[[], Algorithm]] = {
     "fpl": lambda: sp.PrivateFPL(**BUDGET, horizon=400),
     "fpl-anytime": lambda: sp.PrivateFPL(**BUDGET, adjacency="replace"),
     "fpl-tree": lambda: sp.PrivateFPL(**BUDGET, horizon=400, noise="tree", release_every=3),
-    "fpl-exact": lambda: sp.PrivateFPL(**BUDGET, horizon=340, noise="tree", discrete_noise=True, release_every=7),
+    "fpl-exact": lambda: sp.PrivateFPL(**BUDGET, horizon=340, noise=sp.Tree(discrete=True), release_every=7),
     "fpl-doubling": lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=400),
     "fpl-regret": lambda: sp.PrivateFPL(**BUDGET, horizon=400, release_every=2, publish_regret=True),
     "fpl-tracking": lambda: sp.PrivateFPL(**BUDGET, solver="tracking", release_every=2),
     "fpl-smoothed": lambda: sp.PrivateFPL(**BUDGET, horizon=331, solver="smoothed", release_every=3),
-    "fpl-smoothed-anytime": lambda: sp.PrivateFPL(**BUDGET, solver="smoothed", drift=0.1, publish_regret=True),
+    "fpl-smoothed-anytime": lambda: sp.PrivateFPL(**BUDGET, solver=sp.Smoothed(drift=0.1), publish_regret=True),
     "leader": lambda: sp.papers.PerturbedLeader(**BUDGET, release_every=4),
     "window": lambda: sp.SlidingWindowPCA(**BUDGET, window=32, release_every=5),
     "window-ring": lambda: sp.SlidingWindowPCA(**BUDGET, window=20, method="ring"),
@@ -204,7 +200,7 @@ def test_a_configuration_is_a_frozen_value(make: Callable[[], Algorithm]) -> Non
     assert algorithm == same
     assert hash(algorithm) == hash(same)
     assert repr(algorithm) == repr(same)
-    assert eval(repr(algorithm), {**vars(sp.papers), **{name: getattr(sp, name) for name in CLASSES}}) == algorithm
+    assert eval(repr(algorithm), {**vars(sp.papers), **{name: getattr(sp, name) for name in sp.__all__}}) == algorithm
     with pytest.raises(AttributeError):
         algorithm.n_components = 1
     assert dataclasses.replace(algorithm, seed=4) != algorithm

@@ -28,7 +28,7 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "fpl": lambda: sp.PrivateFPL(**BUDGET, horizon=N),
     "fpl-endless": lambda: sp.PrivateFPL(**BUDGET, release_every=3),
     "fpl-tree": lambda: sp.PrivateFPL(**BUDGET, horizon=N, noise="tree"),
-    "fpl-exact": lambda: sp.PrivateFPL(**BUDGET, horizon=N, noise="tree", discrete_noise=True, release_every=2),
+    "fpl-exact": lambda: sp.PrivateFPL(**BUDGET, horizon=N, noise=sp.Tree(discrete=True), release_every=2),
     "fpl-tracking": lambda: sp.PrivateFPL(**BUDGET, horizon=N, solver="tracking"),
     "fpl-smoothed": lambda: sp.PrivateFPL(**BUDGET, horizon=N, solver="smoothed"),
     "fpl-regret": lambda: sp.PrivateFPL(**BUDGET, horizon=N, publish_regret=True, release_every=2),

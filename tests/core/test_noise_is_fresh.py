@@ -91,7 +91,7 @@ SETUPS: dict[str, Callable[..., Setup]] = {
     "tracking": partial(fpl, solver="tracking"),
     "smoothed": partial(fpl, solver="smoothed"),
     "tree": partial(fpl, noise="tree"),
-    "exact": partial(fpl, noise="tree", discrete_noise=True),
+    "exact": partial(fpl, noise=sp.Tree(discrete=True)),
     "histogram": partial(window, "histogram", checkpoint_every=4 * EVERY, overhang=1.0),
     "ring": partial(window, "ring"),
     "smoothed ring": partial(window, "smoothed"),

@@ -63,17 +63,17 @@ stream("fpl", lambda: FPL(**BUDGET, horizon=400))
 stream("fpl-endless-replace", lambda: FPL(**BUDGET, adjacency="replace"))
 stream("fpl-tree", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=3))
 stream("fpl-tree-replace", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=3, adjacency="replace"))
-stream("fpl-discrete", lambda: FPL(**BUDGET, horizon=340, noise="tree", discrete_noise=True, release_every=7))
+stream("fpl-discrete", lambda: FPL(**BUDGET, horizon=340, noise=sp.Tree(discrete=True), release_every=7))
 stream("fpl-regret", lambda: FPL(**BUDGET, horizon=400, release_every=2, publish_regret=True))
 stream("fpl-regret-tree", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=5, publish_regret=True))
 stream("fpl-tracking", lambda: FPL(**BUDGET, solver="tracking", release_every=2))
 stream("fpl-tracking-every-row", lambda: FPL(**BUDGET, solver="tracking", horizon=330))
 stream("fpl-smoothed", lambda: FPL(**BUDGET, horizon=331, solver="smoothed", release_every=3))
-stream("fpl-smoothed-drift", lambda: FPL(**BUDGET, solver="smoothed", drift=0.1, publish_regret=True))
+stream("fpl-smoothed-drift", lambda: FPL(**BUDGET, solver=sp.Smoothed(drift=0.1), publish_regret=True))
 stream("fpl-center", lambda: FPL(**BUDGET, horizon=400, center=True))
 stream("fpl-center-replace", lambda: FPL(**BUDGET, adjacency="replace", release_every=4, center=True))
 stream("fpl-center-tree", lambda: FPL(**BUDGET, horizon=400, noise="tree", release_every=3, center=True))
-stream("fpl-center-discrete", lambda: FPL(**BUDGET, horizon=331, noise="tree", discrete_noise=True, release_every=5,
+stream("fpl-center-discrete", lambda: FPL(**BUDGET, horizon=331, noise=sp.Tree(discrete=True), release_every=5,
        center=True))  # fmt: skip
 stream("fpl-center-smoothed", lambda: FPL(**BUDGET, solver="smoothed", horizon=331, center=True, release_every=4))
 stream("fpl-center-tracking-regret", lambda: FPL(**BUDGET, solver="tracking", release_every=2, publish_regret=True,

@@ -140,7 +140,7 @@ def test_words_are_added_and_kept() -> None:
     assert both.parts.tobytes() == GramSum.of(rows).parts.tobytes()
     high, low = first.high_low()
     assert both.add_high_low(-high, -low).parts.tobytes() == second.parts.tobytes()
-    assert GramSum.restored(4, both.snapshot()).parts.tobytes() == both.parts.tobytes()
+    assert GramSum(4).restored(both.snapshot()).parts.tobytes() == both.parts.tobytes()
 
 
 #: So small an sd that a release is not made coarser than the lattice.

@@ -33,15 +33,15 @@ def test_recent_items_are_kept_by_every_value(length):
         values.append((made, np.vstack([held, items])))
     for value, held in values:
         assert value.n == len(held)
-        np.testing.assert_array_equal(value.latest(), held[max(0, len(held) - length) :])
+        np.testing.assert_array_equal(value.latest, held[max(0, len(held) - length) :])
         if not value.n:
             continue
         np.testing.assert_array_equal(value.item(value.n), held[-1])
         first = max(1, value.n - length + 1)
         middle = (first + value.n) // 2
         np.testing.assert_array_equal(value.between(first, middle), held[first - 1 : middle])
-        again = Recent.restored(length, value.n, value.latest())
-        np.testing.assert_array_equal(again.append(held[0]).latest(), value.append(held[0]).latest())
+        again = Recent(length, value.latest.shape[1:], value.latest.dtype).restored(value.snapshot())
+        np.testing.assert_array_equal(again.append(held[0]).latest, value.append(held[0]).latest)
         for outside in (first - 1, value.n + 1):
             with pytest.raises(IndexError):
                 value.item(outside)

@@ -108,14 +108,14 @@ def test_smoothing_goes_on_from_a_snapshot_bit_for_bit():
     at = smoothing.start(6)
     for row in released[:9]:
         at = at.after(row)
-    other = smoothing.restore(6, at.snapshot())
+    other = smoothing.start(6).restored(at.snapshot())
     before = at.sum.copy()
     for row in released[9:]:
         at, other = at.after(row), other.after(row)
         assert np.array_equal(at.sum, other.sum)
     assert not np.array_equal(before, at.sum)
     with pytest.raises(BadParameterError, match="shape"):
-        smoothing.restore(7, at.snapshot())
+        smoothing.start(7).restored(at.snapshot())
 
 
 def test_a_value_that_was_gone_on_from_stays_as_it_was():

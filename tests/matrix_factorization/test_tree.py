@@ -43,7 +43,7 @@ def the_source(seed=0):
     return NoiseSource(Randomness.from_seed(seed), "tree")
 
 
-@pytest.mark.parametrize("make", [lambda: BinaryTree(100, 1.0).start(2), lambda: ExactTree(100, 1.0).begin(2)])
+@pytest.mark.parametrize("make", [lambda: BinaryTree(100, 1.0).start(2), lambda: ExactTree(100, 1.0).start(3)])
 def test_a_snapshot_keeps_a_name_for_each_node_in_use(make):
     """16 bytes and a number a node, and no noise."""
     for n, value in enumerate(sums(make(), 100, the_source())):
@@ -60,8 +60,8 @@ def test_a_snapshot_keeps_a_name_for_each_node_in_use(make):
 @pytest.mark.parametrize("cut", [0, 1, 6, 7, 8, 37])
 def test_integer_noise_is_restored_bit_for_bit(cut):
     tree, source = ExactTree(37, 0.5), the_source()
-    values = sums(tree.begin(3), 37, source)
-    value = tree.restore_exact(3, pickle.loads(pickle.dumps(values[cut].snapshot())), source)
+    values = sums(tree.start(6), 37, source)
+    value = tree.start(6).restored(pickle.loads(pickle.dumps(values[cut].snapshot())), source)
     outlet = source.outlet(source.first)
     vectors = [outlet.hide("sum") for _ in range(37)]
     np.testing.assert_array_equal(value.noise, values[cut].noise)
@@ -75,7 +75,7 @@ def test_integer_noise_is_restored_bit_for_bit(cut):
 
 def test_integer_noise_is_the_sum_of_its_nodes():
     tree, source = ExactTree(37, 0.5), the_source()
-    values = sums(tree.begin(3), 37, source)
+    values = sums(tree.start(6), 37, source)
     outlet = source.outlet(source.first)
     nodes = [values[0].sampler.draw(outlet.hide("sum")) for _ in range(37)]
     used = (tree.reconstruction(37) / tree.node_std).round().astype(np.int64)
@@ -83,7 +83,7 @@ def test_integer_noise_is_the_sum_of_its_nodes():
 
 
 def test_an_integer_value_goes_on_any_number_of_times_and_never_changes():
-    values, source = sums(ExactTree(37, 0.5).begin(3), 30, the_source()), the_source()
+    values, source = sums(ExactTree(37, 0.5).start(6), 30, the_source()), the_source()
     before = [(value.noise.copy(), [node.sum.copy() for node in value.nodes]) for value in values]
     one, two = (source.draws(n, n.to_bytes(16, "big")) for n in (50, 51))
     for value in values:
@@ -100,7 +100,7 @@ def test_measured_sd_of_integer_noise():
     """Within 5 standard errors of what `std` says, four times (each a false alarm below 6e-7)."""
     d = 90
     tree = ExactTree(16, 0.7)
-    values = sums(tree.begin(d), 16, the_source())
+    values = sums(tree.start(d * (d + 1) // 2), 16, the_source())
     for n in (1, 7, 15, 16):
         samples = values[n].noise * 2.0**-UNIT_BITS / entry_weights(d)
         off = np.sqrt(np.mean(samples**2)) / tree.std(n) - 1.0
@@ -116,7 +116,7 @@ def test_the_exact_tree_checks_its_parameters_and_starts_at_zero():
     for bad in ({"mu": 0.0}, {"horizon": 0}, {"sensitivity": -1.0}, {"mu": 1e-9}):
         with pytest.raises(BadParameterError):
             ExactTree(**{"horizon": 8, "mu": 1.0, **bad})
-    start = ExactTree(8, 1.0).begin(4)
+    start = ExactTree(8, 1.0).start(10)
     assert start.noise.shape == (10,)
     assert start.noise.dtype == np.int64
     assert not start.noise.any()

@@ -10,6 +10,7 @@ from scipy.stats import chi2
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights, unpack_entries
+from streampca.matrix_factorization.noises import Tree
 from streampca.matrix_factorization.tree import ExactTree
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.privacy.discrete_gaussian import UNIT_BITS, LatticeGram, gram_noise, lattice_sigma
@@ -24,7 +25,7 @@ def rows(n, d, seed=0):
 
 
 def exact_fpl(**options):
-    given = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "horizon": 37, "noise": "tree", "discrete_noise": True}
+    given = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "horizon": 37, "noise": Tree(discrete=True)}
     return PrivateFPL(**{**given, **options})
 
 
@@ -99,7 +100,7 @@ def test_a_snapshot_continues_bit_for_bit():
 def test_the_tree_is_the_tree():
     # Differences of prefixes are the nodes: noise of prefix 6 less that of prefix 4 is the node of rows 5, 6,
     # drawn of the vector of leaf 6.
-    running, sums = ExactTree(8, 0.25).begin(2), []
+    running, sums = ExactTree(8, 0.25).start(3), []
     noise = Randomness.from_seed(0).stream("test")
     for leaf in range(1, 9):
         running = running.advance(noise.draws(leaf))
@@ -116,7 +117,7 @@ def test_the_tree_is_the_tree():
 
 
 def test_noise_level_is_that_of_the_float_tree():
-    exact, plain = exact_fpl(), exact_fpl(discrete_noise=False)
+    exact, plain = exact_fpl(), exact_fpl(noise="tree")
     for t in (1, 7, 32, 37):
         assert exact.noise_std(t) == pytest.approx(plain.noise_std(t), rel=2e-9)
         assert exact.noise_std(t) >= plain.noise_std(t)
@@ -170,7 +171,7 @@ def test_low_bits_of_releases_tell_nothing(exact):
         assert (out % UNIT == 0).all()  # one grid for all, fixed before any row
 
 
-@pytest.mark.parametrize("options", [{"noise": "blt", "discrete_noise": False}, {"discrete_noise": True}])
+@pytest.mark.parametrize("options", [{"noise": "blt"}, {}])
 def test_low_bits_of_streams_tell_nothing(options):
     for value in (0, 1):
         out = np.concatenate(
@@ -186,10 +187,9 @@ def test_low_bits_of_streams_tell_nothing(options):
 # -- refusals ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{"noise": "blt"}, {"publish_regret": True}])
-def test_exact_needs_the_tree(options):
-    with pytest.raises(BadParameterError, match="discrete_noise=True needs noise='tree'"):
-        exact_fpl(**options)
+def test_integer_noise_hides_no_rewards():
+    with pytest.raises(BadParameterError, match="does not support publish_regret=True"):
+        exact_fpl(publish_regret=True)
 
 
 def test_noise_that_does_not_fit_the_integers():

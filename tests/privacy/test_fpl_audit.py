@@ -59,7 +59,7 @@ def claims(noise: str, adjacency: str, **keywords: object) -> Callable[[], sp.Pr
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
 @pytest.mark.parametrize(("noise", "exact"), [("blt", False), ("tree", False), ("tree", True)])
 def test_no_more_can_be_told_than_is_claimed_and_hardly_less(noise: str, exact: bool, adjacency: str) -> None:
-    make = claims(noise, adjacency, discrete_noise=exact)
+    make = claims(sp.Tree(discrete=True) if exact else noise, adjacency)
     assert make().guarantee.mu == pytest.approx(MU)
     told = measured(make, adjacency)
     assert told < MU + SLACK

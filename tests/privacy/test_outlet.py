@@ -371,7 +371,7 @@ def test_integer_noise_is_added_in_integers():
     shift = rng.integers(-(2**41), 2**41, SIZE)
     high, low = gram.high_low()
     low = low + shift
-    moved = GramSum.restored(D, {"high": high + (low >> UNIT_BITS), "low": low & (2**UNIT_BITS - 1)})
+    moved = GramSum(D).add_high_low(high + (low >> UNIT_BITS), low & (2**UNIT_BITS - 1))
     assert LatticeGram(gram).noisy(noise, STD).tobytes() == LatticeGram(moved).noisy(noise - shift, STD).tobytes()
     assert LatticeGram(gram).hidden is not LatticeGram(moved).hidden
 

@@ -168,7 +168,7 @@ def test_remembered_directions_decide_nothing():
     """A histogram that has forgotten them, as after a restart, keeps the same checkpoints."""
     for processor, *_ in follow("axes in long runs", 4, 64, 5000.0, 0, 0.25, 1.0, 2):
         now, t = processor.histogram, processor.t + 1
-        forgetful = SpectralHistogram.restored(now.rules, now.snapshot())
+        forgetful = SpectralHistogram.first(now.rules).restored(now.snapshot())
         assert not forgetful.witnesses
         if t > 8:
             assert now.witnesses

@@ -23,13 +23,15 @@ def some_rows(n: int, d: int = D, seed: int = 0) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1).max()
 
 
-@pytest.mark.parametrize("options", [{"horizon": 100}, {}, {"horizon": 95, "release_every": 10}, {"drift": 0.0}])
+@pytest.mark.parametrize(
+    "options", [{"horizon": 100}, {}, {"horizon": 95, "release_every": 10}, {"solver": sp.Smoothed(drift=0.0)}]
+)
 @pytest.mark.parametrize("more", [{}, {"publish_regret": True, "adjacency": "replace"}])
 def test_the_estimate_is_a_function_of_the_releases_alone(options: dict[str, Any], more: dict[str, Any]) -> None:
-    algorithm = sp.PrivateFPL(**BUDGET, solver="smoothed", **options, **more)
+    algorithm = sp.PrivateFPL(**BUDGET, **{"solver": "smoothed", **options}, **more)
     releases = sp.Stream(algorithm, seed=1, row_norm=2.0).push_many(2.0 * some_rows(95)).releases
     every = algorithm.release_every
-    model = InputModel.of_grams(D, K, every, options.get("drift", 1.0))
+    model = InputModel.of_grams(D, K, every, algorithm.solver.drift)
     at = Smoothing(algorithm.mechanism, model).start(D * (D + 1) // 2)
     for release in releases:
         at = at.after(pack_entries(release.gram) / 4.0, (release.t % every or every) / every)
@@ -121,28 +123,30 @@ def test_queries_keep_to_the_released_matrix() -> None:
                        2.0 * np.linalg.eigvalsh(release.gram)[::-1][:K])  # fmt: skip
 
 
-def test_the_repr_shows_a_drift_that_is_not_the_default() -> None:
-    plain = sp.PrivateFPL(**BUDGET, horizon=9)
-    assert "drift" not in repr(plain)
-    moving = sp.PrivateFPL(**BUDGET, solver="smoothed", drift=0.5)
+def test_the_repr_shows_the_solver() -> None:
+    moving = sp.PrivateFPL(**BUDGET, solver=sp.Smoothed(drift=0.5))
     assert "drift=0.5" in repr(moving)
-    assert eval(repr(moving), {"PrivateFPL": sp.PrivateFPL}) == moving
+    assert eval(repr(moving), {name: getattr(sp, name) for name in ("BLT", "PrivateFPL", "Smoothed")}) == moving
     assert moving != sp.PrivateFPL(**BUDGET, solver="smoothed")
 
 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"noise": "tree", "horizon": 9}, "needs noise='blt'"),
-        ({"drift": -1.0}, "drift=-1.0"),
-        ({"drift": float("nan")}, "drift=nan"),
-        ({"drift": True}, "drift=True"),
-        ({"solver": "exact", "drift": 2.0}, "for solver='smoothed' only"),
+        ({"noise": "tree", "horizon": 9}, "does not support solver=Smoothed"),
+        ({"solver": "smooth"}, "expected one of 'exact', 'tracking', 'smoothed'"),
+        ({"solver": sp.Smoothed}, "expected one of"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(BadParameterError, match=problem):
         sp.PrivateFPL(**{**BUDGET, "solver": "smoothed", **options})
+
+
+@pytest.mark.parametrize("drift", [-1.0, float("nan"), float("inf"), True, "1"])
+def test_drifts_that_are_none_are_refused(drift: Any) -> None:
+    with pytest.raises(BadParameterError, match="drift="):
+        sp.Smoothed(drift=drift)
 
 
 def test_windows_of_too_many_releases_are_refused() -> None:

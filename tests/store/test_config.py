@@ -19,8 +19,8 @@ def test_what_is_no_configuration_is_told(value: object) -> None:
 
 
 def test_a_refused_parameter_is_not_repeated_at_any_length() -> None:
-    given = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "drift": "x" * 1000}
-    with pytest.raises(StoreCorruptError, match="drift='x") as refused:
+    given = {"n_components": 1, "epsilon": 1.0, "delta": 1e-6, "solver": "x" * 1000}
+    with pytest.raises(StoreCorruptError, match="solver='x") as refused:
         load(json.dumps({"processor": {"\x00class": "PrivateFPL", "with": given}}))
     assert len(str(refused.value)) < 200
 

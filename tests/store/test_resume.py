@@ -38,7 +38,7 @@ CASES: dict[str, tuple[Make, dict[str, Any]]] = {
     "fpl-short-horizon": (lambda: sp.PrivateFPL(**BUDGET, horizon=340, release_every=7), {"row_norm": 2.5}),
     "fpl-tree": (lambda: sp.PrivateFPL(**BUDGET, horizon=400, noise="tree", release_every=3), {}),
     "fpl-exact": (
-        lambda: sp.PrivateFPL(**BUDGET, horizon=400, noise="tree", discrete_noise=True, release_every=20),
+        lambda: sp.PrivateFPL(**BUDGET, horizon=400, noise=sp.Tree(discrete=True), release_every=20),
         {},
     ),
     "fpl-tracking": (lambda: sp.PrivateFPL(**BUDGET, solver="tracking", release_every=2), {}),

@@ -66,7 +66,7 @@ def ask(port, path="/", method="GET", headers=(), body=None):
 
 
 def event(port, headers=()):
-    """The first event of the feed: kind, id, data."""
+    """The data of the first event of the feed."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.request("GET", "/api/events", headers=dict(headers))
@@ -75,6 +75,6 @@ def event(port, headers=()):
         while "data" not in found:
             name, _, value = answer.readline().decode().rstrip("\n").partition(": ")
             found[name] = value
-        return found["event"], found["id"], json.loads(found["data"])
+        return json.loads(found["data"])
     finally:
         connection.close()

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import streampca as sp
 from streampca.release import rows_summed
@@ -22,42 +20,19 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pages import FEATURES, PATIENCE, Run
 
 
-def applied(messages):
-    """What a reader has who took the messages in."""
-    state = None
-    for kind, new in messages:
-        if kind == "append":
-            for name, table in new["tables"].items():
-                table["rows"] = state["tables"][name]["rows"] + table["rows"]
-        state = new
-    return state
-
-
-@settings(deadline=None, max_examples=15)
-@given(st.lists(st.integers(0, 700), min_size=1, max_size=6))
-def test_readers_who_take_every_message_in_see_the_whole_state(pieces):
-    page = Run().public
-    release = sp.Release(t=1, n_components=1, guarantee=sp.Guarantee.none("test"), basis=np.eye(3, 1))
-    cursor, messages, t = None, [], 0
-    for count in pieces:
-        for _ in range(count):
-            t += 1
-            release = sp.Release(t=t, n_components=1, guarantee=release.guarantee, basis=np.eye(3, 1))
-            page.add([release])
-        kind, state, cursor = page.since(cursor)
-        messages.append((kind, json.loads(json.dumps(state))))
-    assert applied(messages)["tables"] == json.loads(json.dumps(page.state()))["tables"]
-
-
-def test_a_cursor_of_another_run_or_no_cursor_gets_everything():
-    run, other = Run(), Run(seed=2)
+def test_a_message_is_the_whole_state_and_made_once():
+    run = Run()
     run.push(500)
-    other.push(500)
-    for wrong in (None, "", other.public.cursor, "nonsense", run.public.cursor + ".0-1", "f" * 8, "\x00"):
-        kind, state, _ = run.public.since(wrong)
-        assert (kind, len(state["tables"]["releases"]["rows"])) == ("reset", 10)
-    kind, state, _ = run.public.since(run.public.cursor)
-    assert (kind, state["tables"]["releases"]["rows"]) == ("append", [])
+    for page in (run.public, run.curator):
+        made = page.message()
+        assert json.loads(made) == json.loads(json.dumps(page.state()))
+        assert page.message() is made
+    run.push(50)
+    for page in (run.public, run.curator):
+        assert len(json.loads(page.message())["tables"]["releases"]["rows"]) == 11
+    run.curator.tell(budget_fact("half of it"))
+    assert "half of it" in run.curator.message()
+    assert "half of it" not in run.public.message()
 
 
 def test_the_end_of_a_run_and_a_reader_do_not_wait_for_each_other():
@@ -85,7 +60,7 @@ def test_tables_stay_small_and_end_with_the_last_release():
     for t in range(1, 1101):
         page.add([sp.Release(t=t, n_components=1, guarantee=sp.Guarantee.none("test"), basis=np.eye(3, 1))])
     page.end()
-    assert page.tables()["releases"].latest("t") == 1100
+    assert page.tables()["releases"].items[-1][0] == 1100
 
 
 def test_figures_are_those_of_the_releases():

@@ -76,7 +76,7 @@ def test_the_detector_finds_canaries_on_the_curators_page():
     try:
         right = [("Authorization", f"Bearer {token}")]
         assert leaks(ask(port, "/api/state", headers=right)[2].decode())
-        assert leaks(json.dumps(event(port, dict(right))[2]))
+        assert leaks(json.dumps(event(port, dict(right))))
         facts = json.loads(ask(port, "/api/state", headers=right)[2])["facts"]
         assert all(leaks(fact["value"]) for fact in facts if fact["curator"] and fact["label"] != "Rows per second")
     finally:
@@ -92,8 +92,8 @@ def test_no_route_shows_a_canary(public, caplog, capfd):
     state = event(public)
     assert not leaks(json.dumps(state))
     assert "secret-name" not in json.dumps(state)
-    assert not any(fact["curator"] for fact in state[2]["facts"])
-    assert not any(panel["curator"] for panel in state[2]["panels"])
+    assert not any(fact["curator"] for fact in state["facts"])
+    assert not any(panel["curator"] for panel in state["panels"])
     assert not leaks(caplog.text + "".join(capfd.readouterr()))
 
 

@@ -256,24 +256,3 @@ def test_a_run_can_be_read_again(tmp_path, made):
     run = read_run(path)
     assert [r.t for r in run.releases] == [r.t for r in made[0]]
     assert isinstance(run.page, PublicPage)
-
-
-def test_the_card_of_a_run_is_in_the_curators_report_alone(made, tmp_path, capsys):
-    path, summary = tmp_path / "releases.jsonl", tmp_path / "summary.md"
-    path.write_text("\n".join([Header(made[0][0].terms, {}).to_json(), made[0][-1].to_json(terms=False)]) + "\n")
-    rows = tmp_path / "rows.csv"
-    rows.write_text("a,b\n" + "3,0.5\n" * 30)
-    given = "-k 1 --epsilon 1 --delta 1e-6 --bounds 0:1 --release-every 10 --out"
-    assert main(["run", str(rows), *given.split(), str(tmp_path / "made.jsonl"), "--summary", str(summary)]) == 0
-    curators = {"Values clamped to their bounds": "a 100 %", "Captured, exactly": "%", "Budget in the ledger": "1 of"}
-    summary.write_text(summary.read_text() + "- Budget in the ledger: 1 of 2 (curator only)\n")
-    for options, whose in (["--summary", str(summary)], "curator only"), ([], "publishable"):
-        out = tmp_path / f"{whose}.html"
-        assert main(["report", str(path), "-o", str(out), *options]) == 0
-        assert whose in capsys.readouterr().err
-        shown = out.read_text()
-        for label, value in curators.items():
-            assert (f"<dt>{label} (curator only)</dt>" in shown) == (label in shown) == bool(options)
-            assert not options or value in shown
-    assert main(["report", str(path), "-o", str(tmp_path / "x.html"), "--summary", str(rows)]) == 2
-    assert "is not the card of a run" in capsys.readouterr().err

@@ -19,12 +19,7 @@
     line.className = kind;
   }
 
-  function take(kind, next) {
-    if (kind === "append" && state) {
-      for (const [name, table] of Object.entries(next.tables)) {
-        table.rows = (state.tables[name] ? state.tables[name].rows : []).concat(table.rows);
-      }
-    }
+  function take(next) {
     state = next;
     status(state.ended || "Live", state.ended ? "" : "live");
     if (!queued) { queued = true; requestAnimationFrame(show); }
@@ -127,7 +122,7 @@
   }
 
   const data = by("data"); // of a report: everything, in the file itself
-  if (data) take("reset", JSON.parse(data.textContent));
+  if (data) take(JSON.parse(data.textContent));
   else new Feed("/api/events", token(), {
     message: take,
     lost: (wait) => status(state && state.ended ? state.ended + "; the server does not answer" : `Connection lost; trying again in ${Math.round(wait / 100) / 10} s`, "lost"),

@@ -190,12 +190,8 @@ def _rarely(self: Outlet, kind: str, exact: Any, size: int, std: float) -> Any:
     return self.release(kind, exact, lambda draws: std * draws.normal(size) * (draws.name[0] >= 5), std)
 
 
-def _forgetful(restored: Any) -> Any:
-    def made(cls: Any, rule: Any, size: int, snapshot: Any) -> Any:
-        noise = restored.__func__(cls, rule, size, snapshot)
-        return BufferedNoise(rule, noise.n, noise.buffers, 0.0 * noise.noise)
-
-    return classmethod(made)
+def _forgetful(made: BufferedNoise, *_: Any) -> BufferedNoise:
+    return BufferedNoise(made.rule, made.n, made.buffers, 0.0 * made.noise)
 
 
 def _few(self: NoiseSource, n: int, name: bytes) -> Draws:
@@ -462,7 +458,7 @@ bug("noise of one byte of randomness", "PrivateFPL GaussianCovariance", put(Nois
     numbers=16_000)
 bug("clipped to norm 1.05", "PrivateFPL", put(admission, "admitted_rows", lambda rows: _taken_as(_beyond_ball(rows))),
     put(admission.Admission, "row", lambda self, row, number: (_beyond_ball(np.asarray(row)[None]), _NONE)))
-bug("noise of the past forgotten by a resume", "life-state life-pickle", (BufferedNoise, "restored", _forgetful))
+bug("noise of the past forgotten by a resume", "life-state life-pickle", after(BufferedNoise, "restored", _forgetful))
 bug("the last release of a horizon without noise", "PrivateFPL", advance(lambda n, noise, before: (n < 12) * noise))
 bug("the subspace follows the exact matrix", "PrivateFPL-tracking",
     with_release(lambda release, gram: {"span": power_step(gram.packed() + 1e-9, release.own_span, 1.0)}))

@@ -36,7 +36,7 @@ from streampca.linalg.memory import Recent
 from streampca.linalg.svec import unpack_entries
 from streampca.matrix_factorization.participation import user_factor
 from streampca.matrix_factorization.tree import TreeNoise
-from streampca.matrix_factorization.window import TwinNoise, WindowDifference
+from streampca.matrix_factorization.window import TwinNoise
 from streampca.mechanisms import adaptive_laplace
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.adaptive_laplace import NORMS_SHARE, AdaptiveLaplaceCovariance
@@ -81,7 +81,7 @@ def _twice(made: RewardSum, *_: Any) -> RewardSum:
 
 
 def _all_rows(made: Any, *_: Any) -> Any:
-    made.window = GramSum.of(made.ring.latest() * 2.0**-20)
+    made.window = GramSum.of(made.ring.latest * 2.0**-20)
     return made
 
 
@@ -96,8 +96,8 @@ bug(
     "the leaving rows' noise lost by a resume",
     "resumed-SlidingWindowPCA-ring",
     after(
-        WindowDifference,
-        "restore",
+        TwinNoise,
+        "restored",
         lambda made, *_: TwinNoise(made.rule, made.source, made.n, made.lead, 0.0 * made.lag, made.noise, made.names),
     ),
 )
@@ -209,7 +209,7 @@ bug(
     (StabilityHistogram, "release", _first_by_votes),
 )
 bug("center by the most votes", "edge-center", after(GaussianHistograms, "winners", _won_by_votes))
-bug("epochs begun by exact sums", "edge-doubling", (DoublingProcessor, "_next_epoch", _epoch_by_sums))
+bug("epochs begun by exact sums", "edge-doubling", (DoublingProcessor, "next_epoch", _epoch_by_sums))
 
 # -- noise, windows and blocks ------------------------------------------------------------------------------
 

@@ -1,0 +1,100 @@
+"""Noise of `PrivateFPL`: the matrix factorization by which the running sums are released."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from streampca.linalg.counts import use_plain_numbers
+from streampca.linalg.lattice import GramSum
+from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.base import MatrixFactorization
+from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
+from streampca.matrix_factorization.tree import BinaryTree, ExactTree
+from streampca.privacy.discrete_gaussian import LatticeGram
+from streampca.privacy.outlet import Exact
+
+
+class Noise(ABC):
+    """A family of matrix factorizations. To add one, subclass this as a frozen dataclass, and nothing else.
+
+    It is part of the trusted code: columns of the strategy C times the sensitivity must have norm at most mu, and B C
+    must be the matrix of prefix sums (`matrix_factorization.base`).
+
+    Attributes
+    ----------
+    citation : where the factorization is published.
+    smooth : whether the standard deviation varies slowly with n, which the regret bound needs.
+    remark : what the theorem of the guarantee says of it.
+    arithmetic : makes the exact sum in the arithmetic of the noise of a Gram matrix; None where that takes it as it is.
+    """
+
+    citation: ClassVar[str]
+    smooth: ClassVar[bool] = False
+    remark: str = ""
+    arithmetic: Callable[[GramSum], Exact[FloatArray]] | None = None
+
+    @property
+    def unsupported(self) -> frozenset[str]:
+        """Options of `PrivateFPL` that it does not support."""
+        return frozenset()
+
+    @abstractmethod
+    def mechanism(self, leaves: int | None, mu: float, sensitivity: float) -> MatrixFactorization:
+        """Return the factorization for a number of releases; None for an endless stream."""
+
+
+@dataclass(frozen=True)
+class BLT(Noise):
+    """Buffered linear Toeplitz noise: the least noise known for prefix sums, with or without a horizon."""
+
+    citation: ClassVar[str] = "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)"
+    smooth: ClassVar[bool] = True
+
+    def mechanism(self, leaves: int | None, mu: float, sensitivity: float) -> MatrixFactorization:
+        """Return a `GeometricBLT`, or an `AnytimeBLT` for an endless stream."""
+        return AnytimeBLT(mu, sensitivity) if leaves is None else GeometricBLT(leaves, mu, sensitivity)
+
+
+@dataclass(frozen=True)
+class Tree(Noise):
+    """The binary tree of the paper, exactly calibrated. It needs a horizon.
+
+    Parameters
+    ----------
+    discrete : integer arithmetic throughout, with exact discrete Gaussian noise, so that the guarantee holds without
+        floating-point error (`privacy.discrete_gaussian`); same noise level.
+    """
+
+    citation: ClassVar[str] = "Dwork, Naor, Pitassi, Rothblum, STOC 2010; Chan, Shi, Song, ICALP 2010 (binary tree)"
+
+    discrete: bool = False
+
+    def __post_init__(self) -> None:
+        use_plain_numbers(self)
+
+    @property
+    def remark(self) -> str:  # type: ignore[override]
+        """What the theorem of the guarantee says of it."""
+        return "; exact discrete Gaussian noise on integers" if self.discrete else ""
+
+    @property
+    def arithmetic(self) -> Callable[[GramSum], Exact[FloatArray]] | None:  # type: ignore[override]
+        """Integers, for integer noise."""
+        return LatticeGram if self.discrete else None
+
+    @property
+    def unsupported(self) -> frozenset[str]:
+        """Options of `PrivateFPL` that it does not support; integer noise is drawn node by node, without rewards."""
+        return frozenset(["horizon=None", "solver=Smoothed()", *(["publish_regret=True"] if self.discrete else [])])
+
+    def mechanism(self, leaves: int | None, mu: float, sensitivity: float) -> MatrixFactorization:
+        """Return a `BinaryTree`, or an `ExactTree` of integers."""
+        assert leaves is not None, "an endless stream is refused"
+        return (ExactTree if self.discrete else BinaryTree)(leaves, mu, sensitivity)
+
+
+#: Strings that are short for a noise.
+NOISES: dict[str, type[Noise]] = {"blt": BLT, "tree": Tree}
