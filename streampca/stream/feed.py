@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streampca.errors import BadRowError, HorizonReachedError
 from streampca.linalg.types import FloatArray

@@ -8,12 +8,12 @@ import pytest
 from streampca import (
     AdaptiveLaplaceCovariance,
     Guarantee,
-    LaplaceCovariance,
     MatrixLaplaceCovariance,
     Stream,
     Tumbling,
 )
 from streampca.errors import BadParameterError
+from streampca.papers import LaplaceCovariance
 from streampca.privacy.gaussian import delta_at, epsilon_at, mu_of
 from streampca.privacy.guarantee import laplace_delta
 from streampca.views.facts import in_words, promise

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca import feed
+from streampca.stream import feed
 
 
 class Rows:
@@ -27,7 +27,7 @@ def stream(**more):
 
 
 def cut(*blocks, **how):
-    return (batch.rows for batch in feed.batches(stream(), Rows(*blocks), **how))
+    return (batch.rows for batch in feed.batches(stream().engine, Rows(*blocks), **how))
 
 
 @pytest.mark.parametrize(("seconds", "largest"), [(0.0, 8192), (0.01, 1024), (1.0, 1024)])
@@ -61,7 +61,7 @@ def test_wide_rows_come_in_small_batches():
 
 def test_a_feed_that_is_closed_leaves_the_stream_after_a_whole_batch():
     fed, rows = stream(), np.random.default_rng(0).normal(size=(5000, 2)) / 3
-    steps = feed.feed(fed, Rows(rows))
+    steps = feed.feed(fed.engine, Rows(rows))
     next(steps)
     steps.close()
     assert fed.t == feed.SMALLEST
@@ -72,7 +72,7 @@ def test_a_feed_that_is_closed_leaves_the_stream_after_a_whole_batch():
 
 def test_no_rows_are_nothing():
     fed = stream()
-    assert list(feed.feed(fed, Rows())) == []
+    assert list(feed.feed(fed.engine, Rows())) == []
     assert (fed.t, fed.features) == (0, ("a", "b"))
 
 
@@ -81,11 +81,11 @@ def test_the_rows_before_a_bad_one_and_before_the_horizon_are_absorbed():
     rows[250, 1] = np.nan
     fed = stream()
     with pytest.raises(sp.errors.BadRowError):
-        list(feed.feed(fed, Rows(rows)))
+        list(feed.feed(fed.engine, Rows(rows)))
     assert (fed.t, fed.release.t) == (250, 200)
     short = stream(horizon=120)
     with pytest.raises(sp.errors.HorizonReachedError):
-        list(feed.feed(short, Rows(rows[:200])))
+        list(feed.feed(short.engine, Rows(rows[:200])))
     assert (short.t, short.release.t) == (120, 120)
 
 
@@ -94,7 +94,7 @@ def test_feeds_of_two_threads_interleave_whole_batches():
     firsts = [[], []]
 
     def work(number):
-        for steps in feed.feed(fed, Rows(blocks[number])):
+        for steps in feed.feed(fed.engine, Rows(blocks[number])):
             firsts[number].append((steps.first, len(steps)))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1)]
