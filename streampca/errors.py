@@ -13,7 +13,7 @@ from itertools import islice
 
 
 def short(value: object) -> str:
-    """A value that was read, for a message: its repr, in at most 80 characters."""
+    """The repr of an input value, for a message: at most 80 characters."""
     try:
         return _cut(repr(value))
     except ValueError:  # an integer of more than 4300 digits
@@ -21,7 +21,7 @@ def short(value: object) -> str:
 
 
 def listed(values: Iterable[object]) -> str:
-    """The first of several values that were read, for a message: at most 80 characters."""
+    """The first of several input values, for a message: at most 80 characters."""
     return _cut(", ".join(map(repr, islice(values, 40))))
 
 
@@ -35,7 +35,7 @@ def needs(extra: str) -> Iterator[None]:
 
 
 def reason(problem: BaseException) -> str:
-    """What an exception says, for a message; of other libraries, which may repeat what they read, 80 characters."""
+    """The message of an exception, for another one; of other libraries, which may repeat input, 80 characters."""
     return str(problem) if isinstance(problem, StreamPCAError) else _cut(str(problem))
 
 
@@ -44,7 +44,7 @@ def _cut(text: str) -> str:
 
 
 class StreamPCAError(Exception):
-    """Base of all errors raised by streampca. Its message is one line of printable characters, whatever was read."""
+    """Base of all errors raised by streampca. Its message is one line of printable characters for any input."""
 
     def __str__(self) -> str:
         text = super().__str__()
@@ -81,11 +81,11 @@ class StreamBusyError(StreamPCAError):
 
 
 class BudgetExhaustedError(StreamPCAError, RuntimeError):
-    """The privacy budget does not cover what was asked for."""
+    """The privacy budget does not cover a release."""
 
 
 class NoReleaseError(StreamPCAError, RuntimeError):
-    """Something was asked of a release that does not exist or does not hold it."""
+    """A release does not exist or does not hold a value."""
 
 
 class StoreCorruptError(StreamPCAError, RuntimeError):
@@ -97,7 +97,7 @@ class StoreLockedError(StreamPCAError, RuntimeError):
 
 
 class StoreForkedError(StreamPCAError, RuntimeError):
-    """A durable run was copied or set back, and another copy may have gone on: to go on here is a second run."""
+    """A durable run was copied or set back, and another copy may have continued: two runs cost more."""
 
 
 class StoreUnwritableError(StreamPCAError, RuntimeError):

@@ -53,7 +53,7 @@ class RowSource(Protocol):
 
 
 class Reader:
-    """The rows of some blocks, as many at a time as are asked for."""
+    """The rows of some blocks, `count` at a time."""
 
     def __init__(self, blocks: Iterator[FloatArray]) -> None:
         self._blocks = blocks
@@ -74,12 +74,12 @@ class Reader:
 
 
 class Position(NamedTuple):
-    """Where a source stands. Curator only: it may hold values of raw rows, such as a cursor.
+    """Position of a source. Curator only: it may hold values of raw rows, such as a cursor.
 
     Attributes
     ----------
     source : name of the source, the same in every process.
-    at : where it goes on; plain values.
+    at : the place from which it continues; plain values.
     """
 
     source: str
@@ -87,7 +87,7 @@ class Position(NamedTuple):
 
 
 class PositionedBlock(NamedTuple):
-    """Rows, and where their source stands after each of them.
+    """Rows, and the position of their source after each of them.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class PositionedBlock(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Packed blocks, where their source stands after each of them, and what each is called.
+    """Packed blocks, the position of their source after each of them, and the name of each.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class Part(NamedTuple):
 
 @runtime_checkable
 class PositionedSource(RowSource, Protocol):
-    """A `RowSource` that can go on from a position; ``name`` tells it from others.
+    """A `RowSource` that can continue from a position; ``name`` identifies it.
 
     A durable run keeps the position in the transaction of its rows, so that each row counts once, whenever it
     is killed. What a source yields after a position must be what it would have yielded.
@@ -140,7 +140,7 @@ _TILE_NUMBERS, _LEAST_TILE = 2**16, 64
 
 
 def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool = False) -> RowSource | None:
-    """The rows of a table as a source; a source as it is; None for anything else.
+    """The rows of a table as a source; a source unchanged; None for anything else.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ def floats_of_column(column: Any) -> FloatArray:
         return floats_of_column(column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())) / 1e6
     if types.is_float16(column.type):
         column = column.cast(pa.float32())
-    # Not "safe": integers past 2**53 are rounded, as they are in any float.
+    # Not "safe": integers past 2**53 are rounded, as in any float.
     numbers = column.cast(pa.float64(), safe=False)
     if numbers.null_count or not len(numbers):
         floats: FloatArray = numbers.to_numpy(zero_copy_only=False)

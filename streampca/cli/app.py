@@ -38,7 +38,7 @@ _COMMANDS = {
         "Check a durable run: every checksum, a replay, and that no commit is missing.",
     ),
     "export": ("stores:export", "Write the publishable releases of a durable run."),
-    "backup": ("stores:backup", "Copy a durable run, also while it goes on."),
+    "backup": ("stores:backup", "Copy a durable run, also while it proceeds."),
     "plan": ("plan:plan", "Predict noise, error and regret; recommend an algorithm."),
     "audit": ("audit:audit", "Try to refute the privacy claims, and show that they could have been refuted."),
 }

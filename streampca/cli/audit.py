@@ -77,9 +77,10 @@ def audit(
         print(f"{'audit':<38} {'part':<11} {'claim':>16} {'seen':>7} {'accounted':>10}  verdict")
         for row in _grouped(report.rows):
             print(_audit_line(row))
-        told = "everything holds" if report.holds else f"{sum(not row.holds for row in report.rows)} rows do not hold"
+        failed = sum(not row.holds for row in report.rows)
+        verdict = f"{failed} rows do not hold" if failed else "everything holds"
         print(
-            f"\n{told}: {len(report.rows)} rows, {time.process_time() - started:.0f} s of CPU time, "
+            f"\n{verdict}: {len(report.rows)} rows, {time.process_time() - started:.0f} s of CPU time, "
             f"false alarm {false_alarm:g} over all of them"
         )
     return 0 if report.holds else 1

@@ -39,7 +39,7 @@ def demo(*, out: Path = Path("out/demo"), rows: int | None = None, live: bool | 
     out
         Folder for the files.
     rows
-        Use only so many rows.
+        Number of rows to use; all by default.
     live
         Live view in the terminal. On by default, where standard error is one.
     """

@@ -1,4 +1,4 @@
-"""Files that commands write: opened by their first line, complete at whatever point a run ends."""
+"""Files that commands write: opened by their first line, complete wherever a run ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS = ("t", "reward", "opt", "regret", "bound", "captured", "slack")
 
 
 def refuse_inputs(source: Path, *written: Path | None) -> None:
-    """Refuse to write a file that is read, whatever is to be overwritten.
+    """Refuse to write a file that is read, also with --force.
 
     Raises `BadParameterError` if one of the files that are written is one of those that ``source``, a path or a
     pattern, names.

@@ -1,4 +1,4 @@
-"""What the options of commands stand for: rows, accounts of ledgers, stores."""
+"""Options of commands turned into rows, accounts of ledgers and stores."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from streampca.views.plots import feature_names, signs_like
 
 #: Seconds between two updates of a live view.
 PERIOD = 0.25
-#: Components shown while a run goes on, in terminals higher than this, with loadings of at least this size.
+#: Number of components shown during a run, in terminals higher than this, with loadings of at least this size.
 _COMPONENTS, _TALL_ENOUGH, _LIGHTEST = 3, 18, 0.1
 
 

@@ -14,11 +14,11 @@ from streampca.cli.options import ReadSettings, RunOptions
 from streampca.cli.terminal import is_terminal
 
 #: The words before options that a message says to add.
-ADD = "All at once, by what the first rows hold: add "
+ADD = "All of them, by what the first rows hold: add "
 #: Parameters that have options of their own, and those of `--read`.
 FLAGS = frozenset(field.name for field in fields(RunOptions))
 READ = frozenset(field.name for field in fields(ReadSettings))
-#: What the library says of its parameters, where the command line differs by more than a name.
+#: Phrases of the library about its parameters for which the command line has other words.
 _OTHERWISE = {
     "missing='nan', and Stream(on_bad_row='zero')": "--on-bad-row zero",
     ", here and to Stream,": "",

@@ -38,7 +38,7 @@ class Address(str):
 
     @property
     def name(self) -> str:
-        """The address without user, password and options, for titles; the scheme alone if they cannot be told apart."""
+        """The address without user, password and options, for titles; only the scheme if they cannot be separated."""
         plain = re.fullmatch(r"(\w+://)(?:[^/?#@]*@)?([^?#@]*)(?:[?#][^@]*)?", self)
         return "".join(plain.groups()) if plain else self.partition("//")[0] + "//..."
 
@@ -77,7 +77,7 @@ class ReadSettings:
     header : yes or no: whether the first line names the columns. By default it does, and names like values are refused.
     names : names of all columns of a file without a header line, separated by commas; with header=yes, in their place.
     follow : yes to wait for more rows at the end of the file, like tail -f, until Ctrl-C.
-    rate : replay so many rows a second.
+    rate : replay this number of rows a second.
     rate_from : replay in real time, at the distances that this column of times says. Times become public.
     query : of a database: a SELECT without ORDER BY.
     cursor : of a database: the column by which rows are ordered, and different from row to row.
@@ -106,14 +106,14 @@ class Settings:
     bounds_warmup : with --bounds private, number of the first rows that serve for nothing else; by default it follows
         from the budget, the number of columns and the horizon.
     out_gram : no to write subspaces without the private Gram matrices.
-    out_keep_every : write one in so many releases.
+    out_keep_every : write only every n-th release.
     regret_every : rows between lines of the regret files, 1000 by default.
     store_passphrase_file : file with a passphrase that protects the key of the store.
     store_witness : where the progress of the run is noted, best on other storage; by default beside the database.
     store_commit_every : time or rows between commits, such as 50ms or 1000; 200ms by default.
     serve_public : yes to show what may be published, and nothing else.
     serve_port : port of the page, 8765 by default; 0 takes any.
-    serve_token_file : file (mode 0600) that keeps the token of the page, which then goes on after a restart.
+    serve_token_file : file (mode 0600) that keeps the token of the page, so that it continues after a restart.
     """
 
     bounds_warmup: int | None = None
@@ -225,7 +225,7 @@ class ReadOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PrivateOptions(ReadOptions):
-    """What is released, of which rows, and who pays: what ``run`` and ``release`` have in common.
+    """Parameters of the release, its rows and its account: the common options of ``run`` and ``release``.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ class PrivateOptions(ReadOptions):
     delta
         Privacy parameter, well below one over the number of rows, e.g. 1e-6. None for those with delta 0.
     adjacency
-        What one neighbor differs in: a row against the zero row, or against another row.
+        Neighbors differ in one row: in place of the zero row (zero-out), or of another row (replace).
     bounds
         Public ranges of the columns: lo:hi for all, name=lo:hi,... or a JSON file {"name": [lo, hi]}. Or private: the
         first rows spend their whole budget on finding them, and serve for nothing else. This needs delta > 0.
@@ -248,7 +248,7 @@ class PrivateOptions(ReadOptions):
         Take the mean out, from the same private release: about 12 % more noise. On by default, for those that release
         Gram matrices with Gaussian noise; --no-center is the form of the papers.
     seed
-        Reproducible noise. For tests: not private against whoever knows the seed.
+        Reproducible noise. For tests: not private against a reader who knows the seed.
     ledger
         Ledger whose account of --data-set pays, or refuses. See streampca ledger budget.
     data_set

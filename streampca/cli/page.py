@@ -50,7 +50,7 @@ class Page(View):
             raise BadParameterError(f"serve.public: there is no privacy guarantee ({guarantee.theorem}); leave it out")
 
     def open(self, title: str) -> None:
-        """Start serving. The public title does not tell the name of the file."""
+        """Start serving. The public title does not contain the name of the file."""
         if self._curator is not None:
             self._curator.title = title
         print_url(self.server.start().url, public=self._curator is None)
@@ -122,7 +122,7 @@ def serve(
     public
         Show what may be published, and nothing else: no exact figure and no key is read.
     regret
-        File of the exact regret. Curator only. regret.csv beside the releases, if left out.
+        File of the exact regret. Curator only. By default regret.csv beside the releases.
     private_regret
         File of the publishable regret, for releases without Gram matrices.
     host
@@ -132,14 +132,14 @@ def serve(
     name
         Further name under which the page may be asked for, e.g. pca.example.org behind a proxy.
     token_file
-        Keep the token of the curator's page in this file (mode 0600), so that an open page goes on after a restart.
+        Keep the token of the curator's page in this file (mode 0600), so that an open page continues after a restart.
     """
     if public and regret is not None:
         raise BadParameterError("--regret: the exact regret is the curator's; leave it out with --public")
     if public and token_file is not None:
         raise BadParameterError("--token-file: the public page has no token; leave it out with --public")
     run, shown = PublicRun(path, private_regret), PublicPage()
-    run.update(shown)  # a file that is no run is refused at once
+    run.update(shown)  # refuses a file that is no run
     page: PublicPage | CuratorPage = shown
     updates = [partial(run.update, shown)]
     if not public:
@@ -158,7 +158,7 @@ def serve(
 
 
 def follow(updates: Sequence[Callable[[], bool]], page: PublicPage | CuratorPage) -> None:
-    """Call ``updates`` until interrupted, at once again while they bring something; after some seconds say so."""
+    """Call ``updates`` until interrupted, without a pause while they bring news. The page says so if there are none."""
     latest = time.monotonic()
     while True:
         news = [update() for update in updates]

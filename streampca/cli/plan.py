@@ -48,11 +48,11 @@ def plan(
     delta
         Privacy parameter, well below one over the number of rows, e.g. 1e-6.
     adjacency
-        What one neighbour differs in: a row against the zero row, or against another row.
+        Neighbors differ in one row: in place of the zero row (zero-out), or of another row (replace).
     window
-        Follow the last so many rows instead of all.
+        Number of the most recent rows to follow; all by default.
     release_every
-        Rows between releases. Chosen, if left out; n_rows means one release.
+        Rows between releases; chosen by default. n_rows means one release.
     center
         Plan for the mean taken out by those that can, as run and release do; --no-center: the form of the papers.
     spectrum

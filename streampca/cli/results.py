@@ -42,7 +42,7 @@ def show(
     path
         releases.jsonl, or a store (run.db), or a folder with one of them.
     at
-        Show the release that was in play after so many rows. The latest, if left out.
+        Show the current release after this number of rows. By default the latest.
     json_
         Print one JSON object, with every feature and every digit.
     """
@@ -52,14 +52,14 @@ def show(
     )  # fmt: skip
     words = in_words(release.guarantee)
     if json_:
-        told = {
+        facts = {
             "t": release.t, "releases": count, "n_features": release.n_features,
             "n_components": release.n_components, "centered": bool(release.details.get("centered")),
             "facts": {fact.label: fact.value for fact in made.facts},
             "components": [asdict(one) for one in made.components], "loadings": made.loadings["rows"],
             "guarantee": release.guarantee.to_dict(), "guarantee_in_words": dict(words),
         }  # fmt: skip
-        print(json.dumps(told, allow_nan=False))
+        print(json.dumps(facts, allow_nan=False))
         return 0
     width = terminal_width()
     print(made.text(width))
@@ -80,7 +80,7 @@ def transform(
 ) -> int:
     """Write the scores of raw rows on a released subspace. NOT private.
 
-    A score is a function of its row: whoever sees the file learns about every row
+    A score is a function of its row: a reader of the file learns about every row
     in it. Only its owner may read the file, and its first line says what it is.
 
     Parameters
@@ -88,11 +88,11 @@ def transform(
     releases
         releases.jsonl, or a store (run.db), or a folder with one of them.
     source
-        The rows: whatever streampca run reads, with the columns of the release.
+        The rows: any file that streampca run reads, with the columns of the release.
     out
         File of the scores, as CSV, or - for standard output. Curator only.
     at
-        Use the release that was in play after so many rows. The latest, if left out.
+        Use the current release after this number of rows. By default the latest.
     force
         Overwrite an existing file.
     """
@@ -116,7 +116,7 @@ def transform(
 
 
 def release_at(path: Path, at: int | None) -> tuple[Release, int]:
-    """The latest release of a run, or that in play after some rows, and how many were made up to it.
+    """The latest release of a run, or the current one after some rows, and the number of releases up to it.
 
     Raises `NoReleaseError` if there is none.
     """
@@ -127,9 +127,9 @@ def release_at(path: Path, at: int | None) -> tuple[Release, int]:
             if at is None or release.t <= at:
                 chosen, count = release, count + 1
     if chosen is None and first is not None:
-        raise NoReleaseError(f"--at {at}: the first release was made at row {first.t}")
+        raise NoReleaseError(f"--at {at}: the first release is at row {first.t}")
     if chosen is None:
-        raise NoReleaseError(f"{path}: there is no release yet; let the run go on until one is made")
+        raise NoReleaseError(f"{path}: there is no release yet; continue the run until one is due")
     return chosen, count
 
 

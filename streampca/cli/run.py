@@ -51,7 +51,7 @@ def run(source: SourceAddress, /, *, options: RunOptions = RunOptions()) -> int:
 
     The releases are written as JSON, one a line. Ctrl-C ends it with complete
     files and exit code 130. Every run with fresh noise on the same rows spends the
-    budget once more.
+    budget anew.
 
     Parameters
     ----------
@@ -80,12 +80,12 @@ def run(source: SourceAddress, /, *, options: RunOptions = RunOptions()) -> int:
     # That of a text file is an estimate from the bytes of its cells: not for a log.
     known = rows.expected_rows if is_terminal(sys.stderr) else getattr(rows, "n_rows", None)
     n_rows = min((n for n in (horizon, known) if n is not None), default=None)
-    told = advice.settings_warnings(algorithm.guarantee, n_rows) + advice.dimension_warnings(k, d)
-    told += advice.memory_warnings(algorithm.square_bytes, d)
+    warned = advice.settings_warnings(algorithm.guarantee, n_rows) + advice.dimension_warnings(k, d)
+    warned += advice.memory_warnings(algorithm.square_bytes, d)
     if options.store is not None:
-        told += room_warnings(options.store, algorithm, d, n_rows)
+        warned += room_warnings(options.store, algorithm, d, n_rows)
     if options.bounds == "private":
-        told += PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, None).warnings(d, n_rows)
+        warned += PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, None).warnings(d, n_rows)
     if isinstance(source, Path):
         refuse_inputs(source, options.out, options.regret, options.private_regret, options.summary)
     files = Files(
@@ -107,12 +107,12 @@ def run(source: SourceAddress, /, *, options: RunOptions = RunOptions()) -> int:
             inputs.remember(database, source, options.reading(), options.columns)
         if page is not None:
             page.open(title)
-        for text in told:
+        for text in warned:
             caution(text)
         shown = view(options.live, title, stream.guarantee, k, horizon)
         session = Session(
             stream, rows, files, [shown] if page is None else [shown, *page.views()], every=settings.regret_every,
-            # A record costs an eigenproblem: where nobody follows the curve, only those shown are made.
+            # A record costs an eigenproblem. If no file or view needs the curve, only the records shown are computed.
             followed=options.regret is not None or page is not None or is_live(options.live),
             store=database, page=page,
         )  # fmt: skip
@@ -161,7 +161,7 @@ def resume(
     continues
         The source begins with the row that comes next: a file that comes next, or another topic or query.
     moved
-        Go on from a copy, or from a database that was set back, although another copy may have gone on. It is a
+        Continue from a copy, or from a database that was set back, although another copy may have continued. It is a
         second run with noise of its own: both together cost sqrt(2) times mu, and the ledger pays again.
     live
         Live view in the terminal. On by default, where standard error is one.
@@ -172,11 +172,11 @@ def resume(
         print(f"Resumed after {before} rows; next is row {before + 1}.", file=sys.stderr)
         reading, columns = options.reading(), options.columns
         if source is None:
-            told = database.source
-            if told is None:
+            stored = database.source
+            if stored is None:
                 raise BadParameterError(f"{store} does not know where its rows come from; name their file")
-            reading, columns = ReadSettings(**told["reading"]), told["columns"]
-            source = Address(told["source"]) if told["elsewhere"] else Path(told["source"])
+            reading, columns = ReadSettings(**stored["reading"]), stored["columns"]
+            source = Address(stored["source"]) if stored["elsewhere"] else Path(stored["source"])
         else:
             remembered = source if isinstance(source, Address) or not continues else None
             inputs.remember(database, remembered, reading, columns)
@@ -202,7 +202,7 @@ def release(file: HyphenPath, /, *, options: ReleaseOptions) -> int:
     """Release the subspace of a whole table once.
 
     Holds the table in memory. A bad row stops it before anything is paid or released, unless
-    --on-bad-row zero is given. Each release of the same rows spends the budget once more.
+    --on-bad-row zero is given. Each release of the same rows spends the budget anew.
 
     Parameters
     ----------
@@ -231,12 +231,12 @@ def release(file: HyphenPath, /, *, options: ReleaseOptions) -> int:
                 d, n_components=made.n_components, epsilon=made.epsilon, delta=made.delta, adjacency=made.adjacency
             )
         algorithm = Tumbling(made, release_every=n)
-        told = advice.settings_warnings(made.guarantee, n) + advice.dimension_warnings(made.n_components, d)
+        warned = advice.settings_warnings(made.guarantee, n) + advice.dimension_warnings(made.n_components, d)
         if private:
             wanted = PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, n)
             settings = replace(settings, bounds_warmup=wanted.rows(d))
-            told += wanted.warnings(d, n)
-        for text in told:
+            warned += wanted.warnings(d, n)
+        for text in warned:
             caution(text)
         stream = Stream(
             algorithm, **inputs.stream_settings(algorithm, options, settings), ledger=account, regret=None

@@ -45,7 +45,7 @@ def parameters_of_run(stream: Stream, source: RowSource) -> dict[str, Any]:
 
 
 class Interrupts:
-    """Handler of Ctrl-C and SIGTERM: the first stops a run between two batches, the second at once."""
+    """Handler of Ctrl-C and SIGTERM: the first stops a run between two batches, the second immediately."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -64,7 +64,7 @@ class Interrupts:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Stop at once at the first signal: nothing is lost while the run waits for rows."""
+        """Stop immediately at the first signal: nothing is lost while the run waits for rows."""
         self._waiting = True
         try:
             yield
@@ -93,7 +93,7 @@ class Ending:
 
 
 class Session:
-    """One run. Its files are complete at whatever point it ends.
+    """One run. Its files are complete wherever it ends.
 
     Parameters
     ----------
@@ -102,8 +102,8 @@ class Session:
     files : what is written.
     views : where progress is shown.
     skip : first rows of the source to pass over.
-    new_source : see `Stream.run`, for sources that go on from a position.
-    limit : stop after so many rows of the source.
+    new_source : see `Stream.run`, for sources that continue from a position.
+    limit : number of rows of the source after which the run stops.
     every : rows between the records of the regret.
     followed : make exact records at all, for a file or a view. One is made at the end in any case.
     store : of a durable run. Releases are written when their rows are durable, without waiting for each commit.
@@ -226,7 +226,7 @@ class Session:
                 self._release = release
                 if release.t // self._every != before // self._every:
                     self._take_private_record()
-            self._files.flush()  # whoever follows the file sees them now
+            self._files.flush()  # for readers that follow the file
 
     def _write_all(self) -> None:
         self._write(last=True)
@@ -317,12 +317,12 @@ def closing(ending: Ending, stream: Stream, files: Files, budget: str = "") -> l
 
 
 def card_lines(made: Card, elsewhere: str = "") -> list[str]:
-    """Return the card of a run for standard error. The curator's figures are left out unless that is a terminal."""
+    """Return the card of a run for standard error. Without the curator's figures unless that is a terminal."""
     if made.is_publishable or is_terminal(sys.stderr):
         return [made.text(terminal_width())]
     # Standard error may be a log that others read.
-    left_out = f"What was done to the rows, and exact figures: in a terminal{elsewhere} (curator only)."
-    return [made.publishable.text(terminal_width()), left_out]
+    hint = f"What was done to the rows, and exact figures: in a terminal{elsewhere} (curator only)."
+    return [made.publishable.text(terminal_width()), hint]
 
 
 def card_of(ending: Ending, budget: str = "") -> Card | None:

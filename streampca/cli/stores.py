@@ -23,7 +23,7 @@ from streampca.store.verify import Verification
 def status(store: FilePath, /, *, opening: StoreOptions = StoreOptions()) -> int:  # noqa: B008
     """Show the state of a durable run.
 
-    Needs no key, changes nothing, and may be used while the run goes on.
+    Needs no key, changes nothing, and may be used while the run proceeds.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def export(
     gram
         Write the private Gram matrix with each release, not only its subspace.
     keep_every
-        Write one in so many releases.
+        Write only every n-th release.
     force
         Overwrite an existing file.
     """
@@ -108,7 +108,7 @@ def export(
         closing(ReleaseFile(out, gram=gram, keep_every=keep_every, force=force)) as file,
     ):
         guarantee = Guarantee.from_dict(database.run()["guarantee"])
-        database.db.execute("BEGIN")  # one moment of a run that may go on
+        database.db.execute("BEGIN")  # one moment of a run that may proceed
         for i, release in enumerate(database.releases()):
             if i == 0:
                 file.header(release.terms, reading.published_parameters(database))
@@ -122,12 +122,12 @@ def export(
 
 
 def backup(store: FilePath, to: Path, /) -> int:
-    """Copy a durable run, also while it goes on.
+    """Copy a durable run, also while it proceeds.
 
     The key is not copied: keep a copy of it elsewhere.
 
     Resume a copy only if the original is lost and nothing newer is left, with
-    --moved: it goes on as another run with noise of its own. Where the original
+    --moved: it continues as another run with noise of its own. Where the original
     had released more than is in the copy, both together cost sqrt(2) times mu.
 
     Parameters
@@ -180,11 +180,11 @@ def set_budget(
     data_set
         A name for the rows that the budget protects.
     epsilon
-        What may be spent on them in all.
+        Total that may be spent on them.
     delta
         Where epsilon is measured.
     adjacency
-        What one neighbour differs in.
+        Neighbors differ in one row: in place of the zero row (zero-out), or of another row (replace).
     """
     wanted = Budget(epsilon, delta, adjacency)
     with Ledger(file) as opened:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def is_terminal(stream: IO[str]) -> bool:
-    """Return True if the stream is a terminal, whatever the environment says."""
+    """Return True if the stream is a terminal, in any environment."""
     return stream.isatty()
 
 

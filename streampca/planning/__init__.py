@@ -1,4 +1,4 @@
-"""What to expect before a row is spent: noise, error, regret and memory of all that applies."""
+"""Predictions before a row is spent: noise, error, regret and memory of every algorithm that applies."""
 
 from streampca.planning.plan import Plan, plan
 from streampca.planning.predictions import Prediction

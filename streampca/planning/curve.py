@@ -1,4 +1,4 @@
-"""How much a noisy matrix captures: a small Monte-Carlo with fixed draws, by noise per row.
+"""Share that a noisy matrix captures: a small Monte-Carlo with fixed draws, by noise per row.
 
 The leading eigenvectors of ``t diag(lambda) + s Z`` depend on s / t only. So
 one curve answers for every t, every number of rows, every mechanism with GOE
@@ -22,7 +22,7 @@ _SEED = 20240607
 _POINTS = 33
 #: Draws for what is asked at some points only.
 _FEW = 64
-#: Most features up to which eigenvectors of all draws are computed at once.
+#: Number of features up to which eigenvectors of all draws are computed together.
 _STACKED = 32
 _TINY = 1e-15
 

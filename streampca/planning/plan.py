@@ -27,22 +27,22 @@ _EQUAL = 0.003
 _HELD = 2**28
 #: A subspace that captures less than this share of the best one's reward is mostly noise.
 DROWNED = 0.5
-#: What a good subspace captures.
+#: Share that a good subspace captures.
 GOOD = 0.99
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to expect, and what to use.
+    """Predictions and a recommendation.
 
     Attributes
     ----------
-    question : what was asked.
+    question : the question.
     predictions : all candidates: those that serve the purpose first, best first.
     recommended : one of them.
-    reason : why that one.
-    warnings : what will not work, with the number of rows that would do.
-    advice : how to choose what the planner cannot.
+    reason : of the recommendation.
+    warnings : expected failures, with the number of rows that would suffice.
+    advice : on choices that the planner cannot make.
     """
 
     question: Question
@@ -157,7 +157,7 @@ def _recommend(candidates: list[Prediction], question: Question) -> tuple[Predic
         )
 
     def order_of_equals(p: Prediction) -> tuple[bool, bool, bool, float]:
-        """What is certain, what spends no delta, what releases a Gram matrix, the least error."""
+        """First certain ones, then those that spend no delta, then those with a Gram matrix, then the least error."""
         return not p.is_certain, "delta" in p.settings, p.spectral_error is None, p.spectral_error or 0.0
 
     chosen = min(good, key=order_of_equals)
@@ -193,7 +193,7 @@ def _bytes(n: int) -> str:
 
 
 def _warnings(question: Question, best: Prediction, curve: Curve) -> list[str]:
-    """What will not work, with the number of rows that would do."""
+    """Expected failures, with the number of rows that would suffice."""
     said = []
     q, k = question, question.n_components
     chance = float(q.spectrum.sum()) * k / q.n_features / q.best
@@ -233,7 +233,7 @@ def _warnings(question: Question, best: Prediction, curve: Curve) -> list[str]:
 def _rows_needed(question: Question, curve: Curve, best: Prediction) -> int | None:
     """Rows (in the window, if there is one) after which the recommended kind of algorithm captures a good share.
 
-    One-shots count as `GaussianCovariance` does. None if there is no telling: `PrivateOja` releases no Gram matrix.
+    One-shots count as `GaussianCovariance` does. None for `PrivateOja`, which releases no Gram matrix.
     """
     settings, every = question.centered_settings, question.release_every
 
@@ -261,7 +261,7 @@ def _rows_needed(question: Question, curve: Curve, best: Prediction) -> int | No
 
 
 def _advice(question: Question, best: Prediction, found: Sequence[Prediction]) -> list[str]:
-    """How to choose what the user must choose."""
+    """Advice on choices that the planner cannot make."""
     q, typical_norm = question, question.typical_norm
     said = []
     square = float(q.spectrum.sum())

@@ -1,4 +1,4 @@
-"""What is expected of each algorithm and mechanism that applies to a question."""
+"""Predictions for each algorithm and mechanism that applies to a question."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from streampca.stream.stream import Stream
 from streampca.theorems import gaussian_noise_norm
 
 _SEED = 20240607
-#: What is left of the spectrum beyond the k-th eigenvalue where rows lie in a subspace exactly.
+#: Sum of the spectrum beyond the k-th eigenvalue below which rows lie in a subspace exactly.
 _NOTHING = 1e-12
 #: Releases at which the noise of a stream is computed; others are interpolated.
 _TIMES = 60
@@ -60,7 +60,7 @@ _NOTES = {
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What is expected of one algorithm or mechanism with given settings.
+    """Prediction for one algorithm or mechanism with given settings.
 
     Attributes
     ----------
@@ -69,16 +69,16 @@ class Prediction:
     serves : ``"stream"`` (a subspace of all rows, again and again), ``"window"`` (of the last rows)
         or ``"once"`` (one release at the end).
     captured : expected share of the best subspace's reward that the last release captures of its rows.
-    releases : how many.
+    releases : their number.
     memory : most bytes held at a time; of a single release, beside the table.
-    note : what else should be known.
+    note : a limitation, or a condition.
     noise_std : sd of a diagonal entry of the noise in the last released Gram matrix, in units of
         row_norm**2; None where no Gram matrix is released or its noise is of another law.
     spectral_error : expected ||released - exact Gram matrix||, in the same units; None where none is released.
     regret_per_row : expected regret a row after all rows that is due to privacy and to waiting, in the same units;
         None where there is no stream of releases.
     is_certain : False where ``captured`` is that of made-up Gaussian rows of the spectrum, and real rows of the same
-        spectrum may lose several times more or less: the planner cannot tell.
+        spectrum may lose several times more or less.
     """
 
     algorithm: Any
@@ -121,12 +121,12 @@ class Prediction:
 
 # -- memory, measured by `tracemalloc` --
 
-#: What any stream takes, in bytes, and rows that wait for a release.
+#: Bytes of any stream, and the most rows that wait for a release.
 _STREAM_BYTES, _WAITING = 20_000, 256
 
 
 def stream_bytes(n_features: int, release_every: int, vectors: float, held: float = 0.0) -> int:
-    """Most bytes of a stream that holds, or makes on the way, so many packed matrices, and what else is held."""
+    """Most bytes of a stream that needs a number of packed matrices (`vectors`) and `held` further bytes."""
     waiting = 16 * min(release_every, _WAITING) * n_features
     return int(_STREAM_BYTES + waiting + 8 * vectors * svec_size(n_features) + held)
 
@@ -157,7 +157,7 @@ def covariances(question: Question, curve: Curve) -> Iterator[Prediction]:
 
 
 def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
-    """What `adaptive_mechanism` takes, on made-up rows: what it gains depends on how long rows are."""
+    """The choice of `adaptive_mechanism`, tried on made-up rows: its gain depends on the lengths of rows."""
     if question.delta <= 0.0 or question.n_features > _WIDEST:
         return
     mechanism = adaptive_mechanism(question.n_features, **question.settings)
@@ -274,8 +274,8 @@ def _leader(
 def _smoothed_shares(question: Question, curve: Curve, smoothing: Smoothing, every: int, ends: IntArray) -> FloatArray:
     """Shares captured by smoothed sums, for rows of one distribution.
 
-    The filter is linear and treats coordinates alike, so three kinds of them tell all: one whose inputs are 1 without
-    noise, some of noise alone, and some whose inputs scatter about 0.
+    The filter is linear and treats coordinates alike, so three kinds of them suffice: one whose inputs are 1 without
+    noise, some of noise only, and some whose inputs scatter about 0.
     """
     noise, sums = smoothing.mechanism.start(1 + 2 * _COORDINATES), smoothing.start(1 + 2 * _COORDINATES)
     draws = Randomness.from_seed(_SEED).stream("smoothed")
@@ -444,7 +444,7 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
 
 
 def _window_step(width: int) -> int:
-    """Rows between some 100 releases of a window, and no more if a number of rows from a hundredth on divides it."""
+    """Rows between about 100 releases of a window; if possible a divisor of its length from a hundredth of it on."""
     least = -(-width // 100)
     return next((step for step in range(least, 2 * least + 1) if width % step == 0), max(1, width // 100))
 

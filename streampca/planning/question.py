@@ -1,4 +1,4 @@
-"""What is asked of the planner, validated. Public numbers and guesses only: no row is looked at."""
+"""Questions to the planner, validated. Public numbers and guesses only: no row is read."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Question:
     ----------
     n_rows, n_features, n_components : n, d and k.
     epsilon, delta, adjacency : the budget.
-    window : rows in the window, for a subspace of the last rows; left out, of all rows.
-    release_every : rows between releases; left out, the planner chooses. At
+    window : rows in the window, for a subspace of the last rows; by default of all rows.
+    release_every : rows between releases; by default the planner chooses. At
         least ``n_rows`` means one release, of all rows.
     center : whether algorithms that can take the mean out (`linalg.centering`) do, as on the command line.
     guess : eigenvalues of the mean of a a^T in units of row_norm**2, with ``center`` about the mean
@@ -100,7 +100,7 @@ class Question:
         return max(0.0, min(1.0, self.typical_norm / self.row_norm) ** 2 - float(self.spectrum.sum()))
 
     def spread(self, std: float | FloatArray, count: float | FloatArray) -> FloatArray:
-        """Standard deviation of the noise about the mean of so many rows, on average over directions of the mean.
+        """Standard deviation of the noise about the mean of `count` rows, on average over directions of the mean.
 
         That of an entry for unit vectors x, y is in `linalg.centering.MeanNoise`; the mean of ``(u . x)**2`` is
         ``|u|**2 / d``. Without ``center`` it is ``std``.
@@ -112,7 +112,7 @@ class Question:
         return np.asarray(np.sqrt(np.square(std) * (1.0 + of_mean) + 2.0 * own**2), dtype=np.float64)
 
     def mean_and_rows(self, count: float) -> tuple[float, float] | None:
-        """Length of the mean, and rows, where the mean of so many of them is taken out."""
+        """Length of the mean, and number of rows, if the mean of `count` rows is subtracted."""
         return (math.sqrt(self.mean_square), count) if self.center else None
 
     @property

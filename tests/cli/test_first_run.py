@@ -32,7 +32,7 @@ def write(path, *, clean=False):
 def add_what_is_missing(said):
     """The options that a refusal says to add: its last line."""
     *text, options = said.splitlines()
-    assert " ".join(text).endswith("All at once, by what the first rows hold: add")
+    assert " ".join(text).endswith("All of them, by what the first rows hold: add")
     return shlex.split(options)
 
 
@@ -82,7 +82,7 @@ def test_nothing_is_suggested_once_something_was_released(tmp_path, capsys, monk
     table = tmp_path / "late.csv"
     table.write_text("a,b\n" + "1,2\n" * 150 + "1,\n")
     assert main(["run", str(table), *COMMAND, "--row-norm", "3", "--out", str(tmp_path / "r.jsonl")]) == 2
-    assert "All at once" not in capsys.readouterr().err
+    assert "All of them" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [b"a,b\n1,2\n" + b"9" * 3_000_000, b"", b"\x00\xff\n\xfe", b'"a', b"PAR1\x00\n\n"])

@@ -45,7 +45,7 @@ def test_show_gives_the_release_in_play_as_json(run, capsys):
         variances = [one["variance"] for one in told["components"]]
         np.testing.assert_allclose(variances, release.estimates.variances / release.t)
     assert main(["show", str(out), "--at", "99"]) == 2
-    assert "the first release was made at row 100" in capsys.readouterr().err
+    assert "the first release is at row 100" in capsys.readouterr().err
 
 
 def test_scores_are_those_of_the_release_and_marked_as_the_curators(run, capsys, tmp_path):
