@@ -99,36 +99,22 @@ def absorb_parquet(
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count - 1, context, _begin, (compiled,)) as pool:
         window: deque[Future[list[BlockGram]]] = deque()
-        begun = [pool.submit(_ready) for _ in range(count - 1)]  # until then, nothing runs ahead of the stream
+        begun = [pool.submit(os.getpid) for _ in range(count - 1)]  # until then, nothing runs ahead of the stream
         try:
             while tasks or window:
                 while tasks and begun[0].done() and sum(not one.done() for one in window) < 2 * (count - 1):
-                    window.append(pool.submit(_blocks, cutter, tasks.popleft()))
+                    window.append(pool.submit(tasks.popleft().blocks, cutter))
                 if tasks and (not window or not window[0].done()) and len(window) < 3 * count:
-                    window.append(_done(cutter, tasks.popleft()))
+                    window.append(Future())  # of blocks that are made here; an error comes at its turn
+                    try:
+                        window[-1].set_result(tasks.popleft().blocks(cutter))
+                    except Exception as problem:
+                        window[-1].set_exception(problem)
                 if not tasks or len(window) >= 3 * count or window[0].done():
                     yield from map(stream.push_block, window.popleft().result())
         finally:
             for waiting in window:
                 waiting.cancel()
-
-
-def _ready() -> None:
-    """A process has started."""
-
-
-def _blocks(cutter: BlockCutter, task: FileRange) -> list[BlockGram]:
-    return task.blocks(cutter)
-
-
-def _done(cutter: BlockCutter, task: FileRange) -> Future[list[BlockGram]]:
-    """The blocks of a task, made here; an error comes at its turn."""
-    done: Future[list[BlockGram]] = Future()
-    try:
-        done.set_result(task.blocks(cutter))
-    except Exception as problem:
-        done.set_exception(problem)
-    return done
 
 
 def _begin(compiled: bool) -> None:

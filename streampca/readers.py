@@ -155,14 +155,23 @@ class BlockFolder:
         read: list[str] = list(at or [])
         seen = set(read)
         while True:
-            self._there = _stamped(self._folder)
+            self._there = {}
+            for path in self._folder.glob("*.parquet"):
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    stat = path.stat()
+                    # Time and size tell a file from another one that takes its name.
+                    self._there[f"{path.name} {stat.st_mtime_ns} {stat.st_size}"] = path
             new = sorted(self._there.keys() - seen)
             for stamp in new:
                 path = self._there[stamp]
                 blocks = pq.read_table(path)["block"].to_pylist()
                 read.append(stamp)
                 seen.add(stamp)
-                yield Part(blocks, partial(self._after, read, len(read), len(blocks)), partial(_block_of, path.name))
+                yield Part(
+                    blocks,
+                    partial(self._after, read, len(read), len(blocks)),
+                    partial("{}, entry {}".format, path.name),
+                )
             if not new:
                 if not self._follow:
                     return
@@ -171,20 +180,6 @@ class BlockFolder:
     def _after(self, read: list[str], files: int, blocks: int, m: int) -> list[str]:
         """The files that were read and are there; the last one of them once all its blocks were taken."""
         return [stamp for stamp in read[: files if m == blocks else files - 1] if stamp in self._there]
-
-
-def _stamped(folder: Path) -> dict[str, Path]:
-    """The files by name, time and size, which tell a file from another one that takes its name."""
-    found = {}
-    for path in folder.glob("*.parquet"):
-        with suppress(FileNotFoundError):  # removed meanwhile
-            stat = path.stat()
-            found[f"{path.name} {stat.st_mtime_ns} {stat.st_size}"] = path
-    return found
-
-
-def _block_of(name: str, i: int) -> str:
-    return f"{name}, entry {i}"
 
 
 class _Round:
@@ -262,7 +257,7 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     due, begin = (0, None) if stands is None else (int(stands["round"]), stands["at"])
     rounds: dict[int, _Round] = {}
 
-    place: Callable[[], Any] = partial(_same, begin)  # where the source stands
+    place: Callable[[], Any] = lambda: begin  # noqa: E731  where the source stands
 
     def absorbed() -> BlockStep:
         nonlocal due
@@ -279,7 +274,8 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
                 if packed.number >= due:
                     if packed.number not in rounds:
                         rounds[packed.number] = _Round(readers, rows, size, place)
-                    rounds[packed.number].add(packed, _digest(data))
+                    digest = int.from_bytes(blake2b(data, digest_size=8).digest(), "little") | 1
+                    rounds[packed.number].add(packed, digest)
             except (BadParameterError, BadRowError, SourceError) as problem:
                 raise type(problem)(f"{source.name}, {part.place(m)}: {problem}") from problem
             place = partial(part.after, m + 1)
@@ -306,11 +302,3 @@ def _unpacked(data: bytes, readers: int, rows: int, mark: str, size: int) -> _Pa
     if len(packed.high) != size or len(packed.low) != size:
         raise BadRowError(f"a block {packed.number} of reader {packed.reader} is damaged; let the reader send it again")
     return packed
-
-
-def _same(at: Any) -> Any:
-    return at
-
-
-def _digest(data: bytes) -> int:
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little") | 1

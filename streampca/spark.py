@@ -296,14 +296,16 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
         starts[partition] = at
         at += counts[partition]
     found = frame.mapInArrow(_PartitionBlocks(cutter, tuple(names), starts), _SCHEMA).collect()
-    blocks, seen = [_unpacked(row.block) for row in found], dict.fromkeys(starts, 0)
-    for row, block in zip(found, blocks, strict=True):
-        seen[row.partition] = seen.get(row.partition, 0) + block.count
+    blocks, seen = [], dict.fromkeys(starts, 0)
+    for row in found:
+        high, low, count, marked, first, admission = decode(row.block)
+        blocks.append(BlockGram(high, low, count, Counts.of_plain(marked), first, admission))
+        seen[row.partition] = seen.get(row.partition, 0) + count
     if seen != counts:
         raise BadParameterError(
             "the frame gave other partitions when it was read again; cache it first (frame.cache())"
         )
-    return sorted(blocks, key=_place)
+    return sorted(blocks, key=lambda block: block.first or 0)
 
 
 def _check_room(stream: Stream, rows: int) -> None:
@@ -416,15 +418,6 @@ class _PartitionBlocks:
                 "partition": pa.array([partition], pa.int32()),
                 "block": pa.array([packed], pa.binary()),
             })  # fmt: skip
-
-
-def _unpacked(packed: bytes) -> BlockGram:
-    high, low, count, counts, first, admission = decode(packed)
-    return BlockGram(high, low, count, Counts.of_plain(counts), first, admission)
-
-
-def _place(block: BlockGram) -> int:
-    return block.first or 0
 
 
 @cache

@@ -53,7 +53,6 @@ class DoublingFPL(Leader):
     n_features : number of features, d; default: that of the first row.
     release_every : rows between releases.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
-    seed : as `Stream` takes it; that of the stream counts if both are given.
 
     Notes
     -----
@@ -69,7 +68,6 @@ class DoublingFPL(Leader):
     n_features: int | None = None
     release_every: int = 1
     adjacency: Adjacency = "zero-out"
-    seed: int | None = None
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)

@@ -34,7 +34,6 @@ class PerturbedLeader(Leader):
     n_features : number of features, d; taken from the first row if left out.
     release_every : rows between releases.
     center : release Gram matrices about the mean, as `PrivateFPL` does.
-    seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
 
     Notes
     -----
@@ -47,7 +46,6 @@ class PerturbedLeader(Leader):
     n_features: int | None = None
     release_every: int = 1
     center: bool = field(default=False, repr=False)
-    seed: int | None = None
 
     horizon = None
 

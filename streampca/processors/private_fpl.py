@@ -61,7 +61,6 @@ class PrivateFPL(Leader):
         11.8 % more noise under zero-out, 12.5 % under replace. `Stream` with ``center=True`` sets it.
     max_rows_per_user : calibrate for all rows of a user together, of which so many count
         (`UserStream` sees to that); `matrix_factorization.participation` has the proof. None: for one row.
-    seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
 
     Raises
     ------
@@ -104,7 +103,6 @@ class PrivateFPL(Leader):
     solver: Solver = Exact()  # noqa: RUF009 it is immutable
     center: bool = field(default=False, repr=False)
     max_rows_per_user: int | None = None
-    seed: int | None = None
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)

@@ -69,7 +69,6 @@ class SlidingWindowPCA(Algorithm):
     horizon : rows in the stream, for ``"once"``: the window is released after the last of them, and no more are taken.
     center : release Gram matrices about the mean of the window, as `PrivateFPL` does. Not with ``sketch_rank``.
         `additive_error` and `noise_bound` are then of the matrix before its mean is taken out.
-    seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
 
     Notes
     -----
@@ -117,7 +116,6 @@ class SlidingWindowPCA(Algorithm):
     failure_rate: float = 0.01
     horizon: int | None = None
     center: bool = field(default=False, repr=False)
-    seed: int | None = None
 
     __repr__ = repr_of
 

@@ -27,7 +27,7 @@ _TOGETHER = 2**20
 _MOST_EDGES = 2**19
 #: Texts that are held while their cells are converted.
 _AHEAD = 16
-_LINE_END, _NINE, _NO_NUMBER = b"\n9_"
+_LINE_END, _NO_NUMBER = b"\n_"
 _SPACE = " \t\n\r\v\f"
 # Possessive: a long cell, or a row of a million, takes time and memory in proportion to its length.
 _NUMBER = r"[ \t\n\r\v\f]*+[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+[ \t\n\r\v\f]*+"
@@ -93,13 +93,12 @@ class CellParser:
         quotes: bool = True,
     ) -> None:  # fmt: skip
         self._width, self._delimiter, self._missing, self._quotes = width, ord(delimiter), missing, quotes
-        self._gaps = False  # whether a text had a cell that is no number: then missing ones are looked for
-        self._words = frozenset(text.encode() for text in missing)
         self._every = places == range(width) or list(places) == list(range(width))
         wanted = np.asarray(() if self._every else places, dtype=np.intp)
         self._sorted, self._order = np.sort(wanted), np.argsort(np.argsort(wanted))
-        # Texts such as 999 are numbers, too: a converter would not find them missing.
-        self._ambiguous = any(_ONE.fullmatch(text) or _INFINITE.fullmatch(text) for text in missing)
+        # Whether missing cells are looked for: from the first cell on that is no number, or, as a converter would not
+        # find texts such as 999 missing, from the beginning.
+        self._gaps = any(_ONE.fullmatch(text) or _INFINITE.fullmatch(text) for text in missing)
         try:
             import pyarrow.compute
 
@@ -231,21 +230,14 @@ class CellParser:
         pa, pc = self._arrow, self._arrow.compute
         count = edges.size - 1
         alternate: Any = b"\x55" * (count // 8 + 1)  # what lies between two cells is null
-        absent = missing = None
-        if self._gaps:  # and so is a cell that is missing
-            absent = self._absent(text, edges)
-            valid = np.zeros(count, dtype=np.bool_)
-            valid[::2] = ~absent
-            alternate = np.packbits(valid, bitorder="little")
         strings = pa.StringArray.from_buffers(count, *map(pa.py_buffer, (edges, text, alternate)))
+        missing = None
         try:
-            floats = None if self._ambiguous else strings.cast(pa.float64())
-        except pa.ArrowInvalid:
-            floats = None
-        if floats is None and not self._gaps:
+            if not self._gaps:
+                floats = strings.cast(pa.float64())
+        except pa.ArrowInvalid:  # so it will be for most texts of the file
             self._gaps = True
-            return self._by_arrow(text, edges)
-        if floats is None:
+        if self._gaps:
             strings = pc.ascii_trim_whitespace(strings)
             missing = pc.is_in(strings, value_set=pa.array(sorted(self._missing), type=pa.string()))
             try:
@@ -253,26 +245,14 @@ class CellParser:
             except pa.ArrowInvalid:
                 return None
         values = np.frombuffer(floats.buffers()[1], dtype=np.float64, count=count)[::2].copy()
-        if absent is not None:
-            values[absent] = np.nan
         if missing is not None:
             values[missing.to_numpy(zero_copy_only=False)[::2]] = np.nan
         return values
 
-    def _absent(self, text: bytes, edges: Edges) -> npt.NDArray[np.bool_]:
-        """The cells that are missing as they stand: empty ones, and texts for it that begin with a letter."""
-        starts, ends = edges[:-1:2], edges[1::2]
-        absent: npt.NDArray[np.bool_] = starts == ends
-        letters = np.frombuffer(text, dtype=np.uint8)[starts] > _NINE
-        letters &= ~absent
-        for at in np.flatnonzero(letters).tolist():
-            absent[at] = text[starts[at] : ends[at]] in self._words
-        return absent
-
     def _by_python(self, text: bytes, edges: Edges) -> FloatArray | None:
         """As `_by_arrow`, where no cell is missing but empty ones."""
         cells = [text[start:end] for start, end in zip(edges[:-1:2].tolist(), edges[1::2].tolist(), strict=True)]
-        if self._ambiguous or b"_" in b"".join(cells):  # Python reads 1_000, which is no number here
+        if self._gaps or b"_" in b"".join(cells):  # Python reads 1_000, which is no number here
             return None
         try:
             return np.array([float(cell) if cell else np.nan for cell in cells])

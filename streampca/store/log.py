@@ -267,7 +267,7 @@ class Writer:
 
     def note(self) -> None:
         """Note the progress of the database again: it may be one commit further than what is noted outside of it."""
-        self.thread.do(self._note_again)
+        self.thread.do(partial(self._note, again=True))
 
     @contextmanager
     def one_commit(self, epoch: dict[str, Any]) -> Iterator[None]:
@@ -414,7 +414,8 @@ class Writer:
 
     def _store(self, found: _Commit) -> None:
         """One transaction: entries, or a snapshot that holds them; releases, and the progress."""
-        before, entries = self._progress, [kept.entry for kept in found.kept]
+        before, seal, engine = self._progress, self._seal, self._engine
+        entries = [kept.entry for kept in found.kept]
         groups = list(groups_of(entries))
         number = before.records + len(groups)
         releases = [entry.release for entry in entries if entry.release is not None]
@@ -424,20 +425,32 @@ class Writer:
         if entries:
             t = entries[-1].first + entries[-1].count - 1
             progress = progress._replace(rows=t, digest=self._key.point(t, entries[-1].link))
-        log, chunks = [], []
+        log: list[tuple[int, int, int, bytes]] = []
+        chunks: list[tuple[int, int, bytes]] = []
         if found.state is None:
-            log = [self._sealed(at, group) for at, group in enumerate(groups, before.records + 1)]
+            log = [
+                (at, group[0].first, sum(entry.count for entry in group), seal.seal("entry", at, record_of(group)))
+                for at, group in enumerate(groups, before.records + 1)
+            ]
         else:
             progress = progress._replace(snapshot=progress.rows, folded=number)
-            chunks = self._chunks(number, encode(found.state))
+            state = encode(found.state)
+            count = -(-len(state) // CHUNK)
+            for at in range(count):
+                chunk = state[at * CHUNK : (at + 1) * CHUNK]
+                chunks.append((at + 1, count, seal.seal(chunk_name(at + 1, count), number, chunk)))
+            del state  # as large as the sealed chunks, which wait for the disk
         records = list(release_records(releases))
         fresh = trace_of(entries)
-        trace = [(number, self._seal.seal("trace", number, encode(fresh)))] if fresh else []
+        trace = [(number, seal.seal("trace", number, encode(fresh)))] if fresh else []
         rows = self._rows.after([entry.rows for entry in entries if entry.count])
-        described = self._description() if entries and not self._described else {}
+        described: dict[str, Any] = {}
+        if entries and not self._described:  # features and bounds are fixed by the first row
+            described["config"] = dump(config_of(engine))
+            described["label"] = label_of(engine.algorithm, engine.now.admission)
         position = found.kept[-1].position if entries else self._position
         if position != self._position:
-            sealed = None if position is None else self._seal.seal("position", number, encode(list(position))).hex()
+            sealed = None if position is None else seal.seal("position", number, encode(list(position))).hex()
             described["position"] = [number, sealed]
 
         def work(db: sqlite3.Connection) -> None:
@@ -481,36 +494,16 @@ class Writer:
             self._logged += written
         self._since_checkpoint += _HEAD_BYTES + written + sum(len(record) for _, record in records)
 
-    def _sealed(self, number: int, group: list[Entry]) -> tuple[int, int, int, bytes]:
-        sealed = self._seal.seal("entry", number, record_of(group))
-        return number, group[0].first, sum(entry.count for entry in group), sealed
-
-    def _chunks(self, number: int, state: bytes) -> list[tuple[int, int, bytes]]:
-        """The snapshot after record ``number``, sealed."""
-        count = -(-len(state) // CHUNK)
-        return [
-            (at + 1, count, self._seal.seal(chunk_name(at + 1, count), number, state[at * CHUNK : (at + 1) * CHUNK]))
-            for at in range(count)
-        ]
-
-    def _description(self) -> dict[str, Any]:
-        """Configuration and label: features and bounds are fixed by the first row."""
-        engine = self._engine
-        return {"config": dump(config_of(engine)), "label": label_of(engine.algorithm, engine.now.admission)}
-
-    def _note_again(self) -> None:
-        with plain_errors(self._database.path):
-            self._note(again=True)
-
     def _note(self, *, again: bool = False) -> None:
         """Note the progress of the database in witness and ledger, and drop the entries that are durable."""
         point: Point = self._progress.rows, self._progress.digest
         if again or point != self._point:
-            if self._witness is not None:
-                self._witness.remember(self._key.run, point)
-            if self._account is not None:
-                self._account.note(self._key.run, self._head, point)
-                self._head = point
+            with plain_errors(self._database.path):
+                if self._witness is not None:
+                    self._witness.remember(self._key.run, point)
+                if self._account is not None:
+                    self._account.note(self._key.run, self._head, point)
+                    self._head = point
             self._point = point
         if self._unnoted:
             last, older = self._unnoted[-1], self._unnoted

@@ -103,7 +103,13 @@ def deliver(
     """
     lines = sink if isinstance(sink, JsonLines) else None
     where = beside(Path(store), ".sent") if cursor is None else Path(cursor)
-    last = lines.last if lines is not None else _read(where)
+    last = None if lines is None else lines.last
+    if lines is None and where.exists():
+        try:
+            run, t = json.loads(where.read_bytes())
+            last = str(run), int(t)
+        except (ValueError, TypeError) as problem:
+            raise BadParameterError(f"{where} is no cursor of a sink; name another, or remove it") from problem
     count = 0
     while True:
         with closing(Database(os.fspath(store), write=False)) as database:
@@ -115,24 +121,10 @@ def deliver(
             sink(run, release)
             last, count = (run, release.t), count + 1
             if lines is None:
-                _write(where, last)
+                part = beside(where, ".part")
+                part.write_text(json.dumps(last))
+                part.replace(where)
         if not found:
             if not follow:
                 return count
             time.sleep(_POLL)
-
-
-def _read(cursor: Path) -> tuple[str, int] | None:
-    if not cursor.exists():
-        return None
-    try:
-        run, t = json.loads(cursor.read_bytes())
-        return str(run), int(t)
-    except (ValueError, TypeError) as problem:
-        raise BadParameterError(f"{cursor} is no cursor of a sink; name another, or remove it") from problem
-
-
-def _write(cursor: Path, last: tuple[str, int]) -> None:
-    part = beside(cursor, ".part")
-    part.write_text(json.dumps(last))
-    part.replace(cursor)

@@ -19,7 +19,6 @@ from functools import partial
 from hashlib import blake2b
 from io import FileIO
 from pathlib import Path
-from typing import NamedTuple
 
 from streampca.errors import StoreForkedError, StoreLockedError
 from streampca.exclusive import tell_of_forks
@@ -141,13 +140,6 @@ def beside(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
 
 
-class _Slot(NamedTuple):
-    run: str
-    number: int
-    rows: int
-    digest: str
-
-
 class Witness:
     """The witness of one run: a small file, best kept where backups of the database are not restored to."""
 
@@ -166,17 +158,15 @@ class Witness:
 
         Raises `StoreForkedError` if it is the witness of another run.
         """
-        best = _latest(self._path, self._slots(), run)
-        self._turn = 0 if best is None else best.number
-        return None if best is None else (best.rows, best.digest)
+        self._turn, point = _latest(self._path, os.pread(self._held.handle, 2 * _SLOT, 0), run)
+        return point
 
     def clear(self, run: str | None) -> None:
         """Forget everything, for a run that begins in place of one without rows.
 
         Raises `StoreForkedError` if it is the witness of another run than that.
         """
-        if any(slot.run != run for slot in self._slots()):
-            raise StoreForkedError(f"{self._path} is the witness of another run; give each run its own")
+        _latest(self._path, os.pread(self._held.handle, 2 * _SLOT, 0), run)
         os.ftruncate(self._held.handle, 0)
         os.fsync(self._held.handle)
         self._turn = 0
@@ -191,9 +181,6 @@ class Witness:
         _sync(self._held.handle)
         self._turn = number
 
-    def _slots(self) -> list[_Slot]:
-        return _slots_of(os.pread(self._held.handle, 2 * _SLOT, 0))
-
     def close(self) -> None:
         """Close the file. Closing again does nothing."""
         self._held.close()
@@ -205,27 +192,25 @@ def peek(path: Path, run: str) -> Point | None:
     Raises `StoreForkedError` if it is the witness of another run.
     """
     try:
-        slots = _slots_of(path.read_bytes())
+        return _latest(path, path.read_bytes(), run)[1]
     except OSError:
         return None
-    best = _latest(path, slots, run)
-    return None if best is None else (best.rows, best.digest)
 
 
-def _slots_of(data: bytes) -> list[_Slot]:
-    """The slots that were written whole."""
-    found = []
+def _latest(path: Path, data: bytes, run: str | None) -> tuple[int, Point | None]:
+    """Number and point of the latest slot that was written whole; 0 and None if there is none.
+
+    Raises `StoreForkedError` if a slot is of another run.
+    """
+    latest: tuple[int, Point | None] = 0, None
     for slot in (data[:_SLOT], data[_SLOT : 2 * _SLOT]):
         text, total = slot[:-_SUM].rstrip(b" "), slot[-_SUM:]
         if len(slot) == _SLOT and _digest(text) == total:
-            found.append(_Slot(*json.loads(text)))
-    return found
-
-
-def _latest(path: Path, slots: list[_Slot], run: str) -> _Slot | None:
-    if any(slot.run != run for slot in slots):
-        raise StoreForkedError(f"{path} is the witness of another run; give each run its own")
-    return max(slots, key=lambda slot: slot.number, default=None)
+            owner, number, rows, digest = json.loads(text)
+            if owner != run:
+                raise StoreForkedError(f"{path} is the witness of another run; give each run its own")
+            latest = max(latest, (number, (rows, digest)), key=lambda one: one[0])
+    return latest
 
 
 def _digest(text: bytes) -> bytes:
