@@ -29,8 +29,8 @@ def best(x):
 
 
 def stream(log, **given):
-    processor = PrivateFPL(n_components=K, epsilon=5.0, delta=1e-6, seed=1, **given)
-    return Stream(processor, regret=log, row_norm=2.0)
+    processor = PrivateFPL(n_components=K, epsilon=5.0, delta=1e-6, **given)
+    return Stream(processor, regret=log, row_norm=2.0, seed=1)
 
 
 @pytest.mark.parametrize("every", [None, 1, 25, 50, 70])
@@ -78,8 +78,9 @@ def test_dynamic_regret_is_larger_and_blocks_change_nothing():
 def test_windows_of_a_window_processor():
     x = rows()
     s = Stream(
-        SlidingWindowPCA(window=W, n_components=K, epsilon=50.0, delta=1e-6, method="ring", seed=1),
+        SlidingWindowPCA(window=W, n_components=K, epsilon=50.0, delta=1e-6, method="ring"),
         regret=RegretLog(window=W),
+        seed=1,
     )
     s.push_many(x)
     assert s.regret.now().regret > 0.0
@@ -105,9 +106,11 @@ def test_a_stored_run_resumes_with_its_window(tmp_path):
     x = rows()
     whole = stream(RegretLog(window=W, every=7))
     whole.push_many(2.0 * x)
-    processor = PrivateFPL(n_components=K, epsilon=5.0, delta=1e-6, seed=1)
+    processor = PrivateFPL(n_components=K, epsilon=5.0, delta=1e-6)
     with Store(tmp_path / "run") as store:
-        Stream(processor, regret=RegretLog(window=W, every=7), row_norm=2.0, store=store).push_many(2.0 * x[:117])
+        Stream(processor, regret=RegretLog(window=W, every=7), row_norm=2.0, store=store, seed=1).push_many(
+            2.0 * x[:117]
+        )
     with Store(tmp_path / "run") as store:
         resumed = Stream.resume(store)
         resumed.push_many(2.0 * x[117:])
@@ -120,14 +123,12 @@ def test_a_stored_window_resumes_bit_for_bit(tmp_path, method):
 
     def made():
         rank = 1 if method == "histogram" else None
-        return SlidingWindowPCA(
-            window=W, n_components=K, epsilon=5.0, delta=1e-6, method=method, sketch_rank=rank, seed=1
-        )
+        return SlidingWindowPCA(window=W, n_components=K, epsilon=5.0, delta=1e-6, method=method, sketch_rank=rank)
 
-    whole = Stream(made())
+    whole = Stream(made(), seed=1)
     expected = [release.gram for release in whole.push_many(x).releases]
     with Store(tmp_path / "run") as store:
-        got = [release.gram for release in Stream(made(), store=store).push_many(x[:117]).releases]
+        got = [release.gram for release in Stream(made(), store=store, seed=1).push_many(x[:117]).releases]
     with Store(tmp_path / "run") as store:
         got += [release.gram for release in Stream.resume(store).push_many(x[117:]).releases]
     np.testing.assert_array_equal(got, expected)

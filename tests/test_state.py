@@ -35,7 +35,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "adjacency": ("zero-out", "replace"), "n_features": (None, 5), "project": (None, "psd"),
     "discrete_noise": (False, True), "center": (False, True), "gap_share": (0.1, 0.2), "failure_share": (0.1, 0.2),
     "max_components": (3, 4), "widths": (None, (0.1,), (0.1, 0.2)), "block_rows": (None, 9),
-    "method": ("auto", "blocks", "tangent", "deflation", "histogram", "once"), "horizon": (None, 9), "seed": (None, 1),
+    "method": ("auto", "blocks", "tangent", "deflation", "histogram", "once"), "horizon": (None, 9),
     "batch_size": ("auto", 4, 32), "learning_rate": RATE, "release_every": (None, 1, 2), "clip": (None, 1.0),
     "shuffle": (None, 3), "noise": (sp.BLT(), sp.Tree(), sp.Tree(discrete=True)),
     "publish_regret": (False, True), "solver": (sp.Exact(), sp.Smoothed(), sp.Smoothed(drift=0.5)),
@@ -56,9 +56,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "DPPCA": {
         "n_components": 1, "n_features": None, "method": "tangent", "batch_size": "auto", "learning_rate": "adaptive",
-        "adjacency": "zero-out", "seed": None,
+        "adjacency": "zero-out",
     },
-    "DoublingFPL": {"n_features": None, "release_every": 1, "adjacency": "zero-out", "seed": None},
+    "DoublingFPL": {"n_features": None, "release_every": 1, "adjacency": "zero-out"},
     "ExactSubspace": {
         "n_components": None, "adjacency": "zero-out", "max_components": 3, "method": "auto", "block_rows": None,
         "n_features": None,
@@ -70,27 +70,26 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "MatrixLaplaceCovariance": {"adjacency": "zero-out", "project": None, "n_features": None},
     "Oja": {
         "n_components": 1, "n_features": None, "learning_rate": "adaptive", "batch_size": 32, "release_every": None,
-        "seed": None,
     },
-    "PerturbedLeader": {"n_features": None, "release_every": 1, "center": False, "seed": None},
+    "PerturbedLeader": {"n_features": None, "release_every": 1, "center": False},
     "PrivateBounds": {"warmup": None, "horizon": None},
     "PrivateFPL": {
         "n_features": None, "horizon": None, "noise": sp.BLT(), "release_every": 1, "adjacency": "zero-out",
         "publish_regret": False, "solver": sp.Exact(),
-        "center": False, "max_rows_per_user": None, "seed": None,
+        "center": False, "max_rows_per_user": None,
     },
     "PrivateOja": {
         "n_components": 1, "n_features": None, "horizon": None, "batch_size": "auto", "learning_rate": "adaptive",
-        "clip": None, "shuffle": None, "adjacency": "zero-out", "release_every": None, "seed": None,
+        "clip": None, "shuffle": None, "adjacency": "zero-out", "release_every": None,
     },
     "SlidingWindowPCA": {
         "n_features": None, "eta": 0.25, "method": "histogram", "adjacency": "zero-out", "release_every": 1,
         "checkpoint_every": None, "overhang": 0.125, "sketch_rank": None, "failure_rate": 0.01, "horizon": None,
-        "center": False, "seed": None,
+        "center": False,
     },
     "SubspacePerturbation": {"adjacency": "zero-out", "gap_share": 0.1, "failure_share": 0.1, "n_features": None},
     "Tumbling": {
-        "horizon": None, "keep_short": False, "n_features": None, "seed": None, "map_from": "block",
+        "horizon": None, "keep_short": False, "n_features": None, "map_from": "block",
     },
     "WishartCovariance": {"adjacency": "zero-out", "n_features": None},
 }  # fmt: skip

@@ -22,7 +22,7 @@ LATE = np.array([USERS[:i].count(user) >= CAP for i, user in enumerate(USERS)])
 
 def fpl(cap=CAP, **options):
     return sp.PrivateFPL(
-        n_components=1, epsilon=1.0, delta=1e-6, horizon=T, max_rows_per_user=cap, seed=1, **options
+        n_components=1, epsilon=1.0, delta=1e-6, horizon=T, max_rows_per_user=cap, **options
     )  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def same(a, b):
 
 
 def test_rows_past_the_cap_become_zero_rows():
-    stream = UserStream(fpl())
+    stream = UserStream(fpl(), seed=1)
     stream.push_many(ROWS, users=USERS)
     kept = np.where(LATE[:, None], 0.0, ROWS)
     assert np.allclose(stream.regret.exact_gram(), kept.T @ kept, atol=1e-4)
@@ -44,21 +44,21 @@ def test_rows_past_the_cap_become_zero_rows():
 
 @pytest.mark.parametrize("bounds", [None, (-1.0, 1.0), (0.0, 3.0)])
 def test_all_ways_to_feed_are_one(bounds):
-    whole = grams(UserStream(fpl(), bounds=bounds).push_many(ROWS, users=USERS))
-    one = UserStream(fpl(), bounds=bounds)
+    whole = grams(UserStream(fpl(), seed=1, bounds=bounds).push_many(ROWS, users=USERS))
+    one = UserStream(fpl(), seed=1, bounds=bounds)
     single = [one.push(row, user=user).release.gram for row, user in zip(ROWS, USERS, strict=True)]
     assert same(single, whole)
-    split = UserStream(fpl(), bounds=bounds)
+    split = UserStream(fpl(), seed=1, bounds=bounds)
     parts = grams(split.push_many(ROWS[:5], users=USERS[:5])) + grams(split.push_many(ROWS[5:], users=USERS[5:]))
     assert same(parts, whole)
     records = [
         {"who": user, "a": row[0], "b": row[1], "c": row[2]} for row, user in zip(ROWS, USERS, strict=True)
     ]  # fmt: skip
-    named = UserStream(fpl(), bounds=bounds, user="who")
+    named = UserStream(fpl(), seed=1, bounds=bounds, user="who")
     assert same([step.release.gram for step in named.run(records)], whole)
     assert named.features == ("a", "b", "c")
-    assert same(grams(UserStream(fpl(), bounds=bounds, user="who").push_many(records)), whole)
-    assert same(grams(UserStream(fpl(), bounds=bounds, user="who").push_many(pd.DataFrame(records))), whole)
+    assert same(grams(UserStream(fpl(), seed=1, bounds=bounds, user="who").push_many(records)), whole)
+    assert same(grams(UserStream(fpl(), seed=1, bounds=bounds, user="who").push_many(pd.DataFrame(records))), whole)
 
 
 def test_the_guarantee_speaks_of_users_and_the_noise_pays_for_it():
@@ -76,11 +76,11 @@ def test_the_guarantee_speaks_of_users_and_the_noise_pays_for_it():
 def test_every_noise_has_its_factor(options):
     wide, narrow = fpl(5, **options), fpl(None, **options)
     assert 1.5 < wide.noise_std(T) / narrow.noise_std(T) < 5.0
-    UserStream(wide).push_many(ROWS, users=USERS)
+    UserStream(wide, seed=1).push_many(ROWS, users=USERS)
 
 
 def test_refused_rows_are_not_counted():
-    stream = UserStream(fpl())
+    stream = UserStream(fpl(), seed=1)
     stream.push(ROWS[0], user="ann")
     with pytest.raises(BadRowError):
         stream.push([np.nan, 0.0, 0.0], user="ann")
@@ -108,7 +108,7 @@ class Anonymous:
     ],
 )  # fmt: skip
 def test_two_rows_of_what_names_nobody_would_count_as_two_users(user):
-    stream = UserStream(fpl())
+    stream = UserStream(fpl(), seed=1)
     for push in (lambda: stream.push(ROWS[0], user), lambda: stream.push_many(ROWS[:1], users=[user])):
         with pytest.raises(BadRowError, match=r"row 1: whose row it is is not said \(user=") as told:
             push()
@@ -118,7 +118,7 @@ def test_two_rows_of_what_names_nobody_would_count_as_two_users(user):
 
 @pytest.mark.parametrize("user", ["ann", b"ann", 7, 7.5, np.int64(7), ("ann", None), UUID(int=7), date(2026, 1, 1)])
 def test_users_are_known_by_their_value(user):
-    stream = UserStream(fpl())
+    stream = UserStream(fpl(), seed=1)
     for row in ROWS[:4]:
         stream.push(row, deepcopy(user))
     kept = ROWS[:CAP]

@@ -239,7 +239,7 @@ def _oja(*, small: bool, **_: Any) -> Iterator[Comparison]:
     oja = "Oja, rows pushed one at a time"
 
     def learner(_: FloatArray) -> Oja:
-        return Oja(n_components=COMPONENTS, seed=1)
+        return Oja(n_components=COMPONENTS)
 
     yield Comparison(
         f"rows x 100 features, k = {COMPONENTS}",

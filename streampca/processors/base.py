@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, ClassVar, Self
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
@@ -24,7 +24,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 from streampca.release import Release, Terms
-from streampca.state import State, fields_of, label_of
+from streampca.state import State, fields_of, label_of, repr_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +50,12 @@ class Algorithm(ABC):
     ----------
     n_components : dimension of the released subspaces.
     n_features : number of features, or None for that of the rows.
-    seed : as `streampca.Stream` takes it; that of the stream counts if both are given.
     center : whether it releases Gram matrices about the mean. Its processors then take rows with a constant
         appended (`linalg.centering`), which ``n_features`` does not count.
     """
 
     n_components: int
     n_features: int | None
-    seed: int | None
     center: bool = False
 
     # -- what an algorithm provides -------------------------------------------------
@@ -126,6 +124,9 @@ class Algorithm(ABC):
 
     # -- what all share -------------------------------------------------------------
 
+    def __repr__(self) -> str:
+        return repr_of(self) if is_dataclass(self) else super().__repr__()
+
     def check_blocks(self) -> None:
         """Raise `BadParameterError` unless the algorithm absorbs Gram matrices of blocks."""
         if not self.absorbs_grams:
@@ -163,14 +164,10 @@ class Algorithm(ABC):
             promised = self.guarantee_for(n_features - int(self.center))
             setting = Setting(Terms(promised.seeded() if randomness.is_seeded else promised))
         self.check(n_features - int(self.center))
-        label = label_of(self.unseeded()), n_features, self.constants(n_features), setting.label
+        label = label_of(self), n_features, self.constants(n_features), setting.label
         source = NoiseSource(randomness, *label, start=start)
         begun = self._begun(n_features, source, setting.terms)
         return begun if snapshot is None else begun.restored(snapshot)
-
-    def unseeded(self) -> Self:
-        """The same algorithm without a seed."""
-        return self if self.seed is None else replace(self, seed=None)  # type: ignore[type-var]
 
     def parameters(self) -> dict[str, Any]:
         """The parameters by name."""

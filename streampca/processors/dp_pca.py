@@ -61,7 +61,6 @@ class DPPCA(Algorithm):
         captures most of further rows: the paper's search, at the price of that many
         times the rows.
     adjacency : ``"zero-out"`` or ``"replace"``.
-    seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
 
     Notes
     -----
@@ -86,7 +85,6 @@ class DPPCA(Algorithm):
     batch_size: int | Literal["auto"] = "auto"
     learning_rate: Literal["adaptive", "search"] | tuple[float, float] = "adaptive"
     adjacency: Adjacency = "zero-out"
-    seed: int | None = None
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)

@@ -39,7 +39,6 @@ class Oja(Algorithm):
     batch_size : rows to a step. Rows wait, so that the bits of a release do
         not depend on how they were pushed.
     release_every : rows from one release to the next; left out, batch_size.
-    seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
 
     Notes
     -----
@@ -53,7 +52,6 @@ class Oja(Algorithm):
     learning_rate: LearningRate = "adaptive"
     batch_size: int = 32
     release_every: int | None = None
-    seed: int | None = None
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)

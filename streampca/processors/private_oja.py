@@ -134,7 +134,6 @@ class PrivateOja(Algorithm):
     adjacency : ``"zero-out"`` or ``"replace"``.
     release_every : rows from one release to the next; left out, a release
         after every step (or every shuffled pass).
-    seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
 
     Notes
     -----
@@ -165,7 +164,6 @@ class PrivateOja(Algorithm):
     shuffle: int | None = None
     adjacency: Adjacency = "zero-out"
     release_every: int | None = None
-    seed: int | None = None
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)

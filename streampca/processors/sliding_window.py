@@ -22,7 +22,6 @@ from streampca.processors.window_methods import (
     WindowProcessor,
 )
 from streampca.release import Terms
-from streampca.state import repr_of
 
 Method = Literal["histogram", "ring", "smoothed", "forgetting", "once"]
 
@@ -35,7 +34,7 @@ METHODS: dict[str, type[WindowMethod]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class SlidingWindowPCA(Algorithm):
     """A private subspace of the last W rows, after every b rows of an endless stream.
 
@@ -69,7 +68,6 @@ class SlidingWindowPCA(Algorithm):
     horizon : rows in the stream, for ``"once"``: the window is released after the last of them, and no more are taken.
     center : release Gram matrices about the mean of the window, as `PrivateFPL` does. Not with ``sketch_rank``.
         `additive_error` and `noise_bound` are then of the matrix before its mean is taken out.
-    seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
 
     Notes
     -----
@@ -117,9 +115,6 @@ class SlidingWindowPCA(Algorithm):
     failure_rate: float = 0.01
     horizon: int | None = None
     center: bool = field(default=False, repr=False)
-    seed: int | None = None
-
-    __repr__ = repr_of
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)

@@ -16,10 +16,9 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
 from streampca.release import Release, Terms
-from streampca.state import repr_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tumbling(Algorithm):
     """Release each block of rows once, by a mechanism; blocks do not overlap.
 
@@ -37,7 +36,6 @@ class Tumbling(Algorithm):
         itself; ``"previous"`` from the release of the block before, so that all but 6 % of the
         budget goes to one look at the block's own rows. For blocks that resemble those before them.
     n_features : number of features; that of the mechanism, or of the first row, if left out.
-    seed : as `Stream` takes it, which is the place for it; that of the stream counts if both are given.
 
     Notes
     -----
@@ -54,14 +52,11 @@ class Tumbling(Algorithm):
     horizon: int | None = None
     keep_short: bool = False
     n_features: int | None = None
-    seed: int | None = None
     map_from: Literal["block", "previous"] = field(default="block", repr=False)
     #: Dimension to play with; before a mechanism that finds it has found it, the largest it looks for.
     n_components: int = field(init=False, repr=False, compare=False)
     #: Whether the mechanism releases Gram matrices about the mean.
     center: bool = field(init=False, repr=False, compare=False)
-
-    __repr__ = repr_of
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)

@@ -93,19 +93,11 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(inner) for key, inner in value.items()}
     name = type(value).__name__
     if storable(name) is type(value):
-        return {_CLASS: name, "with": {k: _plain(v) for k, v in parameters_of(value).items()}}
+        return {_CLASS: name, "with": {k: _plain(v) for k, v in state.fields_of(value).items()}}
     raise BadParameterError(
         f"{name} cannot be kept in a store; it holds runs of the public algorithms and mechanisms of streampca, "
         "and their parameters"
     )
-
-
-def parameters_of(value: Any) -> dict[str, Any]:
-    """The public parameters of an algorithm or a mechanism, without a seed."""
-    if isinstance(value, Algorithm):
-        # A seed is the key: it goes into the key file, never here.
-        return {k: v for k, v in value.parameters().items() if k != "seed"}
-    return state.fields_of(value)
 
 
 def public_parameters(algorithm: Algorithm, *, row_norm: float, center: bool, bounds: Any) -> dict[str, Any]:
@@ -117,7 +109,7 @@ def public_parameters(algorithm: Algorithm, *, row_norm: float, center: bool, bo
         "processor": type(algorithm).__name__,
         **{
             name: value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
-            for name, value in parameters_of(algorithm).items()
+            for name, value in state.fields_of(algorithm).items()
         },
         "row_norm": row_norm,
         "center": center,
@@ -197,7 +189,7 @@ def label_of(algorithm: Algorithm, admission: Admission) -> dict[str, Any]:
         "noise scheme": outlet.SCHEME,
         "version of the sampler": randomness.VERSION,
         "version of admission": rows_admission.VERSION,
-        "algorithm": state.label_of(algorithm.unseeded()),
+        "algorithm": state.label_of(algorithm),
         "admission": None if d is None else _digest(admission.settings),
         "constants": None if d is None else _digest(algorithm.constants(d)),
     }

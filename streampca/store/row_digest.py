@@ -83,17 +83,18 @@ class TakenRows:
 
     def after(self, entries: Sequence[FloatArray | None]) -> TakenRows:
         """The same after more rows; None stands for a sum of rows."""
-        made = copy(self)
-        made._digest = self._digest.copy()
+        digest, known, head = self._digest.copy(), self._known, self._head
         for rows in entries:
             if rows is None:
-                made._known = False
+                known = False
                 continue
-            words, head = words_of(rows), made._head
-            made._digest.take(words)
+            words = words_of(rows)
+            digest.take(words)
             if len(head) < HEAD:
                 more = words[: HEAD - len(head)]
-                made._head = np.concatenate([head, more]) if len(head) else more
+                head = np.concatenate([head, more]) if len(head) else more
+        made = copy(self)
+        vars(made).update(_digest=digest, _known=known, _head=head)
         return made
 
     def sessions(self) -> Sessions:

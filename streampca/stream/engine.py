@@ -33,7 +33,7 @@ from streampca.private_regret import PrivateRegret, PrivateRegretRecords
 from streampca.processors.base import Algorithm, Processor, Setting
 from streampca.regret import Moment, RegretLog, RegretSums
 from streampca.release import Release, Scoring, Subspace, Terms, scoring_basis
-from streampca.rows import Position, PositionedSource, RowSource
+from streampca.rows import Position, RowSource
 from streampca.stream.blocks import BlockGram, CommitLog, Entry
 from streampca.stream.step import BlockStep, Step, Steps, Waiting, WaitingStep, no_rewards, step_of
 
@@ -161,7 +161,8 @@ class Engine:
         ``position`` gives where their source stands after the first m of them. A durable stream keeps it in the
         transaction of the rows.
         """
-        now = self._ready_for_many()
+        self._ready()
+        now = self.all_absorbed()
         admission = now.admission
         if now.processor is None:
             admission = admission.fixed_by_block(rows)
@@ -190,7 +191,8 @@ class Engine:
             raise BadParameterError(
                 f"a {type(block).__name__} given; push_block takes a BlockGram, push_many takes rows"
             )
-        now = self._ready_for_many()
+        self._ready()
+        now = self.all_absorbed()
         admission = now.admission
         if admission.is_warming_up:
             raise BadParameterError("private bounds are not found yet; push the rows of the warm-up as rows")
@@ -214,7 +216,8 @@ class Engine:
     @exclusive
     def finish(self) -> Release | None:
         """End the stream; see `Stream.finish`."""
-        now = self._ready_for_many()
+        self._ready()
+        now = self.all_absorbed()
         if now.processor is None:
             return None
         outlet = now.processor.outlet()
@@ -262,12 +265,6 @@ class Engine:
                 "give the source of the run, or say that all rows of this one are new: new_source=True (--continues)"
             )
         return found.at
-
-    def tell_durable(self, source: PositionedSource) -> None:
-        """Tell a source up to where its rows are durable."""
-        durable = None if self.log is None else self.log.durable_position
-        if durable is not None and durable.source == source.name:
-            source.durable(durable.at)
 
     @property
     def t(self) -> int:
@@ -366,15 +363,19 @@ class Engine:
         if self._lost:
             raise StoreLockedError(self._lost)
         overdue = self.log is not None and self.log.check()
-        if self._generation is not None:
-            self._go_on_as_copy(self._generation)
+        if (generation := self._generation) is not None:
+            # Pay as another run, and chain the 16 bytes of this generation into the noise to come.
+            now = self.now  # before `debit`, which may fork: then the commit below is refused
+            if self.account is not None:
+                self.account.debit(self.guarantee, generation)
+            if not self.randomness.is_seeded:
+                outlet = running(now).outlet([generation])
+                after = regenerated(running(now), outlet)
+                entry = Entry(now.t + 1, 0, None, None, kind="generation")
+                self.commit(now, self.following(now, 0, NO_COUNTS, after, None, now.regret), entry, outlet)
+            self._generation = None
         self.checked = self.log is not None
         return overdue
-
-    def _ready_for_many(self) -> State:
-        """`_ready`, and absorb the single rows that wait."""
-        self._ready()
-        return self.all_absorbed()
 
     def all_absorbed(self) -> State:
         """Absorb the single rows that wait; return the state after them."""
@@ -480,8 +481,14 @@ class Engine:
             sums, rewards = sums.observe(admitted, now.scoring, processor.algorithm.n_components)
         outlet = Outlet(processor.source, processor.chain, recorded)
         after, release = processor.step(admitted, outlet)
-        if now.admission.is_warming_up:
-            now, after, release = self._warmed_up(now, count, counts, after, outlet)
+        admission = now.admission
+        if admission.is_warming_up:  # no release is made of these rows
+            release = None
+            if isinstance(admission.bounds, PrivateBounds) and now.t + count == admission.warmup:
+                bins = np.concatenate(now.counts.plus(counts).votes)
+                admission = replace(admission, found=admission.bounds.found(bins, outlet))
+                after = after.after(after.t, outlet.chain, terms=self._terms(admission))
+                now = now._replace(admission=admission)
         following = self.following(now, count, counts, after, release, sums)
         if self.log is None and self.now is before:
             now = self.now = following  # as `_commit` does, which would be 1 of 25 calls a row
@@ -489,18 +496,6 @@ class Engine:
             entry = Entry(now.t + 1, count, admitted, None, counts, position=position)
             now = self.commit(before, following, entry, outlet)
         return now, None if release is None else now.release, rewards
-
-    def _warmed_up(
-        self, now: State, count: int, counts: Counts, after: Processor, outlet: Outlet
-    ) -> tuple[State, Processor, None]:
-        """Find the bounds if these rows end the warm-up. No release is made of its rows."""
-        admission = now.admission
-        if isinstance(admission.bounds, PrivateBounds) and now.t + count == admission.warmup:
-            bins = np.concatenate(now.counts.plus(counts).votes)
-            admission = replace(admission, found=admission.bounds.found(bins, outlet))
-            after = after.after(after.t, outlet.chain, terms=self._terms(admission))
-            now = now._replace(admission=admission)
-        return now, after, None
 
     def absorb_block(
         self, now: State, block: BlockGram, recorded: Sequence[bytes] | None = None, position: Position | None = None
@@ -593,18 +588,6 @@ class Engine:
             self.start_id = os.urandom(NAME_BYTES)
         else:
             self._generation = os.urandom(NAME_BYTES)
-
-    def _go_on_as_copy(self, generation: bytes) -> None:
-        """Pay as another run, and chain the 16 bytes of this generation into the noise to come."""
-        now = self.now
-        if self.account is not None:
-            self.account.debit(self.guarantee, generation)
-        if not self.randomness.is_seeded:
-            outlet = running(now).outlet([generation])
-            after = regenerated(running(now), outlet)
-            entry = Entry(now.t + 1, 0, None, None, kind="generation")
-            self.commit(now, self.following(now, 0, NO_COUNTS, after, None, now.regret), entry, outlet)
-        self._generation = None
 
     def after_fork(self) -> None:
         """Go on in the child of a fork: as another run, or not at all if durable."""

@@ -91,7 +91,9 @@ def _positioned(
     engine: Engine, source: PositionedSource, new_source: bool
 ) -> Iterator[tuple[FloatArray, Callable[[int], Position] | None]]:
     for block in source.blocks_from(engine.position_in(source.name, new_source=new_source)):
-        engine.tell_durable(source)
+        durable = None if engine.log is None else engine.log.durable_position
+        if durable is not None and durable.source == source.name:
+            source.durable(durable.at)
         yield block.rows, partial(_place, source.name, block.after)
 
 

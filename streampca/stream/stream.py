@@ -147,8 +147,6 @@ class Stream:
                 f"private_regret={private_regret!r} needs an algorithm that releases rewards, and its noise calibrated "
                 "for that; use PrivateFPL(..., publish_regret=True)"
             )
-        if seed is None:
-            seed = algorithm.seed
         if seed is not None and key is not None:
             raise BadParameterError("give seed= or key=, not both")
         if warmup is not None and bounds != "private":

@@ -60,16 +60,9 @@ def release_row(release: Release, before: Release | None) -> list[Cell]:
     angles: list[float] = []
     if before is not None and before.subspace.basis.shape == subspace.basis.shape and subspace.n_components:
         angles = np.degrees(subspace.angles(before.subspace))[::-1][:COMPONENTS].tolist()
-    return [
-        release.t, *_padded(values), noise, captured_share(release), *_padded(angles),
-        _number(details.get("checkpoints")), _number(details.get("sketch_error")),
-    ]  # fmt: skip
-
-
-def carries_regret(release: Release) -> bool:
-    """True if an interval for the regret can be read off the release."""
-    has_rewards = release.details.get("rewards") is not None
-    return has_rewards and release.noise_std is not None and has_drawable_gram(release)
+    further = [details.get(name) for name in COLUMNS[-2:]]  # of another program, they may be anything
+    numbers = [x if isinstance(x, (int, float)) and not isinstance(x, bool) else None for x in further]
+    return [release.t, *_padded(values), noise, captured_share(release), *_padded(angles), *numbers]
 
 
 def captured_share(release: Release) -> float | None:
@@ -122,15 +115,6 @@ def loadings(
     }
 
 
-def what_ran(name: str, first_t: int, latest: Release) -> str:
-    """Sentence on what an algorithm read and released."""
-    at = f"from row {grouped(first_t)} to row" if latest.t > first_t else "at row"
-    return (
-        f"{name} read rows of {grouped(latest.n_features)} numbers, scaled into the ball of radius "
-        f"{latest.row_norm:g}, and released a {latest.n_components}-dimensional subspace {at} {grouped(latest.t)}."
-    )
-
-
 def parameter_text(value: Any) -> str:
     """A public parameter as text; bounds (low, high) as ranges."""
     if isinstance(value, list) and len(value) == 2 and all(isinstance(side, list) for side in value):
@@ -149,10 +133,6 @@ def grouped(n: int) -> str:
 
 def _padded(values: Sequence[float]) -> list[float | None]:
     return [*values, *[None] * (COMPONENTS - len(values))]
-
-
-def _number(value: Any) -> Cell:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 # -- figures of a run ---------------------------------------------------------------
@@ -185,8 +165,14 @@ def released_facts(release: Release, releases: int | None, estimates: Estimates 
         Fact("Rows at the latest release", grouped(release.t)),
         *([] if releases is None else [Fact("Releases", grouped(releases))]),
         Fact("Privacy spent by all releases", summary(release.guarantee)),
-        *_biases(release),
     ]
+    # Two sources of bias are not in error bars: clipping to a norm that the algorithm estimated, and smoothing.
+    radius = release.details.get("clip_radius", 1.0)
+    if radius != 1.0:
+        text = f"norm {radius * release.row_norm:.3g}, measured privately; error bars are of the noise, not of clipping"
+        shown.append(Fact("Rows clipped to", text))
+    if release.own_smoothed is not None:
+        shown.append(Fact("Error bars", "of the noise alone: what smoothing adds depends on how the rows change"))
     if estimates is None:
         return shown
     clear = sum(clear_components(estimates))
@@ -196,16 +182,6 @@ def released_facts(release: Release, releases: int | None, estimates: Estimates 
         Fact("Explained share of the variance", percent(float(estimates.explained_variance_ratio.sum()), 1)),
         Fact("Captured, as the release predicts", f"{percent(estimates.predicted_captured, 1)} of the best subspace"),
     ]
-
-
-def _biases(release: Release) -> list[Fact]:
-    """Sources of bias that error bars leave out: clipping to a norm that the algorithm chose, and smoothing."""
-    radius = release.details.get("clip_radius", 1.0)
-    text = f"norm {radius * release.row_norm:.3g}, measured privately; error bars are of the noise, not of clipping"
-    found = [] if radius == 1.0 else [Fact("Rows clipped to", text)]
-    if release.own_smoothed is not None:
-        found.append(Fact("Error bars", "of the noise alone: what smoothing adds depends on how the rows change"))
-    return found
 
 
 def regret_facts(record: RegretRecord) -> list[Fact]:
@@ -294,16 +270,20 @@ def promise(guarantee: Guarantee) -> str:
 
 
 def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
-    """The guarantee as (heading, text).
-
-    Every figure follows from epsilon, delta and mu of the guarantee; nothing
-    here promises more than it does.
-    """
+    """The guarantee as (heading, text). Every figure follows from its epsilon, delta and mu."""
     if not guarantee.is_private:
         return [("What is promised", f"Nothing: {guarantee.theorem}. Treat everything here like the rows themselves.")]
-    e = guarantee.epsilon
+    e, delta, mu = guarantee.epsilon, guarantee.delta, guarantee.mu
     unknown = f"neighbors under {guarantee.adjacency!r} are compared", "", "a neighbor in its place"
     how, public, other = _ADJACENCY.get(guarantee.adjacency, unknown)
+    one_in = f" (1 in {1.0 / delta:,.0f})".replace(",", " ") if 0.0 < delta < 1.0 else ""
+    found = math.ceil(1000.0 * most_found(guarantee, 0.05)) / 10.0
+    several = "the same person in m rows is protected with m times epsilon, and a larger delta"
+    if mu is not None:
+        several = f"the same person in m rows is protected with m times mu = {mu:.4g}"
+        if not guarantee.slack:
+            twice = replace(guarantee, mu=2.0 * mu).epsilon_at(delta)
+            several += f" (in two rows: epsilon = {twice:.3g} at the same delta)"
     words = [
         ("What is protected", f"The contents of {guarantee.unit}, whichever it is: {how}. {public}".strip()),
         (
@@ -311,11 +291,20 @@ def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
             f"Whatever somebody knows beforehand and however they analyse what is released, any conclusion is at most "
             f"{_odds(guarantee):.3g} times as likely (e to the power epsilon, epsilon = {e:g}) with the real values as "
             f"with {other}, and the other way round, apart from an additional probability of delta = "
-            f"{guarantee.delta:g}{_one_in(guarantee.delta)}.",
+            f"{delta:g}{one_in}.",
         ),
-        ("What that means for an attacker", _power(guarantee)),
+        (
+            "What that means for an attacker",
+            "Somebody who knows all other rows, tests whether a given row was used, and accepts 5 % false alarms, "
+            f"detects it in at most {found:g} % of the cases where it was; guessing alone gives 5 %.",
+        ),
         ("What it covers", f"Taken together: {guarantee.scope}."),
-        ("What it does not cover", _limits(guarantee)),
+        (
+            "What it does not cover",
+            f"Several rows of one person: {several}. Another run on the same rows, which adds to the total. What is "
+            "true of the population whether or not a row was used. Whoever holds the rows, the key of the noise or its "
+            "seed.",
+        ),
         ("Why it holds", f"{guarantee.theorem} [{guarantee.citation}]."),
     ]
     if caveats := guarantee.caveats:
@@ -339,37 +328,6 @@ def most_found(guarantee: Guarantee, false_alarms: float) -> float:
     return min(1.0, max(false_alarms, found))
 
 
-def _power(guarantee: Guarantee, false_alarms: float = 0.05) -> str:
-    found = math.ceil(1000.0 * most_found(guarantee, false_alarms)) / 10.0
-    return (
-        f"Somebody who knows all other rows, tests whether a given row was used, and accepts {100 * false_alarms:g} % "
-        f"false alarms, detects it in at most {found:g} % of the cases where it was; "
-        f"guessing alone gives {100 * false_alarms:g} %."
-    )
-
-
-def _limits(guarantee: Guarantee) -> str:
-    if guarantee.mu is not None:
-        several = f"the same person in m rows is protected with m times mu = {guarantee.mu:.4g}{_twice(guarantee)}"
-    else:
-        several = "the same person in m rows is protected with m times epsilon, and a larger delta"
-    return (
-        f"Several rows of one person: {several}. Another run on the same rows, which adds to the total. What is true "
-        "of the population whether or not a row was used. Whoever holds the rows, the key of the noise or its seed."
-    )
-
-
 def _odds(guarantee: Guarantee) -> float:
     """The factor e**epsilon."""
     return math.exp(guarantee.epsilon) if guarantee.epsilon < 700.0 else math.inf
-
-
-def _twice(guarantee: Guarantee) -> str:
-    if guarantee.mu is None or guarantee.slack:
-        return ""
-    double = replace(guarantee, mu=2.0 * guarantee.mu).epsilon_at(guarantee.delta)
-    return f" (in two rows: epsilon = {double:.3g} at the same delta)"
-
-
-def _one_in(delta: float) -> str:
-    return f" (1 in {1.0 / delta:,.0f})".replace(",", " ") if 0.0 < delta < 1.0 else ""

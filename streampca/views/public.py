@@ -18,7 +18,15 @@ from streampca.views import facts
 from streampca.views.card import component_rows, components_of
 from streampca.views.facts import Fact
 from streampca.views.page import PageData, Panel, Table, Thinned
-from streampca.views.plots import LARGE, eigenvalue_title, feature_names, moving, signs_like, trails
+from streampca.views.plots import (
+    LARGE,
+    eigenvalue_title,
+    feature_names,
+    has_drawable_gram,
+    moving,
+    signs_like,
+    trails,
+)  # fmt: skip
 
 _PUBLISHABLE = "Publishable. Everything here is computed from private releases alone, under their guarantee."
 #: Subspaces whose features' axes are drawn over time, at most.
@@ -103,7 +111,8 @@ class PublicPage(PageData):
                 self._releases.add(partial(facts.release_row, release, before))
                 if release.n_features <= LARGE:
                     self._places.offer(partial(attrgetter("subspace.basis"), release))
-                if not self._has_records and facts.carries_regret(release):
+                carries = release.details.get("rewards") is not None and release.noise_std is not None
+                if carries and not self._has_records and has_drawable_gram(release):
                     self._intervals.add(partial(self._interval_of, release))
             if releases:
                 self.ended = ""
@@ -201,10 +210,14 @@ class PublicPage(PageData):
             return shown
         basis = latest.subspace.basis
         self._drawn = basis if self._drawn is None else signs_like(basis, self._drawn)
+        name = parameters.get("processor", "The algorithm")
+        at = f"from row {facts.grouped(self._first_t)} to row" if latest.t > self._first_t else "at row"
         return shown | {
-            "lead": facts.centered_text(latest)
-            + " "
-            + facts.what_ran(parameters.get("processor", "The algorithm"), self._first_t, latest),
+            "lead": (
+                f"{facts.centered_text(latest)} {name} read rows of {facts.grouped(latest.n_features)} numbers, scaled "
+                f"into the ball of radius {latest.row_norm:g}, and released a {latest.n_components}-dimensional "
+                f"subspace {at} {facts.grouped(latest.t)}."
+            ),
             "guarantee": facts.in_words(latest.guarantee),
             "formal": str(latest.guarantee),
             "loadings": {

@@ -104,6 +104,9 @@ def html(run: Run) -> str:
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
     pictures = "".join(_figure(picture) for picture in subspace_pictures(run))
     title = escape(state["title"])
+    # JSON that cannot end the script element around it.
+    data = json.dumps(state, allow_nan=False, separators=(",", ":"))
+    inert = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     license_text = f"<details><summary>Its license</summary><pre>{escape(_static('uplot-LICENSE.txt'))}</pre></details>"
     changes = {
         '<h1 id="title">streampca': f'<h1 id="title">{title}',
@@ -113,7 +116,7 @@ def html(run: Run) -> str:
         "This page needs JavaScript.": _without_script(state),
         '<div id="pictures" class="panels"></div>': f'<div id="pictures" class="panels">{pictures}</div>',
         '<a href="/uplot-LICENSE.txt">uPlot 1.6.32 (MIT)</a>': "uPlot 1.6.32 (MIT)",
-        "</footer>": f'{license_text}</footer>\n<script id="data" type="application/json">{_inert(state)}</script>',
+        "</footer>": f'{license_text}</footer>\n<script id="data" type="application/json">{inert}</script>',
         **{f'<link rel="stylesheet" href="/{name}">': f"<style>{_static(name)}</style>"
            for name in ("uplot.css", "page.css")},
         **{f'<script src="/{name}"></script>': f"<script>{script}</script>" for name, script in scripts.items()},
@@ -150,12 +153,6 @@ def _static(name: str) -> str:
 
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
-
-
-def _inert(state: Mapping[str, Any]) -> str:
-    """JSON that cannot end the script element around it."""
-    text = json.dumps(state, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 # -- pictures -----------------------------------------------------------------------

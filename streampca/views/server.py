@@ -253,18 +253,15 @@ class AccessControl:
             scheme, _, name = origin.decode("latin-1").lower().partition("://")
             if scheme not in ("http", "https") or name not in self._hosts:
                 return PlainTextResponse("requests of other sites are refused\n", 403)
-        if headers.get(b"sec-fetch-site", [b"none"])[0] not in (b"none", b"same-origin") and not _is_visit(headers):
+        # Another site may link to the page, but not load it or a part of it.
+        link = headers.get(b"sec-fetch-mode") == [b"navigate"] and headers.get(b"sec-fetch-dest") == [b"document"]
+        if not link and headers.get(b"sec-fetch-site", [b"none"])[0] not in (b"none", b"same-origin"):
             return PlainTextResponse("requests of other sites are refused\n", 403)
         if self._token is not None and scope["path"].startswith("/api"):
             given = headers.get(b"authorization", [])
             if len(given) != 1 or not hmac.compare_digest(given[0], b"Bearer " + self._token.encode()):
                 return PlainTextResponse("the token is missing or wrong\n", 401, {"www-authenticate": "Bearer"})
         return None
-
-
-def _is_visit(headers: dict[bytes, list[bytes]]) -> bool:
-    """True if somebody follows a link to the page."""
-    return headers.get(b"sec-fetch-mode") == [b"navigate"] and headers.get(b"sec-fetch-dest") == [b"document"]
 
 
 @cache

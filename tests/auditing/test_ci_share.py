@@ -46,7 +46,7 @@ def test_a_change_of_shared_code_touches_everybody(file):
 
 
 def test_files_without_code_touch_nobody():
-    assert touched(["docs/privacy.md", "tests/test_stream.py"]) == (set(), False)
+    assert touched(["docs/privacy.md", "tests/stream/test_stream.py"]) == (set(), False)
 
 
 def test_imports_are_followed():

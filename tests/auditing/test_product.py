@@ -27,7 +27,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 #: Parameters without a switch, and why their value does not decide what is private.
 NOT_VARIED = {
     "n_features": "checked only",
-    "seed": "marks guarantees",
     "learning_rate": "post-processing, but for the search of DPPCA, which is varied",
     "eta": "decides on released sums only",
     "overhang": "decides on released sums only",

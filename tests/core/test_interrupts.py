@@ -20,7 +20,7 @@ import streampca as sp
 from streampca.processors.base import Algorithm
 
 D, N = 6, 300
-BUDGET: dict[str, Any] = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6, "seed": 3}
+BUDGET: dict[str, Any] = {"n_components": 2, "epsilon": 1.0, "delta": 1e-6}
 ROWS = np.random.default_rng(0).standard_normal((N, D)) * np.linspace(0.6, 0.1, D)
 WINDOW: dict[str, Any] = {**BUDGET, "window": 20, "release_every": 2}
 
@@ -32,18 +32,18 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "fpl-tracking": lambda: sp.PrivateFPL(**BUDGET, horizon=N, solver="tracking"),
     "fpl-smoothed": lambda: sp.PrivateFPL(**BUDGET, horizon=N, solver="smoothed"),
     "fpl-regret": lambda: sp.PrivateFPL(**BUDGET, horizon=N, publish_regret=True, release_every=2),
-    "fpl-doubling": lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=N, seed=3),
+    "fpl-doubling": lambda: sp.papers.DoublingFPL(n_components=1, epsilon=50.0, delta=0.5, horizon=N),
     "window-histogram": lambda: sp.SlidingWindowPCA(**WINDOW),
     "window-sketch": lambda: sp.SlidingWindowPCA(**WINDOW, sketch_rank=2),
     "window-ring": lambda: sp.SlidingWindowPCA(**WINDOW, method="ring"),
     "window-smoothed": lambda: sp.SlidingWindowPCA(**WINDOW, method="smoothed"),
     "window-forgetting": lambda: sp.SlidingWindowPCA(**WINDOW, method="forgetting"),
     "window-once": lambda: sp.SlidingWindowPCA(**BUDGET, window=40, method="once", horizon=N),
-    "oja": lambda: sp.Oja(n_components=2, batch_size=5, seed=3),
+    "oja": lambda: sp.Oja(n_components=2, batch_size=5),
     "private-oja": lambda: sp.PrivateOja(**BUDGET, batch_size=7),
-    "dp-pca": lambda: sp.DPPCA(n_components=2, epsilon=80.0, delta=0.1, horizon=N, batch_size=50, seed=3),
+    "dp-pca": lambda: sp.DPPCA(n_components=2, epsilon=80.0, delta=0.1, horizon=N, batch_size=50),
     "tumbling": lambda: sp.Tumbling(
-        sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), release_every=20, keep_short=True, seed=3
+        sp.GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6), release_every=20, keep_short=True
     ),
     "users": lambda: sp.PrivateFPL(**BUDGET, horizon=N, max_rows_per_user=40),
 }
@@ -64,7 +64,7 @@ class Feed:
     def __init__(self, name: str, rng: random.Random) -> None:
         self.name, self.rng = name, rng
         algorithm = ALGORITHMS[name]()
-        self.stream: Any = sp.UserStream(algorithm) if name == "users" else sp.Stream(algorithm)
+        self.stream: Any = (sp.UserStream if name == "users" else sp.Stream)(algorithm, seed=3)
         self.seen: dict[int, str] = {}
 
     def once(self) -> None:

@@ -124,8 +124,8 @@ def test_releases_and_rewards_of_a_stream(d, solver):
     rows = np.random.default_rng(0).standard_normal((60, d))
 
     def make():
-        algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=60, solver=solver, seed=1)
-        stream = Stream(algorithm, regret=RegretLog(every=7))
+        algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=60, solver=solver)
+        stream = Stream(algorithm, seed=1, regret=RegretLog(every=7))
         releases = []
         for row in rows[:20]:
             release = stream.push(row).release
@@ -147,10 +147,8 @@ def test_where_rewards_are_released_every_bit_is_the_same(solver):
     rows = np.random.default_rng(0).standard_normal((30, 9)) / 3.0
 
     def make():
-        algorithm = PrivateFPL(
-            n_components=2, epsilon=1.0, delta=1e-6, horizon=30, solver=solver, publish_regret=True, seed=1
-        )
-        releases = Stream(algorithm, regret=None).push_many(rows).releases
+        algorithm = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=30, solver=solver, publish_regret=True)
+        releases = Stream(algorithm, seed=1, regret=None).push_many(rows).releases
         return np.concatenate([part.ravel() for r in releases for part in (r.gram, r.subspace.basis)])
 
     same(make)
@@ -162,11 +160,11 @@ def test_smoothed_sums(horizon, every):
 
     def make():
         algorithm = PrivateFPL(
-            n_components=2, epsilon=1.0, delta=1e-6, horizon=horizon, release_every=every, solver="smoothed", seed=1
+            n_components=2, epsilon=1.0, delta=1e-6, horizon=horizon, release_every=every, solver="smoothed"
         )
-        stream = Stream(algorithm, regret=None)
+        stream = Stream(algorithm, seed=1, regret=None)
         sums = np.array([r.smoothed for r in stream.push_many(rows).releases])
-        state = stream.state()["processor"]["smoothed"]
+        state = stream.engine.processor.snapshot()["reading"]["sums"]
         return np.concatenate([sums.ravel(), *(state[name].ravel() for name in ("covariance", "response", "buffers"))])
 
     same(make)

@@ -255,19 +255,18 @@ def test_add_remove_adjacency_is_refused():
 
 
 def test_parameters_and_repr():
-    algorithm = Tumbling(GAUSSIAN, release_every=10, keep_short=True, seed=4)
+    algorithm = Tumbling(GAUSSIAN, release_every=10, keep_short=True)
     assert algorithm.parameters() == {
-        "mechanism": GAUSSIAN, "release_every": 10, "horizon": None, "keep_short": True, "n_features": None, "seed": 4,
+        "mechanism": GAUSSIAN, "release_every": 10, "horizon": None, "keep_short": True, "n_features": None,
         "map_from": "block",
     }  # fmt: skip
     assert eval(repr(algorithm)) == algorithm
-    assert repr(algorithm).endswith("release_every=10, horizon=None, keep_short=True, n_features=None, seed=4)")
+    assert repr(algorithm).endswith("release_every=10, horizon=None, keep_short=True, n_features=None)")
     adaptive = AdaptiveCovariance(n_components=1, epsilon=1.0, delta=1e-6)
     adaptive = Tumbling(adaptive, release_every=9, map_from="previous")
     assert eval(repr(adaptive)) == adaptive != replace(adaptive, map_from="block")
-    assert hash(algorithm) == hash(Tumbling(GAUSSIAN, release_every=10, keep_short=True, seed=4))
+    assert hash(algorithm) == hash(Tumbling(GAUSSIAN, release_every=10, keep_short=True))
     assert replace(algorithm, release_every=11) != algorithm
-    assert "seed=None" in repr(algorithm.unseeded())
     with pytest.raises(FrozenInstanceError):
         algorithm.release_every = 5
 

@@ -255,7 +255,7 @@ def test_names_bounds_and_the_first_row_come_back() -> None:
 
 def test_a_seed_never_enters_the_database_but_its_mark_does() -> None:
     store = Store(":memory:")
-    stream = sp.Stream(sp.PrivateFPL(**BUDGET, seed=987654321), store=store)
+    stream = sp.Stream(sp.PrivateFPL(**BUDGET), store=store, seed=987654321)
     stream.push_many(ROWS[:10])
     resumed = sp.Stream.resume(store)
     assert resumed.guarantee.caveat == stream.guarantee.caveat != ""
