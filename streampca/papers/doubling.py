@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.linalg.counts import check_components, check_count, use_plain_numbers
+from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_sum
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
@@ -31,13 +31,13 @@ from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor
 from streampca.processors.private_fpl import DMRST22
 from streampca.release import Release, Terms
-from streampca.state import State, repr_of
+from streampca.state import State
 
 #: Probability that X is above its noiseless value by more than the quantile at any release of an epoch.
 FAILURE = 1e-3
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class DoublingFPL(Leader):
     """Follow the perturbed leader with the doubling trick of DTTZ14, Algorithm 4. For comparison with the paper.
 
@@ -70,19 +70,9 @@ class DoublingFPL(Leader):
     adjacency: Adjacency = "zero-out"
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
+        super().__post_init__()
         check_count("horizon", self.horizon)
-        check_count("release_every", self.release_every)
         _ = self.mechanism
-
-    def __repr__(self) -> str:
-        return repr_of(self)
-
-    @cached_property
-    def budget(self) -> Budget:
-        """The budget of the whole stream."""
-        return Budget(self.epsilon, self.delta, self.adjacency)
 
     @cached_property
     def mechanism(self) -> GeometricBLT:

@@ -6,20 +6,17 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
-from streampca.privacy.budget import Budget
 from streampca.privacy.gaussian import epsilon_at
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.leader import DTTZ14, PANEL_ENDS, Leader, LeaderProcessor
 from streampca.release import Release, Terms, centered_fields
-from streampca.state import repr_of
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class PerturbedLeader(Leader):
     """Follow the perturbed leader with fresh noise at every release. Not private across steps.
 
@@ -50,19 +47,13 @@ class PerturbedLeader(Leader):
     horizon = None
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
-        check_count("release_every", self.release_every)
+        super().__post_init__()
         _ = self.sigma
-
-    def __repr__(self) -> str:
-        return repr_of(self)
 
     @cached_property
     def sigma(self) -> float:
         """Standard deviation of a diagonal entry of the noise in every release."""
-        budget = Budget(self.epsilon, self.delta)
-        return budget.sensitivity(center=self.center) / budget.mu
+        return self.budget.sensitivity(center=self.center) / self.budget.mu
 
     @property
     def guarantee(self) -> Guarantee:

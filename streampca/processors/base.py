@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, ClassVar, Self
 
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
@@ -24,7 +24,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 from streampca.release import Release, Terms
-from streampca.state import State, fields_of, label_of
+from streampca.state import State, fields_of, label_of, repr_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +123,9 @@ class Algorithm(ABC):
         return False
 
     # -- what all share -------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return repr_of(self) if is_dataclass(self) else super().__repr__()
 
     def check_blocks(self) -> None:
         """Raise `BadParameterError` unless the algorithm absorbs Gram matrices of blocks."""

@@ -10,10 +10,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from streampca.errors import BadParameterError
-from streampca.linalg.counts import check_count
+from streampca.linalg.counts import check_components, check_count, use_plain_numbers
 from streampca.linalg.eigen import top_pairs
 from streampca.linalg.lattice import GramSum
+from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray, IntArray
+from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
 from streampca.release import Release, Terms
@@ -42,10 +44,22 @@ class Leader(Algorithm):
 
     epsilon: float
     delta: float
+    adjacency: Adjacency = "zero-out"
     release_every: int
     horizon: int | None
     #: True if a release is made after every block of rows, whatever its length.
     batches: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        use_plain_numbers(self)
+        check_components(self.n_components, self.n_features)
+        check_count("horizon", self.horizon, optional=True)
+        check_count("release_every", self.release_every)
+
+    @cached_property
+    def budget(self) -> Budget:
+        """The budget of the whole stream."""
+        return Budget(self.epsilon, self.delta, self.adjacency)
 
     @property
     def square_bytes(self) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError
 from streampca.linalg.centering import CONSTANT
-from streampca.linalg.counts import check_components, check_count, check_strategy, use_plain_numbers
+from streampca.linalg.counts import check_count, check_strategy
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
@@ -18,7 +18,7 @@ from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization
 from streampca.matrix_factorization.noises import BLT, NOISES, Noise
 from streampca.matrix_factorization.participation import user_factor
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Processor
@@ -26,12 +26,11 @@ from streampca.processors.leader import DTTZ14, PANEL_ENDS, Leader, LeaderProces
 from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity
 from streampca.processors.solvers import SOLVERS, Exact, Smoothed, Solver
 from streampca.release import Release, Terms, centered_fields
-from streampca.state import repr_of
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class PrivateFPL(Leader):
     """Private follow-the-perturbed-leader: a private subspace after every b rows.
 
@@ -105,10 +104,7 @@ class PrivateFPL(Leader):
     max_rows_per_user: int | None = None
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_components(self.n_components, self.n_features)
-        check_count("horizon", self.horizon, optional=True)
-        check_count("release_every", self.release_every)
+        super().__post_init__()
         check_count("max_rows_per_user", self.max_rows_per_user, optional=True)
         check_strategy(self, "noise", NOISES, Noise)  # type: ignore[type-abstract]
         check_strategy(self, "solver", SOLVERS, Solver)  # type: ignore[type-abstract]
@@ -118,14 +114,6 @@ class PrivateFPL(Leader):
             if used and option in self.noise.unsupported:
                 raise BadParameterError(f"noise={self.noise!r} does not support {option}; use noise=BLT()")
         _ = self.mechanism
-
-    def __repr__(self) -> str:
-        return repr_of(self)
-
-    @cached_property
-    def budget(self) -> Budget:
-        """The budget of the whole stream."""
-        return Budget(self.epsilon, self.delta, self.adjacency)
 
     @cached_property
     def mechanism(self) -> MatrixFactorization:

@@ -22,7 +22,6 @@ from streampca.processors.window_methods import (
     WindowProcessor,
 )
 from streampca.release import Terms
-from streampca.state import repr_of
 
 Method = Literal["histogram", "ring", "smoothed", "forgetting", "once"]
 
@@ -35,7 +34,7 @@ METHODS: dict[str, type[WindowMethod]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class SlidingWindowPCA(Algorithm):
     """A private subspace of the last W rows, after every b rows of an endless stream.
 
@@ -116,8 +115,6 @@ class SlidingWindowPCA(Algorithm):
     failure_rate: float = 0.01
     horizon: int | None = None
     center: bool = field(default=False, repr=False)
-
-    __repr__ = repr_of
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)

@@ -16,10 +16,9 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
 from streampca.release import Release, Terms
-from streampca.state import repr_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tumbling(Algorithm):
     """Release each block of rows once, by a mechanism; blocks do not overlap.
 
@@ -58,8 +57,6 @@ class Tumbling(Algorithm):
     n_components: int = field(init=False, repr=False, compare=False)
     #: Whether the mechanism releases Gram matrices about the mean.
     center: bool = field(init=False, repr=False, compare=False)
-
-    __repr__ = repr_of
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)
