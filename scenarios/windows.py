@@ -10,7 +10,7 @@ import numpy as np
 from scenario import Context
 
 from streampca.admission import Admission
-from streampca.linalg.eigen import spectral_norm, top_sum
+from streampca.linalg.eigen import top_sum
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Algorithm
 from streampca.processors.private_fpl import PrivateFPL
@@ -89,7 +89,7 @@ def _follow(context: Context, blocks: Iterator[FloatArray], admission: Admission
             captured[name].append(stream.engine.subspace.captured(gram) / best)
             release = stream.release
             if name in errors and release is not None:
-                errors[name].append(spectral_norm(release.gram - gram) / window)
+                errors[name].append(float(np.linalg.norm(release.gram - gram, 2)) / window)
     table = {
         name: {"captured_least": min(shares), "captured_mean": float(np.mean(shares))}
         for name, shares in captured.items()

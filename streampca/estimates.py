@@ -12,7 +12,7 @@ leading order in 1/d (Bun, Allez, Bouchaud and Potters, IEEE Trans. Inform. Theo
                      ~  1 - sigma**2 / 2   sum_{j != i} 1 / (Delta**2 + sigma**2 / 2).
 
 The second and third are perturbation theory of second order; the term sigma**2 / 2 in the
-denominators smooths over eigenvalues that the noise does not tell apart. On rows that noise hides altogether, they
+denominators smooths over eigenvalues that the noise does not separate. On rows that noise hides altogether, they
 are rough.
 
 Intervals for eigenvalues are not approximate. For rows that do not depend on releases, the theorem of Courant and
@@ -283,7 +283,7 @@ class Estimates:
 
 
 def goe_quantile(size: int, tail: float, mean: float = 0.0, *, norm: bool = False) -> float:
-    """What the largest eigenvalue of a GOE matrix exceeds with probability ``tail``.
+    """Upper quantile of the largest eigenvalue of a GOE matrix: it is exceeded with probability ``tail``.
 
     Parameters
     ----------
@@ -328,7 +328,7 @@ def _simulated(size: int, mean: int) -> tuple[FloatArray, FloatArray]:
     Edelman, J. Math. Phys. 43, 2002). Extreme eigenvectors decay over m**(1/3) of its leading coordinates,
     so its leading block will do. ``x`` exceeds all eigenvalues if every pivot of ``x I - A`` is positive. Where u is
     not 0, the first basis vector is along it: the first entry has variance ``1 + 4 ||u||**2`` and those beside it
-    ``1/2 + ||u||**2``, and the rest of the matrix is GOE, which the rotations of the other coordinates leave as it is.
+    ``1/2 + ||u||**2``, and the rest of the matrix is GOE, which is invariant under rotations of the other coordinates.
 
     Parameters
     ----------

@@ -137,13 +137,13 @@ class PrivateRegretRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateRegret:
-    """How the publishable regret of a stream is kept.
+    """Settings of the publishable regret of a stream.
 
     Parameters
     ----------
     confidence : probability with which each interval covers.
-    every : keep a record at the first release after every so many rows. Left
-        out, records are kept at steps that double whenever there are more than 512.
+    every : number of rows after which the next release is recorded. If
+        None, records are kept at steps that double whenever there are more than 512.
     rows : ``"fixed"`` for rows that do not depend on releases, which is how
         regret is usually meant; ``"adaptive"`` for wider intervals that hold for any.
     """

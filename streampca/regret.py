@@ -117,14 +117,14 @@ class RegretRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class RegretLog:
-    """How the exact regret of a stream is kept. Curator only.
+    """Settings of the exact regret of a stream. Curator only.
 
     Parameters
     ----------
-    every : keep a record after every so many rows. Left out, records are kept after 1, 2, 4, ..., 512 rows and then
+    every : number of rows between records. If None, records are kept after 1, 2, 4, ..., 512 rows and then
         every 512, or at as few releases as are 512 rows apart; every other one is dropped and the step doubles
         whenever there are more than 128.
-    window : score against the best subspace of each window of so many rows
+    window : number of rows of a window: score against the best subspace of each window
         (rows 1 to W, W + 1 to 2 W, ...) instead of one for all rows: dynamic
         regret, for streams that move. `opt` is then the sum of the windows' OPT,
         `captured` is of the rows of the window under way, and no bound is proved.
@@ -144,12 +144,6 @@ class RegretLog:
     def __post_init__(self) -> None:
         check_count("every", self.every, optional=True)
         check_count("window", self.window, optional=True)
-
-    def _repr_html_(self) -> str:
-        """How the regret is kept, for notebooks."""
-        every = "after 1, 2, 4, ..., 512 rows, then every 512 or more" if self.every is None else f"{self.every} rows"
-        best = "all rows so far" if self.window is None else f"each window of {self.window} rows"
-        return html_table((), [("a record", every), ("against the best subspace of", best)])
 
     def start(self, processor: Processor) -> RegretSums:
         """The regret before the first row of a processor."""
@@ -209,13 +203,13 @@ class RegretSums(NamedTuple):
 
     @property
     def rows_until_record(self) -> int:
-        """How many rows until the next record is kept, or a window ends."""
+        """Number of rows until the next record is kept, or a window ends."""
         due = self.next - self.t
         window = self.log.window
         return due if window is None else min(due, window - self.t % window)
 
     def check_block(self, count: int) -> None:
-        """Raise `BadParameterError` if so many rows would cross the end of a window."""
+        """Raise `BadParameterError` if ``count`` rows would cross the end of a window."""
         window = self.log.window
         if window is not None and count > window - self.t % window:
             raise BadParameterError(
@@ -336,7 +330,7 @@ class RegretSums(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What the regret of a stream is computed from at this moment. Curator only.
+    """Data of the regret of a stream at this moment. Curator only.
 
     Attributes
     ----------

@@ -62,7 +62,7 @@ class Subspace:
         return self.basis @ self.basis.T
 
     def captured(self, gram: FloatArray) -> float:
-        """How much of a Gram matrix lies in the subspace: tr(V^T G V), in its units."""
+        """Energy of a Gram matrix captured by the subspace, tr(V^T G V), in the units of G."""
         return float(np.vdot(self.basis, gram @ self.basis))
 
     def angles(self, other: Subspace) -> FloatArray:
@@ -76,7 +76,7 @@ class Subspace:
 
 
 def scoring_basis(basis: FloatArray) -> FloatArray:
-    """Round a basis to multiples of 2**-30: products with lattice rows are then exact, whatever the block size."""
+    """Round a basis to multiples of 2**-30: products with lattice rows are then exact, for every block size."""
     kernels = fast.kernels
     if kernels is not None and basis.ndim == 2 and basis.flags.f_contiguous:
         out = np.empty(basis.shape)
@@ -86,7 +86,7 @@ def scoring_basis(basis: FloatArray) -> FloatArray:
 
 
 class Scoring(NamedTuple):
-    """What rewards of admitted rows are computed from, rounded by `scoring_basis`.
+    """Subspace and mean that score admitted rows, rounded by `scoring_basis`.
 
     The reward of a row a is ``||a||**2`` less its loss, the squared distance ``||(I - V V^T)(a - m)||**2`` from the
     subspace in play through the mean in play. Without centering, m is 0 and the reward ``||V^T a||**2``.
@@ -103,7 +103,7 @@ class Scoring(NamedTuple):
 
     @classmethod
     def of(cls, basis: FloatArray, mean: FloatArray | None = None) -> Scoring:
-        """That of a subspace, and of a mean in units of row_norm = 1 for centered streams."""
+        """Scoring of a subspace, and of a mean in units of row_norm = 1 for centered streams."""
         if mean is None:
             return cls(scoring_basis(basis))
         across = mean - basis @ (basis.T @ mean)
@@ -112,12 +112,12 @@ class Scoring(NamedTuple):
 
     @classmethod
     def of_release(cls, release: Release) -> Scoring:
-        """That of the subspace, and of the mean, of a release."""
+        """Scoring of the subspace, and of the mean, of a release."""
         return cls.of(release.span, release.mean / release.row_norm if release.is_centered else None)
 
     @classmethod
     def first(cls, n_features: int, n_components: int, *, center: bool) -> Scoring:
-        """That of the first coordinate axes, through 0, for admitted rows of so many features."""
+        """Scoring of the first coordinate axes, through 0, for admitted rows of ``n_features`` numbers."""
         d = n_features - int(center)
         return cls.of(Subspace.first_axes(d, n_components).basis, np.zeros(d) if center else None)
 
@@ -148,15 +148,15 @@ def rewarded(rows: FloatArray, scoring: Scoring, reward: float = 0.0) -> tuple[F
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What all releases of a run have in common. Public.
+    """Public facts that all releases of a run share.
 
     Attributes
     ----------
-    guarantee : what is promised for all of them together.
+    guarantee : privacy guarantee of all of them together.
     row_norm : norm to which rows were clipped; Gram matrices, eigenvalues and noise are in units of its square.
     features : names of the features, in order; None if rows are not named.
     middle, scale : (d,) arrays: rows were seen as ``(row - middle) * scale``, by public
-        bounds; None where they were seen as they are.
+        bounds; None where they were not scaled.
     warmup : rows from the first on that served to find these bounds and are no part of the Gram matrix.
     """
 
@@ -514,8 +514,8 @@ class Release:
     def component_estimates(self) -> Estimates:
         """`estimates` for the components in `subspace`: of `smoothed` where there is one, and else of `gram`.
 
-        Those of a smoothed matrix are of its noise alone. How far smoothing takes it from the exact matrix
-        depends on how the rows change, and nobody can know it from the releases.
+        Those of a smoothed matrix are of its noise only. The bias of smoothing depends on how the rows
+        change, and cannot be computed from the releases.
 
         Raises
         ------
@@ -592,7 +592,7 @@ class Release:
         return scores
 
     def to_dict(self, *, gram: bool = True) -> dict[str, Any]:
-        """JSON values. With ``gram=False`` the Gram matrix is left out."""
+        """JSON values. With ``gram=False``, without the Gram matrix."""
         out: dict[str, Any] = json.loads(self.to_json(gram=gram))
         return out
 
@@ -706,7 +706,7 @@ class Release:
         ----------
         kind : ``"loadings"`` (heat map), ``"biplot"``, or ``"scree"`` with the error that the noise makes; from the
             releases in ``past`` to this one, ``"over-time"`` (loadings) or ``"motion"`` (of the subspace).
-        past : earlier releases of the run, in order. Those of other dimensions are left out.
+        past : earlier releases of the run, in order. Those of other dimensions are ignored.
         dark : for a dark page.
 
         Raises

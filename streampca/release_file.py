@@ -100,8 +100,8 @@ def read_releases(path: str | os.PathLike[str]) -> Iterator[Release]:
 
     Returns
     -------
-    Iterator of `Release`, in the order of the lines; lines are read as they are asked
-    for. A last line that is cut off, in a file that is still being written, is left out.
+    Iterator of `Release`, in the order of the lines, which are read lazily.
+    An incomplete last line, of a file that is still being written, is ignored.
 
     Raises
     ------

@@ -32,7 +32,7 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, warning
 def record_frame(kind: type[Any], records: Sequence[Any]) -> pd.DataFrame:
     """Records of one dataclass as a pandas frame: a row a record, a column a field.
 
-    ``polars.from_dataframe`` and whatever else takes the dataframe interchange protocol reads it.
+    ``polars.from_dataframe`` reads it, by the dataframe interchange protocol.
     """
     import pandas as pd
 

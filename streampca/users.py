@@ -239,7 +239,7 @@ class UserStream:
         return row, self._checked_user(user)
 
     def _checked_user(self, user: Any) -> Hashable:
-        """The user, of an Arrow scalar its value; raises `BadRowError` if it names nobody."""
+        """The user, of an Arrow scalar its value; raises `BadRowError` if it is no name."""
         if type(user) in (str, int):  # most are: this runs once a row
             return user  # type: ignore[no-any-return]
         known: Hashable = user.as_py() if hasattr(user, "as_py") else user

@@ -155,16 +155,6 @@ def in_epochs(subject: DoublingFPL, d: int) -> Law:
     return _gaussian(whitened)
 
 
-def of_any_length(law: Law) -> Law:
-    """A Gaussian law for parts of which runs show different numbers of releases: in moves, times join columns."""
-
-    def loss(notes: Sequence[Note], others: Sequence[Note], claim: Guarantee) -> Loss:
-        found = law.loss(notes, others, claim)
-        return found._replace(moved={name: part.reshape(1, -1) for name, part in found.moved.items()})
-
-    return Law(law.standard, loss)
-
-
 def _divided(notes: Sequence[Note], parts: Sequence[FloatArray]) -> FloatArray:
     return np.concatenate([part / note.std for note, part in zip(notes, parts, strict=True)])[None]
 

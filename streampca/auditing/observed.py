@@ -117,17 +117,6 @@ def needs_arguments(member: Any) -> bool:
     )
 
 
-def unread(kind: type) -> list[str]:
-    """Public members that are neither observed nor listed as left out."""
-    left, missing = left_out(kind), []
-    for name in public_members(kind):
-        member = getattr_static(kind, name, None)
-        called = callable(member) and not isinstance(member, type)
-        if name not in left and called and (kind, name) not in ARGUMENTS and needs_arguments(member):
-            missing.append(name)
-    return missing
-
-
 class Observed:
     """What is seen of some objects, by path.
 

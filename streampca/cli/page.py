@@ -83,7 +83,7 @@ class Page(View):
     def close(self, *, stay: bool, budget: str = "") -> None:
         """Show that the run is over, and what is left of the budget; stay until Ctrl-C if asked to."""
         if self._curator is not None and budget:
-            self._curator.tell(budget_fact(budget))
+            self._curator.show(budget_fact(budget))
         (self._curator or self._public).end()
         with suppress(KeyboardInterrupt):
             if stay:

@@ -203,13 +203,6 @@ def principal_angles(a: FloatArray, b: FloatArray) -> FloatArray:
     return angles
 
 
-def is_positive(matrix: FloatArray) -> bool:
-    """True if a symmetric matrix is positive definite, up to rounding. One Cholesky factorisation, at most."""
-    if not (np.diagonal(matrix) > 0.0).all():
-        return False
-    return int(lapack.dpotrf(matrix, lower=1, clean=0)[1]) == 0
-
-
 def negative_direction(matrix: FloatArray) -> FloatArray | None:
     """A unit vector x with x^T M x <= 0, or None if the symmetric matrix M is positive definite.
 
@@ -231,8 +224,3 @@ def negative_direction(matrix: FloatArray) -> FloatArray | None:
         x[:k] = -lapack.dpotrs(factor[:k, :k], matrix[:k, k], lower=1)[0]
     x /= np.linalg.norm(x)
     return x
-
-
-def spectral_norm(matrix: FloatArray) -> float:
-    """Largest absolute eigenvalue of a symmetric matrix."""
-    return float(np.abs(np.linalg.eigvalsh(matrix)).max())

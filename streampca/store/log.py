@@ -172,7 +172,10 @@ class Writer:
         self._rows = TakenRows(key.row_key(), sessions_of(database), self._progress.rows)
         self._newest: _Kept | None = None
         self._unnoted: list[_Kept] = []  # in the database, but not noted outside of it
-        self._position = position_of(database, self._seal)  # in the database
+        number, sealed = database.get("position") or (0, None)
+        self._position: Position | None = None  # of the source, in the database; None if it is not known
+        if sealed is not None:
+            self._position = Position(*decode(self._seal.open("position", number, bytes.fromhex(sealed))))
         self._described = self._progress.records > 0
         self._epoch: dict[str, Any] | None = None
         self._lost = ""
@@ -236,7 +239,10 @@ class Writer:
 
     def hold(self, t: int) -> None:
         """Return once the first t rows, and the releases made of them, are durable."""
-        while not self._is_durable(t):
+        while True:
+            rows, waiting = self._noted.rows, self._waiting()
+            if t < rows or waiting.number == 0 or (t == rows and waiting.ends == 0):
+                return
             if self._epoch is _UNDER_WAY:
                 raise BadParameterError(
                     "releases of an epoch can be read once all of it is durable; read them after it"
@@ -352,10 +358,6 @@ class Writer:
         if newest is not None and newest.number > taken:
             newest = newest.previous
         return None if newest is None or newest.number <= noted.number else newest
-
-    def _is_durable(self, t: int) -> bool:
-        rows, waiting = self._noted.rows, self._waiting()
-        return t < rows or waiting.number == 0 or (t == rows and waiting.ends == 0)
 
     # -- what the writing thread does -------------------------------------------------
 
@@ -523,12 +525,6 @@ def _commit_at_exit() -> None:
         with suppress(Exception):  # it is logged
             writer.leave()
     wait_for_last_calls()
-
-
-def position_of(database: Database, seal: Seal) -> Position | None:
-    """Position of the source after the rows that are durable; None if it is not known."""
-    number, sealed = database.get("position") or (0, None)
-    return None if sealed is None else Position(*decode(seal.open("position", number, bytes.fromhex(sealed))))
 
 
 def sessions_of(database: Database) -> Sessions:

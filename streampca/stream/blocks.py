@@ -1,6 +1,6 @@
 """Blocks of admitted rows: as exact Gram matrices, from other processes, and as entries of a commit log.
 
-A `BlockGram` is a few kilobytes, whatever the number of rows in it. Its entries
+A `BlockGram` is a few kilobytes for any number of rows. Its entries
 are integers, so adding blocks is exact: for every cut of the rows into blocks
 and every order of summation, the Gram matrix at a release has the same
 bits, and so has the release. `BlockCutter` cuts rows where releases are due.
@@ -95,7 +95,7 @@ class BlockGram:
     def of(
         cls, rows: FloatArray, *, counts: Counts | None = None, first: int | None = None, admission: str = ""
     ) -> BlockGram:
-        """The block of admitted rows, (n, d) with n >= 1. Left out, counts are those of rows that needed no change."""
+        """The block of admitted rows, (n, d), n >= 1. By default, counts are those of rows that needed no change."""
         high, low = GramSum.of(rows).high_low()
         if counts is None:
             at = mirror(rows.shape[1]).diagonal()
@@ -104,7 +104,7 @@ class BlockGram:
 
     @property
     def bad(self) -> int:
-        """How many of the rows were bad."""
+        """Number of bad rows."""
         return self.counts.bad
 
     @property
@@ -114,7 +114,7 @@ class BlockGram:
 
     @property
     def block_id(self) -> str:
-        """Digest of place, number of rows and Gram matrix: the same whoever made the block, and of what blocks.
+        """Digest of place, number of rows and Gram matrix: the same for every way of joining blocks.
 
         Curator only, as the block is.
         """
@@ -197,8 +197,8 @@ class Entry(NamedTuple):
     fresh : 16 fresh bytes for each vector of noise drawn for it.
     link : the chain value after it.
     release : the release that it completed, or None.
-    kind : ``"rows"``, ``"finish"``, or ``"generation"`` where the run went on as another one.
-    position : where the source stands after it (`streampca.rows.Position`); None if that is not known.
+    kind : ``"rows"``, ``"finish"``, or ``"generation"`` where the run continued as another one.
+    position : position of the source after it (`streampca.rows.Position`); None if that is not known.
     """
 
     first: int
@@ -218,15 +218,15 @@ class CommitLog(Protocol):
 
     @property
     def room(self) -> int | None:
-        """How many single rows may wait before the next commit; None if it does not count rows."""
+        """Number of single rows that may wait before the next commit; None for no limit."""
 
     @property
     def position(self) -> Position | None:
-        """Where the source stands after the rows taken; None if that is not known."""
+        """Position of the source after the rows taken; None if unknown."""
 
     @property
     def durable_position(self) -> Position | None:
-        """Where the source stands after the rows that are durable."""
+        """Position of the source after the rows that are durable."""
 
     def check(self) -> bool:
         """Raise if the log takes no more entries; return whether a commit is overdue. Called before rows."""
@@ -257,7 +257,7 @@ class BlockCutter:
     horizon: int | None = None
 
     def due(self, rows: int) -> int:
-        """How many rows the block after so many rows may have.
+        """Return the number of rows that the block after the first ``rows`` rows may have.
 
         Raises
         ------

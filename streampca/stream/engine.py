@@ -49,7 +49,7 @@ _new = tuple.__new__
 class State(NamedTuple):
     """State of a stream. Never changed; replaced as a whole.
 
-    ``due`` rows may be absorbed at once: up to the next release or record. ``unit`` is row_norm**2.
+    ``due`` rows may be absorbed together, up to the next release or record. ``unit`` is row_norm**2.
     ``entries`` of a commit log led here.
     """
 
@@ -128,7 +128,7 @@ class Engine:
                     t = max(now.t, self.taken)
                     place, waiting = t - now.t, self._waiting
                     if place == 0:
-                        if now.due == 1:  # one row completes what may be absorbed at once
+                        if now.due == 1:  # one row completes what may be absorbed together
                             admitted, counts = now.admission.row(row, t + 1)
                             now, release, rewards = self.absorb(now, admitted, counts)
                             if t + 1 == self.last_row:
@@ -158,7 +158,7 @@ class Engine:
     def push_many(self, rows: Any, position: Callable[[int], Position] | None = None) -> Steps:
         """Feed rows that `conversion.as_block` returned; see `Stream.push_many`.
 
-        ``position`` gives where their source stands after the first m of them. A durable stream keeps it in the
+        ``position`` returns the position of their source after the first m of them. A durable stream keeps it in the
         transaction of the rows.
         """
         self._ready()
@@ -185,7 +185,7 @@ class Engine:
 
     @exclusive
     def push_block(self, block: BlockGram, *, position: Position | None = None) -> BlockStep:
-        """Feed a block, after which its source stands at ``position``; see `Stream.push_block`."""
+        """Feed a block, after which its source is at ``position``; see `Stream.push_block`."""
         self.algorithm.check_blocks()
         if not isinstance(block, BlockGram):
             raise BadParameterError(
@@ -290,7 +290,7 @@ class Engine:
 
     @property
     def warmup_left(self) -> int:
-        """Rows that are still to serve for private bounds alone."""
+        """Number of rows that are still needed for private bounds."""
         admission, t = self.now.admission, self.now.t
         return admission.warmup - t if admission.is_warming_up and admission.n_features is not None else 0
 
@@ -335,7 +335,7 @@ class Engine:
         return Subspace.first_axes(now.admission.n_features, self.algorithm.n_components)
 
     def moment(self) -> Moment | None:
-        """What the regret of all rows is computed from, those that wait included; None before the first."""
+        """Data of the regret of all rows, those that wait included; None before the first."""
         self.committed()
         now, waiting = self.seen()
         processor, sums, gram = now.processor, now.regret, None
@@ -569,7 +569,7 @@ class Engine:
         if release is not None:
             with OneThread(release.n_features):
                 found = release_warnings(release)
-            if self.last_row is None:  # with a horizon, it was told when the stream was made
+            if self.last_row is None:  # with a horizon, the constructor warned
                 found += delta_warnings(release.guarantee, self.now.t)
             warn(found)
 
@@ -582,7 +582,7 @@ class Engine:
             self.mark_copied()
 
     def mark_copied(self) -> None:
-        """From the next change on, go on as another run."""
+        """Continue as another run from the next change on."""
         self.checked = True
         if self.now.processor is None:
             self.start_id = os.urandom(NAME_BYTES)
@@ -590,7 +590,7 @@ class Engine:
             self._generation = os.urandom(NAME_BYTES)
 
     def after_fork(self) -> None:
-        """Go on in the child of a fork: as another run, or not at all if durable."""
+        """Continue in the child of a fork as another run; a durable stream accepts no more rows there."""
         self.checked = True
         self.now = self.now._replace()  # another object: a call under way here cannot commit
         if self.log is not None:

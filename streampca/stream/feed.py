@@ -14,15 +14,15 @@ from streampca.stream.engine import Engine
 from streampca.stream.step import Steps
 
 #: Rows of a batch, at least and at most: the number grows while a batch takes less than `_QUICK` seconds, so that
-#: whoever follows is shown progress and Ctrl-C is prompt. It changes no bit of any release.
+#: followers are shown progress and Ctrl-C is prompt. It changes no bit of any release.
 SMALLEST, LARGEST = 1024, 8192
 _QUICK, _SLOW = 0.005, 0.02
-#: Most numbers of a batch, whatever its rows: memory does not grow with the blocks of a source.
+#: Most numbers of a batch of any rows: memory does not grow with the blocks of a source.
 _NUMBERS = 2**17
 
 
 class Batch(NamedTuple):
-    """Rows to push together, and where their source stands after the first m of them, if it has positions."""
+    """Rows to push together, and the position of their source after the first m of them, if it has positions."""
 
     rows: FloatArray
     position: Callable[[int], Position] | None
@@ -45,8 +45,8 @@ def batches(
 
     Parameters
     ----------
-    new_source : see `Stream.run`; for a source with positions, which goes on where the stream stands.
-    limit : stop after so many rows.
+    new_source : see `Stream.run`; for a source with positions, which continues at the stream's position.
+    limit : number of rows after which to stop; None for no limit.
     every : cut where the number of rows that the stream has seen is a multiple of it, too.
     rest : of the blocks of a source without positions, those that are to be absorbed.
     """

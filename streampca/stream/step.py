@@ -1,4 +1,4 @@
-"""What pushing rows returns: a `Step` for a row, `Steps` for many, a `BlockStep` for a block."""
+"""Results of pushing rows: a `Step` for a row, `Steps` for many, a `BlockStep` for a block."""
 
 from __future__ import annotations
 

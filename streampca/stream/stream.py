@@ -60,9 +60,9 @@ class Stream:
         by name. See `Admission`. ``"private"`` finds them in the first rows (`PrivateBounds`):
         those spend their whole budget on that, and count as zero rows in all releases, of which
         there are none before the warm-up ends, and in the regret.
-    warmup : with ``bounds="private"``, number of these rows. Left out, chosen from epsilon, delta, the number of
+    warmup : with ``bounds="private"``, number of these rows. If None, chosen from epsilon, delta, the number of
         features and the horizon.
-    features : names of the features. Left out, they are those of the first row if it is a mapping
+    features : names of the features. If None, they are those of the first row if it is a mapping
         or a named tuple. Where bad rows are absorbed, no row may decide that: names come from here or from the
         source, the number of nameless features from the algorithm or a block.
     on_bad_row : ``"raise"`` stops at a row that is not all numbers, before anything changes;
@@ -79,8 +79,8 @@ class Stream:
     ledger : the account that pays, ``Ledger(file).account(data_set)``. The whole stream is booked
         before its first row; where the budget does not cover it, that row raises
         `BudgetExhaustedError` and nothing has changed.
-    seed : integer for reproducible noise, for tests and scenarios: not private against whoever
-        knows it. Left out, that of the algorithm; without one, noise is fresh from the system.
+    seed : integer for reproducible noise, for tests and scenarios: not private against a reader
+        who knows it. If None, that of the algorithm; without one, noise is fresh from the system.
     key : 32 secret bytes instead of a fresh key. They reproduce nothing: two streams with one key
         have independent noise.
     store : a `Store` that makes the run durable. Reading a release then waits until the rows it
@@ -97,13 +97,13 @@ class Stream:
 
     Notes
     -----
-    *Interrupts and threads.* After any exception the stream is as it was before some of the rows
-    or as it is after them, and `t` says which; it goes on from there. Methods may be called from any thread.
+    *Interrupts and threads.* After any exception the stream is as before or as after some of the rows, and
+    `t` is the number of rows absorbed; continue from there. Methods may be called from any thread.
 
     *Nested calls.* Signal handlers, finalizers and methods of a row may run inside `push`. They may read the stream.
     Calls that would change it raise `StreamBusyError`, so that no row number is released twice.
 
-    *Copies.* A copy, a pickle, and the child of a fork go on as another run with noise of its own:
+    *Copies.* A copy, a pickle, and the child of a fork continue as another run with noise of its own:
     two runs on the same rows cost sqrt(2) times mu. With a ledger the copy pays before its next
     row; without one, nothing counts the copies.
     """
@@ -185,7 +185,7 @@ class Stream:
         Parameters
         ----------
         store : a `Store` that holds a run. Rows up to `t` are durable; the next to push is row ``t + 1``.
-        moved : take a store that was copied or put back although another copy may have gone on. It goes on
+        moved : accept a store that was copied or put back although another copy may have continued. It continues
             as another run with noise of its own; both together cost sqrt(2) times mu.
 
         Raises
@@ -251,7 +251,7 @@ class Stream:
         BadParameterError, BadRowError, HorizonReachedError
             If the algorithm needs rows, or takes no more; if the block crosses a release or the end
             of a regret window; if it is of other features, of another admission, from another place of
-            the stream, or no Gram matrix of so many rows of the unit ball. Nothing has changed.
+            the stream, or no Gram matrix of ``count`` rows of the unit ball. Nothing has changed.
         """
         return self.engine.push_block(block)
 
@@ -261,13 +261,13 @@ class Stream:
         Parameters
         ----------
         rows : an iterable of arrays, mappings, named tuples, ``(mapping, target)`` pairs as river's
-            datasets give them (the target is left out), or tables; a source of `streampca.sources`,
+            datasets give them (the target is ignored), or tables; a source of `streampca.sources`,
             whose feature names and bounds are taken over if this stream has none; or a table: a pandas
             or polars frame or series, an Arrow table, record batch or stream, a DuckDB relation, a scipy
-            sparse matrix. A durable stream goes on with a `streampca.rows.PositionedSource` where it stands,
+            sparse matrix. A durable stream continues a `streampca.rows.PositionedSource` at its own position,
             so that each row counts once.
         new_source : all rows of this source are new, although the rows before came from another source. Where its
-            own rows came last, it goes on after them.
+            own rows came last, it continues after them.
 
         Raises
         ------
@@ -324,7 +324,7 @@ class Stream:
         return self.engine.finish()
 
     def leaves(self) -> BlockCutter:
-        """What other processes need to cut rows into blocks for this stream. Public settings only.
+        """Public settings for cutting rows into blocks in another process.
 
         Raises
         ------
@@ -355,7 +355,7 @@ class Stream:
 
     @property
     def warmup_left(self) -> int:
-        """Rows that are still to serve for private bounds alone."""
+        """Number of rows that are still needed for private bounds."""
         return self.engine.warmup_left
 
     @property
@@ -395,7 +395,7 @@ class Stream:
 
     @property
     def admission(self) -> AdmissionReport:
-        """What admission did to the rows so far: scaled, clamped, zeroed. Curator only: it depends on raw rows."""
+        """Counts of scaled, clamped and zeroed rows so far. Curator only: they depend on raw rows."""
         now, waiting = self.engine.seen()
         counts, rows = now.counts, now.t
         if waiting is not None:

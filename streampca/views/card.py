@@ -34,7 +34,7 @@ from streampca.views.facts import (
 )
 from streampca.views.plots import LARGE
 
-#: Loadings of at least this size are named in `learned`, so many of a sign.
+#: `learned` names loadings of at least this size, and this number of each sign.
 _HEAVY, _NAMED = 0.3, 6
 _CURATOR = " (curator only)"
 
@@ -121,7 +121,7 @@ class Card:
 
     @property
     def note(self) -> str:
-        """How to read the table."""
+        """Key to the table."""
         left_out = self.loadings["left_out"]
         has_bars = any(row["bars"] for row in self.loadings["rows"])
         return " ".join(filter(None, (

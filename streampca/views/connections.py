@@ -2,7 +2,7 @@
 
 A server that faces strangers closes connections that ask nothing, that ask slowly and that do not read
 the answer. When all sockets are in use, the address that holds most of them gives one up, so one address
-cannot shut the page for others. Against many addresses at once a reverse proxy is needed.
+cannot shut the page for others. Many addresses together need a reverse proxy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RESERVED = 64
 
 
 def most_connections() -> int:
-    """Connections held at once: half of the files that this process may open, at most 1024."""
+    """Number of connections held at a time: half of the files that this process may open, at most 1024."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     allowed = 1024 if limit == resource.RLIM_INFINITY else (limit - _RESERVED) // 2
     return max(8, min(1024, allowed))
@@ -82,7 +82,7 @@ class Connection(H11Protocol):
         self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Cancel the deadline for reading, and go on writing."""
+        """Cancel the deadline for reading, and continue to write."""
         if self._unread is not None:
             self._unread.cancel()
         super().resume_writing()

@@ -51,7 +51,7 @@ class CuratorPage(PageData):
             self._further = list(further)
             self.changed()
 
-    def tell(self, fact: Fact) -> None:
+    def show(self, fact: Fact) -> None:
         """Show one more figure, such as the budget that is left."""
         with self.lock:
             self._further.append(fact)
@@ -85,7 +85,7 @@ class CuratorPage(PageData):
             note = "Exact regret per row, and the bound on its expectation if one is proved. OPT per row for scale."
             if self._regret.has("most"):
                 lines[:1] = [("average", "regret per row, at least"), ("most", "at most")]
-                note = f"Of so many features it is known as an interval. {note}"
+                note = f"With more than 1000 features it is known as an interval. {note}"
             own = [
                 Panel(
                     "regret", "Regret against the bound", note, "regret", lines,

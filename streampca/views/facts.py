@@ -35,7 +35,7 @@ class Fact:
 
 #: Components shown, and features listed.
 COMPONENTS, FEATURES = 6, 24
-#: Features up to which estimates are made of every release that is shown while a run goes on.
+#: Features up to which estimates are computed for every release that is shown during a run.
 ESTIMATED = 200
 EIGENVALUES = tuple(f"value_{i}" for i in range(1, COMPONENTS + 1))
 ANGLES = tuple(f"angle_{i}" for i in range(1, COMPONENTS + 1))
@@ -152,7 +152,7 @@ def clear_components(estimates: Estimates) -> list[bool]:
     """Which components stand above the noise.
 
     Their eigenvalues are positive with 95 % confidence jointly, and their directions more signal than noise
-    (estimated cos**2 over 1/2). Either alone is not enough: noise by itself has gaps, and a positive eigenvalue a
+    (estimated cos**2 over 1/2). One of the two is not enough: noise has gaps, too, and a positive eigenvalue a
     direction that noise turns.
     """
     clear: list[bool] = ((estimates.direction_quality > 0.5) & (estimates.interval()[0] > 0.0)).tolist()

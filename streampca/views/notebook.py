@@ -20,8 +20,8 @@ class Watch:
     stream : the stream to show.
     rows : what `Stream.run` takes; iteration yields its steps.
     every : seconds between two updates.
-    total : rows expected, for the progress bar; the length of ``rows`` if left out, where it has one.
-    public : show the latest release alone. Otherwise the card holds the exact regret: curator only.
+    total : rows expected, for the progress bar; by default the length of ``rows``, where it has one.
+    public : show the latest release only. Otherwise the card holds the exact regret and is for the curator.
 
     Raises
     ------
@@ -54,7 +54,7 @@ class Watch:
         self._handle: Any = None
 
     def html(self) -> str:
-        """The card as it is now."""
+        """Return the current card."""
         t, release = self._stream.t, self._stream.release
         of = "" if self._total is None else f" of {self._total:,}"
         bar = "" if self._total is None else f"<progress max='{max(1, self._total)}' value='{t}'></progress> "

@@ -26,7 +26,7 @@ LARGE = 1000
 _COMPONENTS, _FEATURES, _ARROWS, _EIGENVALUES = 6, 40, 24, 30
 #: Releases drawn at most, of many.
 _RELEASES = 400
-#: A normal variable lies within so many standard deviations with probability 0.95.
+#: A normal variable lies within this number of standard deviations with probability 0.95.
 WIDE = 1.959963984540054
 
 
@@ -206,7 +206,7 @@ def biplot(basis: FloatArray, names: Sequence[str] | None = None, *, dark: bool 
 
 
 def scree(release: Release, *, dark: bool = False) -> Figure:
-    """Eigenvalues per row with 95 % error bars, and the level that noise alone reaches.
+    """Eigenvalues per row with 95 % error bars, and the level that pure noise reaches.
 
     Raises `NoReleaseError` if there are no eigenvalues.
 
@@ -215,7 +215,7 @@ def scree(release: Release, *, dark: bool = False) -> Figure:
     The noise is symmetric Gaussian with standard deviation s on the diagonal and s / sqrt(2)
     off it, so for any fixed unit vector v, v^T N v has standard deviation s: to first order,
     where neighboring eigenvalues are further apart than the noise, an
-    eigenvalue is off by N(0, s**2). The noise alone has its largest eigenvalue near s sqrt(2 d).
+    eigenvalue is off by N(0, s**2). The largest eigenvalue of the noise is near s sqrt(2 d).
     """
     values, rows, k = spectrum(release), rows_summed(release), release.n_components
     if values is None or not len(values):
@@ -267,7 +267,7 @@ def loadings_over_time(
 def motion(
     times: Sequence[int], bases: FloatArray, names: Sequence[str] | None = None, *, dark: bool = False
 ) -> Figure:
-    """How a subspace moved: the axes of the features in its plane, its angles to the last one, and what it holds.
+    """Motion of a subspace: axes of the features in its plane, angles to the last one, squared lengths in it.
 
     There are at least two ``bases``; each is turned within its subspace as close as can be to the last one.
     """

@@ -80,7 +80,7 @@ class PublicPage(PageData):
         with self.lock:
             if self._parameters != dict(parameters):
                 self._parameters = dict(parameters)
-                if "processor" in parameters:  # not the name of a file, which may tell too much
+                if "processor" in parameters:  # not the name of a file, which may be private
                     k = parameters.get("n_components")
                     self.title = f"streampca · {parameters['processor']}" + (f", k = {k}" if k else "")
                 self.changed()
@@ -200,7 +200,7 @@ class PublicPage(PageData):
         return panels
 
     def more(self) -> dict[str, Any]:
-        """What ran, its parameters, the guarantee in words, and the subspace of the latest release."""
+        """Algorithm, parameters, the guarantee in words, and the subspace of the latest release."""
         latest, parameters = self._latest, self._parameters
         shown: dict[str, Any] = {
             "parameters": [(k, facts.parameter_text(v)) for k, v in parameters.items() if v is not None],

@@ -32,7 +32,7 @@ class Lines:
         self._at = 0
 
     def new(self, most: int = 4096) -> list[str]:
-        """The new lines, at most so many; a last one without its end waits."""
+        """Return the new lines, at most ``most``; a last line without its end waits."""
         out: list[str] = []
         if not self.path.exists():
             return out
@@ -144,7 +144,7 @@ class CuratorRun:
 
 
 def file_of(path: Path) -> Path:
-    """The file of releases, or the store, that a path stands for. Raises `BadParameterError` if there is none."""
+    """Find the file of releases, or the store, of a path. Raises `BadParameterError` if there is none."""
     for candidate in (path / "releases.jsonl", path / "run.db") if path.is_dir() else (path,):
         if candidate.is_file():
             return candidate

@@ -89,7 +89,7 @@ class Server:
     port : 0 takes any that is free.
     names : further names of this machine that the page may be asked for under, with a port if it is not `port`.
     token_file : where the token of a `CuratorPage` is kept, mode 0600, so that a page that is open in the browser
-        goes on after a restart on the same port. Made if it is not there. None makes a fresh token.
+        reconnects after a restart on the same port. Created if missing. None creates a fresh token.
 
     Attributes
     ----------
@@ -181,7 +181,7 @@ def kept_token(path: Path) -> str:
 def public_app(page: PublicPage, *, hosts: Iterable[str], closing: Callable[[], bool] = lambda: False) -> ASGIApp:
     """The application of the public page.
 
-    Raises `BadParameterError` if the page is any other than a `PublicPage`, which is made of releases alone, or if its
+    Raises `BadParameterError` if the page is no `PublicPage`, which is computed from releases only, or if its
     releases promise nothing. From now on it refuses such releases.
     """
     if type(page) is not PublicPage:
@@ -289,7 +289,7 @@ def _app(page: PageData, closing: Callable[[], bool]) -> Starlette:
         if request.method == "HEAD":
             return Response(**kind)
 
-        readers[address] += 1  # here, so that of many who ask at once no more are let in
+        readers[address] += 1  # before the answer starts, so that simultaneous readers are counted
         return _Events(
             _messages(page, closing),
             lambda: readers.subtract({address: 1}),

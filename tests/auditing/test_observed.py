@@ -61,9 +61,20 @@ def test_the_outputs_reach_every_public_class():
     assert len({path.split(".", 1)[-1] for path in MADE.seen}) > 150
 
 
+def unread(kind: type) -> list[str]:
+    """Public members that are neither observed nor listed as left out."""
+    left, missing = observed.left_out(kind), []
+    for name in observed.public_members(kind):
+        member = inspect.getattr_static(kind, name, None)
+        called = callable(member) and not isinstance(member, type)
+        if name not in left and called and (kind, name) not in observed.ARGUMENTS and observed.needs_arguments(member):
+            missing.append(name)
+    return missing
+
+
 @pytest.mark.parametrize("kind", sorted(MADE.classes, key=lambda kind: kind.__name__))
 def test_every_public_member_is_observed_or_left_out_with_a_reason(kind):
-    assert observed.unread(kind) == [], "observe them, give ARGUMENTS, or list them in NOT_OBSERVED with a reason"
+    assert unread(kind) == [], "observe them, give ARGUMENTS, or list them in NOT_OBSERVED with a reason"
 
 
 @pytest.mark.parametrize("kind", observed.NOT_OBSERVED, ids=lambda kind: kind.__name__)
@@ -77,9 +88,9 @@ def test_what_is_left_out_exists(kind):
 
 def test_a_new_member_that_cannot_be_read_is_named(monkeypatch):
     monkeypatch.setattr(Release, "told", lambda self, what: what, raising=False)
-    assert observed.unread(Release) == ["told"]
+    assert unread(Release) == ["told"]
     monkeypatch.setattr(Release, "told", lambda self, what=1: what, raising=False)
-    assert observed.unread(Release) == []
+    assert unread(Release) == []
 
 
 # -- leaks --------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from streampca.linalg.eigen import is_positive
 from streampca.linalg.lattice import onto_ball
 from streampca.linalg.types import FloatArray
 from streampca.papers.wishart import wishart
@@ -24,7 +23,7 @@ TOLERANCE = 1e-9
 
 def loewner_below(a: FloatArray, b: FloatArray) -> bool:
     """True if a <= b in the Loewner order, up to rounding."""
-    return is_positive(b - a + TOLERANCE * np.eye(len(a)))
+    return bool(np.linalg.eigvalsh(b - a + TOLERANCE * np.eye(len(a)))[0] > 0.0)
 
 
 def delete_close(

@@ -36,7 +36,7 @@ class Follower(threading.Thread):
     Parameters
     ----------
     port : of the page.
-    patience : seconds without a word after which it connects anew, with the place where it stands.
+    patience : seconds without a word after which it connects anew.
     """
 
     def __init__(self, port: int, patience: float) -> None:
@@ -44,7 +44,6 @@ class Follower(threading.Thread):
         self.tables: dict[str, list[Any]] = {}
         self.connections = 0
         self._port, self._patience = port, patience
-        self._place: str | None = None
         self._is_done = threading.Event()
         self.start()
 
@@ -59,23 +58,13 @@ class Follower(threading.Thread):
                 connection.close()
 
     def _read(self, connection: http.client.HTTPConnection) -> None:
-        headers = {} if self._place is None else {"Last-Event-ID": self._place}
-        connection.request("GET", "/api/events", headers=headers)
+        connection.request("GET", "/api/events")
         answer = connection.getresponse()
         self.connections += answer.status == 200
-        kind = place = ""
         while not self._is_done.is_set() and (line := answer.readline().decode().rstrip("\n")) is not None:
             name, _, value = line.partition(": ")
-            if name == "event":
-                kind = value
-            elif name == "id":
-                place = value
-            elif name == "data":
-                if kind == "reset":
-                    self.tables = {}
-                for table, new in json.loads(value)["tables"].items():
-                    self.tables.setdefault(table, []).extend(new["rows"])
-                self._place = place
+            if name == "data":  # a whole page
+                self.tables = {table: shown["rows"] for table, shown in json.loads(value)["tables"].items()}
 
     def end(self) -> None:
         self._is_done.set()

@@ -38,7 +38,7 @@ def test_what_is_exact_says_whose_it_is(run: sp.Stream) -> None:
     for exact in (run, run.regret, run.regret.now()):
         assert CURATOR in exact._repr_html_()
     assert run.release is not None
-    for public in (run.release, run.guarantee, run.regret.log):
+    for public in (run.release, run.guarantee):
         assert CURATOR not in public._repr_html_()
     assert "&lt;a&gt;" in run.release._repr_html_()
     assert "<a>" not in run.release._repr_html_()

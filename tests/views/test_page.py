@@ -30,7 +30,7 @@ def test_a_message_is_the_whole_state_and_made_once():
     run.push(50)
     for page in (run.public, run.curator):
         assert len(json.loads(page.message())["tables"]["releases"]["rows"]) == 11
-    run.curator.tell(budget_fact("half of it"))
+    run.curator.show(budget_fact("half of it"))
     assert "half of it" in run.curator.message()
     assert "half of it" not in run.public.message()
 
@@ -90,7 +90,7 @@ def test_both_pages_show_the_card_and_the_public_one_nothing_of_the_rows():
     run.push(2000)
     report = run.stream.admission
     run.curator.count(rows=2000, further=admission_facts(report))
-    run.curator.tell(budget_fact("half of it"))
+    run.curator.show(budget_fact("half of it"))
     public, exact = run.public.state(), run.curator.state()
     released = card(run.stream.release, releases=40)
     assert [f for f in public["facts"] if "interval" not in f["label"]] == [asdict(fact) for fact in released.facts]
