@@ -51,7 +51,7 @@ def live(servers: str, folder: Path, pipe: int) -> None:
 def main(servers: str, folder: Path, kills: int) -> None:
     fast.use(False)
     stream(None).push_many(np.ones((60, 3)))  # imports, once for all children
-    dump(config_of(stream(None)))
+    dump(config_of(stream(None).engine))
     draw = random.Random(7)
     for kill in range(kills + 1):
         read, write = os.pipe()
