@@ -380,7 +380,7 @@ def test_tumbling_spends_once(sound, monkeypatch):
     for seed, row in enumerate((1.0, 0.0)):
         data, found = np.array([[0.0], [row], [0.0], [0.0]]), np.zeros(draws)
         for i in range(draws):
-            processor = Tumbling(mechanism, every=2).start(1, Randomness.from_seed(10_000 * seed + i))
+            processor = Tumbling(mechanism, release_every=2).start(1, Randomness.from_seed(10_000 * seed + i))
             for _ in range(2):
                 due = processor.rows_until_release
                 processor, release = processor.absorb(data[processor.t : processor.t + due])
