@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-lowest lint bench profile audit sbom docs release clean
+.PHONY: demo test test-ci test-lowest lint bench profile audit sbom docs release clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +21,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
+
+# What takes longer, and CI runs too: planted bugs, audits from outside, Spark, scenarios.
+test-ci: $(STAMP)
+	$(BIN)/python -m pytest -n auto -m 'ci and not long'
 
 # The unit tests with the lowest versions of the dependencies that pyproject.toml allows, and test tools of today.
 UNIT_TESTS := $(addprefix tests/,linalg privacy matrix_factorization mechanisms processors conformance queries planning)

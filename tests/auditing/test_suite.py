@@ -22,7 +22,7 @@ PLANTED = [pytest.param(bug, marks=() if FIRST[bug.name] is bug else pytest.mark
 ELSEWHERE = [case for case in QUICK if case.name[0].islower() or case.name.startswith("StabilityHistogram")]
 
 
-@pytest.mark.audit
+@pytest.mark.ci
 @pytest.mark.parametrize("case", ELSEWHERE, ids=lambda case: case.name)
 def test_every_part_holds(case):
     rows = audit(case, mode="quick", false_alarm=1e-3 / len(QUICK), seed=1).rows
@@ -41,7 +41,7 @@ def test_gaussian_claims_are_nearly_seen(case):
         assert min(shares) >= 0.95 or row.witness, str(row)
 
 
-@pytest.mark.audit
+@pytest.mark.ci
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: f"{bug.name} in {bug.case}".replace(" ", "-"))
 def test_planted_bug_is_refuted(bug):
     rows = audit_planted(bug, 1e-3 / len(BUGS), seed=1)

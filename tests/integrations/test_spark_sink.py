@@ -36,7 +36,7 @@ driver = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(driver)
 
 # Of Spark's own: it warns of pandas 3, and leaves sockets to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.ci, pytest.mark.filterwarnings("ignore")]
 N, D = 3300, 6
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 PLAIN = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.adaptive.enabled=false"

@@ -20,6 +20,8 @@ from streampca.linalg.svec import svec
 from streampca.privacy.outlet import Outlet
 from streampca.processors import base, private_fpl
 
+pytestmark = pytest.mark.ci
+
 RUNS, T, AT, D = 400, 6, 2, 2
 MU = 1.5
 EPSILON, DELTA = 2.0, sp.privacy.gaussian.delta_at(MU, 2.0)

@@ -29,6 +29,8 @@ from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness
 from streampca.processors.tumbling import Tumbling, TumblingProcessor
 
+pytestmark = pytest.mark.ci
+
 ALARM = 1e-4
 later = partial(pytest.param, marks=pytest.mark.long)
 

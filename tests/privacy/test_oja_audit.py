@@ -16,6 +16,8 @@ from streampca.privacy.randomness import Randomness, Tape
 from streampca.processors import private_oja
 from streampca.processors.private_oja import PrivateOja, clipped_gradients
 
+pytestmark = pytest.mark.ci
+
 RUNS = 1000
 EPSILON, DELTA = 8.0, 1e-3
 D = 3

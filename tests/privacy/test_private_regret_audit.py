@@ -28,6 +28,8 @@ from streampca.processors import private_fpl
 from streampca.processors.rewards import REWARD_WEIGHT, RewardSum, score
 from streampca.release import Scoring
 
+pytestmark = pytest.mark.ci
+
 RUNS, T, D = 400, 4, 2
 MU, SLACK = 1.5, 1.1
 MANY, LITTLE = 1000, 1.065

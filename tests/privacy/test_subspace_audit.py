@@ -20,6 +20,8 @@ from streampca.mechanisms.rational_span import lines_of
 from streampca.papers.approximate_subspace import ApproximateSubspace
 from streampca.privacy.randomness import Randomness
 
+pytestmark = pytest.mark.ci
+
 ALARM, EPSILON = 1e-5, 1.0
 E1, E2, ODD, ZERO = [1.0, 0.0], [0.0, 1.0], [1.0, 3.0], [0.0, 0.0]
 

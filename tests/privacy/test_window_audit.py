@@ -22,6 +22,8 @@ from streampca.privacy.randomness import Randomness
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.spectral_histogram import HistogramMethod, HistogramProcessor, SpectralHistogram
 
+pytestmark = pytest.mark.ci
+
 MU, EPSILON = 1.5, 2.0
 RUNS, T, W, AT, D = 600, 8, 4, 4, 2
 ROW, OTHER = np.array([0.0, 1.0]), np.array([1.0, 0.0])

@@ -11,6 +11,7 @@ from benchmark.timing import Bar, Comparison, Contender, Goal, Result, Timed, ta
 from streampca.linalg import fast
 
 
+@pytest.mark.ci
 def test_small_suites_run_and_describe_the_machine(capsys, tmp_path):
     file, text = tmp_path / "out" / "bench.json", tmp_path / "out" / "bench.md"
     suites = ["row", "block", "window", "oja", "csv"]

@@ -9,6 +9,7 @@ def test_the_scenarios_that_must_be_there_are():
     assert {"adversarial", "drift", "endless", "flights", "segments", "spiked"} <= set(names())
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", names())
 def test_scenario_holds_at_its_size_for_ci(name):
     scenario = load(name)
