@@ -72,7 +72,8 @@ def on_config(config: Any) -> Any:
 
     def there(entry: Any) -> bool:
         page = next(iter(entry.values())) if isinstance(entry, dict) else entry
-        return page in ELSEWHERE or (ROOT / "docs" / page).exists()
+        file = ROOT / "docs" / page
+        return page in ELSEWHERE or file.exists() or file.with_suffix(".py").exists()
 
     for entry in config["nav"]:
         for section, pages in entry.items() if isinstance(entry, dict) else ():
