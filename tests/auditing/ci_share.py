@@ -97,9 +97,13 @@ def main(base="HEAD~1"):
     cases, started, failed = chosen(commit, files), time.process_time(), 0
     print(f"audit of {len(cases)} of {len(generated())} cases, chosen by commit {commit[:12]}:", flush=True)
     for case in cases:
-        rows = audit_case(
-            case, numbers=NUMBERS["quick"], error=1e-3 / len(cases), every=False, seed=int(commit[:8], 16)
-        )
+        # With some keys a quick audit sees too little: a warm-up finds no bounds, or a gap does not show. Other keys
+        # are tried then, with all neighbors. What is refuted is refuted.
+        for more in range(8):
+            seed, error = int(commit[:8], 16) + more, 1e-3 / (8 * len(cases))
+            rows = audit_case(case, numbers=NUMBERS["quick"], error=error, every=more > 0, seed=seed)
+            if all(row.holds for row in rows) or any(row.verdict == "refuted" for row in rows):
+                break
         failed += sum(not row.holds for row in rows)
         verdict = "holds" if all(row.holds for row in rows) else "\n  ".join(str(row) for row in rows if not row.holds)
         print(f"{case.name}: {verdict}", flush=True)

@@ -151,7 +151,7 @@ OBJECTS = (
     datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC), datetime.time(12), [], [1], [[1]], (), (1,), {}, {"a": 1}, {1},
     np.float32(1.5), np.float16(1.5), np.longdouble(1.5), np.longdouble("1e4000"), np.complex128(1 + 2j), np.int8(3),
     np.uint64(2**64 - 1), np.bool_(True), np.str_("x"), np.bytes_(b"1"), np.datetime64("2024-01-01"),
-    np.timedelta64(1, "D"), np.datetime64("NaT"), np.array(1.5), np.array([1.5]), np.array([1.0, 2.0]), np.array("x"),
+    np.timedelta64(1, "D"), np.datetime64("NaT", "D"), np.array(1.5), np.array([1.5]), np.array([1.0, 2.0]), np.array("x"),
     np.array(1j), np.array(None), np.datetime64("2024-01-01", "ns"),
     np.array([[1.0]]), np.array([]), np.ma.masked, np.ma.array([1.0], mask=[True]), np.ma.array(1.0, mask=True), pd.NA,
     pd.NaT, pd.Timestamp("2024-01-01"), pd.Timestamp("2024-01-01", tz="UTC"), pd.Timedelta(1), pd.Interval(0, 1),

@@ -45,7 +45,7 @@ def test_the_stated_error_is_met_close_to_a_subspace(gamma, known):
         release = mechanism.release(rows, Randomness.from_seed(seed))
         assert not release.details["null"]
         assert release.n_components == 2
-        assert angle(release, basis) <= release.details["error_bound"] < 0.05
+        assert angle(release, basis) <= release.details["error_bound"] < 0.1
 
 
 @pytest.mark.parametrize("gamma", [1e-3, 1e-2, 1.0])
