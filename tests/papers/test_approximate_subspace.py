@@ -1,6 +1,7 @@
 """ApproximateSubspace: calibration, stated error, nulls."""
 
 import math
+from statistics import median_low
 
 import numpy as np
 import pytest
@@ -40,12 +41,17 @@ def test_constants_are_the_designs():
 @pytest.mark.parametrize("gamma", [0.0, 1e-6, 1e-5])
 def test_the_stated_error_is_met_close_to_a_subspace(gamma, known):
     mechanism = ApproximateSubspace(n_components=2 if known else None, max_components=2, **BUDGET)
+    bounds = []
     for seed in range(4):
         rows, basis = near(gamma, seed, mechanism.rows_needed())
         release = mechanism.release(rows, Randomness.from_seed(seed))
         assert not release.details["null"]
         assert release.n_components == 2
-        assert angle(release, basis) <= release.details["error_bound"] < 0.1
+        assert angle(release, basis) <= release.details["error_bound"]
+        bounds.append(release.details["error_bound"])
+    # A bound depends on the noise: 1 of 100 draws at gamma = 1e-5 gave more than 0.05. Three of four do so with chance
+    # 4e-6 a case, or 3e-5 if the rate is 2 %; other builds of LAPACK draw other noise.
+    assert median_low(bounds) < 0.05
 
 
 @pytest.mark.parametrize("gamma", [1e-3, 1e-2, 1.0])
