@@ -616,6 +616,8 @@ def _judged(
     level = _level(part, error)
     if part.moved:
         involved = {(name, group): a for moved in part.moved for name, of in moved.items() for group, a in of.items()}
+        if any(group not in parts[name].noise for name, group in involved):
+            return None, ("no run with fresh keys drew its noise",), ""
         spectra = {
             (name, group): Spectrum(parts[name].noise[group], joined=len(a) == 1)
             for (name, group), a in involved.items()

@@ -1,11 +1,14 @@
 """The auditor itself: it is right as often as it says, and it sees what it says it sees."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from planted.lifecycles import CASES
 from scipy import stats
 
 import streampca as sp
+from streampca.auditing import instrument
 from streampca.auditing.instrument import leak, low_digits, pairs, tells
 from streampca.auditing.laws import Spectrum, p_values
 from streampca.auditing.suite import named
@@ -183,3 +186,16 @@ def test_only_what_can_be_audited():
 def test_names_choose_cases():
     assert "PrivateFPL" in [case.name for case in named(["PrivateFPL"])]
     assert len(named([])) > len(named(["PrivateFPL"]))
+
+
+def test_noise_that_only_neighbors_drew_is_not_seen(monkeypatch):
+    run, silent = instrument.run, replace(CASES["GaussianCovariance"], feed=lambda *given: [])
+
+    def only_pairs(case, *given, look=True, **more):
+        return run(case if look else silent, *given, look=look, **more)
+
+    monkeypatch.setattr(instrument, "run", only_pairs)
+    rows = instrument.audit_case(CASES["GaussianCovariance"], numbers=100, error=1e-3, every=False, seed=1)
+    (gram,) = (row for row in rows if row.part == "gram")
+    assert gram.verdict == "cannot see"
+    assert "no run with fresh keys" in gram.witness
