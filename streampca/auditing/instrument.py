@@ -468,14 +468,16 @@ def audit_case(case: Case, **given: Any) -> list[Audit]:
         if any(row.verdict == "refuted" for row in rows):
             return rows
         # Where noise decides, the rarer outcome may need more runs with fresh keys than the audit of the noise did.
-        subject = case.make()
-        for i in range(_PATIENCE):
-            left = [str(one) for one in decisions.one_sided if one.name not in ONE_SIDED]
-            if not left:
-                return rows
-            tape = fresh_tape(given["seed"], case.name, "decisions", i)
-            run(case, subject, case.both_rows(subject)[i % 2], case.feeds[0], tape, look=False, most=math.inf)
-    return [*rows, Audit(case.name, "decisions", "cannot see", witness=f"one outcome only: {'; '.join(left)}")]
+        subject, runs = None, 0
+        while left := [str(one) for one in decisions.one_sided if one.name not in ONE_SIDED]:
+            if runs == _PATIENCE:
+                witness = f"one outcome only: {'; '.join(left)}"
+                return [*rows, Audit(case.name, "decisions", "cannot see", witness=witness)]
+            subject = subject or case.make()  # calibration takes time, and most cases come here with nothing left
+            tape = fresh_tape(given["seed"], case.name, "decisions", runs)
+            run(case, subject, case.both_rows(subject)[runs % 2], case.feeds[0], tape, look=False, most=math.inf)
+            runs += 1
+    return rows
 
 
 def _audited(
