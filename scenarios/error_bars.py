@@ -16,10 +16,10 @@ from scenario import Context, load, run_scenario
 
 from streampca import queries
 from streampca.linalg.types import FloatArray
-from streampca.private_regret import PrivateRegretRecord
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.regret import RegretLog
-from streampca.release import Release
+from streampca.regret.private_regret import PrivateRegretRecord
+from streampca.regret.regret import RegretLog
+from streampca.release.release import Release
 from streampca.views.plots import WIDE
 
 sys.path.insert(0, str(Path(__file__).parent))

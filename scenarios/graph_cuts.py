@@ -11,7 +11,7 @@ from scenario import Context
 from streampca import queries
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.processors.sliding_window import SlidingWindowPCA
-from streampca.release import Release
+from streampca.release.release import Release
 from streampca.stream.stream import Stream
 
 METHODS: tuple[Literal["ring", "histogram"], ...] = ("ring", "histogram")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from streampca.admission import Admission
 from streampca.linalg.types import FloatArray
 from streampca.processors.private_fpl import PrivateFPL
+from streampca.rows.admission import Admission
 from streampca.stream.stream import Stream
 
 sys.path.insert(0, str(Path(__file__).parent))

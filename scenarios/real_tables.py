@@ -32,8 +32,8 @@ from streampca.planning import Plan, Prediction, Question, plan
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.processors.base import Algorithm
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.regret import RegretLog
-from streampca.release import Release
+from streampca.regret.regret import RegretLog
+from streampca.release.release import Release
 from streampca.stream.stream import Stream
 
 #: Most rows of a table that are used, drawn at random.

@@ -11,7 +11,7 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
-from streampca.release import Release
+from streampca.release.release import Release
 
 PREDICTORS, RESPONSES, CONSTANT = 6, 2, 0.5
 

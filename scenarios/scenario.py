@@ -102,8 +102,8 @@ import streampca
 from streampca.errors import BadParameterError, listed, reason, short
 from streampca.linalg.eigen import top_sum
 from streampca.linalg.types import FloatArray
-from streampca.release import Subspace
-from streampca.rows import Reader, RowSource
+from streampca.release.release import Subspace
+from streampca.rows.protocol import Reader, RowSource
 from streampca.sources.synthetic import Synthetic
 
 __all__ = ["Check", "Context", "Result", "Scenario", "load", "names", "run_scenario"]

@@ -9,14 +9,14 @@ from typing import Any, Final
 import numpy as np
 from scenario import Context
 
-from streampca.admission import Admission
 from streampca.linalg.eigen import top_sum
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Algorithm
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.window_methods import WindowProcessor
-from streampca.rows import Reader
+from streampca.rows.admission import Admission
+from streampca.rows.protocol import Reader
 from streampca.sources import flights
 from streampca.sources.csv_rows import from_csv
 from streampca.sources.synthetic import drift as drifting

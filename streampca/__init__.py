@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from streampca import papers as papers
     from streampca import queries as queries
     from streampca import sources as sources
-    from streampca.admission import AdmissionReport as AdmissionReport
     from streampca.auditing.instrument import Audit as Audit
     from streampca.auditing.suite import audit as audit
     from streampca.matrix_factorization.noises import BLT as BLT
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from streampca.privacy.budget import Budget as Budget
     from streampca.privacy.guarantee import Guarantee as Guarantee
     from streampca.privacy.randomness import Randomness as Randomness
-    from streampca.private_regret import PrivateRegret as PrivateRegret
-    from streampca.private_regret import PrivateRegretRecord as PrivateRegretRecord
     from streampca.processors.base import Algorithm as Algorithm
     from streampca.processors.base import Processor as Processor
     from streampca.processors.dp_pca import DPPCA as DPPCA
@@ -42,14 +39,17 @@ if TYPE_CHECKING:
     from streampca.processors.solvers import Smoothed as Smoothed
     from streampca.processors.solvers import Tracking as Tracking
     from streampca.processors.tumbling import Tumbling as Tumbling
-    from streampca.regret import Regret as Regret
-    from streampca.regret import RegretLog as RegretLog
-    from streampca.regret import RegretRecord as RegretRecord
-    from streampca.release import Release as Release
-    from streampca.release import Subspace as Subspace
-    from streampca.release import Terms as Terms
-    from streampca.release_file import read_releases as read_releases
-    from streampca.rows import RowSource as RowSource
+    from streampca.regret.private_regret import PrivateRegret as PrivateRegret
+    from streampca.regret.private_regret import PrivateRegretRecord as PrivateRegretRecord
+    from streampca.regret.regret import Regret as Regret
+    from streampca.regret.regret import RegretLog as RegretLog
+    from streampca.regret.regret import RegretRecord as RegretRecord
+    from streampca.release.file import read_releases as read_releases
+    from streampca.release.release import Release as Release
+    from streampca.release.release import Subspace as Subspace
+    from streampca.release.release import Terms as Terms
+    from streampca.rows.admission import AdmissionReport as AdmissionReport
+    from streampca.rows.protocol import RowSource as RowSource
     from streampca.store import Store as Store
     from streampca.store.ledger import Ledger as Ledger
     from streampca.stream.blocks import BlockGram as BlockGram
@@ -65,9 +65,9 @@ __version__ = "0.2.0.dev0"
 _HOME = {
     "Algorithm": "processors.base",
     "Processor": "processors.base",
-    "Regret": "regret",
-    "Terms": "release",
-    "AdmissionReport": "admission",
+    "Regret": "regret.regret",
+    "Terms": "release.release",
+    "AdmissionReport": "rows.admission",
     "Audit": "auditing",
     "AdaptiveCovariance": "mechanisms.adaptive_covariance",
     "AdaptiveLaplaceCovariance": "mechanisms.adaptive_laplace",
@@ -86,27 +86,27 @@ _HOME = {
     "Oja": "processors.oja",
     "PrivateFPL": "processors.private_fpl",
     "PrivateOja": "processors.private_oja",
-    "PrivateRegret": "private_regret",
-    "PrivateRegretRecord": "private_regret",
+    "PrivateRegret": "regret.private_regret",
+    "PrivateRegretRecord": "regret.private_regret",
     "Randomness": "privacy.randomness",
-    "RegretLog": "regret",
-    "RegretRecord": "regret",
-    "Release": "release",
-    "RowSource": "rows",
+    "RegretLog": "regret.regret",
+    "RegretRecord": "regret.regret",
+    "Release": "release.release",
+    "RowSource": "rows.protocol",
     "SlidingWindowPCA": "processors.sliding_window",
     "Smoothed": "processors.solvers",
     "Step": "stream.step",
     "Steps": "stream.step",
     "Store": "store",
     "Stream": "stream.stream",
-    "Subspace": "release",
+    "Subspace": "release.release",
     "Tracking": "processors.solvers",
     "Tree": "matrix_factorization.noises",
     "Tumbling": "processors.tumbling",
     "UserStream": "users",
     "audit": "auditing",
     "plan": "planning",
-    "read_releases": "release_file",
+    "read_releases": "release.file",
 }
 # `streampca.views` stands above the releases and streams that it shows; it adds its renderers to the table.
 RENDERERS["views"] = lambda: import_module("streampca.views")

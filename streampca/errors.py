@@ -60,7 +60,7 @@ class BadParameterError(StreamPCAError, ValueError):
 class BadRowError(StreamPCAError, ValueError):
     """A row cannot be admitted: wrong shape, not finite, not a number."""
 
-    #: Under which of `streampca.admission.REASONS` such rows are counted.
+    #: Under which of `streampca.rows.admission.REASONS` such rows are counted.
     reason = "wrong features"
 
 

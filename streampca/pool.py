@@ -34,7 +34,7 @@ from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.counts import check_count
 from streampca.linalg.threads import OneThread, one_blas_thread
 from streampca.linalg.types import FloatArray
-from streampca.rows import arrow_rows
+from streampca.rows.protocol import arrow_rows
 from streampca.sources.parquet import ParquetRows, from_parquet, read_batches
 from streampca.stream.blocks import BlockCutter, BlockGram
 

@@ -40,13 +40,13 @@ from typing import Annotated, Any, Protocol
 import msgspec
 import numpy as np
 
-from streampca.admission import NO_COUNTS, Counts
 from streampca.conversion import as_block
 from streampca.errors import BadParameterError, BadRowError, SourceError
 from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import LOW, UNIT_BITS
 from streampca.linalg.svec import svec_size
-from streampca.rows import Part, Position
+from streampca.rows.admission import NO_COUNTS, Counts
+from streampca.rows.protocol import Part, Position
 from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
 from streampca.stream.step import BlockStep
 from streampca.stream.stream import Stream

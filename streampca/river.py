@@ -29,13 +29,11 @@ import numpy as np
 import pandas as pd
 from river import base
 
-from streampca.admission import Admission, AdmissionReport, Bounds, OnBadRow
 from streampca.conversion import frame_column, is_frame
 from streampca.errors import BadParameterError, BadRowError, NoReleaseError, short
 from streampca.exclusive import Guard, exclusive
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.names import NAME_THEM, refuse_values
 from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.processors.base import Algorithm
@@ -43,7 +41,9 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
-from streampca.release import Release
+from streampca.release.release import Release
+from streampca.rows.admission import Admission, AdmissionReport, Bounds, OnBadRow
+from streampca.rows.names import NAME_THEM, refuse_values
 from streampca.store.ledger import LedgerFile
 from streampca.stream.stream import Stream
 

@@ -26,11 +26,11 @@ from river.base.anomaly_detector import AnomalyDetector
 from scipy.optimize import isotonic_regression
 
 from streampca.errors import BadParameterError
-from streampca.estimates import Estimates
 from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_eigh
 from streampca.linalg.types import FloatArray
-from streampca.release import Release, rows_summed
+from streampca.release.estimates import Estimates
+from streampca.release.release import Release, rows_summed
 from streampca.river import PrivatePCA, RiverAdapter
 
 __all__ = ["SubspaceAnomaly", "SubspaceDrift"]
@@ -68,7 +68,7 @@ class SubspaceDrift(base.DriftDetector):
     sampling error, plus noise of the law that the release states. Both errors are simulated: the noise exactly (of
     centered releases, at their upper bound `streampca.Release.noise_std`), sampling as that of Gaussian rows (a
     Wishart matrix, in its normal approximation), around the shrunk estimate of C from both sides together
-    (`streampca.estimates.Estimates.shrunk_gram`). There, the gap after the k-th eigenvalue is narrowed by one standard
+    (`Estimates.shrunk_gram`). There, the gap after the k-th eigenvalue is narrowed by one standard
     deviation on each side, and closed where the spread of equal eigenvalues may have made it, ``2 sqrt(d / n)`` of
     their value (Marchenko and Pastur 1967).
 

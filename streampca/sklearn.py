@@ -32,20 +32,20 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from streampca.admission import AdmissionReport, Bounds
 from streampca.conversion import as_floats
 from streampca.errors import BadParameterError, needs
 from streampca.exclusive import Guard, exclusive
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray
-from streampca.names import refuse_values
 from streampca.privacy.budget import Adjacency
 from streampca.processors.base import Algorithm
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.queries.answer import GramNoise
 from streampca.queries.principal import pca
-from streampca.release import Release
-from streampca.rows import sparse_blocks
+from streampca.release.release import Release
+from streampca.rows.admission import AdmissionReport, Bounds
+from streampca.rows.names import refuse_values
+from streampca.rows.protocol import sparse_blocks
 from streampca.store.ledger import LedgerFile
 from streampca.stream.blocks import BlockCutter
 from streampca.stream.stream import Stream
@@ -97,7 +97,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     explained_variance_std_ : (n_components_,) sd of the noise in each of them, to first order.
         `explained_variance_interval` gives intervals that hold for all at once.
     explained_variance_ratio_ : (n_components_,) shares of the total variance along them, less the bias of the
-        noise (`streampca.estimates`): never nan, with a sum of at most 1.
+        noise (`streampca.release.estimates`): never nan, with a sum of at most 1.
     noise_variance_ : mean variance along the other directions, debiased, for `get_covariance` and `score`; 0 if
         there are none. Not below its own standard deviation from the noise.
     mean_ : (n_features,) private mean, or what public bounds make of it if ``center=False``.

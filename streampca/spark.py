@@ -43,11 +43,11 @@ from functools import cache, partial
 from itertools import accumulate, chain
 from typing import Any
 
-from streampca.admission import Counts
 from streampca.errors import BadParameterError, HorizonReachedError, SourceError, StoreForkedError
 from streampca.pool import FileRange, Paths, file_ranges, has_rows, keep_memory, local_path
-from streampca.release import Release
-from streampca.rows import arrow_rows
+from streampca.release.release import Release
+from streampca.rows.admission import Counts
+from streampca.rows.protocol import arrow_rows
 from streampca.sources.parquet import from_parquet
 from streampca.store.records import decode, encode
 from streampca.store.store import Store

@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streampca.admission import AdmissionReport
 from streampca.conversion import as_block, check_iterable, is_arrow, is_frame
 from streampca.errors import BadParameterError, BadRowError, short
 from streampca.exclusive import Guard, exclusive
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
-from streampca.private_regret import LivePrivateRegret
 from streampca.processors.base import Algorithm
-from streampca.regret import Regret
-from streampca.release import Release
-from streampca.rows import RowSource
+from streampca.regret.private_regret import LivePrivateRegret
+from streampca.regret.regret import Regret
+from streampca.release.release import Release
+from streampca.rows.admission import AdmissionReport
+from streampca.rows.protocol import RowSource
 from streampca.stream.step import Step, Steps
 from streampca.stream.stream import Stream
 

@@ -11,9 +11,9 @@ from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT, MeanNoise, centere
 from streampca.linalg.lattice import STEP, GramSum, onto_ball
 from streampca.linalg.svec import pack_entries, svec, svec_size, unpack_entries, unsvec
 from streampca.privacy.budget import Budget
-from streampca.private_regret import PrivateRegretRecord
 from streampca.processors.rewards import RewardSum, reward_scale
-from streampca.release import Scoring, score
+from streampca.regret.private_regret import PrivateRegretRecord
+from streampca.release.release import Scoring, score
 from streampca.stream import replay
 from streampca.stream.blocks import BlockGram
 

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca as sp
-from streampca.bounds import PrivateBounds
 from streampca.errors import BadParameterError
 from streampca.mechanisms.base import Mechanism
+from streampca.rows.bounds import PrivateBounds
 from streampca.state import PREFIX, State, fields_of, label_of
 from streampca.store.records import decode, encode
 

@@ -32,7 +32,7 @@ from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.solvers import Smoothed, Tracking
 from streampca.processors.tumbling import Tumbling
-from streampca.regret import RegretLog
+from streampca.regret.regret import RegretLog
 from streampca.sources import from_csv
 from streampca.sources.synthetic import spiked
 from streampca.stream.stream import Stream

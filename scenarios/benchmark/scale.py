@@ -21,7 +21,7 @@ from streampca.processors.base import Algorithm, Processor
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.solvers import Tracking
-from streampca.regret import RegretLog
+from streampca.regret.regret import RegretLog
 from streampca.stream.blocks import BlockGram
 from streampca.stream.stream import Stream
 

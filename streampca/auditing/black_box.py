@@ -28,7 +28,7 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy.guarantee import Guarantee
 from streampca.processors.base import Algorithm
-from streampca.release import Release
+from streampca.release.release import Release
 from streampca.stream.stream import Stream
 
 Transcript = Mapping[str, float]

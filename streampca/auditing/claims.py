@@ -21,7 +21,6 @@ import numpy as np
 from scipy import stats
 from scipy.optimize import brentq
 
-from streampca.bounds import PrivateBounds
 from streampca.linalg.centering import with_constant
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.base import MatrixFactorization
@@ -47,6 +46,7 @@ from streampca.processors.private_oja import PrivateOja
 from streampca.processors.rewards import REWARD_WEIGHT, reward_scale
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
+from streampca.rows.bounds import PrivateBounds
 
 #: Relative error of what is computed here.
 ROUNDING = 1e-6

@@ -28,7 +28,7 @@ import numpy as np
 
 #: Packages and modules in which exact values, and what is released of them, decide.
 WATCHED = (
-    "streampca.admission", "streampca.bounds", "streampca.mechanisms", "streampca.papers",
+    "streampca.rows.admission", "streampca.rows.bounds", "streampca.mechanisms", "streampca.papers",
     "streampca.privacy.outlet", "streampca.processors", "streampca.users",
 )  # fmt: skip
 #: Functions of types and lengths: their result is an operand, but not what they are given.
@@ -63,16 +63,16 @@ _REFUSED = "the other outcome refuses rows of another shape, or a block that the
 #: Decisions that may have one outcome in a case: by reason, then by file and function, their texts.
 _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
     _ELSEWHERE: {
-        "bounds.py PrivateBounds.found": ("column[occupied].sum() < _COVERED * len(bins)",),
-        "bounds.py _occupied": ("occupied.any()",),
-        "bounds.py _range_of": ("places.size",),
+        "rows/bounds.py PrivateBounds.found": ("column[occupied].sum() < _COVERED * len(bins)",),
+        "rows/bounds.py _occupied": ("occupied.any()",),
+        "rows/bounds.py _range_of": ("places.size",),
         "mechanisms/histogram.py GaussianHistograms.winners": (
             "table[np.arange(self.n_histograms), best] > -np.inf",
         ),
-        "admission.py Admission.all_values": ("np.vdot(chunk, chunk) < math.inf",),
-        "admission.py Admission.block": ("np.vdot(rows, rows) < math.inf", "bad.any()"),
-        "admission.py Admission.row": ("square <= 1.0", "float(np.vdot(row, row)) * self.factor < _SAFE"),
-        "admission.py Admission.values": ("np.vdot(values, values) < math.inf",),
+        "rows/admission.py Admission.all_values": ("np.vdot(chunk, chunk) < math.inf",),
+        "rows/admission.py Admission.block": ("np.vdot(rows, rows) < math.inf", "bad.any()"),
+        "rows/admission.py Admission.row": ("square <= 1.0", "float(np.vdot(row, row)) * self.factor < _SAFE"),
+        "rows/admission.py Admission.values": ("np.vdot(values, values) < math.inf",),
         "mechanisms/exact_subspace.py ExactSubspace._best": ("noisy[0] > self.gap_threshold",),
         "mechanisms/histogram.py _above": ("counts > 0", "noisy > threshold + 0.5 * GRID"),
         "mechanisms/norm_maps.py Gauge.of": (
@@ -104,16 +104,16 @@ _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     _FOUND: {
         "processors/dp_pca_deflation.py Ascent.moved": ("overlap > 0.5",),
-        "bounds.py column_bounds": ("0.5 * upper - 0.5 * lower > 1e-300",),
-        "bounds.py _range_of": (
+        "rows/bounds.py column_bounds": ("0.5 * upper - 0.5 * lower > 1e-300",),
+        "rows/bounds.py _range_of": (
             "(places == LEVELS).all()", "0.25 * lower <= upper < 0.0", "0.0 < lower <= 0.25 * upper",
         ),
-        "bounds.py _edge": ("level == 0", "level > 0"),
+        "rows/bounds.py _edge": ("level == 0", "level > 0"),
         "mechanisms/covariance.py nearest_gram": ("shrunk.sum() > trace",),
         "mechanisms/norm_maps.py Model.choose": ("ratio < best_ratio",),
     },
     "a count in the curator's own report": {
-        "admission.py Counts.plain": ("self.votes",), "admission.py Marks.counts": ("clamped.any()",),
+        "rows/admission.py Counts.plain": ("self.votes",), "rows/admission.py Marks.counts": ("clamped.any()",),
     },
     _SEARCH: {
         "mechanisms/subspace_search.py _Search.__init__": (
@@ -124,7 +124,7 @@ _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
         "mechanisms/subspace_search.py _Search.two_best": ("groups > scores[1]",),
     },
     _REFUSED: {
-        "admission.py Admission._shaped": ("rows.shape[1] != self._count()",),
+        "rows/admission.py Admission._shaped": ("rows.shape[1] != self._count()",),
         "processors/base.py Processor.absorb_gram": ("is_plausible((high, low), count, self.n_features, constant)",),
     },
 }  # fmt: skip

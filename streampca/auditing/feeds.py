@@ -11,7 +11,7 @@ import streampca as sp
 from streampca.auditing.instrument import Row
 from streampca.errors import StreamPCAError
 from streampca.mechanisms.base import Mechanism
-from streampca.release import Release
+from streampca.release.release import Release
 from streampca.store import records
 from streampca.stream.replay import restore
 from streampca.stream.replay import state as saved_state

@@ -53,7 +53,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Counts, LatticeSum
 from streampca.privacy.randomness import Note, Tape
 from streampca.processors.rewards import REWARD_WEIGHT, GramWithRewards
-from streampca.release import Release
+from streampca.release.release import Release
 from streampca.tables import html_table, record_frame
 
 if TYPE_CHECKING:

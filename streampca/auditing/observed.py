@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from streampca.admission import Admission
-from streampca.bounds import PrivateBounds
 from streampca.errors import StreamPCAError
-from streampca.estimates import Estimates
 from streampca.privacy.guarantee import Guarantee
-from streampca.private_regret import LivePrivateRegret, PrivateRegretRecord
-from streampca.release import Release, Subspace, Terms
+from streampca.regret.private_regret import LivePrivateRegret, PrivateRegretRecord
+from streampca.release.estimates import Estimates
+from streampca.release.release import Release, Subspace, Terms
+from streampca.rows.admission import Admission
+from streampca.rows.bounds import PrivateBounds
 from streampca.stream.step import BlockStep, Step, Steps
 from streampca.stream.stream import Stream
 from streampca.users import UserStream

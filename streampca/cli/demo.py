@@ -15,7 +15,7 @@ from streampca.cli.session import Session, card_of, closing, write_summary
 from streampca.cli.terminal import terminal_width
 from streampca.errors import BadParameterError
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.regret import RegretLog, RegretRecord
+from streampca.regret.regret import RegretLog, RegretRecord
 from streampca.sources import flights
 from streampca.stream.stream import Stream
 from streampca.views.card import learned

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from streampca.errors import BadParameterError
-from streampca.regret import RegretRecord
-from streampca.release import Release, Terms
-from streampca.release_file import Header
+from streampca.regret.regret import RegretRecord
+from streampca.release.file import Header
+from streampca.release.release import Release, Terms
 
 CURATOR_ONLY = "# curator only: exact functions of raw rows, no privacy at all; do not publish"
 _COLUMNS = ("t", "reward", "opt", "regret", "bound", "captured", "slack")

@@ -15,13 +15,13 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from streampca import sources
-from streampca.bounds import NONE_GIVEN, Ranges, read_bounds
 from streampca.cli.messages import ADD
 from streampca.cli.options import Address, PrivateOptions, ReadSettings, Settings
 from streampca.cli.terminal import is_terminal
 from streampca.errors import BadParameterError, StreamPCAError
-from streampca.names import looks_like_value
 from streampca.processors.base import Algorithm
+from streampca.rows.bounds import NONE_GIVEN, Ranges, read_bounds
+from streampca.rows.names import looks_like_value
 from streampca.sources import BlockSource, from_kafka, from_query, open_rows
 from streampca.sources.base import NameOrPosition
 from streampca.sources.text_files import TextFile

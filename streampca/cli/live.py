@@ -20,14 +20,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from streampca.admission import AdmissionReport, share_text
 from streampca.cli.terminal import console, is_terminal
 from streampca.linalg.memory import History
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
-from streampca.private_regret import PrivateRegretRecord
-from streampca.regret import RegretRecord
-from streampca.release import Release
+from streampca.regret.private_regret import PrivateRegretRecord
+from streampca.regret.regret import RegretRecord
+from streampca.release.release import Release
+from streampca.rows.admission import AdmissionReport, share_text
 from streampca.views.card import printable
 from streampca.views.facts import clear_components, estimates_of, floor, percent
 from streampca.views.plots import feature_names, signs_like

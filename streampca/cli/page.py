@@ -17,8 +17,8 @@ from streampca.cli.live import PERIOD, Progress, View
 from streampca.cli.options import Switch
 from streampca.errors import BadParameterError
 from streampca.privacy.guarantee import Guarantee
-from streampca.regret import RegretRecord
-from streampca.release import Release
+from streampca.regret.regret import RegretRecord
+from streampca.release.release import Release
 from streampca.views.curator import CuratorPage
 from streampca.views.facts import admission_facts, budget_fact
 from streampca.views.public import PublicPage

@@ -17,7 +17,7 @@ from streampca.cli.inputs import open_source
 from streampca.cli.options import HyphenPath, ReadOptions, Switch
 from streampca.cli.terminal import terminal_width
 from streampca.errors import BadParameterError, NoReleaseError
-from streampca.release import Release
+from streampca.release.release import Release
 from streampca.views.card import card
 from streampca.views.facts import in_words
 from streampca.views.report import html, read_run, write_pictures

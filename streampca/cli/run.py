@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from streampca import advice
-from streampca.bounds import PrivateBounds
 from streampca.cli import inputs
 from streampca.cli.algorithms import make_algorithm, make_mechanism
 from streampca.cli.files import Files, refuse_inputs
@@ -40,8 +38,10 @@ from streampca.linalg.counts import check_count
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.adaptive_laplace import adaptive_mechanism
 from streampca.processors.tumbling import Tumbling
-from streampca.regret import RegretLog
-from streampca.rows import PositionedSource
+from streampca.regret.regret import RegretLog
+from streampca.rows import advice
+from streampca.rows.bounds import PrivateBounds
+from streampca.rows.protocol import PositionedSource
 from streampca.store.store import room_warnings
 from streampca.stream.stream import Stream
 

@@ -18,10 +18,10 @@ from streampca.cli.live import Progress, View, publishable, spent
 from streampca.cli.terminal import is_terminal, terminal_width
 from streampca.errors import SourceError, StreamPCAError
 from streampca.linalg.types import FloatArray
-from streampca.private_regret import PrivateRegretRecord
-from streampca.regret import RegretRecord
-from streampca.release import Release
-from streampca.rows import RowSource
+from streampca.regret.private_regret import PrivateRegretRecord
+from streampca.regret.regret import RegretRecord
+from streampca.release.release import Release
+from streampca.rows.protocol import RowSource
 from streampca.store.config import public_parameters
 from streampca.store.store import Store
 from streampca.stream.feed import batches, push

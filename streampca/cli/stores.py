@@ -13,7 +13,7 @@ from streampca.cli.options import FilePath, HyphenPath, ReadOptions, StoreOption
 from streampca.cli.terminal import console
 from streampca.privacy.budget import Budget
 from streampca.privacy.guarantee import Guarantee
-from streampca.release import Terms
+from streampca.release.release import Terms
 from streampca.store import reading
 from streampca.store.database import Database
 from streampca.store.ledger import Ledger

@@ -16,7 +16,7 @@ from streampca.mechanisms.norm_maps import CLEAR, GRID, Choice, Gauge, Map, Mode
 from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
 
 #: Shares of mu**2: histogram of norms, lost energy, first and second Gram matrix. They add up to 1.
 NORMS_SHARE, LOST_SHARE, FIRST_SHARE, SECOND_SHARE = 0.02, 0.04, 0.30, 0.64

@@ -14,7 +14,7 @@ from streampca.mechanisms.norm_maps import GRID, Gauge
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee, laplace_delta
 from streampca.privacy.outlet import LatticeSum, Outlet
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
 
 #: Shares of epsilon: histogram of norms, lost energy; the Gram matrix has the rest.
 NORMS_SHARE, LOST_SHARE = 0.03, 0.08

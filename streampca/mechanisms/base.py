@@ -18,7 +18,7 @@ from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
 from streampca.state import label_of
 
 #: What the guarantee of a mechanism covers.

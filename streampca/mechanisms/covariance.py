@@ -16,7 +16,7 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
-from streampca.release import Release, Terms, centered_fields
+from streampca.release.release import Release, Terms, centered_fields
 
 Projection = Literal["psd", "auto"] | None
 

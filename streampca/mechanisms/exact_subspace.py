@@ -18,7 +18,7 @@ from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Counts, Outlet
 from streampca.privacy.randomness import Draws
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
 
 Method = Literal["auto", "all", "blocks"]
 #: "auto" looks at all spans while rows**k stays below the first number, and below the second where blocks are too few.

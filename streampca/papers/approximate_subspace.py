@@ -16,7 +16,7 @@ from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
 
 CITATION = "Singhal and Steinke 2021, Algorithm 2 and Lemma 3.4; Nissim, Raskhodnikova and Smith 2007"
 #: Default cell widths: this many, each half the one before, from WIDEST / sqrt(n_features) down.

@@ -30,7 +30,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.leader import DTTZ14, Leader, LeaderProcessor
 from streampca.processors.private_fpl import DMRST22
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
 from streampca.state import State
 
 #: Probability that X is above its noiseless value by more than the quantile at any release of an epoch.

@@ -13,7 +13,7 @@ from streampca.privacy.gaussian import epsilon_at
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.leader import DTTZ14, PANEL_ENDS, Leader, LeaderProcessor
-from streampca.release import Release, Terms, centered_fields
+from streampca.release.release import Release, Terms, centered_fields
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

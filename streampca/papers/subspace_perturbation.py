@@ -20,7 +20,7 @@ from streampca.mechanisms.base import Mechanism
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
 
 #: How many rows' worth a row may move the k-th eigengap.
 _MOVES = {"zero-out": 1.0, "replace": 2.0}

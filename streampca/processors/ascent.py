@@ -30,7 +30,7 @@ from streampca.privacy.budget import Budget
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import NoiseStream, Randomness
 from streampca.processors.base import Processor
-from streampca.release import Release
+from streampca.release.release import Release
 from streampca.state import State
 
 LearningRate = Literal["adaptive"] | float | tuple[float, float]

@@ -23,7 +23,7 @@ from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
 from streampca.state import State, fields_of, label_of, repr_of
 
 

@@ -16,7 +16,7 @@ from streampca.processors.ascent import ENDS, Plan, hashable, released, schedule
 from streampca.processors.base import Algorithm, Processor
 from streampca.processors.dp_pca_deflation import DeflationPlan
 from streampca.processors.dp_pca_tangent import TangentPlan
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
 
 CITATION = "Liu, Kong, Jain and Oh 2022, Algorithms 3 to 5; Duengler and Sanyal 2025 (arXiv 2508.10879), Algorithm 1"
 #: Segments of longer streams would hold more rows than sums are exact for.

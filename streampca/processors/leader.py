@@ -18,7 +18,7 @@ from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.outlet import Chain, NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
 from streampca.theorems import batched_leader_regret, instability, perturbed_leader_regret
 
 DTTZ14 = "Dwork, Talwar, Thakurta, Zhang, 'Analyze Gauss', STOC 2014"

@@ -15,7 +15,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.ascent import LearningRate, hashable, orthonormalise, released, schedule_of, start_basis
 from streampca.processors.base import Algorithm, Processor
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
 
 CITATION = "Oja 1982; Liu, Kong, Jain and Oh 2022, Algorithm 1; Henriksen and Ward 2019"
 

@@ -30,7 +30,7 @@ from streampca.processors.ascent import (
     start_basis,
 )
 from streampca.processors.base import Algorithm, Processor
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
 from streampca.state import State
 
 CITATION = "Liu, Kong, Jain and Oh 2022, Algorithm 2, with the exact transcript argument"

@@ -21,7 +21,7 @@ from streampca.processors.window_methods import (
     WindowMethod,
     WindowProcessor,
 )
-from streampca.release import Terms
+from streampca.release.release import Terms
 
 Method = Literal["histogram", "ring", "smoothed", "forgetting", "once"]
 

@@ -15,7 +15,7 @@ from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
 
 
 @dataclass(frozen=True, repr=False)

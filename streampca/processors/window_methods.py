@@ -28,7 +28,7 @@ from streampca.matrix_factorization.smoothing import MOST_LEAVES, WindowSmoothin
 from streampca.matrix_factorization.window import WindowDifference
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Processor
-from streampca.release import Release, Terms, centered_fields
+from streampca.release.release import Release, Terms, centered_fields
 
 if TYPE_CHECKING:
     from streampca.processors.sliding_window import SlidingWindowPCA

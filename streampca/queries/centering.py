@@ -10,7 +10,7 @@ import numpy as np
 from streampca.errors import BadParameterError
 from streampca.linalg.svec import pack_entries
 from streampca.linalg.types import FloatArray
-from streampca.release import Release
+from streampca.release.release import Release
 
 
 def centered(release: Release) -> Release:

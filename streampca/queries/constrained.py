@@ -15,7 +15,7 @@ import numpy as np
 from streampca.linalg.eigen import fix_signs, top_eigh
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.queries.answer import Components, GramNoise, check_size
-from streampca.release import Release
+from streampca.release.release import Release
 
 #: Sparse: steps of the power method, starts that are polished by swaps, features tried on each side of a swap.
 _ITERATIONS, _POLISHED, _TRIED = 200, 8, 24

@@ -10,7 +10,7 @@ from streampca.linalg.eigen import top_eigh
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.queries.answer import GramNoise, PrincipalComponents, check_size
-from streampca.release import Release
+from streampca.release.release import Release
 
 
 def pca(release: Release, n_components: int | None = None) -> PrincipalComponents:

@@ -12,7 +12,7 @@ from streampca.errors import BadParameterError, NoReleaseError
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.queries.answer import UNKNOWN, Features, GramNoise, feature_indices, two_sided
-from streampca.release import Release
+from streampca.release.release import Release
 
 
 @dataclass(frozen=True, eq=False)

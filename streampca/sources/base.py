@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streampca.admission import bad_values
-from streampca.bounds import Bounds as GivenBounds
-from streampca.bounds import close_names, column_bounds
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
-from streampca.names import MISSING, refuse_values
-from streampca.rows import Bounds, PositionedBlock
+from streampca.rows.admission import bad_values
+from streampca.rows.bounds import Bounds as GivenBounds
+from streampca.rows.bounds import close_names, column_bounds
+from streampca.rows.names import MISSING, refuse_values
+from streampca.rows.protocol import Bounds, PositionedBlock
 
 #: For sources whose columns always have names.
 NAME_THEM = "if they are names, choose the columns by name with columns="
@@ -29,7 +29,7 @@ BoundsLike = GivenBounds | None
 
 
 class BlockSource(ABC):
-    """A `streampca.rows.RowSource` that makes its rows from its blocks.
+    """A `streampca.rows.protocol.RowSource` that makes its rows from its blocks.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class BlockSource(ABC):
 
 
 class PositionedRows(BlockSource):
-    """A `streampca.rows.PositionedSource`.
+    """A `streampca.rows.protocol.PositionedSource`.
 
     A durable stream keeps the position in the transaction of its rows; ``Stream.resume(store).run(source)`` and
     ``streampca resume`` go on there, each row once.

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from streampca.errors import SourceError
 from streampca.linalg.types import FloatArray
-from streampca.names import MISSING
+from streampca.rows.names import MISSING
 from streampca.sources.records import OVERLONG, QUOTE, UNCLOSED, Letters, Places, quote_places
 
 #: Texts are parsed together up to about so many cells.

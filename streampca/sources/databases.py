@@ -23,7 +23,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.types import FloatArray
-from streampca.rows import PositionedBlock
+from streampca.rows.protocol import PositionedBlock
 from streampca.sources.base import (
     NAME_THEM,
     REMEDY,

@@ -26,7 +26,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_count
-from streampca.rows import Part, PositionedBlock
+from streampca.rows.protocol import Part, PositionedBlock
 from streampca.sources.base import REMEDY, BoundsLike, PositionedRows, numbers, repeated, source_bounds
 from streampca.sources.ndjson_rows import check_levels
 from streampca.sources.reading import Reading

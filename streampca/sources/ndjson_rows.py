@@ -13,7 +13,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
-from streampca.names import refuse_values
+from streampca.rows.names import refuse_values
 from streampca.sources.base import (
     NAME_THEM,
     REMEDY,

@@ -13,7 +13,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, listed, reason, short
 from streampca.linalg.types import FloatArray
-from streampca.rows import arrow_rows, is_number, is_time
+from streampca.rows.protocol import arrow_rows, is_number, is_time
 from streampca.sources.base import (
     BLOCK_ROWS,
     NAME_THEM,

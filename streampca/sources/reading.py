@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from streampca.errors import BadParameterError, short
 from streampca.linalg.counts import check_count
-from streampca.names import MISSING
+from streampca.rows.names import MISSING
 from streampca.sources.base import BLOCK_ROWS, OnBadRow
 
 _DELIMITERS = "\t ,;:|!/~^#&@$%*="

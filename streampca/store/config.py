@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from streampca import admission as rows_admission
 from streampca import state
-from streampca.admission import Admission
-from streampca.bounds import PrivateBounds
 from streampca.errors import BadParameterError, StoreCorruptError, reason, short
 from streampca.matrix_factorization.noises import Noise
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy import outlet, randomness
-from streampca.private_regret import PrivateRegret
 from streampca.processors.base import Algorithm
 from streampca.processors.solvers import Solver
-from streampca.regret import RegretLog
+from streampca.regret.private_regret import PrivateRegret
+from streampca.regret.regret import RegretLog
+from streampca.rows import admission as rows_admission
+from streampca.rows.admission import Admission
+from streampca.rows.bounds import PrivateBounds
 from streampca.store.database import Database
 from streampca.store.keys import RunKey
 from streampca.stream.engine import Engine

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from streampca.errors import BadParameterError, StoreCorruptError, StoreLockedError, StoreUnwritableError, reason
 from streampca.exclusive import Guard, exclusive
-from streampca.release import Release
+from streampca.release.release import Release
 from streampca.store.records import releases_of
 from streampca.store.writing_thread import wait_for_last_calls
 

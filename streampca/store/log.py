@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError
-from streampca.rows import Position
+from streampca.rows.protocol import Position
 from streampca.store.config import config_of, dump, label_of
 from streampca.store.database import Database, checksum, plain_errors
 from streampca.store.keys import RunKey, Seal

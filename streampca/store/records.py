@@ -14,10 +14,10 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import numpy as np
 
-from streampca.admission import Counts
 from streampca.errors import BadParameterError, StoreCorruptError, reason
 from streampca.linalg.lattice import STEP
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
+from streampca.rows.admission import Counts
 from streampca.store.row_digest import words_of
 from streampca.stream.blocks import BlockGram, Entry
 

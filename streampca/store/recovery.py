@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import HorizonReachedError, StoreCorruptError, StoreForkedError, WrongKeyError, reason
-from streampca.release import Release
+from streampca.release.release import Release
 from streampca.store.config import check_label, config_in, stream_of
 from streampca.store.database import Database, plain_errors
 from streampca.store.keys import RunKey, Seal

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from streampca.errors import BadParameterError
 from streampca.exclusive import Guard, exclusive
-from streampca.release import Release
+from streampca.release.release import Release
 from streampca.store.database import Database
 from streampca.store.witness import beside
 

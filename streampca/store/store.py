@@ -43,14 +43,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from streampca.advice import warn
 from streampca.errors import BadParameterError, StoreLockedError, WrongKeyError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.linalg import fast
 from streampca.linalg.svec import svec_size
 from streampca.processors.base import Algorithm
-from streampca.release import Release
-from streampca.rows import Position
+from streampca.release.release import Release
+from streampca.rows.advice import warn
+from streampca.rows.protocol import Position
 from streampca.store.config import config_of, dump, label_of
 from streampca.store.database import SCHEMA, Database, Progress, plain_errors
 from streampca.store.keys import RunKey, Seal, prepare_key, publish_key, read_key, run_of

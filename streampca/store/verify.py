@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from streampca.errors import BadParameterError, HorizonReachedError, StoreCorruptError
-from streampca.rows import Reader, RowSource
+from streampca.rows.protocol import Reader, RowSource
 from streampca.store.config import config_in
 from streampca.store.database import Database, plain_errors
 from streampca.store.keys import Seal, read_key

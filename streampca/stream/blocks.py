@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from streampca.admission import NO_COUNTS, Admission, Counts
 from streampca.errors import BadParameterError, BadRowError, HorizonReachedError
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import LOW, UNIT_BITS, GramSum, is_plausible
 from streampca.linalg.svec import mirror, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.randomness import encoded
-from streampca.rows import Position
+from streampca.rows.admission import NO_COUNTS, Admission, Counts
+from streampca.rows.protocol import Position
 
 if TYPE_CHECKING:  # what processes of a pool do not need
-    from streampca.release import Release, Scoring
+    from streampca.release.release import Release, Scoring
 
 #: Rows that are admitted at a time, so that a leaf of any size takes little memory.
 _CHUNK = 4096
@@ -198,7 +198,7 @@ class Entry(NamedTuple):
     link : the chain value after it.
     release : the release that it completed, or None.
     kind : ``"rows"``, ``"finish"``, or ``"generation"`` where the run continued as another one.
-    position : position of the source after it (`streampca.rows.Position`); None if that is not known.
+    position : position of the source after it (`streampca.rows.protocol.Position`); None if that is not known.
     """
 
     first: int

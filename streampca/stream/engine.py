@@ -18,9 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streampca.admission import NO_COUNTS, Admission, Counts
-from streampca.advice import delta_warnings, dimension_warnings, memory_warnings, release_warnings, warn
-from streampca.bounds import PrivateBounds
 from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.linalg.lattice import GramSum
@@ -29,11 +26,14 @@ from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Account, Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import NAME_BYTES, Randomness
-from streampca.private_regret import PrivateRegret, PrivateRegretRecords
 from streampca.processors.base import Algorithm, Processor, Setting
-from streampca.regret import Moment, RegretLog, RegretSums
-from streampca.release import Release, Scoring, Subspace, Terms, scoring_basis
-from streampca.rows import Position, RowSource
+from streampca.regret.private_regret import PrivateRegret, PrivateRegretRecords
+from streampca.regret.regret import Moment, RegretLog, RegretSums
+from streampca.release.release import Release, Scoring, Subspace, Terms, scoring_basis
+from streampca.rows.admission import NO_COUNTS, Admission, Counts
+from streampca.rows.advice import delta_warnings, dimension_warnings, memory_warnings, release_warnings, warn
+from streampca.rows.bounds import PrivateBounds
+from streampca.rows.protocol import Position, RowSource
 from streampca.stream.blocks import BlockGram, CommitLog, Entry
 from streampca.stream.step import BlockStep, Step, Steps, Waiting, WaitingStep, no_rewards, step_of
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from streampca.errors import BadRowError, HorizonReachedError
 from streampca.linalg.types import FloatArray
-from streampca.rows import Position, PositionedSource, RowSource
+from streampca.rows.protocol import Position, PositionedSource, RowSource
 from streampca.stream.engine import Engine
 from streampca.stream.step import Steps
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from streampca.admission import NO_COUNTS, Counts
 from streampca.errors import BadParameterError
 from streampca.exclusive import exclusive
-from streampca.release import Release
+from streampca.release.release import Release
+from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.stream.blocks import Entry
 from streampca.stream.engine import Engine, State, regenerated, running
 

@@ -7,9 +7,9 @@ from typing import overload
 
 import numpy as np
 
-from streampca.admission import Admission
 from streampca.linalg.types import FloatArray
-from streampca.release import Release, Scoring, rewarded
+from streampca.release.release import Release, Scoring, rewarded
+from streampca.rows.admission import Admission
 from streampca.stream.blocks import CommitLog
 
 

@@ -11,23 +11,23 @@ from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 
-from streampca.admission import Admission, AdmissionReport, Bounds, OnBadRow
-from streampca.advice import (
-    settings_warnings,
-    warn,
-)
-from streampca.bounds import PrivateBounds
 from streampca.conversion import as_block, check_iterable, framed
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_switch
 from streampca.privacy.guarantee import Account, Guarantee, check_account
 from streampca.privacy.randomness import Randomness
-from streampca.private_regret import LivePrivateRegret, PrivateRegret
 from streampca.processors.base import Algorithm
-from streampca.regret import Regret, RegretLog
-from streampca.release import Release
+from streampca.regret.private_regret import LivePrivateRegret, PrivateRegret
+from streampca.regret.regret import Regret, RegretLog
+from streampca.release.release import Release
 from streampca.rendering import render
-from streampca.rows import as_source
+from streampca.rows.admission import Admission, AdmissionReport, Bounds, OnBadRow
+from streampca.rows.advice import (
+    settings_warnings,
+    warn,
+)
+from streampca.rows.bounds import PrivateBounds
+from streampca.rows.protocol import as_source
 from streampca.stream.blocks import BlockCutter, BlockGram, CommitLog
 from streampca.stream.engine import Engine
 from streampca.stream.feed import feed
@@ -264,7 +264,7 @@ class Stream:
             datasets give them (the target is ignored), or tables; a source of `streampca.sources`,
             whose feature names and bounds are taken over if this stream has none; or a table: a pandas
             or polars frame or series, an Arrow table, record batch or stream, a DuckDB relation, a scipy
-            sparse matrix. A durable stream continues a `streampca.rows.PositionedSource` at its own position,
+            sparse matrix. A durable stream continues a `streampca.rows.protocol.PositionedSource` at its own position,
             so that each row counts once.
         new_source : all rows of this source are new, although the rows before came from another source. Where its
             own rows came last, it continues after them.

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
-from streampca.admission import AdmissionReport
-from streampca.estimates import Estimates
-from streampca.regret import RegretRecord
-from streampca.release import Release, rows_summed
+from streampca.regret.regret import RegretRecord
+from streampca.release.estimates import Estimates
+from streampca.release.release import Release, rows_summed
+from streampca.rows.admission import AdmissionReport
 from streampca.stream.stream import Stream
 from streampca.tables import CURATOR_ONLY, html_table
 from streampca.views.facts import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from streampca.regret import RegretRecord
+from streampca.regret.regret import RegretRecord
 from streampca.views.facts import Cell, Fact, grouped, regret_facts
 from streampca.views.page import PageData, Panel, Table
 from streampca.views.public import PublicPage

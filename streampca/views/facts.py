@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from streampca.admission import AdmissionReport, share_text
-from streampca.estimates import Estimates
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
-from streampca.regret import RegretRecord
-from streampca.release import Release, rows_summed
+from streampca.regret.regret import RegretRecord
+from streampca.release.estimates import Estimates
+from streampca.release.release import Release, rows_summed
+from streampca.rows.admission import AdmissionReport, share_text
 from streampca.views.plots import WIDE, feature_names, has_drawable_gram, heaviest
 
 Cell = float | int | None

@@ -15,7 +15,7 @@ import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError, needs
 from streampca.linalg.types import FloatArray
-from streampca.release import Release, rows_summed
+from streampca.release.release import Release, rows_summed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

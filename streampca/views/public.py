@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import BadParameterError
-from streampca.estimates import Estimates
 from streampca.linalg.types import FloatArray
-from streampca.private_regret import PrivateRegretRecord
-from streampca.release import Release
+from streampca.regret.private_regret import PrivateRegretRecord
+from streampca.release.estimates import Estimates
+from streampca.release.release import Release
 from streampca.views import facts
 from streampca.views.card import component_rows, components_of
 from streampca.views.facts import Fact

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError
-from streampca.regret import RegretRecord
-from streampca.release import Release, rows_summed
+from streampca.regret.regret import RegretRecord
+from streampca.release.release import Release, rows_summed
 from streampca.views import plots
 from streampca.views.curator import CuratorPage
 from streampca.views.page import Panel, Table, Thinned

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from streampca.errors import BadParameterError
-from streampca.private_regret import PrivateRegretRecord
-from streampca.regret import RegretRecord
-from streampca.release import Release
-from streampca.release_file import ReleaseLines
+from streampca.regret.private_regret import PrivateRegretRecord
+from streampca.regret.regret import RegretRecord
+from streampca.release.file import ReleaseLines
+from streampca.release.release import Release
 from streampca.store.database import Database
 from streampca.store.reading import published_parameters
 from streampca.views.curator import CuratorPage

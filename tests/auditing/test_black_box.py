@@ -19,7 +19,7 @@ from streampca.auditing.black_box import (
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.guarantee import Guarantee
-from streampca.release import Release
+from streampca.release.release import Release
 
 
 def normal_pair(mu, claim, **options):

@@ -169,7 +169,7 @@ def test_too_much_of_the_shuffle_is_refuted(monkeypatch):
 
 
 def test_bounds_of_all_columns_need_the_noise_of_all(monkeypatch):
-    monkeypatch.setattr("streampca.bounds.PrivateBounds.std", lambda self, n_features: 1.0 / self.mu)
+    monkeypatch.setattr("streampca.rows.bounds.PrivateBounds.std", lambda self, n_features: 1.0 / self.mu)
     refuted("PrivateFPL-private-bounds-replace", what="private bounds")
 
 

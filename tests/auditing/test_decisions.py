@@ -8,10 +8,10 @@ import pytest
 from planted.lifecycles import CASES
 
 import streampca as sp
-from streampca.admission import Admission
 from streampca.auditing import decisions, instrument
 from streampca.auditing.decisions import DECISIONS, ONE_SIDED, Decisions, watched
 from streampca.auditing.suite import audit
+from streampca.rows.admission import Admission
 
 ROWS = np.random.default_rng(0).normal(size=(12, 3))
 
@@ -43,7 +43,7 @@ def test_watched_code_does_the_same(name):
     with Decisions().watching() as seen, watched("once"):
         assert releases(algorithm) == plain
     assert releases(algorithm) == plain
-    assert {DECISIONS[i].file for i in seen.sides} >= {"admission.py", "privacy/outlet.py", "bounds.py"}
+    assert {DECISIONS[i].file for i in seen.sides} >= {"rows/admission.py", "privacy/outlet.py", "rows/bounds.py"}
 
 
 def test_functions_have_their_own_code_again_after_any_exception():
@@ -76,7 +76,7 @@ def test_nearly_all_functions_are_watched():
 def test_private_bounds_are_found_and_not_found(monkeypatch):
     seen, rows = decisions_of(CASES["PrivateFPL-private-bounds"], monkeypatch)
     both = {one.name for one in seen.both}
-    assert "bounds.py _occupied: noisy > -float(ndtri(_FALSE / (BINS * columns))) * std" in both
+    assert "rows/bounds.py _occupied: noisy > -float(ndtri(_FALSE / (BINS * columns))) * std" in both
     assert all(row.holds for row in rows)
 
 
@@ -84,7 +84,7 @@ def test_bounds_that_are_never_found_are_not_seen(monkeypatch):
     case = replace(CASES["PrivateFPL-private-bounds"], busy=np.zeros((32, 2)))
     seen, rows = decisions_of(case, monkeypatch)
     assert [row.verdict for row in rows if row.part == "decisions"] == ["cannot see"]
-    assert "bounds.py:" in rows[-1].witness
+    assert "rows/bounds.py:" in rows[-1].witness
     assert "_occupied: noisy > -float(ndtri" in rows[-1].witness
     assert not any(one.function == "_occupied" for one in seen.both)
 
@@ -93,7 +93,7 @@ def test_every_reason_is_needed(monkeypatch):
     monkeypatch.setattr(instrument, "ONE_SIDED", {})
     rows = audit(CASES["PrivateFPL-centered"], mode="quick", seed=1).rows
     assert [row.verdict for row in rows] == ["holds", "holds", "cannot see"]
-    assert "admission.py:" in rows[-1].witness
+    assert "rows/admission.py:" in rows[-1].witness
     assert "Admission.block: bad.any()" in rows[-1].witness
 
 

@@ -15,11 +15,11 @@ from streampca.auditing import observed
 from streampca.auditing.instrument import fresh_tape, run
 from streampca.auditing.suite import audit
 from streampca.errors import NoReleaseError, StreamPCAWarning
-from streampca.estimates import Estimates
 from streampca.linalg.svec import unpack_entries
-from streampca.private_regret import PrivateRegretRecord
 from streampca.processors.private_fpl import FPLProcessor
-from streampca.release import Release, Subspace, Terms
+from streampca.regret.private_regret import PrivateRegretRecord
+from streampca.release.estimates import Estimates
+from streampca.release.release import Release, Subspace, Terms
 from streampca.stream.blocks import BlockGram
 from streampca.stream.step import BlockStep, Step, Steps
 from streampca.stream.stream import Stream
@@ -180,7 +180,7 @@ def say(how, text):
         logging.getLogger(how).debug("trace %s", text)
 
 
-@pytest.mark.parametrize("how", ["warning", "stdout", "stderr", "streampca.regret", "root", "another.library"])
+@pytest.mark.parametrize("how", ["warning", "stdout", "stderr", "streampca.regret.regret", "root", "another.library"])
 def test_what_is_said_during_a_push_is_heard(how, monkeypatch):
     honest = FPLProcessor.step
 

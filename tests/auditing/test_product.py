@@ -21,7 +21,7 @@ from streampca.privacy.budget import Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.processors.leader import Leader, LeaderProcessor
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.release import Release
+from streampca.release.release import Release
 
 DOCS = Path(__file__).parents[2] / "docs"
 #: Parameters without a switch, and why their value does not decide what is private.

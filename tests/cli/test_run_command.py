@@ -337,7 +337,7 @@ def wait_for(condition, seconds=60.0):
 
 def test_publishable_regret_has_a_file_of_its_own(table, capsys):
     from streampca import PrivateFPL
-    from streampca.private_regret import PrivateRegretRecord
+    from streampca.regret.private_regret import PrivateRegretRecord
 
     private, exact = table.parent / "private.jsonl", table.parent / "regret.csv"
     files = ["--private-regret", str(private), "--regret", str(exact), "--set", "regret.every=100", "--no-center"]
@@ -446,7 +446,7 @@ def test_a_delta_too_large_is_told_without_a_horizon_too(table, capsys):
 
 
 def test_large_matrices_are_told_with_options(table, capsys, monkeypatch):
-    monkeypatch.setattr("streampca.advice._LARGE_MEMORY", 100.0)
+    monkeypatch.setattr("streampca.rows.advice._LARGE_MEMORY", 100.0)
     assert run(table) == 0
     assert re.search("^warning: 4 features: .*choose fewer columns$", capsys.readouterr().err, re.M)
 

@@ -11,8 +11,8 @@ import streampca as sp
 from streampca.cli import live, main, session
 from streampca.cli.options import RunOptions
 from streampca.cli.run import run
-from streampca.private_regret import PrivateRegretRecord
-from streampca.regret import RegretSums
+from streampca.regret.private_regret import PrivateRegretRecord
+from streampca.regret.regret import RegretSums
 
 
 class Rows:

@@ -5,11 +5,11 @@ import sys
 import pytest
 
 import streampca
-from streampca.bounds import read_bounds
 from streampca.cli import main
 from streampca.cli.algorithms import command_of, make_algorithm
 from streampca.cli.app import application
 from streampca.errors import BadParameterError
+from streampca.rows.bounds import read_bounds
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["run", "--help"], ["demo", "--help"]])

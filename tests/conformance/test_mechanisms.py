@@ -26,7 +26,7 @@ from streampca.privacy.gaussian import delta_at
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness, encoded
 from streampca.processors.tumbling import Tumbling
-from streampca.release import Release
+from streampca.release.release import Release
 
 PURE = {"epsilon": 1.0}
 APPROXIMATE = {"epsilon": 1.0, "delta": 1e-6}

@@ -25,8 +25,8 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.admission import AdmissionReport
 from streampca.errors import BadParameterError, HorizonReachedError, StoreLockedError, StreamBusyError, StreamPCAError
+from streampca.rows.admission import AdmissionReport
 from streampca.store.ledger import Ledger
 from streampca.store.sinks import JsonLines, deliver
 from streampca.store.store import Store

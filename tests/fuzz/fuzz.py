@@ -83,7 +83,7 @@ def guided(name: str, options: list[str]) -> None:
     import atheris
 
     # Admission compares arrays, and atheris keeps all that it sees compared.
-    with atheris.instrument_imports(include=["streampca", "targets"], exclude=["streampca.admission"]):
+    with atheris.instrument_imports(include=["streampca", "targets"], exclude=["streampca.rows.admission"]):
         from targets import SEEDS, TARGETS, prepare
     prepare(name)
     corpus = tempfile.mkdtemp()

@@ -33,10 +33,10 @@ from streampca.errors import BadRowError, StreamPCAError, StreamPCAWarning
 from streampca.privacy.budget import Budget
 from streampca.processors.oja import Oja
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.regret import RegretLog
-from streampca.release import Release
-from streampca.release_file import Header, read_releases
-from streampca.rows import RowSource
+from streampca.regret.regret import RegretLog
+from streampca.release.file import Header, read_releases
+from streampca.release.release import Release
+from streampca.rows.protocol import RowSource
 from streampca.sources.csv_rows import from_csv
 from streampca.sources.ndjson_rows import from_ndjson
 from streampca.sources.parquet import from_arrow, from_parquet

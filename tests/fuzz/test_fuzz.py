@@ -53,7 +53,7 @@ def test_a_million_random_changes(name: str) -> None:
 
 def test_the_fuzzer_finds_what_is_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gate that lets an overflow escape, and a source that loses a row, are both found."""
-    from streampca.admission import Admission
+    from streampca.rows.admission import Admission
 
     def naive(self: Admission, row: Any, number: int) -> np.ndarray:
         return np.asarray(row, dtype=np.float64)

@@ -19,7 +19,7 @@ import numpy as np
 from streampca import pool
 from streampca.linalg import fast
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.release import Release
+from streampca.release.release import Release
 from streampca.sources.parquet import from_parquet
 from streampca.store.store import Store
 from streampca.stream.stream import Stream

@@ -15,7 +15,7 @@ import pytest
 from streampca.errors import BadParameterError, BadRowError, SourceError
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.readers import BlockFolder, collect, reader_blocks, write_blocks
-from streampca.rows import Part
+from streampca.rows.protocol import Part
 from streampca.store.store import Store
 from streampca.stream.stream import Stream
 

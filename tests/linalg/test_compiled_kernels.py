@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from streampca.admission import Admission
 from streampca.errors import BadRowError
 from streampca.linalg import fast
 from streampca.linalg.eigen import power_step
@@ -14,7 +13,8 @@ from streampca.linalg.lattice import STEP, GramSum, is_admitted, onto_ball
 from streampca.linalg.svec import pack_entries, svec_size
 from streampca.privacy.randomness import Randomness
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.regret import RegretLog
+from streampca.regret.regret import RegretLog
+from streampca.rows.admission import Admission
 from streampca.stream.stream import Stream
 
 pytest.importorskip("numba", reason="the extra 'fast' is not installed: pip install 'streampca[fast]'")

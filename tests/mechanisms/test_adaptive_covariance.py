@@ -15,7 +15,7 @@ from streampca.mechanisms.norm_maps import energy_outside
 from streampca.privacy.outlet import LatticeSum, NoiseSource, Outlet
 from streampca.privacy.randomness import Randomness
 from streampca.processors.tumbling import Tumbling
-from streampca.release import Release
+from streampca.release.release import Release
 
 BUDGET = {"epsilon": 0.3, "delta": 1e-6}
 

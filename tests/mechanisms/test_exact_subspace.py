@@ -17,7 +17,7 @@ from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.rational_span import exact_rows, lines_of, orthonormal_basis, primitive, span_of
 from streampca.privacy.randomness import Randomness
 from streampca.processors.tumbling import Tumbling
-from streampca.release import Release
+from streampca.release.release import Release
 from streampca.stream.stream import Stream
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}

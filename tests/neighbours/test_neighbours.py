@@ -20,10 +20,10 @@ from doors import CHOSEN, DOORS, EVERY, WORDS, Door, Run, feed, timeless
 from edited import TABLES, Edit, Table, Writer, json_lines
 from record_edits import attacked, told
 
-from streampca import admission
 from streampca.errors import BadRowError
 from streampca.privacy.outlet import Outlet
 from streampca.river import RiverAdapter
+from streampca.rows import admission
 from streampca.sources import base, csv_rows, databases, from_kafka
 from streampca.stream.engine import Engine
 from streampca.stream.stream import Stream

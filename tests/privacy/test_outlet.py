@@ -29,7 +29,7 @@ from streampca.privacy.outlet import SCHEME, Chain, Counts, LatticeSum, NoiseSou
 from streampca.privacy.randomness import _INSIDE, VERSION, DrawKeys, Randomness, encoded
 from streampca.processors.base import Setting
 from streampca.processors.tumbling import Tumbling
-from streampca.release import Terms
+from streampca.release.release import Terms
 
 D = 12
 SIZE = svec_size(D)

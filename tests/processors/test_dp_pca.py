@@ -23,7 +23,7 @@ from streampca.processors.dp_pca import DPPCA, DPPCAProcessor
 from streampca.processors.dp_pca_deflation import CANDIDATES, Ascent, Deflation
 from streampca.processors.dp_pca_tangent import Tangent
 from streampca.processors.private_oja import PrivateOja
-from streampca.release import Release
+from streampca.release.release import Release
 
 D, EPSILON, DELTA = 50, 1.0, 1e-5
 MARGINS = dp_pca_tangent.MARGIN, dp_pca_deflation.MARGIN

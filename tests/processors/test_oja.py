@@ -13,7 +13,7 @@ from streampca.privacy.randomness import Randomness
 from streampca.processors.ascent import orthonormalise
 from streampca.processors.base import Processor
 from streampca.processors.oja import Oja
-from streampca.release import Release
+from streampca.release.release import Release
 
 
 def spiked(n: int, d: int, k: int, noise: float = 0.5, seed: int = 0) -> np.ndarray:

@@ -21,7 +21,7 @@ from streampca.processors import private_oja
 from streampca.processors.ascent import EXACT_ROWS, GRID
 from streampca.processors.base import Processor
 from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, gradient_sensitivity
-from streampca.release import Release
+from streampca.release.release import Release
 
 
 def spiked(n: int, d: int, k: int, noise: float = 0.5, seed: int = 0) -> np.ndarray:

@@ -17,7 +17,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 from streampca.processors.base import Setting
 from streampca.processors.tumbling import Tumbling
-from streampca.release import Terms
+from streampca.release.release import Terms
 
 GAUSSIAN = GaussianCovariance(n_components=2, epsilon=1.0, delta=1e-6)
 ROWS = onto_ball(np.random.default_rng(0).normal(size=(25, 4)))

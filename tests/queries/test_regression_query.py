@@ -7,7 +7,7 @@ from streampca import errors, queries
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
-from streampca.release import Release
+from streampca.release.release import Release
 
 GUARANTEE = Guarantee(1.0, 1e-6, "zero-out", "test", "test", "test", mu=0.2)
 

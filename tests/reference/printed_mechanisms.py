@@ -25,7 +25,7 @@ from streampca.papers.wishart import wishart
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.privacy.randomness import Draws
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
 
 Vector = tuple[Fraction, ...]
 #: A subspace, as the rows of its reduced row echelon form.

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streampca.errors import SourceError
-from streampca.rows import RowSource
+from streampca.rows.protocol import RowSource
 from streampca.sources import from_parquet
 from streampca.sources.parquet import from_arrow
 

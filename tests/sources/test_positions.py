@@ -14,7 +14,7 @@ import pytest
 from streampca.cli import main
 from streampca.errors import BadParameterError, SourceError
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.rows import Position, PositionedBlock, PositionedSource
+from streampca.rows.protocol import Position, PositionedBlock, PositionedSource
 from streampca.sources import BlockSource, NumberedRows, open_rows
 from streampca.store.store import Store
 from streampca.stream.stream import Stream

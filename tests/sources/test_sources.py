@@ -28,7 +28,7 @@ import pytest
 
 import streampca as sp
 from streampca.errors import BadParameterError, SourceError
-from streampca.rows import PositionedSource, RowSource
+from streampca.rows.protocol import PositionedSource, RowSource
 from streampca.sources import NumberedRows, csv_rows, from_csv, from_query, open_rows
 
 NAMES = ["a", "b", "c"]

@@ -9,7 +9,7 @@ import pytest
 
 from streampca.errors import BadParameterError
 from streampca.linalg.eigen import principal_angles, top_eigh
-from streampca.rows import RowSource
+from streampca.rows.protocol import RowSource
 from streampca.sources import synthetic
 
 MAKERS = [

@@ -34,7 +34,7 @@ import numpy as np
 from streampca.errors import BadParameterError, StoreCorruptError, StoreLockedError, StoreUnwritableError
 from streampca.privacy.budget import Budget
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.release import Release
+from streampca.release.release import Release
 from streampca.store import log
 from streampca.store.ledger import Ledger
 from streampca.store.reading import status

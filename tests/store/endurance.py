@@ -22,7 +22,7 @@ import numpy as np
 
 import streampca as sp
 from streampca.linalg.lattice import STEP
-from streampca.regret import RegretLog
+from streampca.regret.regret import RegretLog
 from streampca.store.store import Store
 
 BLOCK = 2**16

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.regret import RegretLog
+from streampca.regret.regret import RegretLog
 from streampca.store.store import Store
 from streampca.stream.step import Step, Steps
 from streampca.stream.stream import Stream

@@ -390,7 +390,7 @@ def test_foreign_and_future_databases(path: Path, tmp_path: Path) -> None:
     [
         ("streampca.privacy.outlet", "SCHEME", "another version of streampca .noise scheme"),
         ("streampca.privacy.randomness", "VERSION", "another version of streampca .version of the sampler"),
-        ("streampca.admission", "VERSION", "another version of streampca .version of admission"),
+        ("streampca.rows.admission", "VERSION", "another version of streampca .version of admission"),
     ],
 )
 def test_a_run_of_another_version_is_refused(

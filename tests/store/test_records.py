@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca as sp
-from streampca.admission import NO_COUNTS, Counts
 from streampca.errors import StoreCorruptError
 from streampca.linalg.lattice import onto_ball
 from streampca.privacy.guarantee import Guarantee
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
+from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.store import records
 from streampca.store.database import checksum
 from streampca.store.keys import RunKey

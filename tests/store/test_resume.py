@@ -23,7 +23,7 @@ from streampca.errors import (
 )
 from streampca.privacy.budget import Budget
 from streampca.processors.base import Algorithm
-from streampca.release import Release
+from streampca.release.release import Release
 from streampca.store.config import storable
 from streampca.store.ledger import Ledger
 from streampca.store.store import Store

@@ -16,7 +16,7 @@ from streampca.matrix_factorization.noises import Tree
 from streampca.papers.perturbed_leader import PerturbedLeader
 from streampca.processors.oja import Oja
 from streampca.processors.private_fpl import PrivateFPL
-from streampca.regret import RegretLog
+from streampca.regret.regret import RegretLog
 from streampca.sources.csv_rows import from_csv
 from streampca.store.store import Store
 from streampca.store.verify import Verification
@@ -252,7 +252,7 @@ def test_gates_that_admit_alike_have_one_mark() -> None:
 def test_a_block_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(fpl())
     made = next(stream.leaves().blocks([rows_of(1, 10)], 0))
-    monkeypatch.setattr("streampca.admission.VERSION", 0)
+    monkeypatch.setattr("streampca.rows.admission.VERSION", 0)
     admission_mark.cache_clear()  # another process has named none
     assert admission_mark(stream.leaves().admission) != made.admission
     with pytest.raises(BadParameterError, match="by another version"):

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import streampca as sp
-from streampca.release_file import Header
+from streampca.release.file import Header
 
 LIMITED = (
     "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024));"

@@ -3,7 +3,7 @@
 import numpy as np
 
 import streampca as sp
-from streampca.estimates import Estimates
+from streampca.release.estimates import Estimates
 from streampca.views.card import card, learned
 from streampca.views.facts import Fact, percent, promise, regret_facts
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.release import rows_summed
+from streampca.release.release import rows_summed
 from streampca.views.card import card
 from streampca.views.facts import admission_facts, budget_fact, captured_share, regret_facts
 from streampca.views.page import Table

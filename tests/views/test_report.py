@@ -11,8 +11,8 @@ import pytest
 import streampca as sp
 from streampca.cli import main
 from streampca.errors import BadParameterError, NoReleaseError
-from streampca.regret import RegretLog
-from streampca.release_file import Header
+from streampca.regret.regret import RegretLog
+from streampca.release.file import Header
 from streampca.store import Store
 from streampca.views.public import PublicPage
 

@@ -6,7 +6,7 @@ import pytest
 import streampca as sp
 from streampca.cli.live import Progress, facts
 from streampca.errors import BadParameterError
-from streampca.release_file import Header
+from streampca.release.file import Header
 from streampca.store import Store
 from streampca.views.curator import CuratorPage
 from streampca.views.public import PublicPage

@@ -17,9 +17,7 @@ from unittest import mock
 import numpy as np
 
 from planted.lifecycles import CASES  # all of them
-from streampca import admission
 from streampca.auditing.instrument import Audit, audit_case
-from streampca.bounds import PrivateBounds
 from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights, svec
@@ -50,6 +48,8 @@ from streampca.processors.private_oja import PrivateOjaProcessor
 from streampca.processors.rewards import RewardSum
 from streampca.processors.spectral_histogram import HistogramMethod, HistogramProcessor, SpectralHistogram
 from streampca.processors.window_methods import RowRingProcessor, View
+from streampca.rows import admission
+from streampca.rows.bounds import PrivateBounds
 from streampca.stream.engine import Engine
 from streampca.users import UserStream
 

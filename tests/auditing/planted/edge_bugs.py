@@ -27,8 +27,6 @@ from planted.bugs import (
     with_release,
 )  # fmt: skip
 from planted.edges import CASES  # all of them
-from streampca import admission, bounds
-from streampca.bounds import BINS, PrivateBounds
 from streampca.errors import StreamPCAWarning
 from streampca.linalg.centering import joint_factor
 from streampca.linalg.lattice import GramSum, onto_ball
@@ -54,7 +52,9 @@ from streampca.processors.private_oja import PrivateOja, PrivateOjaProcessor, cl
 from streampca.processors.rewards import RewardSum
 from streampca.processors.tumbling import TumblingProcessor
 from streampca.processors.window_methods import ForgettingProcessor, RowRingProcessor
-from streampca.regret import Regret
+from streampca.regret.regret import Regret
+from streampca.rows import admission, bounds
+from streampca.rows.bounds import BINS, PrivateBounds
 from streampca.store.ledger import Balance
 from streampca.stream.engine import Engine
 from streampca.users import UserStream

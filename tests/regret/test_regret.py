@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca import regret
 from streampca.errors import BadParameterError, NoReleaseError
 from streampca.linalg.frequent_directions import FrequentDirections
 from streampca.linalg.lattice import onto_ball
+from streampca.regret import regret
 from streampca.stream import replay
 
 

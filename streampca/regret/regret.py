@@ -25,7 +25,7 @@ from streampca.linalg.svec import unpack_entries
 from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Processor
-from streampca.release import Scoring, Subspace, rewarded
+from streampca.release.release import Scoring, Subspace, rewarded
 from streampca.tables import CURATOR_ONLY, html_table, record_frame
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from streampca.errors import BadParameterError, reason
-from streampca.release import Release, Terms
+from streampca.release.release import Release, Terms
 
 #: Format of the lines. In format 1 every line held all terms, and the header none.
 FORMAT = 2

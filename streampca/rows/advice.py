@@ -13,9 +13,9 @@ import numpy as np
 
 from streampca.errors import StreamPCAWarning
 from streampca.privacy.guarantee import Guarantee
-from streampca.release import Release
+from streampca.release.release import Release
 
-_PACKAGE = os.path.join(os.path.dirname(__file__), "")
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 #: Above this epsilon a guarantee says little about an attacker: odds may change by a factor of 22 000.
 _LARGE_EPSILON = 10.0
 #: Below this predicted share of the best subspace's variance, rows are said to be too few.

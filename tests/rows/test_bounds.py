@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.admission import Admission
-from streampca.bounds import BINS, LEVELS, NO_VOTE, PrivateBounds, _occupied
 from streampca.cli import main
 from streampca.errors import BadParameterError
 from streampca.privacy.gaussian import mu_of
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Randomness
+from streampca.rows.admission import Admission
+from streampca.rows.bounds import BINS, LEVELS, NO_VOTE, PrivateBounds, _occupied
 from streampca.store import Store
 from streampca.store.verify import Verification
 from streampca.views.card import components_of

@@ -9,7 +9,7 @@ from streampca.errors import BadParameterError
 from streampca.linalg.lattice import onto_ball
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.sliding_window import SlidingWindowPCA
-from streampca.regret import RegretLog
+from streampca.regret.regret import RegretLog
 from streampca.store.store import Store
 from streampca.stream import replay
 from streampca.stream.stream import Stream

@@ -18,7 +18,7 @@ import pytest
 import streampca as sp
 from streampca import sources
 from streampca.errors import SourceError
-from streampca.names import looks_like_value
+from streampca.rows.names import looks_like_value
 
 NAMES = ("41017", "170.5")
 ROW = dict(zip(NAMES, (0.1, 0.2), strict=True))

@@ -1,7 +1,7 @@
 """Publishable regret: intervals, under the guarantee of the releases they are computed from.
 
 Everything here is a function of releases (post-processing). The exact regret,
-for the curator, is in `streampca.regret`.
+for the curator, is in `streampca.regret.regret`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from streampca.errors import BadParameterError, NoReleaseError, reason
-from streampca.intervals import best_less_reward
 from streampca.linalg.centering import MEAN_WEIGHT
 from streampca.linalg.counts import check_count, check_share
 from streampca.linalg.memory import KEPT, History
 from streampca.linalg.svec import unpack_entries
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import KEY_BYTES, Randomness
-from streampca.release import Release
+from streampca.regret.intervals import best_less_reward
+from streampca.release.release import Release
 from streampca.tables import record_frame
 
 if TYPE_CHECKING:

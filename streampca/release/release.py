@@ -14,7 +14,6 @@ import numpy as np
 
 from streampca.conversion import as_block, as_floats, is_frame
 from streampca.errors import BadParameterError, BadRowError, NoReleaseError, reason
-from streampca.estimates import Estimates
 from streampca.linalg import fast
 from streampca.linalg.centering import CONSTANT, MeanNoise, centered
 from streampca.linalg.eigen import principal_angles, ritz_pairs, top_pairs
@@ -22,6 +21,7 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import pack_entries, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
+from streampca.release.estimates import Estimates
 from streampca.rendering import render
 
 if TYPE_CHECKING:

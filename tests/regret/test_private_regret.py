@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import streampca as sp
 from streampca.errors import BadParameterError, NoReleaseError
-from streampca.intervals import best_less_reward
 from streampca.linalg.memory import KEPT
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.randomness import Randomness, Tape
-from streampca.private_regret import PrivateRegret, PrivateRegretRecord
+from streampca.regret.intervals import best_less_reward
+from streampca.regret.private_regret import PrivateRegret, PrivateRegretRecord
 
 SEEDS = 200
 #: Of 200 intervals of 95 %, 190 cover on average, with sd 3.1: fewer than 178 is a false alarm in 2e-4 of all trials.

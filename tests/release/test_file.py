@@ -9,7 +9,7 @@ import pytest
 
 import streampca as sp
 from streampca.errors import BadParameterError
-from streampca.release_file import Header, ReleaseLines
+from streampca.release.file import Header, ReleaseLines
 
 ALGORITHM = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, release_every=20)
 BOUNDS = ([-1.0, -2.0, 0.0, -3.0], [1.0, 2.0, 5.0, 3.0])

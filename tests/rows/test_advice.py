@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca import advice
-from streampca.advice import memory_warnings
 from streampca.errors import BadParameterError, StreamPCAWarning
 from streampca.river import PrivatePCA as RiverPCA
+from streampca.rows import advice
+from streampca.rows.advice import memory_warnings
 from streampca.sklearn import PrivatePCA
 
 

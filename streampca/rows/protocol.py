@@ -13,7 +13,7 @@ import numpy as np
 from streampca.conversion import arrow_reader, frame_column, is_arrow, is_frame, is_sparse
 from streampca.errors import SourceError, short
 from streampca.linalg.types import FloatArray
-from streampca.names import NAME_THEM, refuse_values
+from streampca.rows.names import NAME_THEM, refuse_values
 
 #: Lower and upper public bounds of each feature, two arrays of shape (n_features,).
 Bounds = tuple[FloatArray, FloatArray]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import streampca as sp
-from streampca.admission import REASONS, Admission, Counts, bad_values
 from streampca.errors import BadParameterError, BadRowError
 from streampca.linalg.lattice import STEP, is_admitted
+from streampca.rows.admission import REASONS, Admission, Counts, bad_values
 from streampca.store import Store
 from streampca.views.facts import admission_facts
 

@@ -13,8 +13,8 @@ from scipy.special import ndtri
 from scipy.stats import binom
 
 from streampca.errors import BadParameterError
-from streampca.estimates import Estimates, goe_quantile
 from streampca.privacy.budget import Budget
+from streampca.release.estimates import Estimates, goe_quantile
 
 load_digits = pytest.importorskip("sklearn.datasets").load_digits
 
@@ -322,7 +322,7 @@ def test_estimates_of_nonsense_are_refused():
 def test_the_exact_sum_of_shares_does_not_exceed_one(monkeypatch):
     shares = np.array([0.731530279798778, 0.26196651932273335, 0.0065032008784887685])
     assert shares.sum() <= 1.0 < math.fsum(shares)
-    monkeypatch.setattr("streampca.estimates._onto_simplex", lambda values: shares.copy())
+    monkeypatch.setattr("streampca.release.estimates._onto_simplex", lambda values: shares.copy())
     ratio = Estimates(gram=np.eye(3), noise_std=0.0, n_components=3, rows=3).explained_variance_ratio
     assert math.fsum(ratio) <= 1.0
     assert ratio.sum() == pytest.approx(1.0)

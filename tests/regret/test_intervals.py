@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 from streampca.errors import BadParameterError
-from streampca.intervals import best_less_reward
 from streampca.linalg.centering import MEAN_WEIGHT
 from streampca.linalg.svec import svec_size, unsvec
 from streampca.privacy.randomness import Randomness
+from streampca.regret.intervals import best_less_reward
 
 SPLIT = Randomness.from_seed(0).stream("split")
 Z = float(stats.norm.ppf(0.975))

@@ -17,15 +17,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streampca.bounds import Bins, PrivateBounds, column_bounds
-from streampca.bounds import Bounds as Bounds
 from streampca.conversion import WARNED_OF, as_floats, frame_column, is_frame
 from streampca.errors import BadParameterError, BadRowError, listed, short
 from streampca.linalg import fast
 from streampca.linalg.centering import CONSTANT, with_constant
 from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
 from streampca.linalg.types import FloatArray
-from streampca.names import NAME_THEM, refuse_values
+from streampca.rows.bounds import Bins, PrivateBounds, column_bounds
+from streampca.rows.bounds import Bounds as Bounds
+from streampca.rows.names import NAME_THEM, refuse_values
 from streampca.state import label_of
 
 OnBadRow = Literal["raise", "zero"]

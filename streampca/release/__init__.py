@@ -1,0 +1,1 @@
+"""What a run releases: subspaces and Gram matrices, estimates computed from them, and files of releases."""

@@ -1,0 +1,1 @@
+"""Rows on their way to an algorithm: the protocol of sources, feature names, admission, and private bounds."""
