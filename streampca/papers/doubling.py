@@ -132,10 +132,7 @@ class DoublingProcessor(LeaderProcessor):
         leaves = self.algorithm.leaves(self.algorithm.horizon - t)
         if leaves == 0 or not doubling.passed(own, self.noise.n):
             return self
-        following = replace(
-            doubling, epoch=doubling.epoch + 1, start_row=t, leaves=leaves, opt_guess=2.0 * doubling.opt_guess,
-            released=released, variance=std**2,
-        )  # fmt: skip
+        following = doubling.restarted(t, leaves, released, std)
         return self.after(
             t, self.chain, gram=GramSum(d), past=self.past.add_high_low(*self.gram.high_low()), doubling=following,
             noise=following.mechanism.start(svec_size(d)),
@@ -197,6 +194,16 @@ class Doubling(State):
         """True if the private estimate of the epoch's OPT, from its own released matrix, passes the threshold."""
         found = top_sum(unpack_entries(packed, self.n_features), self.n_components)
         return found > self.opt_guess - self.quantile(leaf)
+
+    def restarted(self, row: int, leaves: int, released: FloatArray, std: float) -> Doubling:
+        """Return the next epoch, with twice the guess, after ``row`` rows and with ``leaves`` releases to come.
+
+        ``released`` and ``std`` are those of all epochs so far.
+        """
+        return replace(
+            self, epoch=self.epoch + 1, start_row=row, leaves=leaves, opt_guess=2.0 * self.opt_guess,
+            released=released, variance=std**2,
+        )  # fmt: skip
 
     def quantile(self, leaf: int) -> float:
         """Bound on k times the largest eigenvalue of the noise, for all releases of the epoch together."""

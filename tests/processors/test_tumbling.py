@@ -275,7 +275,7 @@ def test_the_number_of_features_may_come_from_the_mechanism():
     named = Tumbling(replace(GAUSSIAN, n_features=4), release_every=5)
     assert named.n_features == 4
     for algorithm in (named, Tumbling(replace(GAUSSIAN, n_features=4), release_every=5, n_features=3)):
-        with pytest.raises(BadParameterError, match="n_features=4: expected 3|made for n_features=4"):
+        with pytest.raises(BadParameterError, match=r"n_features=4: expected 3|made for n_features=4"):
             algorithm.start(3)
     # A centered stream appends a constant, which neither counts.
     assert named.centered().start(5, SEED, Setting(Terms(named.guarantee))).n_features == 5
