@@ -130,7 +130,21 @@ def test_what_does_not_fit_is_told(tmp_path, capsys, monkeypatch):
         (["serve", ".", "--port", "99999"], "another --port"),
         ([*RUN, "--set", "serve.public=yes"], "--set serve.public: it goes with --serve"),
         (
-            "run rows.csv -k 1 --algorithm oja --row-norm 1 --serve --set serve.public=yes --set serve.port=0".split(),
+            [
+                "run",
+                "rows.csv",
+                "-k",
+                "1",
+                "--algorithm",
+                "oja",
+                "--row-norm",
+                "1",
+                "--serve",
+                "--set",
+                "serve.public=yes",
+                "--set",
+                "serve.port=0",
+            ],
             "serve.public: there is no privacy guarantee",
         ),
     ):
