@@ -63,11 +63,11 @@ class GeometricBLT(_BLT):
 
     @cached_property
     def recurrence(self) -> Recurrence:
-        def scales(first: int, last: int) -> FloatArray:
-            return self.unit * self._norms(np.arange(first, last + 1, dtype=np.float64))
-
-        scale = InChunks(scales, self.horizon)
+        scale = InChunks(self._scales, self.horizon)  # a method, because streams are pickled
         return Recurrence(self.buffers.omega_hat, self.buffers.a_hat, scale, horizon=self.horizon)
+
+    def _scales(self, first: int, last: int) -> FloatArray:
+        return self.unit * self._norms(np.arange(first, last + 1, dtype=np.float64))
 
     def constants(self) -> tuple[object, ...]:
         # A million scales make no label: those of the steps 1, 2, 4, ... and of the last one determine the fit.
