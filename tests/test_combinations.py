@@ -21,14 +21,12 @@ ROWS = np.array([[0.5, 0.1], [0.4, -0.2], [0.6, 0.0]])
 
 
 def table(first: str) -> list[dict[str, str]]:
-    """The rows of the table whose first column has this heading."""
     lines = PAGE[PAGE.index(f"| {first} |") :].split("\n\n")[0].strip().splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
 
 
 def listed() -> set[tuple[str, ...]]:
-    """Every combination that the first table lists."""
     found: set[tuple[str, ...]] = set()
     for row in table("solver"):
         assert list(row) == list(VALUES)
@@ -37,7 +35,6 @@ def listed() -> set[tuple[str, ...]]:
 
 
 def run(*values: str) -> Any:
-    """Push three rows; return the latest release."""
     solver, center, rewards, noise, horizon, adjacency, users = values
     algorithm = sp.PrivateFPL(
         **BUDGET, solver=solver, publish_regret=rewards == "yes",  # type: ignore[arg-type]
@@ -73,7 +70,6 @@ def test_what_is_listed_works_and_nothing_else() -> None:
 
 
 def made(name: str) -> Any:
-    """The algorithm that a row of the second table names."""
     kind, *more = name.split()
     if kind == "Tumbling":
         pure = "LaplaceCovariance" in more[0]

@@ -50,7 +50,6 @@ def test_the_expected_regret_keeps_within_the_bound_on_a_hard_stream() -> None:
 
 
 def batched(b: float, gap: float, std: float, n: float = 2.0, d: int = 8, k: int = 1, opt: float = 0.0) -> float:
-    """The bound on n - 1 leaves with one gap, less the leader's share."""
     made = batched_leader_regret(
         ends=np.array([1.0, n - 1.0]), opts=np.array([opt]), last_kept=np.array([gap]), first_left_out=np.zeros(1),
         stds=np.full(2, std), n_features=d, n_components=k, rows_per_release=b,

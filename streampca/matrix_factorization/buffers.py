@@ -98,13 +98,17 @@ class Buffers:
         """First n coefficients of C."""
         return _series(self.omega, self.log_theta, n)
 
+    def inverse_coefficients(self, n: int) -> FloatArray:
+        """First n coefficients of C**-1."""
+        return _series(self.omega_hat, self.log_theta_hat, n)
+
     def strategy(self, n: int) -> FloatArray:
         """Dense C, (n, n)."""
         return toeplitz(self.strategy_coefficients(n))
 
     def inverse(self, n: int) -> FloatArray:
         """Dense C**-1, (n, n)."""
-        return toeplitz(_series(self.omega_hat, self.log_theta_hat, n))
+        return toeplitz(self.inverse_coefficients(n))
 
 
 def toeplitz(column: FloatArray) -> FloatArray:

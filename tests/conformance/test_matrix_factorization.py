@@ -43,8 +43,6 @@ def length(mechanism):
 
 
 class Vector:
-    """Stands in for a vector of noise with known normals."""
-
     def __init__(self, n, normals):
         self.n, self.name, self.normals = n, (7 * n).to_bytes(16, "big"), normals
 
@@ -53,8 +51,6 @@ class Vector:
 
 
 class Vectors:
-    """Stands in for a source of known vectors; their numbers are not those of the sums."""
-
     def __init__(self, normals):
         self.made = {}
         for i, row in enumerate(normals):
@@ -67,7 +63,6 @@ class Vectors:
 
 
 def sums(mechanism, size, n=None, seed=0, label="noise"):
-    """The running noise after 0, 1, ..., n sums, and the source: with fresh vectors from a seeded outlet."""
     source = NoiseSource(Randomness.from_seed(seed), label)
     outlet = source.outlet(source.first)
     values = [mechanism.start(size, source)]
@@ -156,7 +151,6 @@ def test_the_matrices_are_causal(name):
 
 
 def plausible(samples, sd):
-    """Sample sd within 5 standard errors: false alarm below 6e-7."""
     return abs(np.sqrt(np.mean(samples**2)) / sd - 1.0) < 5.0 / np.sqrt(2.0 * samples.size)
 
 
@@ -206,26 +200,11 @@ def test_a_value_goes_on_any_number_of_times_and_never_changes(name):
         assert_same(contents(value), then)
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 600])
-@some_cases
-def test_compiled_and_plain_noise_have_equal_bits(name, size):
-    pytest.importorskip("numba", reason="the extra 'fast' is not installed: pip install 'streampca[fast]'")
-    before = fast.use(True)
-    try:
-        assert fast.kernels is not None
-        compiled = run(CASES[name], size)
-        fast.use(False)
-        plain = run(CASES[name], size)
-    finally:
-        fast.use(before)
-    np.testing.assert_array_equal(compiled.view(np.int64), plain.view(np.int64))
-
-
 @pytest.mark.parametrize("std", [0.25, 0.3, 2.0**-30])  # a power of two, another number, noise below the lattice
 @some_cases
 def test_compiled_and_plain_releases_have_equal_bits(name, std):
     pytest.importorskip("numba", reason="the extra 'fast' is not installed: pip install 'streampca[fast]'")
-    mechanism, before, made = CASES[name], fast.use(True), []
+    mechanism, before, made, noises = CASES[name], fast.use(True), [], []
     gram = GramSum.of(onto_ball(np.random.default_rng(0).standard_normal((50, 4))))
     try:
         for compiled in (True, False):
@@ -236,9 +215,11 @@ def test_compiled_and_plain_releases_have_equal_bits(name, std):
             for _ in range(15):
                 noise, released = noise.released(outlet.hide("sum"), gram, std)
                 made.append(released)
+            noises.append(run(mechanism, 600))
     finally:
         fast.use(before)
     np.testing.assert_array_equal(made[:15], made[15:])
+    np.testing.assert_array_equal(noises[0].view(np.int64), noises[1].view(np.int64))
 
 
 @pytest.mark.parametrize(
@@ -256,30 +237,11 @@ def test_a_window_without_a_source_is_refused():
 
 
 @some_cases
-def test_bits_depend_on_seed_label_and_step_alone(name):
-    noise = run(CASES[name], 4)
-    np.testing.assert_array_equal(noise, run(CASES[name], 4))
-    assert not np.any(noise == run(CASES[name], 4, seed=1))
-    assert not np.any(noise == run(CASES[name], 4, label="other"))
-
-
-@some_cases
 def test_the_constants_can_be_a_label_and_tell_calibrations_apart(name):
     mechanism = CASES[name]
     assert encoded(*mechanism.constants()) == encoded(*replace(mechanism).constants())
     for changed in ({"mu": MU * (1.0 + 1e-14)}, {"sensitivity": SENSITIVITY * (1.0 + 1e-14)}):
         assert encoded(*mechanism.constants()) != encoded(*replace(mechanism, **changed).constants())
-
-
-@some_cases
-def test_a_used_mechanism_can_be_pickled(name):
-    mechanism = CASES[name]
-    mechanism.std(3)
-    values, _ = sums(mechanism, 2, 3)
-    again = pickle.loads(pickle.dumps(mechanism))
-    assert again == mechanism
-    assert hash(again) == hash(mechanism)
-    np.testing.assert_array_equal(values[3].noise, sums(again, 2, 3)[0][3].noise)
 
 
 @pytest.mark.parametrize("name", ["blt 16", "tree 16", "tree, topped up 16"])
@@ -292,11 +254,6 @@ def test_horizon_is_kept(name):
     for bad in (0, 17):
         with pytest.raises(BadParameterError, match=f"n={bad}"):
             mechanism.std(bad)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_input_costs_one_gaussian(kind):
-    assert KINDS[kind](1).std(1) == pytest.approx(SENSITIVITY / MU, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", [GeometricBLT, BinaryTree])

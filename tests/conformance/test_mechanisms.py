@@ -39,7 +39,6 @@ def ball(n=300, d=6, seed=0):
 
 
 def flat(n=160, d=6, seed=0):
-    """Integer rows in the plane of the first two axes, few of them on one line."""
     rows = np.zeros((n, d))
     rows[:, :2] = np.random.default_rng(seed).integers(-99, 100, size=(n, 2))
     return rows
@@ -47,11 +46,6 @@ def flat(n=160, d=6, seed=0):
 
 @dataclass(frozen=True)
 class Case:
-    """A mechanism and rows that suit it.
-
-    It clips rows onto the unit ball, and no two releases of other noise are alike, unless said otherwise.
-    """
-
     mechanism: Mechanism
     rows: np.ndarray
     clips: bool = True
@@ -93,7 +87,6 @@ every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
 
 def cases_where(suits):
-    """Parametrize over the cases that a test applies to."""
     return pytest.mark.parametrize("case", [pytest.param(c, id=name) for name, c in CASES.items() if suits(c)])
 
 
@@ -102,8 +95,6 @@ def outcome(release: Release) -> str:
 
 
 class Untouched(Randomness):
-    """Fails the test when something is drawn from it."""
-
     def derived(self, *label):
         raise AssertionError(f"drew {label} before the input was checked")
 
@@ -164,7 +155,6 @@ def test_same_seed_same_bits_in_any_memory_order_compiled_or_not(case):
 
 
 def shared_part(first: Release, other: Release, rows: np.ndarray) -> float:
-    """The correlation of the noise in two releases of a Gram matrix."""
     noises = first.gram - rows.T @ rows, other.gram - rows.T @ rows
     return float(np.vdot(*noises) / np.linalg.norm(noises[0]) / np.linalg.norm(noises[1]))
 
@@ -267,7 +257,6 @@ def test_long_rows_are_clipped_one_by_one(case):
 
 
 def has_noisy_entries(case):
-    """Whether a release is the noisy Gram matrix itself: nothing was projected, no eigensolver ran after the noise."""
     release = case.mechanism.release(case.rows, Randomness.from_seed(3))
     return release.has_gram and not release.details.get("projected")
 
@@ -328,10 +317,6 @@ BAD_PARAMETERS = [
 
 
 def is_bad(mechanism, name, value):
-    """Whether it is a parameter of the mechanism, and the value a bad one.
-
-    One feature is enough for a mechanism that finds its number of components.
-    """
     if (name, value) == ("n_features", 1) and mechanism.n_components is None:
         return False
     return name in {f.name for f in fields(mechanism)}

@@ -15,7 +15,6 @@ LEAVES, MU, SENSITIVITY = 21, 0.7, 1.3
 
 
 def lengths(noise: Noise) -> list[int | None]:
-    """Numbers of releases that it is made for."""
     return [1, 2, LEAVES, *([] if "horizon=None" in noise.unsupported else [None])]
 
 

@@ -38,10 +38,6 @@ LENGTHS = (31, 32, 33, 64)
 
 
 def two(mechanism, n, fork, ahead=0):
-    """M of two continuations, and their outputs' moves by inputs: shared ones, then those of each continuation.
-
-    ``ahead`` vectors after the fork are drawn before it, so both continuations have them.
-    """
     reconstruction, workload = mechanism.reconstruction(n), SENSITIVITY * mechanism.workload(n)
     shared = np.arange(reconstruction.shape[1]) % n < fork + ahead
     before, after = reconstruction[:fork], reconstruction[fork:]
@@ -61,14 +57,12 @@ def two(mechanism, n, fork, ahead=0):
 
 
 def absorbed(joint, moves):
-    """The smallest moves of z that make these moves of the outputs; fails if there are none."""
     found = np.linalg.pinv(joint, rcond=1e-12) @ moves
     np.testing.assert_allclose(joint @ found, moves, atol=1e-9)
     return found
 
 
 def worst(shared, first, second):
-    """Largest norm over one input before the fork, or one in each continuation, alike or opposite."""
     norms = [np.linalg.norm(shared, axis=0).max(initial=0.0)]
     if first.shape[1]:
         squares = (first**2).sum(axis=0)[:, None] + (second**2).sum(axis=0)

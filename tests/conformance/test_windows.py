@@ -50,7 +50,6 @@ def test_lag_std_bounds_every_difference(window):
 
 
 def a_fresh_mechanism_each_block(block):
-    """Bound on the sd of a sum of the last W inputs: the rest of one block and the start of the next."""
     reconstruction = np.vstack([np.zeros(block.horizon), block.reconstruction(block.horizon)])
     start = np.linalg.norm(reconstruction, axis=1)
     rest = np.linalg.norm(reconstruction[-1] - reconstruction, axis=1)
@@ -90,7 +89,7 @@ def test_noise_of_a_window_of_sixteen_thousand_by_monte_carlo():
     blt = WindowDifference(w, 1.0)
     # Sample the window's noise as B z from its closed-form row, in two independent halves of the recursion:
     # the row of the reconstruction at n = 3 w has entries b_k (k < w) and b_k - b_{k-w} after.
-    b = np.cumsum(blt.buffers.inverse(3 * w)[:, 0])
+    b = np.cumsum(blt.buffers.inverse_coefficients(3 * w))
     row = blt.scale * (b - np.concatenate([np.zeros(w), b[:-w]]))
     assert np.linalg.norm(row) == pytest.approx(5.39, rel=0.02)
     stream = Randomness.from_seed(5).stream("noise")

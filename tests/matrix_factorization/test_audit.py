@@ -31,10 +31,6 @@ def transcripts(mechanism, seed):
 
 
 def measured_mu(mechanism, changed):
-    """Mean over sd of the matched filter between neighbours: what an attacker gets, mu if all is well.
-
-    Its standard error is sqrt(2 / SAMPLES) = 1 %, so 5 % is a 5 sigma margin (false alarm below 1e-6).
-    """
     learnt = transcripts(mechanism, 1)
     shift = np.where(np.arange(T) >= changed, SENSITIVITY, 0.0)
     matched = np.linalg.solve(learnt @ learnt.T / SAMPLES, shift)
@@ -60,8 +56,6 @@ def test_neighbours_are_no_further_apart_than_mu(mechanism):
 
 
 class HalfNoise:
-    """Planted bug: noise drawn at half its size."""
-
     def __init__(self, mechanism):
         self.mechanism = mechanism
 
@@ -91,8 +85,6 @@ def test_half_the_noise_is_caught(mechanism):
 
 
 class ShallowTree(BinaryTree):
-    """Planted bug: calibrated for log2(T) nodes a row instead of bit_length(T)."""
-
     @property
     def node_std(self):
         return np.sqrt(self.levels - 1) * self.sensitivity / self.mu
@@ -103,8 +95,6 @@ def test_a_tree_of_the_wrong_depth_is_caught():
 
 
 class WithoutColumnNorms(GeometricBLT):
-    """Planted bug: the norms of C's columns are forgotten."""
-
     def scales(self, first, last):
         return np.ones(last - first + 1)
 

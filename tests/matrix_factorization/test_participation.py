@@ -22,7 +22,6 @@ KNOWN = [
 
 
 def worst(mechanism, m, b=1):
-    """Largest sum of |<c_i, c_j>| over all choices of m rows, in units of one row's most; by enumeration."""
     columns = mechanism.strategy(T) * mechanism.sensitivity / mechanism.mu
     products = np.abs(columns.T @ columns)
     rows = np.repeat(np.arange(T), b)

@@ -11,7 +11,6 @@ MU = mu_of(1.0, 1e-6)
 
 
 def fits(draws: np.ndarray, sd: float) -> bool:
-    """False-alarm rate 1e-5 a test under a fixed seed."""
     total = float(np.sum((draws / sd) ** 2))
     return 2 * min(stats.chi2.cdf(total, draws.size), stats.chi2.sf(total, draws.size)) > 1e-5
 

@@ -9,7 +9,6 @@ from streampca.privacy.randomness import Randomness
 
 
 def log_ratio(s, nu, shift):
-    """Log density of X over that of X + shift, X chi-square of nu degrees; infinite where X + shift cannot be."""
     with np.errstate(divide="ignore", invalid="ignore"):
         inside = (0.5 * nu - 1.0) * np.log(s / (s - shift)) - 0.5 * shift
     return np.where(s > shift, inside, np.inf)

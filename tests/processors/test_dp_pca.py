@@ -31,13 +31,12 @@ MARGINS = dp_pca_tangent.MARGIN, dp_pca_deflation.MARGIN
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows here are long and clean, and fewer of them do."""
     monkeypatch.setattr(dp_pca_tangent, "MARGIN", 1)
     monkeypatch.setattr(dp_pca_deflation, "MARGIN", 1)
 
 
 def signal_noise(n: int, sigma: float, seed: int, d: int = D) -> tuple[np.ndarray, np.ndarray]:
-    """Example 4.1 of LKJO22: plus or minus a unit vector, plus noise; public row_norm 1.5."""
+    # Example 4.1 of LKJO22: plus or minus a unit vector, plus noise; public row_norm 1.5.
     rng = np.random.default_rng(seed)
     v = rng.normal(size=d)
     v /= np.linalg.norm(v)
@@ -144,8 +143,7 @@ def test_two_components(method: str) -> None:
 @pytest.mark.parametrize(
     "kw",
     [
-        {"horizon": 20_003},
-        {"horizon": 20_000, "n_components": 2, "batch_size": 2500, "learning_rate": (4.0, 0.0)},
+        {"horizon": 20_003, "n_components": 2},
         {"horizon": 50_000, "n_components": 2, "adjacency": "replace", "method": "deflation"},
     ],
 )
@@ -168,20 +166,6 @@ def test_bits_do_not_depend_on_blocks_and_snapshots_continue(kw: dict[str, Any])
         processor.absorb(rows[:1])
 
 
-@pytest.mark.parametrize("method", ["tangent", "deflation"])
-def test_a_processor_is_a_value(method: str) -> None:
-    """From every place in a minibatch one may go on any number of times."""
-    rows, _ = signal_noise(20_000, 0.1, 0, 10)
-    whole = [r.subspace.basis.tobytes() for r in feed(make(10, horizon=20_000, method=method), rows, 20_000)[1]]
-    processor: Processor = make(10, horizon=20_000, method=method)
-    made = []
-    for start in range(0, 20_000, 100):
-        feed(processor, rows[::-1][: min(250, 20_000 - start)], 50)  # this changes nothing
-        processor, releases = feed(processor, rows[start : start + 100], 40)
-        made += [r.subspace.basis.tobytes() for r in releases]
-    assert made == whole
-
-
 def test_search_finds_rates_that_work() -> None:
     rows, v = signal_noise(100_000, 0.05, 5, 10)
     processor = make(10, horizon=100_000, method="deflation", learning_rate="search")
@@ -201,16 +185,16 @@ def test_refuses_before_any_row_is_spent() -> None:
             refuse(D)
     with pytest.raises(BadParameterError, match="expected at most"):
         DPPCA(epsilon=1.0, delta=1e-5, horizon=2**27 + 1)
-    with pytest.raises(BadParameterError, match="batch_size=100: expected at least"):
-        DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000, n_features=D, batch_size=100)
-    with pytest.raises(BadParameterError, match="batch_size=100: expected at least"):
-        DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000, n_features=D, batch_size=100, method="deflation")
-    with pytest.raises(BadParameterError, match=r"horizon=5000 rows are too few .* need \d+\."):
-        DPPCA(epsilon=1.0, delta=1e-5, horizon=5000, n_features=D, method="deflation")
-    with pytest.raises(BadParameterError, match=r"horizon=50000 rows are too few .* need \d+\."):
-        DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000, n_features=D, method="deflation", learning_rate="search")
-    with pytest.raises(BadParameterError, match="expected method='deflation'"):
-        DPPCA(epsilon=1.0, delta=1e-5, horizon=50_000, learning_rate="search")
+    deflation = {"n_features": D, "method": "deflation"}
+    for problem, given in {
+        "batch_size=100: expected at least": {"horizon": 50_000, "n_features": D, "batch_size": 100},
+        "batch_size=100: expected at lea": {"horizon": 50_000, "batch_size": 100, **deflation},
+        r"horizon=5000 rows are too few .* need \d+\.": {"horizon": 5000, **deflation},
+        r"horizon=50000 rows are too few .* need \d+\.": {"horizon": 50_000, "learning_rate": "search", **deflation},
+        "expected method='deflation'": {"horizon": 50_000, "learning_rate": "search"},
+    }.items():
+        with pytest.raises(BadParameterError, match=problem):
+            DPPCA(epsilon=1.0, delta=1e-5, **given)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         DPPCA(epsilon=1.0, delta=1e-5)  # type: ignore[call-arg]
 
@@ -242,7 +226,6 @@ def test_too_few_rows_to_be_sure_are_refused(method: str, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("candidates", [1, len(CANDIDATES)])
 @pytest.mark.parametrize("batch_size", ["auto", 6000])
 def test_every_row_is_in_one_segment(batch_size: object, candidates: int) -> None:
-    """Parallel composition rests on it."""
     rate = "search" if candidates > 1 else "adaptive"
     kw: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "horizon": 700_001, "n_components": 2}
     plan = DPPCA(**kw, batch_size=batch_size, method="deflation", learning_rate=rate).plan(D)  # type: ignore[arg-type]
@@ -263,7 +246,6 @@ def test_every_row_is_in_one_segment(batch_size: object, candidates: int) -> Non
 
 @pytest.mark.parametrize("method", ["tangent", "deflation"])
 def test_hostile_rows_fall_back_and_count(method: str) -> None:
-    """Rows on which nothing agrees: no answers, and still a release."""
     rng = np.random.default_rng(0)
     scale = 10.0 ** rng.uniform(-5, 0, size=20_000)
     rows = onto_ball(rng.standard_cauchy(size=(20_000, 10)) * scale[:, None])
@@ -337,8 +319,6 @@ def test_each_row_reaches_one_mechanism(method: str, monkeypatch: pytest.MonkeyP
 
 
 class Overheard(Outlet):
-    """An outlet that remembers what was hidden, and with how much noise."""
-
     def __init__(self, processor: Processor) -> None:
         super().__init__(processor.source, processor.chain)
         self.hidden: list[str] = []

@@ -17,8 +17,6 @@ HORIZON = 2000
 
 @dataclass(frozen=True)
 class Noisy:
-    """What the bound reads of an algorithm, with noise of any size."""
-
     noise: GeometricBLT
     release_every: int = 1
     n_components: int = 2

@@ -34,18 +34,6 @@ def test_noise_of_the_tree() -> None:
         fpl(horizon=T, noise="haar")
 
 
-@pytest.mark.parametrize(("t", "sd"), [(2**8, 3.56), (2**10, 4.04), (2**14, 4.92), (2**16, 5.44), (2**20, 6.55)])
-def test_noise_without_a_horizon(t: int, sd: float) -> None:
-    assert fpl().noise_std(t) * MU == pytest.approx(sd, rel=0.02)
-
-
-@pytest.mark.parametrize(("leaves", "sd"), [(1, 1.0), (4, 1.33), (16, 1.78), (64, 2.21), (256, 2.65), (1024, 3.09)])
-def test_noise_falls_with_the_number_of_releases(leaves: int, sd: float) -> None:
-    processor = fpl(horizon=100 * leaves, release_every=100)
-    sds = [processor.noise_std(100 * n) for n in range(1, leaves + 1)]
-    assert max(sds) * MU == pytest.approx(sd, rel=0.03 if leaves == 4 else 0.012)
-
-
 def test_replacing_a_row_costs_root_two() -> None:
     assert fpl(adjacency="replace", horizon=64).noise_std(9) == pytest.approx(
         math.sqrt(2) * fpl(horizon=64).noise_std(9)

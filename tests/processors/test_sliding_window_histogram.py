@@ -16,7 +16,6 @@ from streampca.processors.spectral_histogram import SpectralHistogram
 
 
 def streams(kind, n, d, rng):
-    """Rows in the unit ball: easy, adversarial and bursty."""
     if kind == "random":
         x = rng.normal(size=(n, d)) * np.linspace(1.0, 0.1, d)
     elif kind == "one direction":
@@ -46,18 +45,15 @@ KINDS = (
 
 
 def loewner_gap(a, b):
-    """Smallest eigenvalue of b - a."""
     return np.linalg.eigvalsh(b - a)[0]
 
 
 def most_checkpoints(processor, w, eta, since, z):
-    """The stated bound on the number of checkpoints."""
     never_deleted = np.ceil((w - 1) / processor.histogram.rules.pin_every)
     return 2.0 + never_deleted + 4.0 / eta * np.log1p(np.linalg.eigvalsh(since).clip(0.0) / z).sum()
 
 
 def follow(kind, d, w, epsilon, seed, eta, overhang, every):
-    """Run a stream of four windows; yield what is needed to check each step."""
     x = streams(kind, 4 * w, d, np.random.default_rng(seed))
     prefix = np.concatenate([np.zeros((1, d, d)), np.cumsum(x[:, :, None] * x[:, None, :], axis=0)])
     processor = SlidingWindowPCA(
