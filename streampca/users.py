@@ -16,8 +16,8 @@ from streampca.processors.base import Algorithm
 from streampca.regret.private_regret import LivePrivateRegret
 from streampca.regret.regret import Regret
 from streampca.release.release import Release
-from streampca.rows.admission import AdmissionReport
 from streampca.rows.protocol import RowSource
+from streampca.rows.report import AdmissionReport
 from streampca.stream.step import Step, Steps
 from streampca.stream.stream import Stream
 

@@ -126,7 +126,7 @@ def test_users_are_known_by_their_value(user):
 
 
 def test_a_claim_about_users_needs_users():
-    with pytest.raises(BadParameterError, match="use UserStream"):
+    with pytest.raises(BadParameterError, match="Use UserStream"):
         sp.Stream(fpl())
     with pytest.raises(BadParameterError, match="max_rows_per_user="):
         UserStream(fpl(None))
