@@ -312,7 +312,7 @@ def test_an_epoch_is_durable_as_a_whole_or_not_at_all(tmp_path) -> None:
     with store.in_one_commit({"epoch": 0}):
         steps = [stream.push_block(block) for block in stream.leaves().blocks([rows[:100]], 0)]
         assert store.durable == 0
-        with pytest.raises(BadParameterError, match="once all of it is durable"):
+        with pytest.raises(BadParameterError, match="durable only after all of it"):
             _ = steps[0].release
     assert steps[0].release is not None
     assert store.epoch == {"epoch": 0, "rows": 100}
