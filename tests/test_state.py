@@ -278,7 +278,7 @@ def test_a_state_is_restored_from_what_it_keeps(total: int, key: bytes, rows: in
 def test_arrays_of_other_parameters_are_refused(part: str, changed: Any) -> None:
     stored = begun().snapshot()
     stored["part"][part] = changed
-    with pytest.raises(BadParameterError, match=f"{part} of shape .*restore with the parameters"):
+    with pytest.raises(BadParameterError, match=f"{part} of shape .*Restore with the parameters"):
         begun().restored(stored)
 
 
@@ -287,5 +287,5 @@ def test_a_snapshot_with_a_name_too_many_or_too_few_is_refused(change: dict[str,
     stored = begun().snapshot() | change
     if "pair" in change:
         del stored["pair"]
-    with pytest.raises(BadParameterError, match="restore with the parameters"):
+    with pytest.raises(BadParameterError, match="Restore with the parameters"):
         begun().restored(stored)
