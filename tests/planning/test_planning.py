@@ -20,14 +20,12 @@ RUNS = 8
 
 
 def rows_of(n: int, seed: int = 0) -> np.ndarray:
-    """Rows of one length, with that spectrum in random directions."""
     rng = np.random.default_rng(seed)
     rotation = np.linalg.qr(rng.standard_normal((8, 8)))[0]
     return (rng.choice([-1.0, 1.0], (n, 8)) * np.sqrt(SPECTRUM)) @ rotation
 
 
 def measured(prediction: Prediction, n: int, window: int | None = None) -> tuple[float, float, float]:
-    """Mean spectral error, captured share and regret a row over runs."""
     errors, shares, regrets = [], [], []
     for run in range(RUNS):
         rows = rows_of(n, run)
@@ -119,7 +117,7 @@ def test_the_recommended_one_runs_and_is_explained() -> None:
 
 
 def test_waiting_and_noise_are_weighed() -> None:
-    """With few rows, rare releases waste them; the chosen one is no worse than its neighbours."""
+    # With few rows, rare releases waste them; the chosen one is no worse than its neighbours.
     chosen = plan(**ASKED).recommended
     for every in (1, 10, 100, 1000):
         other = plan(**ASKED, release_every=every)
@@ -161,7 +159,7 @@ def test_a_single_release_is_told_how_many_rows_would_do() -> None:
 
 @pytest.mark.parametrize("label", ["PrivateFPL blt", "PrivateFPL blt smoothed", "PrivateOja"])
 def test_memory_is_as_predicted(label: str) -> None:
-    """Within a quarter, in a second run: the first loads what later ones use, too."""
+    # Within a quarter, in a second run: the first loads what later ones use, too.
     d = 40
     rows = np.random.default_rng(0).uniform(-1.0, 1.0, (600, d)) / d**0.5
     found = plan(n_rows=600, n_features=d, n_components=2, epsilon=1.0, delta=1e-5, release_every=20)
