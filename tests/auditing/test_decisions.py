@@ -66,10 +66,8 @@ def test_nearly_all_functions_are_watched():
     names = {function.__qualname__ for function, _, _ in decisions._recorded()}
     generated = {"__init__", "__eq__", "__hash__", "__replace__", "__setattr__", "__delattr__", "__repr__"}
     for kind in (Admission, sp.PrivateFPL, sp.PrivateOja, sp.AdaptiveCovariance):
-        own = [
-            one for one in vars(kind).values() if isinstance(one, FunctionType) and one.__module__ == kind.__module__
-        ]
-        assert {one.__qualname__ for one in own if one.__name__ not in generated} <= names
+        own = [one for name, one in vars(kind).items() if isinstance(one, FunctionType) and name not in generated]
+        assert {one.__qualname__ for one in own if one.__module__ == kind.__module__} <= names
 
 
 def test_private_bounds_are_found_and_not_found(monkeypatch):
