@@ -28,8 +28,14 @@ class Forkable(Protocol):
 _FORKABLE: weakref.WeakSet[Forkable] = weakref.WeakSet()
 tell_of_forks = _FORKABLE.add
 
+
+def _after_fork() -> None:
+    for thing in list(_FORKABLE):
+        thing.after_fork()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: [thing.after_fork() for thing in list(_FORKABLE)])
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Guard:

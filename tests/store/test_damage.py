@@ -42,7 +42,6 @@ WHOLE = [release.to_json() for release in sp.Stream(processor(), seed=5).push_ma
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A run of 700 rows with a snapshot and rows since, left behind as a crash leaves it."""
     whole, crashed = tmp_path / "whole", tmp_path / "crashed"
     whole.mkdir()
     crashed.mkdir()
@@ -63,8 +62,6 @@ def path(tmp_path: Path) -> Path:
 
 
 class of_rows:  # noqa: N801
-    """A source of rows."""
-
     features = ()
     bounds = None
 
@@ -76,7 +73,6 @@ class of_rows:  # noqa: N801
 
 
 def finish(path: Path, **options: Any) -> list[str]:
-    """Resume, feed what is left, and return all releases."""
     with Store(path, **options) as store:
         stream = sp.Stream.resume(store)
         stream.push_many(ROWS[stream.t :])
@@ -216,7 +212,6 @@ def test_a_witness_that_remembers_nothing_is_refused(path: Path, damage: bytes) 
 
 
 def unseeded(path: Path, rows: int = 720) -> list[str]:
-    """A run with noise from the system, closed after some rows."""
     with Store(path, commit_every=10) as store:
         stream = sp.Stream(processor(), store=store)
         stream.push_many(ROWS[:rows])
