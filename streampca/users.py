@@ -14,7 +14,6 @@ from streampca.exclusive import Guard, exclusive
 from streampca.processors.base import Algorithm
 from streampca.release.release import Release
 from streampca.rows.protocol import RowSource
-from streampca.rows.report import AdmissionReport
 from streampca.stream.step import Step, Steps
 from streampca.stream.stream import Stream
 
