@@ -17,7 +17,7 @@ from streampca.release.release import Terms
 from streampca.store import reading
 from streampca.store.database import Database
 from streampca.store.ledger import Ledger
-from streampca.store.verify import Verification
+from streampca.store.reading import Verification
 
 
 def status(store: FilePath, /, *, opening: StoreOptions = StoreOptions()) -> int:  # noqa: B008
