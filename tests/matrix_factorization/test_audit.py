@@ -95,8 +95,8 @@ def test_a_tree_of_the_wrong_depth_is_caught():
 
 
 class WithoutColumnNorms(GeometricBLT):
-    def scales(self, first, last):
-        return np.ones(last - first + 1)
+    def _norms(self, n):
+        return np.ones(len(n))
 
 
 def test_missing_column_normalisation_is_caught():
