@@ -66,7 +66,7 @@ def test_algorithms_calibrate_for_it() -> None:
             assert ratio == pytest.approx(factor, rel=1e-5), algorithm
         mechanism = sp.GaussianCovariance(**given)
         assert sp.GaussianCovariance(**given, center=True).sigma == pytest.approx(factor * mechanism.sigma, rel=1e-5)
-        assert Budget(1.0, 1e-6, adjacency).sensitivity(center=False) == Budget(1.0, 1e-6, adjacency).gram_sensitivity
+        assert Budget(1.0, 1e-6, adjacency).sensitivity(center=False) == Budget(1.0, 1e-6, adjacency).sensitivity()
     a, b = (with_constant(onto_ball(row[None])) for row in (np.array([0.6, 0.8]), np.zeros(2)))
     change = svec(a.T @ a) - svec(b.T @ b)
     assert np.linalg.norm(change) == pytest.approx(1.25**0.5, rel=1e-5)

@@ -122,7 +122,7 @@ class AdaptiveCovariance(Mechanism):
 
     def _gram_std(self, share: float) -> float:
         """Standard deviation of a diagonal entry of the noise in the Gram matrix of rows in the unit ball."""
-        return self.budget.gram_sensitivity / (self.mu * math.sqrt(share))
+        return self.budget.sensitivity() / (self.mu * math.sqrt(share))
 
     @property
     def norms_std(self) -> float:

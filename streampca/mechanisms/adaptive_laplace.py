@@ -153,6 +153,6 @@ def adaptive_mechanism(
     budget = Budget(epsilon, delta, adjacency)
     pure = AdaptiveLaplaceCovariance(n_components=n_components, epsilon=epsilon, adjacency=adjacency)
     laplace = MatrixLaplaceCovariance(n_components=n_components, epsilon=epsilon, adjacency=adjacency)
-    if delta == 0.0 or laplace.noise_std(n_features) ** 2 < _LESS * (budget.gram_sensitivity / budget.mu) ** 2:
+    if delta == 0.0 or laplace.noise_std(n_features) ** 2 < _LESS * (budget.sensitivity() / budget.mu) ** 2:
         return pure
     return AdaptiveCovariance(n_components=n_components, epsilon=epsilon, delta=delta, adjacency=adjacency)

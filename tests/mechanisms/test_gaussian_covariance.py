@@ -113,7 +113,7 @@ def test_releases_lie_on_a_grid_that_is_coarse_against_the_noise(scale):
 
 
 def test_delta_zero_is_refused():
-    with pytest.raises(BadParameterError, match=r"delta=0\.0 must be in \(0, 1\)"):
+    with pytest.raises(BadParameterError, match=r"delta=0\.0: expected a number in \(0, 1\)"):
         GaussianCovariance(n_components=1, epsilon=1.0, delta=0.0)
 
 

@@ -21,8 +21,8 @@ def test_delta_outside_its_domain(delta: object) -> None:
 def test_adjacency_is_one_of_two() -> None:
     with pytest.raises(BadParameterError, match="adjacency='swap'"):
         Budget(1.0, 1e-6, "swap")  # type: ignore[arg-type]
-    assert Budget(1.0, 1e-6).gram_sensitivity == 1.0
-    assert Budget(1.0, 1e-6, "replace").gram_sensitivity == math.sqrt(2)
+    assert Budget(1.0, 1e-6).sensitivity() == 1.0
+    assert Budget(1.0, 1e-6, "replace").sensitivity() == math.sqrt(2)
 
 
 def test_gaussian_noise_needs_delta() -> None:
