@@ -1,8 +1,8 @@
 """Gram matrices about the mean, from one private release of sum a a^T and sum a.
 
-Under zero-out and replace adjacency the number of rows n is public. A centered stream appends one public
-constant c to every admitted row, a zero row included, so the Gram matrix of the longer rows holds
-``sum a a^T``, ``c sum a`` and ``c**2 n``. The last of these is public, and the others are, in svec coordinates,
+Under zero-out and replace adjacency the number of rows n is public. A centered stream appends one public constant c to
+every admitted row, a zero row included, so the Gram matrix of the longer rows holds ``sum a a^T``, ``c sum a`` and
+``c**2 n``. The last of these is public, and the others are, in svec coordinates,
 
     phi(a) = (svec(a a^T), lambda a)    with lambda = sqrt(2) c.
 
@@ -11,9 +11,9 @@ constant c to every admitted row, a zero row included, so the Gram matrix of the
 - zero-out, a against the zero row: ``||phi(a)||**2 = ||a||**4 + lambda**2 ||a||**2 <= 1 + lambda**2``, met by unit
   rows.
 - replace, a against b: ``||phi(a) - phi(b)||**2 <= 2 (1 + lambda**2) - 2 min (z**2 + lambda**2 z)`` over z in [-1, 1].
-  For ``lambda**2 <= 2`` the minimum is ``-lambda**4 / 4``, at ``z = -lambda**2 / 2``, so the norm is at most
-  ``sqrt(2) (1 + lambda**2 / 2)``; above, it is ``1 - lambda**2``, at z = -1, and the norm at most ``2 lambda``.
-  Both are met by unit rows at that angle.
+  For ``lambda**2 <= 2`` the minimum is ``-lambda**4 / 4``, at ``z = -lambda**2 / 2``, so the norm is at most ``sqrt(2)
+  (1 + lambda**2 / 2)``; above, it is ``1 - lambda**2``, at z = -1, and the norm at most ``2 lambda``. Both are met by
+  unit rows at that angle.
 
 *The mean.* ``sum (a - m)(a - m)^T = G - s s^T / n`` with G the Gram matrix, s the sum and m = s / n. With noise of
 standard deviation sigma_s in each coordinate of s, the mean of ``s s^T`` is too large by ``sigma_s**2 I``, which is
@@ -62,9 +62,9 @@ def with_constant(rows: FloatArray) -> FloatArray:
 class MeanNoise(NamedTuple):
     """What the noise of the mean adds to that of a Gram matrix about the mean.
 
-    With sigma the standard deviation of a diagonal entry of the noise E in ``sum a a^T`` and e standard normal,
-    ``sum (a - m)(a - m)^T`` has the noise ``E - sigma (u e^T + e u^T) - (sigma_s**2 / n) (e e^T - I)``, u = m / lambda
-    and sigma_s = sigma / lambda. Its terms are uncorrelated, and the covariance of the last is that of E, of standard
+    With sigma the standard deviation of a diagonal entry of the noise E in ``sum a a^T`` and e standard normal, ``sum
+    (a - m)(a - m)^T`` has the noise ``E - sigma (u e^T + e u^T) - (sigma_s**2 / n) (e e^T - I)``, u = m / lambda and
+    sigma_s = sigma / lambda. Its terms are uncorrelated, and the covariance of the last is that of E, of standard
     deviation ``sqrt(2) sigma_s**2 / n``. So with std**2 the sum of the squares of both, the variance is
 
         std**2 ||x||**4 + 4 sigma**2 ||x||**2 (u . x)**2        of  x^T N x,
@@ -106,8 +106,8 @@ class Centered(NamedTuple):
     packed : packed entries of ``sum (a - m)(a - m)^T``, with the bias of the noise of m taken off.
     mean : (d,) private mean for use: shrunk by what its noise adds to its square, then clipped to the unit ball.
     sums : (d,) private sum of the rows; the standard deviation of the noise in each entry is sigma / lambda.
-    noise_std : bound on the standard deviation of the noise along any unit vector x, to first order:
-        ``sigma sqrt(1 + 4 (m . x)**2 / lambda**2)``, which is sigma where x is orthogonal to m (`MeanNoise`).
+    noise_std : bound on the standard deviation of the noise along any unit vector x, to first order: ``sigma sqrt(1 + 4
+        (m . x)**2 / lambda**2)``, which is sigma where x is orthogonal to m (`MeanNoise`).
     """
 
     packed: FloatArray

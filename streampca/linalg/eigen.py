@@ -31,13 +31,11 @@ def top_eigh(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
     Returns
     -------
     values : (k,) array, descending.
-    basis : (d, k) array with orthonormal columns; the entry of largest
-        magnitude of each column is positive.
+    basis : (d, k) array with orthonormal columns; the entry of largest magnitude of each column is positive.
 
     Notes
     -----
-    LAPACK ``dsyevr`` with ``range='I'``: a direct method, so the result
-    depends on the matrix alone.
+    LAPACK ``dsyevr`` with ``range='I'``: a direct method, so the result depends on the matrix alone.
     """
     d = matrix.shape[0]
     with OneThread(d):
@@ -63,9 +61,9 @@ def top_pairs(packed: FloatArray, k: int, *, plain: bool = False) -> tuple[Float
 
     Notes
     -----
-    The compiled form (`linalg.compiled_eigen`) is a direct method too. It proves by residuals and Sturm counts that
-    its pairs are the top ones of the tridiagonal form, to 1e-12 of its norm; where it cannot, as for eigenvalues
-    closer than 1e-9 of the norm, LAPACK takes over.
+    The compiled form (`linalg.compiled_eigen`) is a direct method too. It proves by residuals and Sturm counts that its
+    pairs are the top ones of the tridiagonal form, to 1e-12 of its norm; where it cannot, as for eigenvalues closer
+    than 1e-9 of the norm, LAPACK takes over.
     """
     d, kernels = math.isqrt(8 * packed.size + 1) // 2, fast.kernels
     if kernels is not None and not plain and k < d <= _COMPILED_FEATURES and k <= _COMPILED_COLUMNS:
@@ -206,8 +204,8 @@ def principal_angles(a: FloatArray, b: FloatArray) -> FloatArray:
 def negative_direction(matrix: FloatArray) -> FloatArray | None:
     """A unit vector x with x^T M x <= 0, or None if the symmetric matrix M is positive definite.
 
-    If factorisation fails at the k-th pivot, the direction solves a triangular
-    system of that size; so a failure costs no more than a success.
+    If factorisation fails at the k-th pivot, the direction solves a triangular system of that size; so a failure costs
+    no more than a success.
     """
     diagonal = np.diagonal(matrix)
     if not (diagonal > 0.0).all():

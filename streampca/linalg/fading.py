@@ -24,8 +24,8 @@ class FadingSum(State):
     Parameters
     ----------
     n_features : side of the matrices.
-    parts : (2, d (d + 1) / 2) integers, not to be written to: of each packed entry, units of 2**-40
-        and units of 2**-80 in [0, 2**40). Zero if left out.
+    parts : (2, d (d + 1) / 2) integers, not to be written to: of each packed entry, units of 2**-40 and units of 2**-80
+        in [0, 2**40). Zero if left out.
 
     Notes
     -----

@@ -1,11 +1,9 @@
 """Rows on an integer lattice inside the unit ball, and exact sums of their squares.
 
-Rows are clipped onto the unit ball and truncated toward zero to multiples of
-2**-20. Every product of two entries is then a multiple of 2**-40, and sums of
-up to 2**13 of them are exact in float64 whatever the order: a Gram matrix has
-the same bits for every block size, thread count and machine. Truncation and
-the last step of `onto_ball` never let a norm exceed 1, so sensitivities hold
-exactly, not up to rounding.
+Rows are clipped onto the unit ball and truncated toward zero to multiples of 2**-20. Every product of two entries is
+then a multiple of 2**-40, and sums of up to 2**13 of them are exact in float64 whatever the order: a Gram matrix has
+the same bits for every block size, thread count and machine. Truncation and the last step of `onto_ball` never let a
+norm exceed 1, so sensitivities hold exactly, not up to rounding.
 """
 
 from __future__ import annotations
@@ -52,9 +50,8 @@ def onto_ball(rows: FloatArray) -> FloatArray:
 
     Returns
     -------
-    (n, d) C-contiguous array of multiples of 2**-20 whose row norms are at
-    most 1 exactly. Each row depends on itself only; rows that are already
-    admitted come back unchanged.
+    (n, d) C-contiguous array of multiples of 2**-20 whose row norms are at most 1 exactly. Each row depends on itself
+    only; rows that are already admitted come back unchanged.
 
     Raises
     ------
@@ -150,10 +147,9 @@ def grid_step(scale: float) -> float:
 def coarsen(values: FloatArray, scale: float) -> FloatArray:
     """Round released numbers, in place, to a power of two near ``2**-20 * scale``, and no finer than the Gram lattice.
 
-    Noise in float64 has holes in its low bits that move with the number it is
-    added to (Mironov 2012). A cell of this grid holds about 2**33 of the
-    values that the samplers can produce, so what is left of them is below
-    2**-30. Post-processing.
+    Noise in float64 has holes in its low bits that move with the number it is added to (Mironov 2012). A cell of this
+    grid holds about 2**33 of the values that the samplers can produce, so what is left of them is below 2**-30.
+    Post-processing.
     """
     step = grid_step(scale)
     values *= 1.0 / step
@@ -202,9 +198,8 @@ class GramSum(State):
     Attributes
     ----------
     n_features : d.
-    parts : (2, d (d + 1) / 2) array, not to be written to: of each packed entry, whole units and
-        the rest, a multiple of 2**-40 in [0, 1). Equal sums have equal bytes, whatever blocks
-        the rows came in.
+    parts : (2, d (d + 1) / 2) array, not to be written to: of each packed entry, whole units and the rest, a multiple
+        of 2**-40 in [0, 1). Equal sums have equal bytes, whatever blocks the rows came in.
     """
 
     __slots__ = ("hidden", "n_features", "parts")
@@ -264,10 +259,9 @@ class GramSum(State):
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
         """Packed entries plus svec noise of this standard deviation, rounded by `coarsen`: may be released.
 
-        The noise is rounded to the lattice of the Gram matrix and added
-        exactly, so the result is a function of (exact Gram matrix + rounded
-        noise) alone: post-processing of the continuous mechanism, with no
-        trace of the rows in its low bits.
+        The noise is rounded to the lattice of the Gram matrix and added exactly, so the result is a function of (exact
+        Gram matrix + rounded noise) alone: post-processing of the continuous mechanism, with no trace of the rows in
+        its low bits.
         """
         weights = entry_weights(self.n_features)
         kernels = fast.kernels
@@ -332,8 +326,8 @@ class GramInParts:
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
         """The sum plus svec noise of this standard deviation, (2, d (d + 1) / 2): may be released.
 
-        The noise is rounded to 2**-40 and added exactly; the rest is rounded to the grid of
-        `lattice.coarsen`, but to no more than whole units. Post-processing of the sum plus noise.
+        The noise is rounded to 2**-40 and added exactly; the rest is rounded to the grid of `lattice.coarsen`, but to
+        no more than whole units. Post-processing of the sum plus noise.
         """
         exact, step = self.gram.parts, 2.0 ** min(grid_bits(std), 0)
         entries = noise * entry_weights(self.gram.n_features)

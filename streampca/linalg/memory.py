@@ -1,8 +1,7 @@
 """Sequences that grow, as immutable values; the memory that is available.
 
-Appending writes into memory that the previous value does not read, and
-returns a new value. Memory that another value has appended to is copied first,
-so every value can be appended to any number of times.
+Appending writes into memory that the previous value does not read, and returns a new value. Memory that another value
+has appended to is copied first, so every value can be appended to any number of times.
 """
 
 from __future__ import annotations

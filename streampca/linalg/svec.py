@@ -1,10 +1,8 @@
 """Symmetric matrices as packed vectors.
 
-``svec`` keeps the upper triangle row by row and multiplies off-diagonal
-entries by sqrt(2), so that Frobenius inner products of matrices become plain
-inner products of vectors: ``norm(svec(a a^T)) = norm(a)**2``. Independent
-N(0, s**2) noise in these coordinates is GOE noise: variance ``s**2`` on the
-diagonal and ``s**2 / 2`` off it.
+``svec`` keeps the upper triangle row by row and multiplies off-diagonal entries by sqrt(2), so that Frobenius inner
+products of matrices become plain inner products of vectors: ``norm(svec(a a^T)) = norm(a)**2``. Independent N(0, s**2)
+noise in these coordinates is GOE noise: variance ``s**2`` on the diagonal and ``s**2 / 2`` off it.
 """
 
 from __future__ import annotations

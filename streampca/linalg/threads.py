@@ -56,7 +56,7 @@ def _libraries() -> list[Any]:
 def one_blas_thread() -> None:
     """Limit BLAS to one thread for the rest of the process, the first time it is called.
 
-    Used in worker processes and by the command line only: as a library, streampca limits threads inside its own
-    calls (`OneThread`).
+    Used in worker processes and by the command line only: as a library, streampca limits threads inside its own calls
+    (`OneThread`).
     """
     threadpool_limits(limits=1, user_api="blas")

@@ -41,9 +41,9 @@ class PastRelease(NamedTuple):
 class AdaptiveCovariance(Mechanism):
     """Gram matrix plus Gaussian noise that adapts to short rows and to decaying spectra.
 
-    The noise of `GaussianCovariance` is made for rows of norm 1. Here a part of the budget
-    measures how long rows are and in which directions they vary. The rest is spent on rows
-    clipped to a smaller norm, or mapped so that directions of little variance count more.
+    The noise of `GaussianCovariance` is made for rows of norm 1. Here a part of the budget measures how long rows are
+    and in which directions they vary. The rest is spent on rows clipped to a smaller norm, or mapped so that directions
+    of little variance count more.
 
     Parameters
     ----------
@@ -51,54 +51,45 @@ class AdaptiveCovariance(Mechanism):
 
     Notes
     -----
-    *Theorem.* Everything that is released is mu-GDP together, with the exact ``mu(epsilon,
-    delta)`` of Balle and Wang (2018, Theorem 8), hence (epsilon, delta)-DP per row.
+    *Theorem.* Everything that is released is mu-GDP together, with the exact ``mu(epsilon, delta)`` of Balle and Wang
+    (2018, Theorem 8), hence (epsilon, delta)-DP per row.
 
-    *Proof.* Up to four vectors meet Gaussian noise, one after the other; each may depend on
-    what was released before. Given that, number i is mu_i-GDP, with ``mu_i**2`` the share of
-    mu**2 in brackets, and adaptive composition adds the squares (Dong, Roth and Su 2022,
-    Corollary 2). Under zero-out:
+    *Proof.* Up to four vectors meet Gaussian noise, one after the other; each may depend on what was released before.
+    Given that, number i is mu_i-GDP, with ``mu_i**2`` the share of mu**2 in brackets, and adaptive composition adds the
+    squares (Dong, Roth and Su 2022, Corollary 2). Under zero-out:
 
-    1. The histogram of row norms [.02]. A row adds 1 to one count, a zero row to none, so a
-       row moves it by at most 1 in Euclidean norm. A radius rho is read off it.
-    2. The lost energy, the sum of ``max(|x|**2 - rho**2, 0)`` [.04]: a row moves it by at
-       most 1.
-    3. The Gram matrix of rows divided by rho and clipped onto the unit ball [.30]. Each row
-       is clipped by itself, so a row moves it by at most 1 in Frobenius norm. rho is a
-       function of 1 and 2.
-    4. The Gram matrix of ``M x`` clipped onto the unit ball [.64]: again at most 1. M is a
-       function of 1 to 3.
+    1. The histogram of row norms [.02]. A row adds 1 to one count, a zero row to none, so a row moves it by at most 1
+       in Euclidean norm. A radius rho is read off it.
+    2. The lost energy, the sum of ``max(|x|**2 - rho**2, 0)`` [.04]: a row moves it by at most 1.
+    3. The Gram matrix of rows divided by rho and clipped onto the unit ball [.30]. Each row is clipped by itself, so a
+       row moves it by at most 1 in Frobenius norm. rho is a function of 1 and 2.
+    4. The Gram matrix of ``M x`` clipped onto the unit ball [.64]: again at most 1. M is a function of 1 to 3.
 
-    If 1 gives rho = 1 nothing can be lost: 2 is left out and 4 has .68. Whatever 1 gives, the
-    shares of what follows add up to .98. Under replace the bounds are sqrt(2), 1, sqrt(2) and
-    sqrt(2). All else is post-processing of released values: the choice of rho and M, by
-    simulation with fixed pseudorandom numbers, the combination of 3 and 4, and the check.
+    If 1 gives rho = 1 nothing can be lost: 2 is left out and 4 has .68. Whatever 1 gives, the shares of what follows
+    add up to .98. Under replace the bounds are sqrt(2), 1, sqrt(2) and sqrt(2). All else is post-processing of released
+    values: the choice of rho and M, by simulation with fixed pseudorandom numbers, the combination of 3 and 4, and the
+    check.
 
-    *How rho and M are chosen.* rho minimises the energy that clipping loses plus the spectral
-    norm of the noise. Long rows too few for the histogram may hold the subspace: rho is 1 if
-    the lost energy exceeds what the histogram shows by more than the spectral norm of the
-    noise of `GaussianCovariance`, and by more than 2.33 standard deviations of its own noise
-    and of that of the counts. If nothing is hidden, noise does so in some 1 % of the releases.
-    M is the map with the least loss in simulated releases (`norm_maps`): a smaller radius, or
-    larger weights for directions of little variance. At last, if 3 shows a direction that the
-    combination lacks, 3 alone is released (``details["released"]``).
+    *How rho and M are chosen.* rho minimises the energy that clipping loses plus the spectral norm of the noise. Long
+    rows too few for the histogram may hold the subspace: rho is 1 if the lost energy exceeds what the histogram shows
+    by more than the spectral norm of the noise of `GaussianCovariance`, and by more than 2.33 standard deviations of
+    its own noise and of that of the counts. If nothing is hidden, noise does so in some 1 % of the releases. M is the
+    map with the least loss in simulated releases (`norm_maps`): a smaller radius, or larger weights for directions of
+    little variance. At last, if 3 shows a direction that the combination lacks, 3 alone is released
+    (``details["released"]``).
 
-    *Error bars.* ``release.noise_std`` is None: the noise is not alike in all entries.
-    Clipping biases the Gram matrix towards zero, and that bias is in no error bar.
-    ``release.details`` give rho (``clip_radius``), M (``map``), the predicted loss of
-    captured variance, and the lost energy beyond ``lost_energy_radius`` with the standard
-    deviation of its noise (``lost_energy``, ``lost_energy_std``), in units of row_norm and
-    its square.
+    *Error bars.* ``release.noise_std`` is None: the noise is not alike in all entries. Clipping biases the Gram matrix
+    towards zero, and that bias is in no error bar. ``release.details`` give rho (``clip_radius``), M (``map``), the
+    predicted loss of captured variance, and the lost energy beyond ``lost_energy_radius`` with the standard deviation
+    of its noise (``lost_energy``, ``lost_energy_std``), in units of row_norm and its square.
 
-    *When.* It gains where rows are short or of uneven norm, or the spectrum decays. Where
-    nothing is to be gained, or stage one resolves no direction (few rows, a small epsilon),
-    it is `GaussianCovariance` at .94 to .98 of mu**2. With few features
-    `AdaptiveLaplaceCovariance` is better, and `adaptive_mechanism` takes the one or the other.
-    A release takes .2 s at 100 features and 1.3 s at 270.
+    *When.* It gains where rows are short or of uneven norm, or the spectrum decays. Where nothing is to be gained, or
+    stage one resolves no direction (few rows, a small epsilon), it is `GaussianCovariance` at .94 to .98 of mu**2. With
+    few features `AdaptiveLaplaceCovariance` is better, and `adaptive_mechanism` takes the one or the other. A release
+    takes .2 s at 100 features and 1.3 s at 270.
 
-    Weights near the power -1/2 of the eigenvalues are the first-order optimum. AdaptiveCov of
-    Dong, Liang and Yi ("Differentially Private Covariance Revisited", NeurIPS 2022, arXiv
-    2205.14324) adapts a radius only.
+    Weights near the power -1/2 of the eigenvalues are the first-order optimum. AdaptiveCov of Dong, Liang and Yi
+    ("Differentially Private Covariance Revisited", NeurIPS 2022, arXiv 2205.14324) adapts a radius only.
     """
 
     n_components: int

@@ -29,8 +29,8 @@ _LESS = 2.0 / 3.0
 class AdaptiveLaplaceCovariance(Mechanism):
     """Gram matrix of rows clipped to a measured norm, plus the noise of `MatrixLaplaceCovariance`: pure epsilon.
 
-    Noise is made for rows of norm 1. Here a part of epsilon measures how long rows are; they are
-    then clipped to a radius rho, and the noise is rho**2 times as large.
+    Noise is made for rows of norm 1. Here a part of epsilon measures how long rows are; they are then clipped to a
+    radius rho, and the noise is rho**2 times as large.
 
     Parameters
     ----------
@@ -41,28 +41,28 @@ class AdaptiveLaplaceCovariance(Mechanism):
     *Theorem.* Everything that is released is (epsilon, 0)-DP together, per row. The Laplace noise of 1 and 2 below is
     drawn in floating point, at a delta of the guarantee's ``floating_delta``.
 
-    *Proof.* Up to three parts, each with a share of epsilon in brackets, which add up to 1;
-    each is pure given what was released before (basic adaptive composition). Under zero-out:
+    *Proof.* Up to three parts, each with a share of epsilon in brackets, which add up to 1; each is pure given what was
+    released before (basic adaptive composition). Under zero-out:
 
-    1. The histogram of row norms with Laplace noise [.03]. A row adds 1 to one count, a zero
-       row to none: l1 sensitivity 1.
-    2. The lost energy, the sum of ``max(|x|**2 - rho**2, 0)``, with Laplace noise [.08]: a
-       row moves it by at most 1. rho is a function of 1.
-    3. The Gram matrix of rows divided by rho and clipped onto the unit ball, with the noise
-       of `MatrixLaplaceCovariance` [.89, or .97 without 2]. rho is a function of 1 and 2.
+    1. The histogram of row norms with Laplace noise [.03]. A row adds 1 to one count, a zero row to none: l1
+       sensitivity 1.
+    2. The lost energy, the sum of ``max(|x|**2 - rho**2, 0)``, with Laplace noise [.08]: a row moves it by at most 1.
+       rho is a function of 1.
+    3. The Gram matrix of rows divided by rho and clipped onto the unit ball, with the noise of
+       `MatrixLaplaceCovariance` [.89, or .97 without 2]. rho is a function of 1 and 2.
 
-    2 is left out if 1 gives rho = 1. Below 500 / epsilon rows, a public number, 3 alone is
-    done, with all of epsilon. Under replace the sensitivities are 2 in 1 and 1 in 2, and the
-    noise in 3 is that for replace. All else is post-processing.
+    2 is left out if 1 gives rho = 1. Below 500 / epsilon rows, a public number, 3 alone is done, with all of epsilon.
+    Under replace the sensitivities are 2 in 1 and 1 in 2, and the noise in 3 is that for replace. All else is
+    post-processing.
 
-    *How rho is chosen, error bars and details*: as by `AdaptiveCovariance`. There are no maps. Long rows with some
-    40 / epsilon of energy, or less, may go unseen, and are then clipped: do not use it where so few rows matter most.
+    *How rho is chosen, error bars and details*: as by `AdaptiveCovariance`. There are no maps. Long rows with some 40 /
+    epsilon of energy, or less, may go unseen, and are then clipped: do not use it where so few rows matter most.
 
-    *When.* With few features: `adaptive_mechanism` compares the noise of the two. Where all
-    rows are long it is `MatrixLaplaceCovariance` at .97 of epsilon; with few rows, at epsilon.
+    *When.* With few features: `adaptive_mechanism` compares the noise of the two. Where all rows are long it is
+    `MatrixLaplaceCovariance` at .97 of epsilon; with few rows, at epsilon.
 
-    Citation: basic composition; Laplace mechanism (Dwork, McSherry, Nissim and Smith 2006);
-    the noise is the symmetrised form of Jiang, Xie and Zhang, AAAI 2016, Algorithm 2.
+    Citation: basic composition; Laplace mechanism (Dwork, McSherry, Nissim and Smith 2006); the noise is the
+    symmetrised form of Jiang, Xie and Zhang, AAAI 2016, Algorithm 2.
     """
 
     n_components: int

@@ -131,17 +131,15 @@ class Mechanism(ABC):
 
         Parameters
         ----------
-        rows : (n, d) array of finite numbers. Rows longer than 1 are scaled
-            onto the unit ball, but by a `SubspaceFinder`.
-        randomness : the key of the noise; fresh from the operating system if
-            left out. It is as secret as the rows. Every release also takes fresh
-            bytes from the system, so a key alone reproduces nothing.
+        rows : (n, d) array of finite numbers. Rows longer than 1 are scaled onto the unit ball, but by a
+            `SubspaceFinder`.
+        randomness : the key of the noise; fresh from the operating system if left out. It is as secret as the rows.
+            Every release also takes fresh bytes from the system, so a key alone reproduces nothing.
         t : rows seen so far, counting these; defaults to n.
-        seed : integer in place of ``randomness``, for tests and scenarios: the
-            same seed, rows and t give the same release again. Not private
-            against whoever knows it.
-        ledger : the account that is debited, ``Ledger(file).account(data_set)``: once a
-            call, after the rows are checked and before noise is drawn.
+        seed : integer in place of ``randomness``, for tests and scenarios: the same seed, rows and t give the same
+            release again. Not private against whoever knows it.
+        ledger : the account that is debited, ``Ledger(file).account(data_set)``: once a call, after the rows are
+            checked and before noise is drawn.
 
         Returns
         -------

@@ -26,10 +26,8 @@ class CovarianceMechanism(Mechanism):
 
     Attributes
     ----------
-    project : ``"psd"`` projects the noisy matrix onto the matrices that a data
-        set could have (positive semidefinite, trace at most n);
-        ``"auto"`` does so where the noise exceeds the average eigenvalue;
-        None does not project.
+    project : ``"psd"`` projects the noisy matrix onto the matrices that a data set could have (positive semidefinite,
+        trace at most n); ``"auto"`` does so where the noise exceeds the average eigenvalue; None does not project.
     """
 
     n_components: int
@@ -100,9 +98,8 @@ class CovarianceMechanism(Mechanism):
 def nearest_gram(matrix: FloatArray, trace: float) -> tuple[FloatArray, FloatArray]:
     """Eigenvalues (descending) and eigenvectors of the nearest PSD matrix of at most that trace.
 
-    The projection is orthogonal in Frobenius norm onto a convex set that holds
-    every Gram matrix of ``trace`` rows from the unit ball, so it never
-    increases the Frobenius error; it may reduce large eigenvalues.
+    The projection is orthogonal in Frobenius norm onto a convex set that holds every Gram matrix of ``trace`` rows from
+    the unit ball, so it never increases the Frobenius error; it may reduce large eigenvalues.
     """
     values, vectors = np.linalg.eigh(matrix)
     values, vectors = values[::-1], vectors[:, ::-1]

@@ -1,14 +1,12 @@
 """Private estimate of the size of a covariance: subsamples vote for a bin of a statistic.
 
-Alg. 4 of Liu, Kong, Jain and Oh 2022. Differences of consecutive vectors have
-no mean; disjoint subsamples of them each compute a statistic and vote for its
-bin on a logarithmic scale; a stability histogram releases the bin with most votes. No bound
-on the vectors is needed.
+Alg. 4 of Liu, Kong, Jain and Oh 2022. Differences of consecutive vectors have no mean; disjoint subsamples of them each
+compute a statistic and vote for its bin on a logarithmic scale; a stability histogram releases the bin with most votes.
+No bound on the vectors is needed.
 
-Guarantee: (epsilon, delta)-DP under zero-out and under replacement of one
-vector. A vector is in one subsample, so one vote changes its bin, or none:
-votes *move*, also when a vector is only zeroed out, and the histogram is
-calibrated for that.
+Guarantee: (epsilon, delta)-DP under zero-out and under replacement of one vector. A vector is in one subsample, so one
+vote changes its bin, or none: votes *move*, also when a vector is only zeroed out, and the histogram is calibrated for
+that.
 """
 
 from __future__ import annotations
@@ -36,13 +34,11 @@ class PrivateEigenvalue:
     Parameters
     ----------
     epsilon, delta : budget of one estimate.
-    pairs : differences in a subsample. If they are fewer than the
-        dimension, the top eigenvalue is too large, by a factor of up to
-        ``(1 + sqrt(d / pairs))**2``.
-    statistic : ``"top"``, the largest eigenvalue of H; ``"range"``, the
-        largest squared distance of a vector from the mean, as estimated from
-        the longest difference in a subsample; ``"norm"``, the largest squared
-        norm, no differences taken.
+    pairs : differences in a subsample. If they are fewer than the dimension, the top eigenvalue is too large, by a
+        factor of up to ``(1 + sqrt(d / pairs))**2``.
+    statistic : ``"top"``, the largest eigenvalue of H; ``"range"``, the largest squared distance of a vector from the
+        mean, as estimated from the longest difference in a subsample; ``"norm"``, the largest squared norm, no
+        differences taken.
     bins_per_octave : resolution; the estimate is off by up to a bin.
     split : bins that the votes may be distributed over evenly, which determines `votes`; 2 suffices where subsamples
         nearly agree.

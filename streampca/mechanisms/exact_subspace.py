@@ -30,53 +30,45 @@ CITATION = "Singhal and Steinke 2021, Algorithm 1, corrected; Bun, Dwork, Rothbl
 class ExactSubspace(SubspaceFinder):
     """The k-dimensional subspace that holds nearly all rows exactly, or nothing.
 
-    The release is that subspace to the last digit, whatever the number of
-    features, or *null*: a `Release` of the empty subspace (``n_components == 0``,
-    a basis of no columns, ``details["null"]`` true). It is null if no
-    subspace stands out. With enough rows (`rows_needed`) it is the subspace with
-    probability 1, and a subspace that one row brought in has probability 0.
+    The release is that subspace to the last digit, whatever the number of features, or *null*: a `Release` of the empty
+    subspace (``n_components == 0``, a basis of no columns, ``details["null"]`` true). It is null if no subspace stands
+    out. With enough rows (`rows_needed`) it is the subspace with probability 1, and a subspace that one row brought in
+    has probability 0.
 
     Parameters
     ----------
     n_components : k, or None to find it.
     epsilon, delta, adjacency, n_features : see `Mechanism`; delta is below 0.5.
     max_components : largest k to look for when n_components is None.
-    method : ``"all"`` scores all spans of k rows (time of order n**k; 100 rows take
-        0.6 s at k = 3); ``"blocks"`` lets disjoint blocks of consecutive rows
-        vote for their spans (fast at any k, needs about k times as many rows);
+    method : ``"all"`` scores all spans of k rows (time of order n**k; 100 rows take 0.6 s at k = 3); ``"blocks"`` lets
+        disjoint blocks of consecutive rows vote for their spans (fast at any k, needs about k times as many rows);
         ``"auto"`` takes the first where that is quick. A public choice.
-    block_rows : rows in a voting block; max k if left out. Larger blocks
-        help when rows often coincide or lie in smaller subspaces.
+    block_rows : rows in a voting block; max k if left out. Larger blocks help when rows often coincide or lie in
+        smaller subspaces.
 
     Notes
     -----
-    *Rows* are taken as they are: not scaled, not rounded. They may be integers, fractions
-    (`fractions.Fraction`) or floats (at their exact binary value). Rounding destroys the property
-    looked for, and privacy does not rest on norms here. Through `Stream`, rows are scaled by ``row_norm`` and
-    truncated to multiples of 2**-20: use integer rows, and for ``row_norm`` a power of
-    two, at most 2**20, that no row exceeds; then nothing changes.
+    *Rows* are taken as they are: not scaled, not rounded. They may be integers, fractions (`fractions.Fraction`) or
+    floats (at their exact binary value). Rounding destroys the property looked for, and privacy does not rest on norms
+    here. Through `Stream`, rows are scaled by ``row_norm`` and truncated to multiples of 2**-20: use integer rows, and
+    for ``row_norm`` a power of two, at most 2**20, that no row exceeds; then nothing changes.
 
-    *Method "all"*: (epsilon, delta)-DP per row. The score of a k-dimensional
-    subspace s is the number of non-zero rows in it, less the largest number in a
-    proper subspace. Zeroing a row changes every score by 0 or -1, replacing
-    one by -1, 0 or 1, so the gap g between the two best scores changes by at
-    most D = 1 (zero-out) or 2 (replace). The best s is released if g + N > T,
-    N ~ TLap(D, epsilon, delta) bounded by A and T = D + A. If both neighbours have
-    the same best s, this is a post-processing of g + N, which is
-    (epsilon, delta)-DP. If they differ, their gaps add up to at most D, so
-    neither is ever released. (The printed algorithm is not private: ``docs/theory/ss21.md``.)
-    If all rows but l lie in s, and no smaller subspace holds more than l,
-    then g >= n - 3 l, and s is released for certain when g > D + 2 A.
+    *Method "all"*: (epsilon, delta)-DP per row. The score of a k-dimensional subspace s is the number of non-zero rows
+    in it, less the largest number in a proper subspace. Zeroing a row changes every score by 0 or -1, replacing one by
+    -1, 0 or 1, so the gap g between the two best scores changes by at most D = 1 (zero-out) or 2 (replace). The best s
+    is released if g + N > T, N ~ TLap(D, epsilon, delta) bounded by A and T = D + A. If both neighbours have the same
+    best s, this is a post-processing of g + N, which is (epsilon, delta)-DP. If they differ, their gaps add up to at
+    most D, so neither is ever released. (The printed algorithm is not private: ``docs/theory/ss21.md``.) If all rows
+    but l lie in s, and no smaller subspace holds more than l, then g >= n - 3 l, and s is released for certain when g >
+    D + 2 A.
 
-    *Method "blocks"*: (epsilon, delta)-DP per row. A row is in one block whatever its
-    value, so one block's vote moves (under zero-out too) and two counts
-    change by 1. Each count gets its own TLap(1, epsilon/2, delta/2), bounded by A', and the most
-    popular span above 1 + A' is released: a span of one vote never. A
-    span with more than 1 + 2 A' votes passes for certain, and wins for certain if all others
-    have 2 A' fewer.
+    *Method "blocks"*: (epsilon, delta)-DP per row. A row is in one block whatever its value, so one block's vote moves
+    (under zero-out too) and two counts change by 1. Each count gets its own TLap(1, epsilon/2, delta/2), bounded by A',
+    and the most popular span above 1 + A' is released: a span of one vote never. A span with more than 1 + 2 A' votes
+    passes for certain, and wins for certain if all others have 2 A' fewer.
 
-    The basis is a function of the subspace alone, by way of its reduced row echelon form. The running
-    time is not covered: it depends on the rows.
+    The basis is a function of the subspace alone, by way of its reduced row echelon form. The running time is not
+    covered: it depends on the rows.
 
     Citation: Singhal and Steinke, "Privately Learning Subspaces", NeurIPS 2021.
     """
@@ -126,8 +118,8 @@ class ExactSubspace(SubspaceFinder):
     def rows_needed(self, outliers: int = 0) -> int:
         """Fewest rows that release the subspace with probability 1.
 
-        For k = n_components (or max_components) and rows in general position but for ``outliers`` of
-        them, which may be anything. Method "auto" counts as "all".
+        For k = n_components (or max_components) and rows in general position but for ``outliers`` of them, which may be
+        anything. Method "auto" counts as "all".
         """
         if self.method != "blocks":
             spoiled = max(outliers, self._largest - 1)
@@ -195,15 +187,13 @@ class ExactSubspace(SubspaceFinder):
 class TruncatedLaplace:
     """TLap(sensitivity, epsilon, delta): (epsilon, delta)-DP noise of bounded support.
 
-    The density is proportional to ``exp(-|x| epsilon / sensitivity)`` on
-    ``|x| <= bound = (sensitivity / epsilon) ln(1 + (e**epsilon - 1) / (2 delta))``.
+    The density is proportional to ``exp(-|x| epsilon / sensitivity)`` on ``|x| <= bound = (sensitivity / epsilon) ln(1
+    + (e**epsilon - 1) / (2 delta))``.
 
-    Theorem. Added to a number that a neighbour changes by at most
-    ``sensitivity`` it is (epsilon, delta)-DP, and no smaller delta holds: the
-    ratio of densities is at most e**epsilon where both are positive, and the
-    mass beyond the shifted support is
-    ``(e**epsilon - 1) / (2 (e**(epsilon bound / sensitivity) - 1)) = delta``
-    (Geng, Ding, Guo and Kumar 2020, Theorem 1; Singhal and Steinke 2021).
+    Theorem. Added to a number that a neighbour changes by at most ``sensitivity`` it is (epsilon, delta)-DP, and no
+    smaller delta holds: the ratio of densities is at most e**epsilon where both are positive, and the mass beyond the
+    shifted support is ``(e**epsilon - 1) / (2 (e**(epsilon bound / sensitivity) - 1)) = delta`` (Geng, Ding, Guo and
+    Kumar 2020, Theorem 1; Singhal and Steinke 2021).
 
     Parameters
     ----------

@@ -31,21 +31,19 @@ class GaussianCovariance(CovarianceMechanism):
     ----------
     n_components, epsilon, delta, adjacency, n_features : see `Mechanism`.
     project : ``None``, ``"psd"`` or ``"auto"``; see `CovarianceMechanism`.
-    discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise
-        (`privacy.discrete_gaussian`): the guarantee holds without floating-point error, at the same noise level.
-    center : release the Gram matrix about the mean, with the sum of the rows released jointly
-        (`linalg.centering`): 11.8 % more noise under zero-out, 12.5 % under replace. Not with ``project``.
+    discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise (`privacy.discrete_gaussian`):
+        the guarantee holds without floating-point error, at the same noise level.
+    center : release the Gram matrix about the mean, with the sum of the rows released jointly (`linalg.centering`):
+        11.8 % more noise under zero-out, 12.5 % under replace. Not with ``project``.
 
     Notes
     -----
-    The whole matrix is released: (epsilon, delta)-DP per row, mu-GDP with the
-    exact ``mu(epsilon, delta)`` of Balle and Wang (2018, Theorem 8).
+    The whole matrix is released: (epsilon, delta)-DP per row, mu-GDP with the exact ``mu(epsilon, delta)`` of Balle and
+    Wang (2018, Theorem 8).
 
-    One row moves the Gram matrix by at most 1 in Frobenius norm under
-    zero-out, ``|a a^T| = |a|^2``, and by ``|a a^T - b b^T| <= sqrt(2)`` under
-    replace. ``svec`` is an isometry, so noise N(0, sigma**2) in its coordinates with
-    ``sigma = sensitivity / mu`` is mu-GDP. It is GOE noise, of spectral norm
-    ``sigma * sqrt(2 d)``.
+    One row moves the Gram matrix by at most 1 in Frobenius norm under zero-out, ``|a a^T| = |a|^2``, and by ``|a a^T -
+    b b^T| <= sqrt(2)`` under replace. ``svec`` is an isometry, so noise N(0, sigma**2) in its coordinates with ``sigma
+    = sensitivity / mu`` is mu-GDP. It is GOE noise, of spectral norm ``sigma * sqrt(2 d)``.
 
     Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014.
     """

@@ -36,8 +36,8 @@ GRID = 2.0**-20
 class StabilityHistogram:
     """A histogram over unboundedly many bins by Laplace noise and a threshold, for votes that move.
 
-    A neighbour moves one vote to another bin. That is what subsamples do that vote, even when a row is only zeroed
-    out: with noise for a vote that appears or vanishes, Lap(1/epsilon), the true delta would be 0.24 at epsilon = 1.
+    A neighbour moves one vote to another bin. That is what subsamples do that vote, even when a row is only zeroed out:
+    with noise for a vote that appears or vanishes, Lap(1/epsilon), the true delta would be 0.24 at epsilon = 1.
 
     Parameters
     ----------
@@ -52,9 +52,9 @@ class StabilityHistogram:
     one side only has count 1 there, and shows with probability P(1 + Lap(b) > threshold) = delta. Bins occupied on both
     sides change by 1, at a cost of 1/b each. So two common bins cost 2/b = epsilon together; one common bin costs
     epsilon/2 beside one that shows with probability delta, and ``max(0, 1 - exp(epsilon/4) sqrt(1 - delta)) <= delta``
-    bounds the other direction; with a lone bin on each side, both release nothing with the same probability. Every
-    case gives at most delta, a lone bin gives exactly delta. (Bun, Nissim and Stemmer 2019, Theorem 3.5, with the
-    constants of this case.)
+    bounds the other direction; with a lone bin on each side, both release nothing with the same probability. Every case
+    gives at most delta, a lone bin gives exactly delta. (Bun, Nissim and Stemmer 2019, Theorem 3.5, with the constants
+    of this case.)
     """
 
     epsilon: float
@@ -167,8 +167,8 @@ class GaussianHistograms:
 
         Parameters
         ----------
-        counts : (n_histograms, bins) integers: the votes for each bin of a
-            public choice of bins. Votes for other bins are left out.
+        counts : (n_histograms, bins) integers: the votes for each bin of a public choice of bins. Votes for other bins
+            are left out.
         outlet, kind : adds the noise to the counts; the name of the release.
 
         Returns
@@ -196,7 +196,7 @@ def _on_grid(noise: FloatArray) -> FloatArray:
 def _above(counts: IntArray, noisy: FloatArray, threshold: float) -> FloatArray:
     """Noisy counts, exact on their lattice; -inf where the count is 0, or the sum not above the threshold.
 
-    Half a lattice step is added to the threshold, so that rounding never shows
-    a bin whose unrounded noisy count would have stayed hidden.
+    Half a lattice step is added to the threshold, so that rounding never shows a bin whose unrounded noisy count would
+    have stayed hidden.
     """
     return np.where((counts > 0) & (noisy > threshold + 0.5 * GRID), noisy, -np.inf)

@@ -1,9 +1,9 @@
 """Private mean of vectors or products, in two steps: a center, and the mean of what is clipped to a ball around it.
 
-Alg. 5 of Liu, Kong, Jain and Oh 2022. The center is the most popular bin of each coordinate, by Gaussian counts for
-all coordinates at once in place of d composed histograms. The vectors are then clipped to a ball of public radius
-and summed with Gaussian noise, which follows the radius and not the length of the vectors. Clipping is always done:
-privacy does not depend on a good radius or center.
+Alg. 5 of Liu, Kong, Jain and Oh 2022. The center is the most popular bin of each coordinate, by Gaussian counts for all
+coordinates at once in place of d composed histograms. The vectors are then clipped to a ball of public radius and
+summed with Gaussian noise, which follows the radius and not the length of the vectors. Clipping is always done: privacy
+does not depend on a good radius or center.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ _BITS = 26
 class PrivateCenter:
     """The middle of each coordinate's most popular bin, among bins around a public guess.
 
-    Guarantee: (epsilon, delta)-DP: mu-GDP counts plus a tenth of delta for
-    bins of a single vote (`GaussianHistograms`). Zero vectors do not vote, so
-    that zeroing one out removes its votes.
+    Guarantee: (epsilon, delta)-DP: mu-GDP counts plus a tenth of delta for bins of a single vote
+    (`GaussianHistograms`). Zero vectors do not vote, so that zeroing one out removes its votes.
 
     Parameters
     ----------
@@ -109,11 +108,10 @@ class PrivateCenter:
 class ClippedMean:
     """The noisy mean of clipped vectors or matrices, from exact sums of blocks, which can be added.
 
-    Guarantee: mu-GDP for one release. Zero-out: a zero vector adds nothing (it
-    counts as lying at the center), so one vector moves the sum by at most
-    ``radius``. Replace: by at most twice that, or the diameter of the set of
-    vectors (clipping moves no two of them apart). Sums and noise are on a
-    lattice of step radius * 2**-26 or less, which the sensitivity allows for.
+    Guarantee: mu-GDP for one release. Zero-out: a zero vector adds nothing (it counts as lying at the center), so one
+    vector moves the sum by at most ``radius``. Replace: by at most twice that, or the diameter of the set of vectors
+    (clipping moves no two of them apart). Sums and noise are on a lattice of step radius * 2**-26 or less, which the
+    sensitivity allows for.
 
     Parameters
     ----------

@@ -1,11 +1,10 @@
 """Linear maps applied to rows before they are clipped: which one loses least, judged from released values alone.
 
-Everything here is a function of released numbers and of fixed pseudorandom numbers (a
-constant seed, the same for every data set), so it is post-processing: it costs no budget.
+Everything here is a function of released numbers and of fixed pseudorandom numbers (a constant seed, the same for every
+data set), so it is post-processing: it costs no budget.
 
-Rows are modelled as Gaussian directions with an estimated spectrum, whose norms follow a
-released histogram (the longest row gets the longest norm). Clipping, noise and the subspace
-read off the noisy sum are then simulated.
+Rows are modelled as Gaussian directions with an estimated spectrum, whose norms follow a released histogram (the
+longest row gets the longest norm). Clipping, noise and the subspace read off the noisy sum are then simulated.
 """
 
 from __future__ import annotations

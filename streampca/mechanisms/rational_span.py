@@ -1,9 +1,8 @@
 """Spans of rows in exact arithmetic: integers only, no tolerance.
 
-Every finite float is a dyadic rational, so scaling each row by a power of two
-makes it a vector of integers on the same line. A span is identified by its
-reduced row echelon form over the rationals, each row cleared of denominators:
-one form for one subspace, whatever rows it came from.
+Every finite float is a dyadic rational, so scaling each row by a power of two makes it a vector of integers on the same
+line. A span is identified by its reduced row echelon form over the rationals, each row cleared of denominators: one
+form for one subspace, whatever rows it came from.
 """
 
 from __future__ import annotations
@@ -32,9 +31,8 @@ _EXACT = 2**53
 def exact_rows(rows: npt.ArrayLike | Sequence[Sequence[Any]]) -> FloatArray:
     """Rows of integers, fractions or floats as floats that lie on exactly the same lines.
 
-    Floats are taken at their exact binary value. Rows of integers or fractions
-    are cleared of denominators and common factors.
-    A row of fractions that needs integers beyond 2**53, or is not rational, raises `BadRowError`.
+    Floats are taken at their exact binary value. Rows of integers or fractions are cleared of denominators and common
+    factors. A row of fractions that needs integers beyond 2**53, or is not rational, raises `BadRowError`.
     """
     try:
         given = np.asarray(rows)

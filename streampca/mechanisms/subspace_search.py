@@ -1,16 +1,13 @@
 """Scores of all subspaces spanned by weighted points, exactly.
 
-The score of a subspace s is the weight of the points in it, less the weight
-in its heaviest proper subspace (Singhal and Steinke 2021, Section 2). Only
-subspaces spanned by some of the points have a positive score; such a subspace is held as the indices of the
-points in it.
+The score of a subspace s is the weight of the points in it, less the weight in its heaviest proper subspace (Singhal
+and Steinke 2021, Section 2). Only subspaces spanned by some of the points have a positive score; such a subspace is
+held as the indices of the points in it.
 
-The search works modulo a prime on a projection to few dimensions. What is
-dependent stays dependent there, so groups of points can only be too
-large; every group that affects the result is then checked over the integers, and after a
-false one the search starts again with the next prime. So the result
-depends neither on the prime nor on chance, and the search ends: a false group
-needs a prime that divides one of finitely many integers.
+The search works modulo a prime on a projection to few dimensions. What is dependent stays dependent there, so groups of
+points can only be too large; every group that affects the result is then checked over the integers, and after a false
+one the search starts again with the next prime. So the result depends neither on the prime nor on chance, and the
+search ends: a false group needs a prime that divides one of finitely many integers.
 """
 
 from __future__ import annotations
@@ -43,8 +40,8 @@ def two_best(points: Sequence[Line], weights: Sequence[int], ranks: Sequence[int
     Returns
     -------
     best, second : scores, at least 0 (there is always a subspace of score 0).
-    span : the best subspace; empty if no score is positive. One of the best
-        if there are several, and then ``best == second``.
+    span : the best subspace; empty if no score is positive. One of the best if there are several, and then ``best ==
+        second``.
     """
     attempt = 0
     while points:

@@ -6,11 +6,11 @@ can therefore be computed at any delta, and recomputed when better theorems are 
 - Gaussian events compose exactly: ``mu**2`` adds up, and the exact profile gives epsilon (`privacy.gaussian`). A whole
   stream is one event, because a tree or a matrix mechanism has one mu, whatever its depth.
 - If other kinds are among them, all are composed as privacy loss distributions by Google's ``dp-accounting``, an upper
-  bound. A pure or (epsilon, delta) event is the worst mechanism of that claim (Kairouz, Oh and Viswanath 2015).
-  Without the extra ``accounting``, epsilons and deltas are added, which is a larger bound.
+  bound. A pure or (epsilon, delta) event is the worst mechanism of that claim (Kairouz, Oh and Viswanath 2015). Without
+  the extra ``accounting``, epsilons and deltas are added, which is a larger bound.
 
-Composition is adaptive: the next mechanism and its parameters may depend on everything released before (Dong, Roth
-and Su 2022; Zhu, Dong and Wang 2022, Theorem 10).
+Composition is adaptive: the next mechanism and its parameters may depend on everything released before (Dong, Roth and
+Su 2022; Zhu, Dong and Wang 2022, Theorem 10).
 """
 
 from __future__ import annotations
@@ -39,16 +39,11 @@ class Event:
 
     Attributes
     ----------
-    what : str
-        Description.
-    adjacency, unit : str
-        Neighboring relation of its guarantee.
-    mu : float or None
-        Gaussian-DP parameter, finite and >= 0; None if the event is not Gaussian.
-    slack : float
-        Probability of the event in which mu does not hold, in [0, 1).
-    epsilon, delta : float
-        Claim of an event that is not Gaussian: finite and >= 0, and in [0, 1).
+    what : str Description.
+    adjacency, unit : str Neighboring relation of its guarantee.
+    mu : float or None Gaussian-DP parameter, finite and >= 0; None if the event is not Gaussian.
+    slack : float Probability of the event in which mu does not hold, in [0, 1).
+    epsilon, delta : float Claim of an event that is not Gaussian: finite and >= 0, and in [0, 1).
     """
 
     what: str

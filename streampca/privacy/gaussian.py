@@ -1,12 +1,12 @@
 """The exact privacy profile of Gaussian mechanisms (mu-GDP).
 
-To distinguish two neighboring inputs of a Gaussian mechanism is to distinguish N(0, 1) from N(mu, 1), with
-mu = sensitivity / (standard deviation of the noise). Exactly,
+To distinguish two neighboring inputs of a Gaussian mechanism is to distinguish N(0, 1) from N(mu, 1), with mu =
+sensitivity / (standard deviation of the noise). Exactly,
 
     delta(epsilon) = Phi(-epsilon/mu + mu/2) - e**epsilon * Phi(-epsilon/mu - mu/2)
 
-(Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 2.13). Mechanisms on the same rows, chosen
-adaptively or not, compose to the root of the sum of the squares of their mu (ibid., Corollary 2).
+(Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 2.13). Mechanisms on the same rows, chosen adaptively
+or not, compose to the root of the sum of the squares of their mu (ibid., Corollary 2).
 """
 
 from __future__ import annotations

@@ -108,10 +108,9 @@ class Randomness:
 
     Parameters
     ----------
-    key : bytes or None, default=None
-        32 secret bytes; None draws them from `secrets`. A reader of the key can subtract the noise of its runs: it is
-        as secret as the rows. A key does not reproduce a run, since every vector of noise also depends on 16 fresh
-        bytes from the system.
+    key : bytes or None, default=None 32 secret bytes; None draws them from `secrets`. A reader of the key can subtract
+        the noise of its runs: it is as secret as the rows. A key does not reproduce a run, since every vector of noise
+        also depends on 16 fresh bytes from the system.
 
     Attributes
     ----------

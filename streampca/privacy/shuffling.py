@@ -1,8 +1,8 @@
 """Amplification by shuffling, in the closed form of Feldman, McMillan and Talwar 2021.
 
 n rows, one secret uniform permutation, and n adaptively chosen mechanisms, each (epsilon0, delta0)-DP in the one row
-that it reads, under replacement. All n outputs together are (epsilon, delta)-DP (Theorem 3.1 of the 2021 paper,
-"Hiding among the clones") with
+that it reads, under replacement. All n outputs together are (epsilon, delta)-DP (Theorem 3.1 of the 2021 paper, "Hiding
+among the clones") with
 
     epsilon = ln(1 + (e^e0 - 1)/(e^e0 + 1) (8 sqrt(e^e0 ln(4/dh) / n) + 8 e^e0 / n))
     delta   = dh + (e^epsilon + 1)(1 + e^-e0 / 2) n delta0

@@ -1,21 +1,18 @@
 """Arguments and answers of queries: checks of arguments, the noise of a release, values with error bars.
 
-The noise E of a release with ``noise_std`` sigma is isotropic in svec
-coordinates: its diagonal has standard deviation sigma and its other entries sigma / sqrt(2)
-(the Gaussian orthogonal ensemble). So for every fixed symmetric M
+The noise E of a release with ``noise_std`` sigma is isotropic in svec coordinates: its diagonal has standard deviation
+sigma and its other entries sigma / sqrt(2) (the Gaussian orthogonal ensemble). So for every fixed symmetric M
 
     <M, E> ~ N(0, sigma**2 ||M||_F**2)      exactly,
 
-which is sigma for ``x^T E x`` with a unit x, |S| sigma for the indicator of S,
-and sigma sqrt(k) for a projector of rank k. That holds for a query fixed before
-the release was seen (*pointwise*). A direction that is chosen by looking at the
-release needs a bound on all directions at once (*uniform*):
+which is sigma for ``x^T E x`` with a unit x, |S| sigma for the indicator of S, and sigma sqrt(k) for a projector of
+rank k. That holds for a query fixed before the release was seen (*pointwise*). A direction that is chosen by looking at
+the release needs a bound on all directions at once (*uniform*):
 
     P( ||E|| > sigma (sqrt(2 d) + sqrt(2 ln(2 / beta))) ) <= beta
 
-because E lambda_max(E) <= sigma sqrt(2 d) (Sudakov-Fernique; Vershynin 2018,
-Theorem 7.3.1 and Exercise 7.3.5) and lambda_max is 1-Lipschitz in svec
-coordinates (Gaussian concentration, ibid., Theorem 5.2.2).
+because E lambda_max(E) <= sigma sqrt(2 d) (Sudakov-Fernique; Vershynin 2018, Theorem 7.3.1 and Exercise 7.3.5) and
+lambda_max is 1-Lipschitz in svec coordinates (Gaussian concentration, ibid., Theorem 5.2.2).
 """
 
 from __future__ import annotations
@@ -105,8 +102,8 @@ class Answer:
     Attributes
     ----------
     value : the answer, in the units of ``release.gram``.
-    std : exact standard deviation of the noise in `value`, for a query fixed before the
-        release was seen; None if the release does not state its noise.
+    std : exact standard deviation of the noise in `value`, for a query fixed before the release was seen; None if the
+        release does not state its noise.
     guarantee : that of the release. Post-processing spends no budget.
     """
 
@@ -134,9 +131,8 @@ class Components:
     ----------
     components : (n_features, k) array of unit columns.
     values : (k,) array, ``x^T G x`` for each column x, G the released matrix.
-    std : standard deviation of the noise in a value *for a direction fixed in advance*
-        (pointwise). These directions were chosen on the noisy matrix, so it is
-        their error to first order only, and too small where the gaps between
+    std : standard deviation of the noise in a value *for a direction fixed in advance* (pointwise). These directions
+        were chosen on the noisy matrix, so it is their error to first order only, and too small where the gaps between
         values are not much larger than the noise. `interval` does not use it.
     n_nonzero : bound on the non-zero entries of a direction.
     noise : the distribution of the noise, or None if the release does not state it.
@@ -187,8 +183,8 @@ class PrincipalComponents(Components):
     def angle_bound(self, level: float = 0.95) -> float:
         """Largest principal angle to the exact top subspace, in radians; pi/2 if there is no bound.
 
-        Davis-Kahan: sin <= e / (gap - e), with e the spectral bound on the noise at ``level`` and
-        `gap` that of the released matrix.
+        Davis-Kahan: sin <= e / (gap - e), with e the spectral bound on the noise at ``level`` and `gap` that of the
+        released matrix.
         """
         error = self.bound(level)
         return float(np.arcsin(error / (self.gap - error))) if self.gap > 2.0 * error else float(np.pi / 2)

@@ -1,9 +1,8 @@
 """Principal components under constraints: sparse, or non-negative.
 
-Both problems are NP-hard, so these are searches: many deterministic starts,
-an ascent that cannot decrease ``x^T G x``, and a local search around its
-results. Their only input is the released matrix, so they are post-processing;
-no start, parameter or stopping rule depends on raw rows.
+Both problems are NP-hard, so these are searches: many deterministic starts, an ascent that cannot decrease ``x^T G x``,
+and a local search around its results. Their only input is the released matrix, so they are post-processing; no start,
+parameter or stopping rule depends on raw rows.
 """
 
 from __future__ import annotations
@@ -28,12 +27,10 @@ _COORDINATES, _EIGENVECTORS, _PURSUED = 64, 10, 16
 def sparse_pca(release: Release, n_nonzero: int, *, n_components: int = 1) -> Components:
     """Directions of most variance with few non-zero weights.
 
-    Maximises ``x^T G x`` over unit x with at most ``n_nonzero`` non-zero
-    entries, G the released Gram matrix, by the truncated power method (Yuan and
-    Zhang 2013) from every coordinate, the thresholded eigenvector and a greedy
-    path, each polished by swaps of one feature at a time. Later components do
-    the same on the matrix deflated by those before (projection deflation, Mackey
-    2008), so their values are net of them.
+    Maximises ``x^T G x`` over unit x with at most ``n_nonzero`` non-zero entries, G the released Gram matrix, by the
+    truncated power method (Yuan and Zhang 2013) from every coordinate, the thresholded eigenvector and a greedy path,
+    each polished by swaps of one feature at a time. Later components do the same on the matrix deflated by those before
+    (projection deflation, Mackey 2008), so their values are net of them.
 
     Parameters
     ----------
@@ -43,8 +40,8 @@ def sparse_pca(release: Release, n_nonzero: int, *, n_components: int = 1) -> Co
 
     Returns
     -------
-    Components whose error bar is uniform over all supports of that size
-    (`Components.bound`): far smaller than for dense directions.
+    Components whose error bar is uniform over all supports of that size (`Components.bound`): far smaller than for
+    dense directions.
     """
     size = check_size("n_nonzero", n_nonzero, release.n_features)
     return _deflate(release, lambda gram: best_sparse(gram, size), n_components, size)
@@ -53,11 +50,10 @@ def sparse_pca(release: Release, n_nonzero: int, *, n_components: int = 1) -> Co
 def nonnegative_pca(release: Release, n_components: int = 1) -> Components:
     """Directions of most variance with non-negative weights.
 
-    Maximises ``x^T G x`` over unit x >= 0, G the released Gram matrix, by the
-    projected power method (Montanari and Richard 2016) from the coordinates of most variance
-    and both signs of the leading eigenvectors, each polished by exact
-    ascent on one coordinate at a time and by solving on its support. Later
-    components do the same on the matrix deflated by those before.
+    Maximises ``x^T G x`` over unit x >= 0, G the released Gram matrix, by the projected power method (Montanari and
+    Richard 2016) from the coordinates of most variance and both signs of the leading eigenvectors, each polished by
+    exact ascent on one coordinate at a time and by solving on its support. Later components do the same on the matrix
+    deflated by those before.
 
     Parameters
     ----------

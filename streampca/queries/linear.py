@@ -16,14 +16,14 @@ def directional_variance(release: Release, direction: Vector) -> Answer:
     Parameters
     ----------
     release : a release with a Gram matrix.
-    direction : x, an array of n_features numbers or a mapping of feature
-        names to weights. It is used as given; a unit vector gives a variance.
+    direction : x, an array of n_features numbers or a mapping of feature names to weights. It is used as given; a unit
+        vector gives a variance.
 
     Returns
     -------
     Answer with ``std = noise_std * ||x||**2`` (less if the release is centered, `GramNoise.through`), exact for an x
-    chosen without looking at the release. For any other x, use the uniform bound
-    ``||x||**2 * GramNoise.of(release).spectral(level)``.
+    chosen without looking at the release. For any other x, use the uniform bound ``||x||**2 *
+    GramNoise.of(release).spectral(level)``.
     """
     return _quadratic(release, feature_vector(release, direction, "direction"))
 
@@ -38,8 +38,8 @@ def captured_variance(release: Release, subspace: Subspace | FloatArray) -> Answ
 
     Returns
     -------
-    Answer with ``std = noise_std * sqrt(k)`` (less if the release is centered), exact for a subspace chosen
-    without looking at this release (last year's, another stream's).
+    Answer with ``std = noise_std * sqrt(k)`` (less if the release is centered), exact for a subspace chosen without
+    looking at this release (last year's, another stream's).
     """
     basis = np.asarray(subspace.basis if isinstance(subspace, Subspace) else subspace, dtype=np.float64)
     if basis.ndim != 2 or basis.shape[0] != release.n_features:
@@ -55,21 +55,18 @@ def captured_variance(release: Release, subspace: Subspace | FloatArray) -> Answ
 def cut(release: Release, side: Features, *, zero_sum: bool = True) -> Answer:
     """The weight of the edges between a set of vertices and the rest.
 
-    For a stream of edges with rows ``sqrt(w) (e_u - e_v)`` the Gram matrix is
-    the Laplacian L of the graph, and the cut is ``x^T L x`` with x the
-    indicator of the set. Such a row has squared norm 2 w: make the stream with
-    ``row_norm = sqrt(2 * largest weight)``, and the answer is in units of w.
+    For a stream of edges with rows ``sqrt(w) (e_u - e_v)`` the Gram matrix is the Laplacian L of the graph, and the cut
+    is ``x^T L x`` with x the indicator of the set. Such a row has squared norm 2 w: make the stream with ``row_norm =
+    sqrt(2 * largest weight)``, and the answer is in units of w.
 
     Parameters
     ----------
     release : a release with a Gram matrix of edge rows.
     side : the vertices on one side: names, numbers or a boolean mask.
-    zero_sum : edge rows sum to zero, so L 1 = 0 and any multiple of the ones
-        vector may be added to x. The default takes the multiple with the
-        least noise, ``x - |S|/d``: std is ``noise_std |S| (d - |S|) / d``,
-        at most half of the plain one for a balanced cut, and the same for both
-        sides. It is the least-squares estimate under that constraint. False
-        takes the indicator itself, with std ``noise_std |S|``.
+    zero_sum : edge rows sum to zero, so L 1 = 0 and any multiple of the ones vector may be added to x. The default
+        takes the multiple with the least noise, ``x - |S|/d``: std is ``noise_std |S| (d - |S|) / d``, at most half of
+        the plain one for a balanced cut, and the same for both sides. It is the least-squares estimate under that
+        constraint. False takes the indicator itself, with std ``noise_std |S|``.
 
     Returns
     -------

@@ -23,10 +23,9 @@ def pca(release: Release, n_components: int | None = None) -> PrincipalComponent
 
     Returns
     -------
-    PrincipalComponents with ``values`` the eigenvalues. Their error bar is
-    uniform: ``interval(level)`` covers the exact eigenvalues, and the exact
-    variance along each released direction, all at once (Weyl's inequality).
-    ``std`` is pointwise, and the error of an eigenvalue to first order only.
+    PrincipalComponents with ``values`` the eigenvalues. Their error bar is uniform: ``interval(level)`` covers the
+    exact eigenvalues, and the exact variance along each released direction, all at once (Weyl's inequality). ``std`` is
+    pointwise, and the error of an eigenvalue to first order only.
     """
     gram, d = release.gram, release.n_features
     k = check_size("n_components", release.n_components if n_components is None else n_components, d)
@@ -54,9 +53,8 @@ class LowRank:
     ----------
     matrix : (n_features, n_features) positive semidefinite array.
     captured : ``<P, G>``, the sum of the eigenvalues kept; P projects on their eigenvectors.
-    std : ``noise_std * sqrt(k)``, exact standard deviation of the noise in ``<P, G>`` for a
-        projector fixed in advance (pointwise). This one was chosen on the noisy
-        matrix: `bound` is the uniform error.
+    std : ``noise_std * sqrt(k)``, exact standard deviation of the noise in ``<P, G>`` for a projector fixed in advance
+        (pointwise). This one was chosen on the noisy matrix: `bound` is the uniform error.
     missed : largest magnitude among the eigenvalues left out.
     guarantee : that of the release. Post-processing spends no budget.
     """
@@ -86,8 +84,8 @@ def low_rank(release: Release, n_components: int | None = None) -> LowRank:
     Parameters
     ----------
     release : a release with a Gram matrix.
-    n_components : k; the release's own number if left out. Eigenvalues that
-        the noise made negative are dropped, so the rank may be smaller.
+    n_components : k; the release's own number if left out. Eigenvalues that the noise made negative are dropped, so the
+        rank may be smaller.
     """
     found = pca(release, n_components)
     kept = np.maximum(found.values, 0.0)

@@ -22,16 +22,14 @@ class Regression:
     Attributes
     ----------
     coefficients : (n_predictors, n_responses) array.
-    std : (n_predictors, n_responses) array, standard deviation of the noise in each
-        coefficient *to first order in the noise* (pointwise); None if the
-        release does not state its noise. It measures the distance to the same
-        (ridge) regression on the exact Gram matrix, not to the population.
+    std : (n_predictors, n_responses) array, standard deviation of the noise in each coefficient *to first order in the
+        noise* (pointwise); None if the release does not state its noise. It measures the distance to the same (ridge)
+        regression on the exact Gram matrix, not to the population.
     residual : (n_responses,) array, residual sums of squares, in the units of ``release.gram``.
     ridge : number added to the diagonal of the predictors' Gram matrix.
     predictors, responses : numbers of the features.
-    signal_to_noise : smallest eigenvalue of the predictors' matrix (with
-        ridge) over the spectral bound on its noise. Below about 3 the first
-        order is not enough and `std` is too small.
+    signal_to_noise : smallest eigenvalue of the predictors' matrix (with ridge) over the spectral bound on its noise.
+        Below about 3 the first order is not enough and `std` is too small.
     guarantee : that of the release. Post-processing spends no budget.
     """
 
@@ -65,19 +63,17 @@ def regression(
 ) -> Regression:
     """Least-squares regression of the responses b on the predictors a, from one Gram matrix.
 
-    Rows are joint, ``[a; b]``, and are clipped jointly: the sensitivity is
-    that of the one Gram matrix, whatever the number of responses. Clipping a
-    row scales a and b alike, which keeps a noiseless linear relation.
+    Rows are joint, ``[a; b]``, and are clipped jointly: the sensitivity is that of the one Gram matrix, whatever the
+    number of responses. Clipping a row scales a and b alike, which keeps a noiseless linear relation.
 
     Parameters
     ----------
     release : a release with a Gram matrix.
     responses : names or numbers of the response features; the last feature by default.
-    predictors : names or numbers; all other features by default. A constant
-        feature among them gives an intercept; `centered` removes it instead.
-    ridge : non-negative number added to the diagonal, in the units of
-        ``release.gram``. Left out, it is 0 if the smallest eigenvalue exceeds
-        twice the 95 % spectral bound on the noise, and otherwise the least that raises it
+    predictors : names or numbers; all other features by default. A constant feature among them gives an intercept;
+        `centered` removes it instead.
+    ridge : non-negative number added to the diagonal, in the units of ``release.gram``. Left out, it is 0 if the
+        smallest eigenvalue exceeds twice the 95 % spectral bound on the noise, and otherwise the least that raises it
         to that: a rule on released numbers only.
 
     Raises
@@ -119,8 +115,8 @@ def regression(
 def _std(sigma: float, inverse: FloatArray, coefficients: FloatArray) -> FloatArray:
     """First-order standard deviation of the coefficients.
 
-    With H the predictors' matrix, H beta = G_ab, so d beta = H^-1 (E_ab - E_aa beta) = H^-1 E w with
-    w = (-beta; 1 at the response): that of u^T E w for u a row of H^-1, as in `GramNoise.between`.
+    With H the predictors' matrix, H beta = G_ab, so d beta = H^-1 (E_ab - E_aa beta) = H^-1 E w with w = (-beta; 1 at
+    the response): that of u^T E w for u a row of H^-1, as in `GramNoise.between`.
     """
     u_square = np.einsum("ij,ij->i", inverse, inverse)
     w_square = 1.0 + np.einsum("ir,ir->r", coefficients, coefficients)
