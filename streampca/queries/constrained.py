@@ -25,44 +25,25 @@ _COORDINATES, _EIGENVECTORS, _PURSUED = 64, 10, 16
 
 
 def sparse_pca(release: Release, n_nonzero: int, *, n_components: int = 1) -> Components:
-    """Directions of most variance with few non-zero weights.
+    """Return directions of most variance with few non-zero weights.
 
-    Maximises ``x^T G x`` over unit x with at most ``n_nonzero`` non-zero entries, G the released Gram matrix, by the
+    Maximizes ``x^T G x`` over unit x with at most ``n_nonzero`` non-zero entries, G the released Gram matrix, by the
     truncated power method (Yuan and Zhang 2013) from every coordinate, the thresholded eigenvector and a greedy path,
     each polished by swaps of one feature at a time. Later components do the same on the matrix deflated by those before
-    (projection deflation, Mackey 2008), so their values are net of them.
-
-    Parameters
-    ----------
-    release : a release with a Gram matrix.
-    n_nonzero : largest number of non-zero weights of each direction.
-    n_components : number of directions.
-
-    Returns
-    -------
-    Components whose error bar is uniform over all supports of that size (`Components.bound`): far smaller than for
-    dense directions.
+    (projection deflation, Mackey 2008), so their values are net of them. The error bar is uniform over all supports of
+    that size (`Components.bound`): far smaller than for dense directions.
     """
     size = check_size("n_nonzero", n_nonzero, release.n_features)
     return _deflate(release, lambda gram: best_sparse(gram, size), n_components, size)
 
 
 def nonnegative_pca(release: Release, n_components: int = 1) -> Components:
-    """Directions of most variance with non-negative weights.
+    """Return directions of most variance with non-negative weights.
 
-    Maximises ``x^T G x`` over unit x >= 0, G the released Gram matrix, by the projected power method (Montanari and
+    Maximizes ``x^T G x`` over unit x >= 0, G the released Gram matrix, by the projected power method (Montanari and
     Richard 2016) from the coordinates of most variance and both signs of the leading eigenvectors, each polished by
     exact ascent on one coordinate at a time and by solving on its support. Later components do the same on the matrix
-    deflated by those before.
-
-    Parameters
-    ----------
-    release : a release with a Gram matrix.
-    n_components : number of directions.
-
-    Returns
-    -------
-    Components whose error bar is uniform over all directions.
+    deflated by those before. The error bar is uniform over all directions.
     """
     return _deflate(release, best_nonnegative, n_components, release.n_features)
 
@@ -87,7 +68,7 @@ def _deflate(release: Release, best: Callable[[FloatArray], FloatArray], n_compo
 
 
 def _shifted(gram: FloatArray) -> FloatArray:
-    """A PSD matrix that differs by a constant on unit vectors: on it, power methods ascend."""
+    """Return a PSD matrix that differs by a constant on unit vectors: on it, power methods ascend."""
     return gram - min(float(np.linalg.eigvalsh(gram)[0]), 0.0) * np.eye(gram.shape[0])
 
 
@@ -95,7 +76,7 @@ def _shifted(gram: FloatArray) -> FloatArray:
 
 
 def best_sparse(gram: FloatArray, size: int) -> FloatArray:
-    """A unit x with at most ``size`` non-zero entries and large ``x^T G x``. Deterministic."""
+    """Return a unit x with at most ``size`` non-zero entries and large ``x^T G x``. Deterministic."""
     d = gram.shape[0]
     if size == d:
         return top_eigh(gram, 1)[1][:, 0]
@@ -111,7 +92,7 @@ def best_sparse(gram: FloatArray, size: int) -> FloatArray:
 
 
 def _sparse_power(gram: FloatArray, size: int) -> list[IntArray]:
-    """Supports reached by the truncated power method from each coordinate."""
+    """Return the supports reached by the truncated power method from each coordinate."""
     d = gram.shape[0]
     shifted = _shifted(gram)
     x = np.eye(d)
@@ -178,7 +159,7 @@ def _largest(weights: FloatArray, size: int) -> IntArray:
 
 
 def best_nonnegative(gram: FloatArray) -> FloatArray:
-    """A unit x >= 0 with large ``x^T G x``. Deterministic."""
+    """Return a unit x >= 0 with large ``x^T G x``. Deterministic."""
     d = gram.shape[0]
     vectors = top_eigh(gram, min(_EIGENVECTORS, d))[1]
     axes = np.eye(d)[:, np.argsort(-np.diag(gram), kind="stable")[:_COORDINATES]]
@@ -192,7 +173,7 @@ def best_nonnegative(gram: FloatArray) -> FloatArray:
 
 
 def _nonnegative_power(shifted: FloatArray, x: FloatArray, steps: int) -> FloatArray:
-    """The projected power method on all columns at once."""
+    """Run the projected power method on all columns."""
     for _ in range(steps):
         y = np.maximum(shifted @ x, 0.0)
         norms = np.linalg.norm(y, axis=0)
@@ -205,7 +186,7 @@ def _nonnegative_power(shifted: FloatArray, x: FloatArray, steps: int) -> FloatA
 
 
 def _distinct_best(gram: FloatArray, x: FloatArray) -> FloatArray:
-    """The columns of largest value, those left out that nearly repeat a better one."""
+    """Return the columns of largest value, without those that nearly repeat a better one."""
     order = np.argsort(-np.einsum("ij,ij->j", x, gram @ x), kind="stable")
     kept: list[int] = []
     for i in order.tolist():
@@ -228,17 +209,17 @@ def _on_support(gram: FloatArray, x: FloatArray) -> FloatArray:
     """Move to the top eigenvector of the support, or as far towards it as signs allow."""
     support = np.flatnonzero(x > 0.0)
     top = top_eigh(gram[np.ix_(support, support)], 1)[1][:, 0]
-    made = np.zeros_like(x)
-    made[support] = top if top @ x[support] >= 0.0 else -top
-    if (made >= 0.0).all():
-        return made
-    clipped = np.maximum(made, 0.0)
+    best = np.zeros_like(x)
+    best[support] = top if top @ x[support] >= 0.0 else -top
+    if (best >= 0.0).all():
+        return best
+    clipped = np.maximum(best, 0.0)
     clipped /= np.linalg.norm(clipped)
     return clipped if clipped @ gram @ clipped > x @ gram @ x else x
 
 
 def _by_coordinates(gram: FloatArray, x: FloatArray) -> FloatArray:
-    """Optimise each coordinate against the rest in turn: a 2 x 2 problem on a quarter circle."""
+    """Optimize each coordinate against the rest in turn: a 2 x 2 problem on a quarter circle."""
     x = x.copy()
     pull = gram @ x
     value = float(x @ pull)
@@ -247,7 +228,7 @@ def _by_coordinates(gram: FloatArray, x: FloatArray) -> FloatArray:
         c = float(gram[i, i])
         if left < 1e-14:
             continue
-        # With r the others, normalised: r^T G r, r^T G e_i.
+        # With r the others, normalized: r^T G r, r^T G e_i.
         a = (value - 2.0 * x[i] * pull[i] + x[i] ** 2 * c) / left
         b = (pull[i] - x[i] * c) / np.sqrt(left)
         angle = 0.5 * np.arctan2(2.0 * b, a - c) if b > 0.0 else (0.0 if a >= c else 0.5 * np.pi)

@@ -103,7 +103,7 @@ def test_exact_rows_of_fractions_and_integers():
     np.testing.assert_array_equal(exact_rows(np.array([[2**60, 2**61]])), [[1.0, 2.0]])
     with pytest.raises(BadRowError, match="row 0 needs integers"):
         exact_rows([[Fraction(1, 3**40), 1]])
-    with pytest.raises(BadRowError, match="row 1 is not a row of rational"):
+    with pytest.raises(BadRowError, match="row 1 is not rational"):
         exact_rows(np.array([[Fraction(1), 2], [1, "x"]], dtype=object))
 
 
@@ -252,7 +252,7 @@ def test_bad_rows_are_refused():
         mechanism.release([["a", "b"]])
     with pytest.raises(BadParameterError, match="n >= 1"):
         mechanism.release([])
-    with pytest.raises(BadRowError, match="row 0 is not a row of rational"):
+    with pytest.raises(BadRowError, match="row 0 is not rational"):
         mechanism.release(np.array([[Fraction(1), np.nan]], dtype=object))
 
 

@@ -95,8 +95,8 @@ def test_projection_never_adds_frobenius_error_and_keeps_the_subspace():
 
 def test_automatic_projection_looks_at_public_numbers():
     auto = GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6, project="auto")
-    assert auto._projects(1000, 50)  # 50 * 42 > 1000
-    assert not auto._projects(20_000, 50)
+    # 50 * 42 is above 1000, and 3 * 10 below 2000.
+    assert "projected" in auto.release(np.zeros((1000, 50)), Randomness.from_seed(0)).details
     assert "projected" not in auto.release(np.zeros((2000, 3)), Randomness.from_seed(0)).details
     with pytest.raises(BadParameterError, match="project='PSD'"):
         GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6, project="PSD")

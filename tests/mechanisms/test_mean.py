@@ -205,7 +205,7 @@ def test_products_near_tight_and_planted_bug(adjacency: str, plant: str, least: 
 
 def test_a_center_needs_a_delta_below_two_epsilon():
     assert PrivateCenter(3, 0.1, 0.19).histograms.delta == pytest.approx(0.019)
-    with pytest.raises(BadParameterError, match="below 2 epsilon"):
+    with pytest.raises(BadParameterError, match="less than 2 epsilon"):
         PrivateCenter(3, 0.1, 0.21)
 
 

@@ -141,7 +141,7 @@ def test_bad_parameters(make: Any) -> None:
 
 def test_bad_options() -> None:
     for call, message in [
-        (lambda: synthetic.spiked(signal=1.5), "signal=1.5 must be between 0 and 1"),
+        (lambda: synthetic.spiked(signal=1.5), "signal=1.5: expected a number between 0 and 1"),
         (lambda: synthetic.spiked(norm=0), "norm=0 must be positive and finite"),
         (lambda: synthetic.heavy_tails(degrees=float("nan")), "degrees=nan"),
         (lambda: synthetic.drift(n_features=5), "takes 6 directions here, more than n_features=5"),
