@@ -1,15 +1,13 @@
-"""Parquet files through several processes of one machine: the same releases as through one, bit for bit.
+"""Parquet files through several processes of one machine, with the releases of a single process, bit for bit.
 
-Processes read, admit and sum rows; this one makes the releases.
+Processes read, admit and sum rows; the calling process creates the releases.
 
     stream = Stream(PrivateFPL(..., release_every=1000), features=names)
     for step in absorb_parquet(stream, ["a.parquet", "b.parquet"]):
         step.release
 
-A block travels as some ``4 d (d + 1)`` bytes for d features and there is one a release, so
-this pays once ``release_every`` is some times d.
-
-Start it under ``if __name__ == "__main__":``, as every pool of processes.
+A block of d features is about ``4 d (d + 1)`` bytes, and there is one a release: a pool is faster than one process if
+``release_every`` is several times d. Start it under ``if __name__ == "__main__":``, as every pool of processes.
 """
 
 from __future__ import annotations
@@ -23,29 +21,26 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
-
-import numpy as np
 
 from streampca.errors import BadParameterError, HorizonReachedError
 from streampca.linalg.counts import check_count
 from streampca.linalg.threads import OneThread, one_blas_thread
 from streampca.linalg.types import FloatArray
 from streampca.rows.protocol import arrow_rows
-from streampca.sources.parquet import ParquetRows, from_parquet, read_batches
+from streampca.sources.parquet import from_parquet, read_batches
 from streampca.stream.blocks import BlockCutter, BlockGram
 
-if TYPE_CHECKING:  # what processes of the pool do not need
+if TYPE_CHECKING:  # processes of the pool start faster without these
     from streampca.stream.step import BlockStep
     from streampca.stream.stream import Stream
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-#: Rows of a task: some 0.1 s of work at 64 features.
+#: Rows of a task: about 0.1 s of work at 64 features.
 TASK_ROWS = 2**16
-# Rows of a process from which compiled kernels gain more than they take to load, at 64 features.
+# Rows of a process above which compiled kernels save more time than they take to load, at 64 features.
 _COMPILED = 2**22
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -62,18 +57,17 @@ def absorb_parquet(
 ) -> Iterator[BlockStep]:
     """Feed the rows of Parquet files, in order, summed by a pool of processes.
 
-    Rows that the stream has seen are left out, so a durable stream continues
-    with ``absorb_parquet(Stream.resume(store), the same paths)``.
+    Rows that the stream has absorbed are skipped, so a durable stream continues with
+    ``absorb_parquet(Stream.resume(store), the same paths)``.
 
     Parameters
     ----------
-    stream : whose algorithm takes blocks (`Stream.push_block`) and known features.
+    stream : a stream whose algorithm accepts blocks (`Stream.push_block`) and whose features are known.
     paths : one file, or several in the order of rows.
-    columns : names of the columns, in the order of features; those of the stream if left out, or all.
-    processes : how many, this one included, which sums rows too while it waits; one a processor core if left out.
-    rows_per_task : rows that one process takes at a time, rounded up to whole
-        row groups of the file. Carries no meaning: releases do not depend on it.
-    before : rows that the stream got from elsewhere, before these files.
+    columns : names of the columns, in the order of features; by default those of the stream, or all.
+    processes : number of processes, the calling one included, which sums rows while it waits; by default one a core.
+    rows_per_task : rows of one task, rounded up to whole row groups of the file. Releases do not depend on it.
+    before : rows that the stream absorbed from elsewhere, before these files.
 
     Yields
     ------
@@ -84,7 +78,7 @@ def absorb_parquet(
     BadParameterError, HorizonReachedError, SourceError
         Before any row, if a parameter, the rows or a file do not fit.
     BadRowError
-        At a bad row, after the rows of every task before its own.
+        At a bad row, after the rows of every earlier task.
     """
     count = processes if processes is not None else os.cpu_count() or 1
     check_count("processes", count)
@@ -99,13 +93,14 @@ def absorb_parquet(
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count - 1, context, _begin, (compiled,)) as pool:
         window: deque[Future[list[BlockGram]]] = deque()
-        begun = [pool.submit(os.getpid) for _ in range(count - 1)]  # until then, nothing runs ahead of the stream
+        # Until the other processes have started, tasks run here, and none runs ahead of the stream.
+        begun = [pool.submit(os.getpid) for _ in range(count - 1)]
         try:
             while tasks or window:
                 while tasks and begun[0].done() and sum(not one.done() for one in window) < 2 * (count - 1):
                     window.append(pool.submit(tasks.popleft().blocks, cutter))
                 if tasks and (not window or not window[0].done()) and len(window) < 3 * count:
-                    window.append(Future())  # of blocks that are made here; an error comes at its turn
+                    window.append(Future())  # of blocks summed here; an error is raised in the order of the rows
                     try:
                         window[-1].set_result(tasks.popleft().blocks(cutter))
                     except Exception as problem:
@@ -118,18 +113,25 @@ def absorb_parquet(
 
 
 def _begin(compiled: bool) -> None:
-    """Set a process up: one BLAS thread, and no life after its parent's, however that ends."""
+    """Prepare a process: one BLAS thread, and exit when the parent ends, for any reason."""
     from streampca.linalg import fast
 
     if not compiled:  # blocks have the same bits
         fast.kernels = None
     one_blas_thread()
     keep_memory()
-    threading.Thread(target=_outlived, daemon=True).start()
+
+    def exit_with_parent() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
 def keep_memory() -> None:
-    """Let this process keep the memory that it frees: its next task takes as much, and pages that are new cost time."""
+    """Keep freed memory in this process: its next task needs as much, and new pages cost time."""
     import pyarrow as pa
 
     pa.set_memory_pool(pa.system_memory_pool())
@@ -140,72 +142,49 @@ def keep_memory() -> None:
                 mallopt(option, 2**30)
 
 
-def _outlived() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-    os._exit(1)
-
-
 @dataclass(frozen=True)
 class FileRange:
-    """Some whole row groups of a file, less rows at their start that were taken before.
-
-    Attributes
-    ----------
-    path, groups : the file, and numbers of its row groups.
-    skip : rows of the first group that are not wanted.
-    count : rows that are.
-    before : rows of the stream that come before them.
-    columns : names of the columns, in the order of features; None for all.
-    """
+    """Rows of whole row groups of a file, without rows at their start that were absorbed before."""
 
     path: str
-    groups: tuple[int, ...]
-    skip: int
-    count: int
-    before: int
-    columns: tuple[str, ...] | None
+    groups: tuple[int, ...]  # numbers of the row groups
+    skip: int  # rows of the first group to skip
+    count: int  # rows after those
+    before: int  # rows of the stream before them
+    columns: tuple[str, ...] | None  # in the order of features; None for all
 
     def blocks(self, cutter: BlockCutter) -> list[BlockGram]:
-        """The blocks of these rows; runs wherever it is sent."""
-        with OneThread():  # other processes take the other cores
-            return list(cutter.blocks(self._rows(), self.before))
+        """Return the blocks of these rows, in any process."""
 
-    def _rows(self) -> Iterator[FloatArray]:
-        # What is missing or not finite is left to the admission, which goes by on_bad_row.
-        source = from_parquet(self.path, columns=self.columns, missing="nan")
-        skip = self.skip
-        with source.open() as file:
-            for batch in read_batches(file, source.columns, self.groups):
-                if batch.num_rows > skip:
-                    yield from arrow_rows(batch, source.columns, skip=skip)
-                skip = max(0, skip - batch.num_rows)
+        def rows() -> Iterator[FloatArray]:
+            # Missing and infinite values are passed to the admission, which obeys on_bad_row.
+            source = from_parquet(self.path, columns=self.columns, missing="nan")
+            skip = self.skip
+            with source.open() as file:
+                for batch in read_batches(file, source.columns, self.groups):
+                    if batch.num_rows > skip:
+                        yield from arrow_rows(batch, source.columns, skip=skip)
+                    skip = max(0, skip - batch.num_rows)
+
+        with OneThread():  # other processes use the other cores
+            return list(cutter.blocks(rows(), self.before))
 
 
 def file_ranges(
     stream: Stream, paths: Paths, columns: Sequence[str] | None, rows_per_task: int, before: int
 ) -> list[FileRange]:
-    """Tasks for the rows of files that a stream has not seen, in order.
+    """Return tasks for the rows of files that a stream has not absorbed, in order.
 
-    ``before`` rows of the stream came from elsewhere, before these files.
-
-    Raises
-    ------
-    BadParameterError
-        If there is no file, or the stream stands before the files or after them.
-    HorizonReachedError
-        If there are more rows than the stream takes.
-    SourceError
-        If a file cannot be read, or lacks a column.
+    ``before`` rows of the stream came from elsewhere, before these files. Raises `BadParameterError` if there is no
+    file or the stream's position is before or after the files, and `HorizonReachedError` if there are too many rows.
     """
     check_count("rows_per_task", rows_per_task)
     names = tuple(columns) if columns is not None else stream.features
-    named = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    found = [from_parquet(local_path(path), columns=names) for path in named]
-    if not found:
-        raise BadParameterError("paths= names no file")
-    done, total = stream.t - before, sum(source.n_rows for source in found)
+    files = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    sources = [from_parquet(local_path(path), columns=names) for path in files]
+    if not sources:
+        raise BadParameterError("paths=[]: expected at least one file")
+    done, total = stream.t - before, sum(source.n_rows for source in sources)
     if not 0 <= done <= total:
         raise BadParameterError(
             f"the stream stands at row {stream.t}, the {total} rows of these files come after row {before}; "
@@ -217,50 +196,39 @@ def file_ranges(
             f"the files hold {total - done} rows that the stream has not seen, its horizon leaves room for {left}"
         )
     tasks: list[FileRange] = []
-    at = before
-    for source in found:
-        tasks += _tasks(source, names, rows_per_task, at, stream.t)
-        at += source.n_rows
+    at = before  # rows of the stream up to the end of the row group
+    for source in sources:
+        with source.open() as file:
+            counts = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
+        groups: list[int] = []
+        rows = 0
+        for g, count in enumerate(counts):
+            at += count
+            # Whole groups that the stream has absorbed are skipped; one that holds its position is read from there.
+            if at > stream.t:
+                groups.append(g)
+                rows += count
+            if groups and (rows >= rows_per_task or g == len(counts) - 1):
+                skip = max(0, stream.t - (at - rows))
+                if rows:
+                    tasks.append(FileRange(str(source.path), tuple(groups), skip, rows - skip, at - rows + skip, names))
+                groups, rows = [], 0
     return tasks
 
 
-def _tasks(source: ParquetRows, names: tuple[str, ...] | None, size: int, at: int, t: int) -> Iterator[FileRange]:
-    with source.open() as file:
-        counts = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
-    # Row groups that lie before row t as a whole are left out; one that holds it is read from there.
-    ends = np.cumsum(counts, dtype=np.int64) + at
-    start = len(list(takewhile(lambda end: end <= t, ends.tolist())))
-    groups: list[int] = []
-    for g in range(start, len(counts)):
-        groups.append(g)
-        rows = sum(counts[i] for i in groups)
-        if rows >= size or g == len(counts) - 1:
-            first = int(ends[g]) - rows
-            skip = max(0, t - first)
-            if rows > skip:
-                yield FileRange(str(source.path), tuple(groups), skip, rows - skip, first + skip, names)
-            groups = []
-
-
 def has_rows(path: str) -> bool:
-    """False for a Parquet file without rows, such as engines write for partitions in which there is nothing."""
+    """Return False for a Parquet file without rows, such as engines write for empty partitions."""
     from pyarrow import ArrowException
     from pyarrow.parquet import read_metadata
 
     try:
         return bool(read_metadata(local_path(path)).num_rows)
     except (OSError, ArrowException):
-        return True  # whoever reads it says what is wrong with it
+        return True  # reading it raises the error
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
-    """A path as every process on this machine or shared file system sees it.
-
-    Raises
-    ------
-    BadParameterError
-        If it is an address that is not a file's.
-    """
+    """Return a path valid in every process on this machine or shared file system; refuse addresses of no file."""
     text = os.fspath(path)
     parts = urlsplit(text)
     if parts.scheme == "file":

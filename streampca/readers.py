@@ -1,6 +1,6 @@
-"""Many readers, one curator: readers sum their rows into exact blocks, the curator makes the releases. Curator only.
+"""Many readers, one curator: readers sum their rows into exact blocks, the curator creates the releases. Curator only.
 
-A reader, anywhere:
+A reader, on any machine:
 
     for packed in reader_blocks(cutter, chunks, reader=17, rows=100):
         producer.produce("blocks", packed)               # or write_blocks(folder, "reader-17-0", [packed, ...])
@@ -11,19 +11,19 @@ The curator:
     for step in collect(stream, source, readers=1000, rows=100):      # or BlockFolder(folder)
         step.release
 
-*Order.* A block's id is (reader, number): reader r's block n holds its rows n·m + 1 to (n + 1)·m. The rows of the
-stream are those of round 0, of all readers in ascending order, then of round 1, and so on. Sums are exact, so the
-order in which blocks arrive carries no meaning: the releases are those of one process that is fed all rows in that
-order.
+*Order.* The id of a block is (reader, number): block n of reader r holds its rows n·m + 1 to (n + 1)·m. The rows of
+the stream are those of round 0, of all readers in ascending order, then of round 1, and so on. Sums are exact, so the
+releases do not depend on the order in which blocks arrive: they are those of one process that absorbs all rows in the
+order of the rounds.
 
-*Late, double, missing.* A round is absorbed once all its blocks are there; a late block holds it up. A block that comes
-again is dropped; another block with the id of one is an error. `collect` with ``close=n`` gives up waiting for rounds
-before n: what is missing counts as zero rows, and is dropped if it comes later. When to close must not depend on rows.
+*Late, double, missing.* A round is absorbed when all its blocks have arrived; a late block delays it. A repeated block
+is dropped; another block with the id of one is an error. `collect` with ``close=n`` stops waiting for rounds before n:
+missing blocks count as zero rows and are dropped if they arrive later. When to close must not depend on rows.
 
-*Once.* A durable stream keeps, in the transaction of a round, the number of the next one and where the source stood
-before the first block of any later round. After a crash, reading goes on there.
+*Once.* A durable stream keeps, in the transaction of a round, the number of the next round and the position of the
+source before the first block of any later round. After a crash, reading resumes there.
 
-A block is an exact sum of raw rows, a secret like the rows: encrypt the way, and trust readers as the curator.
+A block is an exact sum of raw rows and as secret as the rows: encrypt the transport, and trust readers as the curator.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _CARRY = 2**20  # blocks after which low parts are carried: their sum stays far 
 
 
 class PartSource(Protocol):
-    """Where packed blocks come from: a topic with ``value="block"``, or a `BlockFolder`."""
+    """A source of packed blocks: a topic with ``value="block"``, or a `BlockFolder`."""
 
     name: str
 
     def parts_from(self, at: Any = None) -> Iterator[Part]:
-        """Packed blocks after a position."""
+        """Yield the packed blocks after a position."""
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -86,40 +86,43 @@ _ENCODE, _DECODE = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(_Pa
 def reader_blocks(
     cutter: BlockCutter, chunks: Iterable[Any], *, reader: int, rows: int, number: int = 0
 ) -> Iterator[bytes]:
-    """The packed blocks of a reader; rows that fill no block are left.
+    """Yield the packed blocks of a reader. Rows that fill no block are dropped.
 
     Parameters
     ----------
-    cutter : of the stream: `Stream.leaves`, pickled. Public settings only.
-    chunks : raw rows of any number: arrays, tables or sequences of rows.
+    cutter : `Stream.leaves` of the stream, pickled. Public settings only.
+    chunks : raw rows in pieces of any length: arrays, tables or sequences of rows.
     reader : number of the reader, from 0.
-    rows : of a block, the same for all readers.
-    number : of the first block. After a restart, go on with any that was sent, from its first row.
+    rows : rows in a block, the same for all readers.
+    number : number of the first block. After a restart, continue with any block that was sent, from its first row.
 
     Raises
     ------
     BadRowError
         If a row is bad and the admission raises.
     """
-    admission, held = cutter.admission, np.empty((0, cutter.admission.n_features or 0))
+    admission, buffer = cutter.admission, np.empty((0, cutter.admission.n_features or 0))
     mark = admission_mark(admission)
     for chunk in chunks:
-        values = admission.all_values(as_block(chunk), number * rows + len(held) + 1)
-        held = np.concatenate([held, values])
-        while len(held) >= rows:
-            admitted, marks = admission.block(held[:rows], number * rows + 1)
+        values = admission.all_values(as_block(chunk), number * rows + len(buffer) + 1)
+        buffer = np.concatenate([buffer, values])
+        while len(buffer) >= rows:
+            admitted, marks = admission.block(buffer[:rows], number * rows + 1)
             counts = marks.counts()
-            clamped = None if counts.clamped is None else counts.clamped.tolist()
             block = BlockGram.of(admitted, counts=counts, admission=mark)
-            squares = divmod(int(counts.squares), 2**UNIT_BITS)
-            gram = [part.astype("<i8").tobytes() for part in (block.high, block.low)]
-            done = [*map(int, counts.zeroed)], int(counts.scaled), clamped, squares
-            yield _ENCODE(_Packed(int(reader), int(number), rows, mark, *done, *gram))
-            held, number = held[rows:], number + 1
+            high, low = (part.astype("<i8").tobytes() for part in (block.high, block.low))
+            yield _ENCODE(
+                _Packed(
+                    int(reader), int(number), rows, mark, [*map(int, counts.zeroed)], int(counts.scaled),
+                    None if counts.clamped is None else counts.clamped.tolist(),
+                    divmod(int(counts.squares), 2**UNIT_BITS), high, low,  # integers of msgpack have 64 bits
+                )
+            )  # fmt: skip
+            buffer, number = buffer[rows:], number + 1
 
 
 def write_blocks(folder: str | os.PathLike[str], name: str, packed: Sequence[bytes]) -> Path:
-    """Put packed blocks into a folder, as a Parquet file that appears whole."""
+    """Write packed blocks into a folder, as a Parquet file that appears whole."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -133,80 +136,79 @@ def write_blocks(folder: str | os.PathLike[str], name: str, packed: Sequence[byt
 class BlockFolder:
     """Packed blocks in the Parquet files of a folder, by `write_blocks`.
 
-    A position holds the names, times and sizes of the files that were read and are still there, so a restart reads
-    those only that hold blocks of an open round. A file that is replaced is read again. Remove files whose rounds are
+    A position holds the names, times and sizes of the files that were read and still exist, so that a restart reads
+    only files with blocks of an open round. A file that is replaced is read again. Remove files whose rounds are
     durable.
 
     Parameters
     ----------
     folder : the folder.
-    follow : look for more files, every second.
+    follow : whether to look for more files, every second.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, follow: bool = False) -> None:
         self._folder, self._follow = Path(folder), follow
         self.name = f"blocks in {self._folder.name}"
-        self._there: dict[str, Path] = {}
+        self._files: dict[str, Path] = {}
 
     def parts_from(self, at: Any = None) -> Iterator[Part]:
-        """The blocks of each file, in the order of their names."""
+        """Yield the blocks of each file, in the order of their names."""
         import pyarrow.parquet as pq
 
         read: list[str] = list(at or [])
         seen = set(read)
         while True:
-            self._there = {}
+            self._files = {}
             for path in self._folder.glob("*.parquet"):
-                with suppress(FileNotFoundError):  # removed meanwhile
+                with suppress(FileNotFoundError):  # removed since the listing
                     stat = path.stat()
-                    # Time and size tell a file from another one that takes its name.
-                    self._there[f"{path.name} {stat.st_mtime_ns} {stat.st_size}"] = path
-            new = sorted(self._there.keys() - seen)
+                    # Time and size distinguish a file from another one with its name.
+                    self._files[f"{path.name} {stat.st_mtime_ns} {stat.st_size}"] = path
+            new = sorted(self._files.keys() - seen)
             for stamp in new:
-                path = self._there[stamp]
+                path = self._files[stamp]
                 blocks = pq.read_table(path)["block"].to_pylist()
                 read.append(stamp)
                 seen.add(stamp)
-                yield Part(
-                    blocks,
-                    partial(self._after, read, len(read), len(blocks)),
-                    partial("{}, entry {}".format, path.name),
-                )
+                after = partial(self._after, read, len(read), len(blocks))
+                yield Part(blocks, after, partial("{}, entry {}".format, path.name))
             if not new:
                 if not self._follow:
                     return
                 time.sleep(_POLL)
 
     def _after(self, read: list[str], files: int, blocks: int, m: int) -> list[str]:
-        """The files that were read and are there; the last one of them once all its blocks were taken."""
-        return [stamp for stamp in read[: files if m == blocks else files - 1] if stamp in self._there]
+        """Return the files that were read and still exist; the last of them only after all its blocks."""
+        return [stamp for stamp in read[: files if m == blocks else files - 1] if stamp in self._files]
 
 
 class _Round:
-    """The sum of the blocks of a round that have come."""
+    """Sum of the blocks of a round that have arrived. ``place()`` is the source's position before the first of them."""
 
     def __init__(self, readers: int, rows: int, size: int, place: Callable[[], Any]) -> None:
-        self.place, self._rows = place, rows  # where the source stood before its first block
-        self._seen = np.zeros(readers, dtype=np.uint64)
+        self.place, self._rows = place, rows
+        self._digests = np.zeros(readers, dtype=np.uint64)
         self._high, self._low = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
         self._counts, self.left = NO_COUNTS, readers
 
-    def add(self, packed: _Packed, digest: int) -> None:
-        """Add a block; one that comes again changes nothing."""
-        if self._seen[packed.reader]:
-            if self._seen[packed.reader] != digest:
+    def add(self, packed: _Packed, data: bytes) -> None:
+        """Add a block, packed as ``data``. Idempotent for a repeated block."""
+        digest = int.from_bytes(blake2b(data, digest_size=8).digest(), "little") | 1  # not 0, which means no block
+        if self._digests[packed.reader]:
+            if self._digests[packed.reader] != digest:
                 raise SourceError(
-                    f"reader {packed.reader} sent two different blocks {packed.number}: "
-                    "what it sends again must be of the same rows"
+                    f"reader {packed.reader} sent two different blocks {packed.number}: a repeated block must be of "
+                    "the same rows"
                 )
             return
         high, low = (np.frombuffer(part, dtype="<i8") for part in (packed.high, packed.low))
         clamped = None if packed.clamped is None else np.asarray(packed.clamped, dtype=np.int64)
-        counts = Counts(
-            tuple(packed.zeroed), packed.scaled, clamped, (packed.squares[0] << UNIT_BITS) + packed.squares[1]
-        )
-        BlockGram(high, low, packed.count, counts)  # raises if it is no Gram matrix of so many rows
-        self._seen[packed.reader] = digest
+        squares = (packed.squares[0] << UNIT_BITS) + packed.squares[1]
+        counts = Counts(tuple(packed.zeroed), packed.scaled, clamped, squares)
+        # Privacy hazard: a reader's bytes are not checked yet. The constructor refuses all but Gram matrices of rows
+        # in the unit ball, so that no block exceeds the sensitivity.
+        BlockGram(high, low, packed.count, counts)
+        self._digests[packed.reader] = digest
         self._high += high
         self._low += low
         self._counts = self._counts.plus(counts)
@@ -216,9 +218,9 @@ class _Round:
             self._low &= LOW
 
     def block(self, admission: str) -> BlockGram:
-        """The sum of the round; what has not come counts as zero rows."""
+        """Return the sum of the round; blocks that have not arrived count as zero rows."""
         high, low = self._high + (self._low >> UNIT_BITS), self._low & LOW
-        return BlockGram(high, low, len(self._seen) * self._rows, self._counts, None, admission)
+        return BlockGram(high, low, len(self._digests) * self._rows, self._counts, None, admission)
 
 
 def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, close: int = 0) -> Iterator[BlockStep]:
@@ -226,12 +228,12 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
 
     Parameters
     ----------
-    stream : whose algorithm takes blocks (`Stream.push_block`) and known features; no release may be due within a
-        round: ``readers * rows`` divides its ``release_every``.
-    source : where blocks come from.
-    readers : how many there are; they are numbered from 0.
-    rows : of a block.
-    close : rounds before this one are absorbed even if blocks are missing, once the source ends.
+    stream : a stream whose algorithm accepts blocks (`Stream.push_block`) and whose features are known. No release may
+        be due within a round: ``readers * rows`` divides its ``release_every``.
+    source : source of the blocks.
+    readers : number of readers, which are numbered from 0.
+    rows : rows in a block.
+    close : rounds before this one are absorbed at the end of the source even if blocks are missing.
 
     Yields
     ------
@@ -240,8 +242,8 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     Raises
     ------
     BadParameterError, BadRowError, SourceError
-        If a parameter or a block does not fit, or two blocks of one id differ: the message says where the block is.
-        Rounds before are absorbed.
+        If a parameter or a block does not fit, or two blocks of one id differ. The message names the place of the
+        block. Earlier rounds are absorbed.
     """
     check_count("readers", readers)
     check_count("rows", rows)
@@ -251,21 +253,21 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
             f"{readers} readers of {rows} rows are {readers * rows} rows a round; release_every must be a multiple"
         )
     mark, size = admission_mark(cutter.admission), svec_size(cutter.admission.admitted_features or 0)
-    stands = stream.engine.position_in(source.name)
-    if stands is None and stream.t:
-        raise BadParameterError("this stream has rows already; go on from its store, or begin with a new stream")
-    due, begin = (0, None) if stands is None else (int(stands["round"]), stands["at"])
-    rounds: dict[int, _Round] = {}
+    position = stream.engine.position_in(source.name)
+    if position is None and stream.t:
+        raise BadParameterError("this stream has rows already; resume it from its store, or begin with a new stream")
+    due, begin = (0, None) if position is None else (int(position["round"]), position["at"])
+    rounds: dict[int, _Round] = {}  # open rounds, in the order of their first blocks
+    place: Callable[[], Any] = lambda: begin  # noqa: E731  the position of the source
 
-    place: Callable[[], Any] = lambda: begin  # noqa: E731  where the source stands
-
-    def absorbed() -> BlockStep:
+    def absorb_round() -> BlockStep:
         nonlocal due
-        done = rounds.pop(due, None) or _Round(readers, rows, size, place)
+        block = (rounds.pop(due, None) or _Round(readers, rows, size, place)).block(mark)
         due += 1
-        first = next(iter(rounds.values()), None)  # of the open rounds, that whose first block came first
+        # A restart reads again from the first block of any open round.
+        first = next(iter(rounds.values()), None)
         at = {"round": due, "at": (place if first is None else first.place)()}
-        return stream.engine.push_block(done.block(mark), position=Position(source.name, at))
+        return stream.engine.push_block(block, position=Position(source.name, at))
 
     for part in source.parts_from(begin):
         for m, data in enumerate(part.blocks):
@@ -274,22 +276,21 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
                 if packed.number >= due:
                     if packed.number not in rounds:
                         rounds[packed.number] = _Round(readers, rows, size, place)
-                    digest = int.from_bytes(blake2b(data, digest_size=8).digest(), "little") | 1
-                    rounds[packed.number].add(packed, digest)
+                    rounds[packed.number].add(packed, data)
             except (BadParameterError, BadRowError, SourceError) as problem:
                 raise type(problem)(f"{source.name}, {part.place(m)}: {problem}") from problem
             place = partial(part.after, m + 1)
             while due in rounds and not rounds[due].left:
-                yield absorbed()
+                yield absorb_round()
     while due < close:
-        yield absorbed()
+        yield absorb_round()
 
 
 def _unpacked(data: bytes, readers: int, rows: int, mark: str, size: int) -> _Packed:
     try:
         packed = _DECODE(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-        raise BadRowError(f"this is no block of a reader ({problem}); remove what else is written there") from problem
+        raise BadRowError(f"this is no block of a reader ({problem}); remove all other content") from problem
     if packed.reader >= readers or packed.count != rows:
         raise BadParameterError(
             f"a block {packed.number} of {packed.count} rows of reader {packed.reader}; "

@@ -8,20 +8,18 @@
 >>> model.guarantee.epsilon
 1.0
 
-**What is private.** ``components``, ``release`` and whatever is computed from
-them. Scores from ``transform_one`` are those of a raw row and as sensitive as
-it is, and so is a model that is trained on them further down a pipeline.
+*Private*: ``components``, ``release`` and all values computed from them. *Not private*: scores from ``transform_one``,
+which are those of a raw row and as sensitive, and a model that a pipeline trains on them.
 
-**What would break it.** A step *before* this one that learns from rows, such
-as ``StandardScaler``, lets one row change all that follow: the guarantee is
-then about its output and no longer about your rows. Scale with public numbers:
-``bounds=`` or ``row_norm=`` here, or a function of one row at a time.
+*What breaks the guarantee.* If a previous step learns from rows, such as ``StandardScaler``, one row changes all that
+follow. The guarantee then covers the output of that step and not your rows. Scale with public numbers: ``bounds=`` or
+``row_norm=``, or a function of one row at a time.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -54,14 +52,14 @@ OnMissing = Literal["fill", "raise"]
 
 
 class Features:
-    """Mappings whose features come, go and change places, as rows of fixed features.
+    """Mappings whose features appear, disappear and change order, as rows of fixed features.
 
     Parameters
     ----------
     names : keys of the mappings, in the order of a row's entries.
-    admission : of the rows. A feature that is missing counts as the middle of its bounds, which contributes nothing.
-    on_unseen : what to do with a feature that is not among them.
-    on_missing : what to do where one of them is absent.
+    admission : admission of the rows. A missing feature counts as the middle of its bounds, which contributes nothing.
+    on_unseen : treatment of a feature that is not among the names.
+    on_missing : treatment of an absent name.
     """
 
     def __init__(
@@ -74,9 +72,9 @@ class Features:
         self._fill: list[float] = self._middle.tolist()
 
     def row(self, x: Mapping[Any, Any], stream: Stream | None) -> list[Any]:
-        """The values of one mapping, in order. The stream is asked for the row's number, for messages.
+        """Return the values of one mapping, in order. The stream gives the row's number, for messages.
 
-        An unseen or missing feature raises `BadRowError` where that is to be an error.
+        An unseen or missing feature raises `BadRowError` if the treatment is ``"raise"``.
         """
         if len(x) == len(self.names):
             try:
@@ -87,7 +85,7 @@ class Features:
         return [x.get(name, fill) for name, fill in zip(self.names, self._fill, strict=True)]
 
     def seen(self, x: Mapping[Any, Any]) -> FloatArray:
-        """One mapping in the units of the stream, (d,)."""
+        """Return one mapping in the units of the stream, (d,)."""
         values = self.row(x, None)
         try:
             return self.scaled(np.array(values, dtype=np.float64))
@@ -95,20 +93,20 @@ class Features:
             raise BadRowError(f"the row {values} is not all numbers; drop or encode text first") from None
 
     def scaled(self, rows: FloatArray) -> FloatArray:
-        """Rows in the units of the stream, neither clamped nor clipped."""
+        """Return rows in the units of the stream, neither clamped nor clipped."""
         return rows if self._scale is None else (rows - self._middle) * self._scale
 
     def table(self, X: pd.DataFrame, stream: Stream | None) -> FloatArray:
-        """The columns of a table as an (n, d) array, in order; errors as by `row`, or if one is not numeric.
+        """Return the columns of a table as an (n, d) array, in order. Errors as by `row`, or if one is not numeric.
 
-        Of objects, if the stream absorbs bad rows and a cell is no number.
+        An array of objects, if the stream absorbs bad rows and a cell is no number.
         """
         place: dict[Hashable, int] = {name: j for j, name in enumerate(X.columns.tolist())}
         if len(place) != X.shape[1]:
             raise BadRowError(f"{_place(stream)}: two columns of the table have one name; names must differ")
         if place.keys() != self._known:
             self._check(place, stream)
-        if place.keys() == self._known and all(isinstance(kind, np.dtype) and kind.kind in "fiub" for kind in X.dtypes):
+        elif all(isinstance(kind, np.dtype) and kind.kind in "fiub" for kind in X.dtypes):
             return X.to_numpy(dtype=np.float64)[:, [place[name] for name in self.names]]
         mixed = stream is not None and stream.engine.now.admission.on_bad_row == "zero"
         columns = []
@@ -119,20 +117,11 @@ class Features:
             columns.append(column)
         return np.stack(columns, axis=1)
 
-    def _check(self, given: Iterable[Any], stream: Stream | None) -> None:
-        if self._on_unseen == "raise":
-            unseen = [name for name in given if name not in self._known]
-            if unseen:
-                raise BadRowError(
-                    f"{_place(stream)}: unseen feature {unseen[0]!r}; pass on_unseen='ignore' to leave it out"
-                )
-        if self._on_missing == "raise":
-            there = set(given)
-            missing = [name for name in self.names if name not in there]
-            if missing:
-                raise BadRowError(
-                    f"{_place(stream)}: feature {missing[0]!r} is missing; pass on_missing='fill' to go on without"
-                )
+    def _check(self, x: Mapping[Any, Any], stream: Stream | None) -> None:
+        if self._on_unseen == "raise" and (unseen := [name for name in x if name not in self._known]):
+            raise BadRowError(f"{_place(stream)}: unseen feature {unseen[0]!r}; pass on_unseen='ignore' to drop it")
+        if self._on_missing == "raise" and (missing := [name for name in self.names if name not in x]):
+            raise BadRowError(f"{_place(stream)}: feature {missing[0]!r} is missing; pass on_missing='fill' to fill it")
 
 
 def _place(stream: Stream | None) -> str:
@@ -140,7 +129,7 @@ def _place(stream: Stream | None) -> str:
 
 
 class _Begun(NamedTuple):
-    """A stream and its features. A row was learnt from once ``stream.t`` is positive."""
+    """A stream and its features. The stream has absorbed a row if ``stream.t`` is positive."""
 
     stream: Stream
     features: Features
@@ -148,46 +137,41 @@ class _Begun(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class RiverAdapter(base.MiniBatchTransformer):
-    """Base of the transformers: their common parameters, features by name, one stream, scores of rows.
+    """Base class of the transformers: their common parameters, features by name, one stream, scores of rows.
 
     Parameters
     ----------
     n_components : number of components.
-    epsilon, delta : budget for all releases of the stream together.
-    row_norm : longer rows are scaled onto the ball of this radius. Public: never
-        read it off the rows. At the default of 1, rows in other units are all cut to length 1.
-    bounds : public ranges of the features, mapped into that ball: ``{feature:
-        (lower, upper)}``, or ``(lower, upper)`` for all.
-    features : names of the features, in order. Left out, they are those of the
-        first row in alphabetical order; give them where *which* features a row
-        has is itself a secret, as with bags of words.
-    on_unseen : ``"ignore"`` leaves other features out, ``"raise"`` refuses such rows.
-    on_missing : ``"fill"`` counts an absent feature as 0 (the middle of its
-        range, if it has bounds), which contributes nothing; ``"raise"`` refuses such rows.
-    on_bad_row : ``"raise"`` refuses a row with a value that is no finite number, before
-        anything changes; ``"zero"`` learns a zero row in its place and in place of every row that
-        is refused otherwise, and needs ``features``.
-    align : turn each basis within its subspace as close as can be to the one
-        used before, so that scores do not flip or swap. They are then
-        not sorted by variance; `components` is. False uses the eigenvectors as they are.
+    epsilon, delta : privacy budget of all releases of the stream.
+    row_norm : public radius. Longer rows are scaled onto the ball; never compute it from the rows.
+    bounds : public ranges of the features, mapped into that ball: ``{feature: (lower, upper)}``, or ``(lower, upper)``
+        for all.
+    features : names of the features, in order. By default, those of the first row in alphabetical order. Name them if
+        the set of features of a row is itself a secret, as with bags of words.
+    on_unseen : ``"ignore"`` drops other features, ``"raise"`` refuses such rows.
+    on_missing : ``"fill"`` counts an absent feature as 0 (the middle of its bounds, if any), which contributes
+        nothing; ``"raise"`` refuses such rows.
+    on_bad_row : ``"raise"`` refuses a row with a value that is no finite number, before any state changes; ``"zero"``
+        absorbs a zero row in its place and in place of every other row that would be refused, and needs ``features``.
+    align : turn each basis within its subspace towards the previous one, so that scores neither flip nor swap. They
+        are then not sorted by variance; `components` is. False uses the eigenvectors.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
-    ledger, data_set : path of a ledger file and name of the data set whose
-        budget pays, before the first row. A clone or a copy that learns pays again.
-    seed : for tests: not private against whoever knows it. Left out, the key is
-        fresh from the system.
+    ledger, data_set : path of a ledger file, and name of the data set whose budget pays before the first row. A clone
+        or copy that learns pays, too.
+    seed : for tests: not private against anyone who knows it. None draws a fresh key from the system.
 
     Notes
     -----
     Scores are linear in the row: it is scaled by ``bounds``, but not clamped or clipped.
 
-    *Copies.* A pickle or a deep copy of a model that has learnt holds exact sums
-    of raw rows and the keys of past noise: it is as secret as the rows. It goes on as another run,
-    with noise of its own (a seeded one repeats the seed's): with a ledger it pays before its next row.
-    Two runs on the same rows cost sqrt(2) times mu. ``clone()`` starts anew, which is a second run too.
+    *Copies.* A pickle or a deep copy of a model that has absorbed rows holds exact sums of raw rows and the keys of
+    past noise: it is as secret as the rows. It continues as another run, with noise of its own (the same, if seeded);
+    a ledger pays for it before its next row. Two runs on the same rows cost sqrt(2) times mu. ``clone()`` starts a
+    second run, too.
 
-    *Interrupts.* After any exception in `learn_one` the model has learnt from the row or has not, and ``t``
-    says which. `learn_many` may stop between releases. A mapping, a signal handler or a finalizer that learns inside
-    one of them gets `StreamBusyError`.
+    *Interrupts.* After any exception in `learn_one` the model has absorbed the row or has not; ``t`` is the number of
+    rows absorbed. `learn_many` may stop between releases. A mapping, a signal handler or a finalizer that learns
+    inside one of them gets `StreamBusyError`.
     """
 
     n_components: int = 2
@@ -207,56 +191,53 @@ class RiverAdapter(base.MiniBatchTransformer):
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        self._shared = {name: getattr(self, name) for name in ("n_components", "epsilon", "delta", "adjacency")}
         self._algorithm = self._make_algorithm()
-        for name, known in (("on_unseen", ("ignore", "raise")), ("on_missing", ("fill", "raise"))):
-            if getattr(self, name) not in known:
-                raise BadParameterError(f"{name}={getattr(self, name)!r} must be {known[0]!r} or {known[1]!r}")
-        Admission(row_norm=self.row_norm, on_bad_row=self.on_bad_row)
+        for name, values in (("on_unseen", ("ignore", "raise")), ("on_missing", ("fill", "raise"))):
+            if getattr(self, name) not in values:
+                expected = " or ".join(map(repr, values))
+                raise BadParameterError(f"{name}={short(getattr(self, name))}: expected {expected}")
+        Admission(row_norm=self.row_norm, on_bad_row=self.on_bad_row)  # checks both parameters
         if self.on_bad_row == "zero" and self.features is None:
             raise BadParameterError(
-                "on_bad_row='zero' without features=: the first row would say which features there are; name them"
+                "on_bad_row='zero' without features=: the first row would decide which features there are; name them"
             )
         self._account = LedgerFile.of(self.ledger, self.data_set)
         self.guard = Guard("model")
         self._begun: _Begun | None = None
-        self._played: tuple[int, FloatArray] | None = None  # t of a release, and the basis used for it
+        self._scoring: tuple[int, FloatArray] | None = None  # t of a release, and the basis used for its scores
         self._labels = [f"pc{j}" for j in range(self.n_components)]
         if self.features is not None:
             self._fixed(self.features)
 
     @abstractmethod
     def _make_algorithm(self) -> Algorithm:
-        """The algorithm of these parameters."""
+        """Return the algorithm of these parameters."""
 
-    @property
-    def _shared(self) -> dict[str, Any]:
-        """Parameters that every algorithm takes."""
-        return {name: getattr(self, name) for name in ("n_components", "epsilon", "delta", "adjacency")}
-
-    def _fixed(self, given: Sequence[Hashable]) -> Features:
-        """The features, in the order that the user gave or in alphabetical order."""
+    def _fixed(self, first: Sequence[Hashable]) -> Features:
+        """Return the features that the caller fixed, or else those of the first row, in alphabetical order."""
         if self.features is not None:
             names = tuple(self.features)
-        else:  # in an order that does not depend on the one in which they came
-            refuse_values(given, "the first row", NAME_THEM)
-            names = tuple(sorted(given, key=lambda name: (str(name), type(name).__name__)))
+        else:  # sorted, so that the order within the first row carries no information
+            refuse_values(first, "the first row", NAME_THEM)
+            names = tuple(sorted(first, key=lambda name: (str(name), type(name).__name__)))
         if len(names) < self.n_components:
             raise BadParameterError(
                 f"n_components={self.n_components} exceeds the {len(names)} features {list(names)}; ask for fewer "
-                "components, or give features="
+                "components, or pass features="
             )
         bounds = self.bounds
         admission = Admission(row_norm=self.row_norm, bounds=bounds, features=tuple(map(str, names)))
         if bounds is not None and not isinstance(bounds, Mapping) and self.features is None and np.ndim(bounds[0]):
             raise BadParameterError(
-                "bounds of several numbers need features=, which says their order; or give them by name"
+                "bounds of several numbers need features=, which fixes their order; or pass bounds by name"
             )
         return Features(names, admission, on_unseen=self.on_unseen, on_missing=self.on_missing)
 
-    def _begin(self, given: Sequence[Hashable]) -> _Begun:
-        """A stream for rows of these features, for the first row that turns out to be good."""
-        features, begun = self._fixed(given), self._begun
-        # A first row that was broken off may have been paid for: the next one goes into the same stream.
+    def _begin(self, first: Sequence[Hashable]) -> _Begun:
+        """Return a stream for rows of these features, before the first good row."""
+        features, begun = self._fixed(first), self._begun
+        # The ledger may have paid for a first row that was interrupted: the next row enters the same stream.
         if begun is None or begun.features.names != features.names:
             stream = Stream(
                 self._algorithm,
@@ -272,20 +253,20 @@ class RiverAdapter(base.MiniBatchTransformer):
         return begun
 
     def _learnt(self) -> _Begun | None:
-        """The stream and its features, or None before the first row."""
+        """Return the stream and its features, or None before the first row."""
         begun = self._begun
         return begun if begun is not None and begun.stream.t else None
 
     @exclusive
     def learn_one(self, x: dict[Any, Any]) -> None:
-        """Feed one row: a mapping from feature to number, or to text that is one.
+        """Absorb one row: a mapping from feature to number, or to text of a number.
 
         Raises
         ------
         BadRowError
-            If the row is bad and that is to be an error. Nothing has changed.
+            If the row is bad and ``on_bad_row="raise"``. No state has changed.
         HorizonReachedError, BudgetExhaustedError
-            If no more rows may be taken. Nothing has changed.
+            If no more rows can be absorbed. No state has changed.
         """
         begun, zero = self._learnt(), self.on_bad_row == "zero"
         if begun is None and zero:
@@ -294,7 +275,7 @@ class RiverAdapter(base.MiniBatchTransformer):
             x = _mapping(x)
             if begun is None:
                 if not x and self.features is None:
-                    return  # a row of no features does not tell which features there are
+                    return  # an empty row does not fix the features
                 begun = self._begin(list(x))
             row: Any = begun.features.row(x, begun.stream)
         except BadRowError:
@@ -305,7 +286,7 @@ class RiverAdapter(base.MiniBatchTransformer):
 
     @exclusive
     def learn_many(self, X: Any) -> None:
-        """Feed a pandas or polars frame of rows: the same releases as one by one, bit for bit."""
+        """Absorb a pandas or polars frame of rows, with the releases of `learn_one`, bit for bit."""
         X = _pandas(X)
         if not len(X):
             return
@@ -313,14 +294,14 @@ class RiverAdapter(base.MiniBatchTransformer):
         begun.stream.push_many(begun.features.table(X, begun.stream))
 
     def transform_one(self, x: dict[Any, Any]) -> dict[Any, Any]:
-        """Scores of a row on the components, ``{"pc0": ..., "pc1": ...}``. As sensitive as the row."""
+        """Return the scores of a row, ``{"pc0": ..., "pc1": ...}``. As sensitive as the row."""
         x, begun = _mapping(x), self._learnt()
         if begun is None:
             return dict(zip(self._labels, self._unlearnt([x])[0].tolist(), strict=True))
         return dict(zip(self._labels, (begun.features.seen(x) @ self._basis(begun)).tolist(), strict=True))
 
     def transform_many(self, X: Any) -> Any:
-        """Scores of a frame of rows, as a frame of its kind, with its index. As sensitive as the rows."""
+        """Return the scores of a frame of rows, as a frame of its kind and index. As sensitive as the rows."""
         begun, table = self._learnt(), _pandas(X)
         if begun is None:
             scores = self._unlearnt(table.to_dict("records"))
@@ -331,20 +312,20 @@ class RiverAdapter(base.MiniBatchTransformer):
         return pd.DataFrame(scores, index=X.index, columns=self._labels)
 
     def seen_one(self, x: dict[Any, Any]) -> FloatArray:
-        """A row as the stream sees it before it is clamped or clipped, (d,). As sensitive as the row.
+        """Return a row in the units of the stream, neither clamped nor clipped, (d,). As sensitive as the row.
 
         Raises
         ------
         NoReleaseError
-            Before the first row was learnt from.
+            Before the first row is absorbed.
         """
         begun = self._learnt()
         if begun is None:
-            raise NoReleaseError("nothing has been learnt yet, so the features are not known")
+            raise NoReleaseError("no row has been absorbed, so the features are unknown")
         return begun.features.seen(_mapping(x))
 
     def _unlearnt(self, rows: Sequence[Mapping[Any, Any]]) -> FloatArray:
-        """Scores before any row was learnt from: on the first coordinate axes."""
+        """Return the scores before the first row is absorbed: on the first coordinate axes."""
         scores = np.zeros((len(rows), self.n_components))
         for i, x in enumerate(rows):
             if len(x) >= self.n_components or self.features is not None:
@@ -352,42 +333,42 @@ class RiverAdapter(base.MiniBatchTransformer):
         return scores
 
     def _basis(self, begun: _Begun) -> FloatArray:
-        """What rows are projected on: the latest release's subspace, or the first axes before it."""
-        release, played = begun.stream.release, self._played
+        """Return the basis of the latest release's subspace, or the first axes before it."""
+        release, scoring = begun.stream.release, self._scoring
         if release is None:
             return np.eye(len(begun.features.names), self.n_components)
-        if played is None or played[0] != release.t:
+        if scoring is None or scoring[0] != release.t:
             basis = release.subspace.basis
-            if self.align and played is not None:  # the closest basis of the subspace (orthogonal Procrustes)
-                left, _, right = np.linalg.svd(basis.T @ played[1])
+            if self.align and scoring is not None:  # the closest basis of the subspace (orthogonal Procrustes)
+                left, _, right = np.linalg.svd(basis.T @ scoring[1])
                 basis = basis @ (left @ right)
-            self._played = played = release.t, basis
-        return played[1]
+            self._scoring = scoring = release.t, basis
+        return scoring[1]
 
     @property
     def t(self) -> int:
-        """Rows learnt from."""
+        """Number of rows absorbed."""
         return 0 if self._begun is None else self._begun.stream.t
 
     @property
     def admission(self) -> AdmissionReport | None:
-        """What was done to the rows, or None before the first. Curator only: exact functions of raw rows."""
+        """Counts of clipped and zeroed rows; None before the first. Curator only: exact functions of raw rows."""
         return None if self._begun is None else self._begun.stream.admission
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised for all releases together. Known before any row."""
-        promised = self._algorithm.guarantee
-        return promised if self.seed is None else promised.seeded()
+        """Privacy guarantee of all releases, known before any row."""
+        guarantee = self._algorithm.guarantee
+        return guarantee if self.seed is None else guarantee.seeded()
 
     @property
     def release(self) -> Release | None:
-        """The latest release, or None before the first. Publishable."""
+        """Latest release, or None before the first. Publishable."""
         return None if self._begun is None else self._begun.stream.release
 
     @property
     def components(self) -> pd.DataFrame:
-        """The components of the latest release by descending eigenvalue, a row each. Publishable.
+        """Components of the latest release by descending eigenvalue, a row each. Publishable.
 
         Raises
         ------
@@ -399,9 +380,9 @@ class RiverAdapter(base.MiniBatchTransformer):
 
     @property
     def explained_variance_ratio(self) -> pd.Series:
-        """Shares of the total variance along the components, from the latest release. Publishable.
+        """Shares of the total variance along the components, with a sum of at most 1. Publishable.
 
-        They never sum above 1 (`streampca.Release.explained_variance_ratio`).
+        See `streampca.Release.explained_variance_ratio`.
 
         Raises
         ------
@@ -411,30 +392,25 @@ class RiverAdapter(base.MiniBatchTransformer):
         return pd.Series(self._released()[1].explained_variance_ratio, index=self._labels)
 
     def _released(self) -> tuple[_Begun, Release]:
-        """The stream and its latest release, or a `NoReleaseError`."""
         begun, release = self._begun, self.release
         if begun is None or release is None:
-            raise NoReleaseError("nothing has been released yet; learn from more rows, or lower release_every")
+            raise NoReleaseError("no release yet; learn from more rows, or lower release_every")
         return begun, release
 
 
-#: What a row may be.
-_ROW = (dict, Mapping, pd.Series)
-
-
 def _mapping(x: Any) -> Any:
-    """A row as a mapping; raises `BadRowError` if it is none."""
-    if isinstance(x, _ROW):
+    """Return a row as a mapping; raise `BadRowError` if it is none."""
+    if isinstance(x, (dict, Mapping, pd.Series)):
         return x.to_dict() if isinstance(x, pd.Series) else x
-    raise BadRowError(f"a row of type {type(x).__name__} given; a row is a mapping from feature to number")
+    raise BadRowError(f"a row of type {type(x).__name__}: expected a mapping from feature to number")
 
 
 def _pandas(X: Any) -> pd.DataFrame:
-    """A frame of another library, such as polars, as one of pandas."""
+    """Return a frame of another library, such as polars, as one of pandas."""
     if isinstance(X, pd.DataFrame):
         return X
     if not is_frame(X):
-        raise BadRowError(f"rows of type {type(X).__name__} given; pass a pandas or polars frame")
+        raise BadRowError(f"rows of type {type(X).__name__}: expected a pandas or polars frame")
     return pd.DataFrame({name: X[name].to_numpy() for name in X.columns})
 
 
@@ -444,10 +420,10 @@ class PrivatePCA(RiverAdapter):
 
     Parameters
     ----------
-    horizon : number of rows the noise is calibrated for; None for an endless stream, with some 20 % more noise.
-    release_every : rows between releases. Noise and time both fall with it.
-    center : take the mean out, from the same private release: some 12 % more
-        noise. Scores are of the row itself in any case. False is the form of the papers.
+    horizon : number of rows for which the noise is calibrated; None for an endless stream, with about 20 % more noise.
+    release_every : rows between releases. Noise and running time decrease as it increases.
+    center : subtract a private mean, which increases the noise by 11.8 %. Scores are of the uncentered row. False is
+        the form of the papers.
     n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
 
     Examples
@@ -471,13 +447,13 @@ class PrivatePCA(RiverAdapter):
 
 @dataclass(eq=False, repr=False)
 class PrivateWindowPCA(RiverAdapter):
-    """Private PCA of the last ``window`` rows (`streampca.SlidingWindowPCA`), without end.
+    """Private PCA of the last ``window`` rows of an endless stream (`streampca.SlidingWindowPCA`).
 
     Parameters
     ----------
     window : rows in the window. Memory grows with its logarithm.
-    release_every : rows between releases, at most ``window``. Noise and time both fall with it.
-    center : as in `PrivatePCA`, about the mean of the window.
+    release_every : rows between releases, at most ``window``. Noise and running time decrease as it increases.
+    center : as in `PrivatePCA`, with the mean of the window.
     n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
 
     Examples
@@ -502,15 +478,15 @@ class PrivateWindowPCA(RiverAdapter):
 
 @dataclass(eq=False, repr=False)
 class PrivateBlockPCA(RiverAdapter):
-    """Private PCA of each block of rows for itself (`streampca.Tumbling` of `streampca.GaussianCovariance`).
+    """Private PCA of each block of rows independently (`streampca.Tumbling` of `streampca.GaussianCovariance`).
 
-    Blocks are disjoint, so all of them cost what one does, and each release has the noise of a single one.
-    `streampca.river_monitors.SubspaceDrift` tells from them whether the subspace has changed.
+    Blocks are disjoint, so the budget of all releases is that of one (parallel composition).
+    `streampca.river_monitors.SubspaceDrift` tests from them whether the subspace has changed.
 
     Parameters
     ----------
     block : rows in a block.
-    center : take the mean out, from the same private release: some 12 % more noise.
+    center : subtract a private mean, which increases the noise by 11.8 %.
     n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
 
     Examples
@@ -533,13 +509,13 @@ class PrivateBlockPCA(RiverAdapter):
 
 @dataclass(eq=False, repr=False)
 class PrivateOjaPCA(RiverAdapter):
-    """Private PCA in memory ``n_features * n_components`` (`streampca.PrivateOja`), for very many features.
+    """Private PCA in memory ``n_features * n_components`` (`streampca.PrivateOja`), for thousands of features.
 
     Parameters
     ----------
-    horizon : number of rows, if known. No more are taken.
-    batch_size : rows to a step; ``"auto"`` makes steps longer and longer. Every step
-        adds the same noise, whatever its length. A release follows every step.
+    horizon : maximum number of rows, if known.
+    batch_size : rows in a step; ``"auto"`` lengthens the steps. Every step adds the same noise, independent of its
+        length. A release follows every step.
     n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
 
     Examples

@@ -10,8 +10,8 @@
 >>> drift.drift_detected
 False
 
-`SubspaceDrift` reads releases alone: its alarms may be published like them. `SubspaceAnomaly`
-scores raw rows: its scores are **not private**.
+`SubspaceDrift` reads only releases, so its alarms may be published like them. `SubspaceAnomaly` scores raw rows: its
+scores are **not private**.
 """
 
 from __future__ import annotations
@@ -37,21 +37,24 @@ __all__ = ["SubspaceAnomaly", "SubspaceDrift"]
 
 
 class SubspaceDrift(base.DriftDetector):
-    """Whether the subspace of the latest block of rows is further from that of the blocks before than chance explains.
+    """Test of whether the subspace of the latest block differs from that of the previous blocks by more than chance.
 
-    Each release is tested against the sum of all releases since the last alarm, and joins it unless it raises the
-    next one. The statistic is the sum of squared sines of the principal angles between the two subspaces.
+    Each release is tested against the sum of all releases since the last alarm, and joins it unless it raises an
+    alarm. The statistic is the sum of squared sines of the principal angles between the two subspaces.
 
     Parameters
     ----------
-    false_alarm : probability of an alarm at one release of rows that have not changed, see Notes.
-    simulations : draws from the law of the statistic without change, at least ``1 / false_alarm``.
-    seed : of these draws. It may be public: nothing in them depends on rows but through releases.
+    false_alarm : float, default=0.01
+        Probability of an alarm at one release of unchanged rows, see Notes.
+    simulations : int, default=400
+        Draws from the law of the statistic without change, at least ``1 / false_alarm``.
+    seed : int, default=0
+        Seed of these draws. It may be public: they depend on rows only through releases.
 
     Attributes
     ----------
     drift_detected : whether the latest release raised an alarm.
-    p_value : of the latest test, by simulation, which stops early where it is large (Besag and Clifford, Biometrika 78,
+    p_value : of the latest test, by simulation, which stops early if it is large (Besag and Clifford, Biometrika 78,
         1991); 1 before the first.
     statistic : of the latest test; nan before the first.
 
@@ -62,28 +65,22 @@ class SubspaceDrift(base.DriftDetector):
 
     Notes
     -----
-    *Privacy.* Post-processing: alarms, statistics and p-values are covered by the releases' guarantee.
+    *Privacy.* Post-processing: the guarantee of the releases covers alarms, statistics and p-values.
 
     *Null hypothesis.* Rows of both sides are independent with one covariance C. A released matrix is then n C, plus
-    sampling error, plus noise of the law that the release states. Both errors are simulated: the noise exactly (of
-    centered releases, at their upper bound `streampca.Release.noise_std`), sampling as that of Gaussian rows (a
-    Wishart matrix, in its normal approximation), around the shrunk estimate of C from both sides together
-    (`Estimates.shrunk_gram`). There, the gap after the k-th eigenvalue is narrowed by one standard
-    deviation on each side, and closed where the spread of equal eigenvalues may have made it, ``2 sqrt(d / n)`` of
-    their value (Marchenko and Pastur 1967).
+    sampling error, plus noise of the stated law. Both errors are simulated: the noise exactly (of centered releases,
+    at their upper bound `streampca.Release.noise_std`), sampling as that of Gaussian rows (a Wishart matrix, in its
+    normal approximation), around the shrunk estimate of C from both sides (`Estimates.shrunk_gram`). The gap after
+    its k-th eigenvalue is narrowed by one standard deviation on each side, and closed if the spread of equal
+    eigenvalues, ``2 sqrt(d / n)`` of their value, may have caused it (Marchenko and Pastur 1967).
 
-    *Rate.* Approximate, since C is estimated and rows are clipped; without a gap it is the stated one, with a gap less.
-    Of 500 runs of two blocks in each of twelve settings, 0.6 to 5.6 % alarmed at ``false_alarm=0.05`` and 0 to 1.6 % at
-    0.01, one standard deviation of which is 1.0 and 0.4 %: independent Gaussian and uniform rows, 8, 12 and 20
-    features, 500 to 5000 rows a block, epsilon 1 to 100, eigenvalue k from equal to the next up to ten times as large.
-    For independent rows only: rows that depend on each other alarm more often, and so do heavier tails than Gaussian
-    ones where noise does not hide their sampling error. Two runs with one ``seed`` are tested against the same draws.
+    *Rate.* Approximate, because C is estimated and rows are clipped: without a gap it is ``false_alarm``, with a gap
+    less. Rows that depend on each other alarm more often, and so do heavier tails than Gaussian ones if noise does not
+    hide their sampling error. Two runs with one ``seed`` are tested against the same draws.
 
-    *Power.* At a rate of 0.05, one of two axes turned by 0.4 between blocks of 1000 Gaussian rows with an eigenvalue
-    ratio of 3 at the gap: 55 % of 60 runs with 8 features and epsilon 1, none with 20 features; all of them at epsilon
-    100, and with blocks of 5000 rows. Without a gap there is no power.
+    *Power.* Without a gap there is no power; it increases with the gap, the length of a block and epsilon.
 
-    *Which releases.* Those of disjoint blocks with noise of their own: `PrivateBlockPCA`, or a stream of
+    *Releases.* Only disjoint blocks with independent noise are valid: `PrivateBlockPCA`, or a stream of
     `streampca.Tumbling`. Running sums and windows share rows and noise, and are refused.
     """
 
@@ -92,8 +89,8 @@ class SubspaceDrift(base.DriftDetector):
         check_count("simulations", simulations)
         if not (isinstance(false_alarm, (int, float)) and 1.0 / (simulations + 1) <= false_alarm < 1.0):
             raise BadParameterError(
-                f"false_alarm={false_alarm!r} must be below 1, and at least 1 / (simulations + 1) = "
-                f"{1.0 / (simulations + 1):.3g}; ask for more simulations"
+                f"false_alarm={false_alarm!r}: expected a number below 1 and at least 1 / (simulations + 1) = "
+                f"{1.0 / (simulations + 1):.3g}. Increase simulations="
             )
         self.false_alarm, self.simulations, self.seed = false_alarm, simulations, seed
         self.p_value, self.statistic = 1.0, math.nan
@@ -101,7 +98,7 @@ class SubspaceDrift(base.DriftDetector):
         self._before: _Sum | None = None
 
     def update(self, x: Release | None) -> None:
-        """Test a release; None, and one that was seen before, change nothing but take back the alarm.
+        """Test a release. None and a repeated release only reset the alarm.
 
         Raises
         ------
@@ -113,27 +110,28 @@ class SubspaceDrift(base.DriftDetector):
             return
         if not x.has_gram or x.noise_std is None or not {"mechanism", "rows"} <= x.details.keys():
             raise BadParameterError(
-                "drift is told from releases of disjoint blocks, with Gram matrices and noise of a stated law; "
+                "drift needs releases of disjoint blocks, with Gram matrices and noise of a stated law; "
                 "use PrivateBlockPCA, or Tumbling(GaussianCovariance(...))"
             )
         self._seen = x.t
-        block = _Sum(np.array(x.gram), x.noise_std, rows_summed(x))
-        if self._before is not None and block.gram.shape == self._before.gram.shape:
-            self._test(self._before, block, x)
-        keep = self._before is not None and not self._drift_detected
-        self._before = self._before.plus(block) if keep and self._before is not None else block
+        block, before = _Sum(np.array(x.gram), x.noise_std, rows_summed(x)), self._before
+        if before is None or before.gram.shape != block.gram.shape:
+            self._before = block
+            return
+        self._test(before, block, x)
+        self._before = block if self._drift_detected else before.plus(block)
 
     def _test(self, before: _Sum, block: _Sum, release: Release) -> None:
         k, both = release.n_components, before.plus(block)
         shrunk = Estimates(
             gram=both.gram, noise_std=both.noise_std, n_components=k, rows=both.rows, row_norm=release.row_norm
         ).shrunk_gram
-        # All laws are the same in any orthonormal basis: take that of the eigenvectors.
+        # The laws do not depend on the orthonormal basis: use the eigenvectors.
         variances = np.maximum(np.linalg.eigvalsh(shrunk)[::-1], 0.0) / both.rows
         noise, after = both.noise_std / both.rows, np.arange(variances.size) >= k
         sides = np.where(after, 1.0, -1.0)
-        # Equal eigenvalues of n rows spread by 2 sqrt(d / n) of their value (Marchenko and Pastur 1967). Those that
-        # this may have put apart from the other side of the gap are taken for equal, and the gap for none.
+        # Equal eigenvalues of n rows spread by 2 sqrt(d / n) of their value (Marchenko and Pastur 1967). Values that
+        # this spread may have separated from the other side of the gap are assumed equal, which closes the gap.
         spread = variances + sides * np.hypot(noise, variances * 2.0 * math.sqrt(variances.size / both.rows))
         equal = np.where(after, spread >= spread[k - 1], spread <= spread[min(k, variances.size - 1)])
         narrowed = variances + sides * np.hypot(noise, variances * math.sqrt(2.0 / both.rows))
@@ -141,6 +139,7 @@ class SubspaceDrift(base.DriftDetector):
         variances = np.maximum(isotonic_regression(narrowed, increasing=False).x, 0.0)
         self.statistic = _distance(before.gram, block.gram, k)
         source = np.random.default_rng([self.seed, release.t])
+        # Besag and Clifford: with h - 1 draws beyond the statistic among n, p = h / (n + 1). Stop when p is too large.
         most, beyond, drawn = self.false_alarm * (self.simulations + 1), 0, 0
         while drawn < self.simulations and beyond + 1 <= most:
             drawn += 1
@@ -151,31 +150,31 @@ class SubspaceDrift(base.DriftDetector):
 
 @dataclass(frozen=True, eq=False)
 class _Sum:
-    """A released Gram matrix of so many rows, with the standard deviation of the noise on its diagonal."""
+    """Released Gram matrix of ``rows`` rows, with the standard deviation of the noise on its diagonal."""
 
     gram: FloatArray
     noise_std: float
     rows: int
 
     def plus(self, other: _Sum) -> _Sum:
-        """The sum of both, with independent noise."""
+        """Return the sum of both, with independent noise."""
         return _Sum(self.gram + other.gram, math.hypot(self.noise_std, other.noise_std), self.rows + other.rows)
 
     def drawn(self, variances: FloatArray, source: np.random.Generator) -> FloatArray:
-        """A matrix of as many Gaussian rows, with as much noise, in the eigenvectors' basis of their covariance."""
+        """Draw a matrix of as many Gaussian rows with the same noise, in the eigenvectors of their covariance."""
         std = np.sqrt(variances)
         sampling = math.sqrt(2.0 * self.rows) * np.outer(std, std) * _goe(std.size, source)
         return np.diag(self.rows * variances) + sampling + self.noise_std * _goe(std.size, source)
 
 
 def _goe(size: int, source: np.random.Generator) -> FloatArray:
-    """A GOE matrix with standard deviation 1 on the diagonal."""
+    """Draw a GOE matrix with standard deviation 1 on the diagonal."""
     normals = source.standard_normal((size, size))
     return 0.5 * (normals + normals.T)
 
 
 def _distance(one: FloatArray, two: FloatArray, k: int) -> float:
-    """Sum of squared sines of the angles between the leading subspaces of two symmetric matrices."""
+    """Return the sum of squared sines of the angles between the leading subspaces of two symmetric matrices."""
     cosines = top_eigh(one, k)[1].T @ top_eigh(two, k)[1]
     return float(k - np.vdot(cosines, cosines))
 
@@ -184,8 +183,7 @@ def _distance(one: FloatArray, two: FloatArray, k: int) -> float:
 class SubspaceAnomaly(AnomalyDetector):
     """Squared distance of rows from the released subspace: their reconstruction error.
 
-    **Scores are not private.** Each is an exact function of its row, and as sensitive as it is; the
-    subspace that it is measured from is private. Score rows for those alone who may see them.
+    **Scores are not private.** Each is an exact function of its row, and as sensitive; only the subspace is private.
 
     Parameters
     ----------
@@ -203,8 +201,8 @@ class SubspaceAnomaly(AnomalyDetector):
 
     Notes
     -----
-    In the units in which the stream sees its rows (scaled by ``bounds``, if any), neither clamped nor clipped;
-    from the subspace through the private mean, if ``pca`` is centered. 0 before the first release.
+    Distances are in the units of the stream (scaled by ``bounds``, if any) of rows neither clamped nor clipped, from
+    the subspace through the private mean if ``pca`` is centered. 0 before the first release.
     """
 
     pca: RiverAdapter
@@ -215,11 +213,11 @@ class SubspaceAnomaly(AnomalyDetector):
         yield {"pca": PrivatePCA(n_components=1)}
 
     def learn_one(self, x: dict[Any, Any]) -> None:
-        """Feed one row to the model."""
+        """Absorb one row in the model."""
         self.pca.learn_one(x)
 
     def score_one(self, x: dict[Any, Any]) -> float:
-        """The squared distance of a row from the subspace. **Not private**: as sensitive as the row."""
+        """Return the squared distance of a row from the subspace. **Not private**: as sensitive as the row."""
         release = self.pca.release
         if release is None:
             return 0.0

@@ -7,18 +7,16 @@
 >>> pca.transform(rows).shape
 (5000, 2)
 
-**What is private.** All attributes that end in an underscore; `get_covariance` and `get_precision`.
-**What is not**: `admission`, and whatever takes rows. `transform`, `score_samples` and
-`score` return functions of raw rows, as sensitive as the rows; so is a model that is trained on them further
-down a pipeline, and so is what a grid search finds best by them.
+*Private*: all attributes that end in an underscore; `get_covariance` and `get_precision`. *Not private*: `admission`,
+and the results of `transform`, `score_samples` and `score`. These are functions of raw rows and as sensitive as the
+rows; so are a model that a pipeline trains on them and the choice of a grid search.
 
-**What would break it.** A step *before* this one that learns from rows, such
-as ``StandardScaler``, lets one row change all others: the guarantee is then
-about its output and no longer about your rows. Scale with public numbers:
-``bounds=`` or ``row_norm=`` here, or a ``FunctionTransformer``.
+*What breaks the guarantee.* If a previous step learns from rows, such as ``StandardScaler``, one row changes all
+others. The guarantee then covers the output of that step and not your rows. Scale with public numbers: ``bounds=`` or
+``row_norm=``, or a ``FunctionTransformer``.
 
-**Every fit spends.** A grid search over 4 values with 5 folds fits 20 times, each
-fold's rows in 16 of them. ``ledger=`` counts, and stops it when the budget is gone.
+*Every fit spends budget.* A grid search over 4 values with 5 folds fits 20 times, with each fold's rows in 16 of the
+fits. ``ledger=`` counts the fits and stops the search when the budget is exhausted.
 """
 
 from __future__ import annotations
@@ -38,7 +36,6 @@ from streampca.exclusive import Guard, exclusive
 from streampca.linalg.eigen import fix_signs
 from streampca.linalg.types import FloatArray
 from streampca.privacy.budget import Adjacency
-from streampca.processors.base import Algorithm
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.queries.answer import GramNoise
 from streampca.queries.principal import pca
@@ -60,51 +57,58 @@ _DTYPES = [np.float64, np.float32]
 
 
 class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Private principal component analysis, all at once or in batches.
+    """Private principal component analysis of a whole table or of batches.
 
-    `fit` makes one release of all rows, with the noise of the Gaussian
-    mechanism, and keeps nothing that is not private. `partial_fit` makes one
-    release a batch, all of them together under one budget, and keeps the
-    exact sums it needs to go on.
+    `fit` creates one release of all rows, with the noise of the Gaussian mechanism, and keeps only private results.
+    `partial_fit` creates one release a batch, all of them under one budget, and keeps exact sums for the next batch.
 
     Parameters
     ----------
-    n_components : number of components; or a share between 0 and 1: as many as have that share of the
-        total variance by the release's own estimate (`streampca.Release.explained_variance_ratio`), chosen anew
-        with every `partial_fit`; or None: as many as there are features. None of them costs more privacy.
-    epsilon, delta : budget of one `fit`, or of all calls of `partial_fit` from the first on.
-    row_norm : longer rows are scaled onto the ball of this radius. Public: never
-        read it off the rows. At the default of 1, rows in other units are all cut to length 1.
-    bounds : public ranges of the features, mapped into that ball: ``(lower,
-        upper)``, numbers or arrays, or ``{feature: (lower, upper)}`` for tables with named columns.
-        Components and variances are then those of the mapped features. ``"private"``, for `fit` alone: some of the
-        rows, at most a quarter, spend their whole budget on finding them and serve for nothing else.
-    whiten : divide scores by the standard deviations along their components, which are taken as no smaller
-        than the noise lets them be known (the root of ``explained_variance_std_``).
-    center : take the mean out, from the same private release: some 12 % more noise (`streampca.Stream`).
-    adjacency : ``"zero-out"`` (one row against the zero row; the number of rows is public) or ``"replace"``.
-    ledger, data_set : path of a ledger file and name of the data set whose
-        budget pays, before the first row. Every `fit` pays; so do every clone and every copy that goes on.
-    random_state : int or ``RandomState`` for tests: not private against whoever
-        knows it. None draws a fresh key from the system, never from numpy's global state.
+    n_components : int, float or None, default=2
+        Number of components. A share between 0 and 1 selects the fewest components with that share of the total
+        variance, by the release's own estimate, anew with every `partial_fit`. None selects all. The choice costs no
+        privacy.
+    whiten : bool, default=False
+        Divide scores by the standard deviations along their components, which are bounded below by the standard
+        deviation of their noise (the root of ``explained_variance_std_``).
+    epsilon, delta : float, default=1.0, 1e-6
+        Budget of one `fit`, or of all calls of `partial_fit` after it.
+    row_norm : float, default=1.0
+        Public radius. Longer rows are scaled onto the ball; never compute it from the rows.
+    bounds : tuple, mapping, "private" or None
+        Public ranges of the features, mapped into that ball: ``(lower, upper)``, numbers or arrays, or ``{feature:
+        (lower, upper)}`` for tables. Components and variances are then those of the mapped features. With
+        ``"private"``, for `fit` only, at most a quarter of the rows spend their whole budget on finding ranges.
+    center : bool, default=True
+        Subtract a private mean, of the same release. Increases the noise by 11.8 %.
+    adjacency : {"zero-out", "replace"}, default="zero-out"
+        Neighboring tables differ in one row, which is replaced by zero (the number of rows is public) or by any row.
+    ledger, data_set : path and str, optional
+        Ledger file, and name of the data set whose budget pays before the first row. Every `fit`, every clone and
+        every copy that continues pays.
+    random_state : int, RandomState or None
+        For tests: not private against anyone who knows it. None draws a fresh key from the system.
 
     Attributes
     ----------
-    n_components_ : number of components found.
-    components_ : (n_components_, n_features) array, by descending variance.
-        Signs stay from one `partial_fit` to the next.
-    explained_variance_ : (n_components_,) private estimates of the variances along them, not below 0.
-    explained_variance_std_ : (n_components_,) sd of the noise in each of them, to first order.
-        `explained_variance_interval` gives intervals that hold for all at once.
-    explained_variance_ratio_ : (n_components_,) shares of the total variance along them, less the bias of the
-        noise (`streampca.release.estimates`): never nan, with a sum of at most 1.
-    noise_variance_ : mean variance along the other directions, debiased, for `get_covariance` and `score`; 0 if
-        there are none. Not below its own standard deviation from the noise.
-    mean_ : (n_features,) private mean, or what public bounds make of it if ``center=False``.
-    scale_ : (n_features,) factors that public bounds imply; ones without.
-    release_ : the latest release: Gram matrix, noise, details.
-    guarantee_ : what is promised.
-    n_samples_seen_ : rows learnt from, those that served for private bounds included. Public under either adjacency.
+    n_components_ : int
+        Number of components.
+    components_ : array (n_components_, n_features)
+        Components by descending variance. Signs persist from one `partial_fit` to the next.
+    explained_variance_, explained_variance_std_ : arrays (n_components_,)
+        Private estimates of the variances along them, not below 0, and the standard deviation of their noise, to first
+        order. `explained_variance_interval` gives simultaneous intervals.
+    explained_variance_ratio_ : array (n_components_,)
+        Shares of the total variance, debiased (`streampca.release.estimates`): never nan, with a sum of at most 1.
+    noise_variance_ : float
+        Mean variance along the other directions, debiased, for `get_covariance` and `score`; 0 if there are none. At
+        least its own standard deviation from the noise.
+    mean_, scale_ : arrays (n_features,)
+        Private mean (if ``center=False``, the center of public bounds), and the factors that public bounds imply.
+    release_, guarantee_ : Release, Guarantee
+        The latest release and its privacy guarantee.
+    n_samples_seen_ : int
+        Number of rows, including those for private bounds. Public under either adjacency.
     n_features_in_, feature_names_in_ : as in scikit-learn.
 
     Raises
@@ -112,18 +116,17 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     BadParameterError
         A ``ValueError``: if a parameter does not fit the rows.
     BudgetExhaustedError
-        If the ledger does not cover a fit. Nothing was learnt.
+        If the ledger does not cover a fit. No row was absorbed.
 
     Notes
     -----
-    *Guarantee.* That of `PrivateFPL`, (epsilon, delta)-DP for one row; attributes are post-processing.
+    *Guarantee.* That of `PrivateFPL`, (epsilon, delta)-DP for one row; attributes are post-processing. After `fit`,
+    `partial_fit` starts anew, on a budget of its own.
 
-    *Copies.* The pickle of a fitted estimator holds what is publishable only. In the middle of
-    `partial_fit` an estimator also holds exact sums and past noise, and so do its pickles: as secret as
-    the rows. A copy goes on as another run, with noise of its own, which a ledger pays for before
-    its next batch. Two runs on the same rows cost sqrt(2) times mu.
-
-    After `fit`, `partial_fit` begins anew, on its own budget.
+    *Copies.* The pickle of an estimator after `fit` holds only publishable values. Between calls of `partial_fit`, an
+    estimator and its pickles also hold exact sums and past noise, as secret as the rows. A copy continues as another
+    run, with noise of its own, which a ledger pays for before its next batch. Two runs on the same rows cost sqrt(2)
+    times mu.
     """
 
     _parameter_constraints = {  # noqa: RUF012  scikit-learn's own convention
@@ -171,12 +174,10 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.data_set = data_set
         self.random_state = random_state
 
-    # -- learning -------------------------------------------------------------------
-
     @exclusive
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from all rows at once: one release. Forgets what was learnt before.
+        """Create one release of all rows. Discards previous results.
 
         Parameters
         ----------
@@ -184,25 +185,20 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         y : ignored.
         """
         X = self._read(X, reset=True)
-        n = X.shape[0]
-        algorithm = PrivateFPL(
-            n_components=self._most(), epsilon=float(self.epsilon), delta=float(self.delta),
-            horizon=n, release_every=n, adjacency=self.adjacency,
-        )  # fmt: skip
-        stream = self._begun(algorithm)
+        stream = self._new_stream(PrivateFPL, horizon=X.shape[0], release_every=X.shape[0])
         try:
             for block in _blocks(X):
                 stream.push_many(block)
         finally:
-            if stream.release is not None:  # also where a warning is an error
+            if stream.release is not None:  # also if a warning is raised as an error
                 self.__dict__.pop("_stream", None)
-                self.__dict__.update(self._found(stream, None))
+                self.__dict__.update(self._results(stream, None))
         return self
 
     @exclusive
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from one more batch: one more release. Sizes of batches must not depend on the rows.
+        """Absorb one more batch and create one more release. Sizes of batches must not depend on the rows.
 
         Parameters
         ----------
@@ -211,68 +207,60 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         stream: Stream | None = self.__dict__.get("_stream")
         if stream is not None and not stream.t:
-            stream = None  # a first batch was broken off or refused
+            stream = None  # the first batch was interrupted or refused
         X = self._read(X, reset=stream is None)
         before = None if stream is None else getattr(self, "components_", None)
         if stream is None:
             if self.bounds == "private":
-                raise BadParameterError("bounds='private' needs all rows at once: use fit, or give public bounds")
-            algorithm = BatchFPL(
-                n_components=self._most(), epsilon=float(self.epsilon), delta=float(self.delta),
-                adjacency=self.adjacency,
-            )  # fmt: skip
-            stream = self._stream = self._begun(algorithm)
+                raise BadParameterError("bounds='private' needs all rows: use fit, or pass public bounds")
+            stream = self._stream = self._new_stream(BatchFPL)
         try:
             push_batch(stream, X)
         finally:
-            if stream.t:  # also where the batch was learnt from and something broke off after that
-                self.__dict__.update(self._found(stream, before))
+            if stream.t:  # also if an error follows the release
+                self.__dict__.update(self._results(stream, before))
         return self
 
     @property
     def guard(self) -> Guard:
-        """Lock and busy mark of `fit` and `partial_fit`. `__init__` sets parameters only."""
+        """Lock and busy mark of `fit` and `partial_fit`. scikit-learn lets `__init__` set parameters only."""
         guard: Guard = self.__dict__.setdefault("_own_guard", Guard("estimator"))
         return guard
 
     def _read(self, X: Any, *, reset: bool) -> Any:
-        """What scikit-learn makes of rows, but that values which a masked array hides are missing."""
-        if isinstance(X, np.ma.MaskedArray):
+        if isinstance(X, np.ma.MaskedArray):  # scikit-learn ignores masks; masked values are missing
             X = as_floats(X)
         return validate_data(self, X, dtype=_DTYPES, accept_sparse="csr", reset=reset)
 
-    def _most(self) -> int:
-        """The number of components asked for; all of them where the release is to say how many."""
+    def _new_stream(self, algorithm: type[PrivateFPL], **schedule: Any) -> Stream:
         d, k = int(self.n_features_in_), self.n_components
         if k is None or k < 1:
-            return d
+            k = d  # all of them: a share is selected from the release
         if k > d:
             raise BadParameterError(f"n_components={k} exceeds n_features={d}; ask for fewer components")
-        return int(k)
-
-    def _begun(self, algorithm: Algorithm) -> Stream:
         names = getattr(self, "feature_names_in_", None)
         refuse_values(names if names is not None else (), "the table", "rename its columns, or pass X.to_numpy()")
+        seed = self.random_state
+        if isinstance(seed, np.random.RandomState):
+            seed = int(seed.randint(2**31 - 1))
         return Stream(
-            algorithm,
+            algorithm(
+                n_components=int(k), epsilon=float(self.epsilon), delta=float(self.delta), adjacency=self.adjacency,
+                **schedule,
+            ),
             features=None if names is None else tuple(map(str, names)),
             row_norm=float(self.row_norm),
             bounds=tuple(self.bounds) if isinstance(self.bounds, list) else self.bounds,
             center=bool(self.center),
             regret=None,
-            seed=self._seed(),
+            seed=None if seed is None else int(seed),
             ledger=LedgerFile.of(self.ledger, self.data_set),
-        )
+        )  # fmt: skip
 
-    def _seed(self) -> int | None:
-        if isinstance(self.random_state, np.random.RandomState):
-            return int(self.random_state.randint(2**31 - 1))
-        return None if self.random_state is None else int(self.random_state)
+    def _results(self, stream: Stream, before: FloatArray | None) -> dict[str, Any]:
+        """Return the attributes, computed from the latest release only: post-processing.
 
-    def _found(self, stream: Stream, before: FloatArray | None) -> dict[str, Any]:
-        """The attributes, read off the latest release. Post-processing.
-
-        ``before`` are components whose signs are to be kept.
+        ``before`` are components whose signs persist.
         """
         release, n = stream.release, stream.t
         assert release is not None
@@ -310,9 +298,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     @property
     def admission(self) -> AdmissionReport | None:
-        """What was done to the rows; None before the first, and in copies. Curator only: exact functions of raw rows.
+        """Counts of clipped and zeroed rows; None before the first, and in copies. Curator only: exact counts.
 
-        It has no underscore at its end: notebooks show the attributes that have one.
+        The name has no underscore at its end, because notebooks show the attributes that have one.
         """
         return self.__dict__.get("_admission")
 
@@ -320,14 +308,12 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name not in ("_admission", "_own_guard")}
 
-    # -- using ----------------------------------------------------------------------
-
     def explained_variance_interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends, (n_components,) each, for the exact variances.
+        """Return lower and upper ends, (n_components,) each, for the exact variances.
 
-        With probability ``level`` they cover, all at once, the variances along
-        `components_` and the leading eigenvalues of the exact covariance of the admitted (scaled, clipped) rows
-        (Weyl; exact for ``center=False``, to first order in the noise of the mean otherwise).
+        With probability ``level`` they simultaneously cover the variances along `components_` and the leading
+        eigenvalues of the exact covariance of the admitted (scaled, clipped) rows (Weyl; exact for ``center=False``, to
+        first order in the noise of the mean otherwise).
         """
         check_is_fitted(self)
         low, high = pca(self.release_).interval(level)
@@ -335,41 +321,41 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return np.maximum(low / rows, 0.0), np.maximum(high / rows, 0.0)
 
     def transform(self, X: Any) -> Any:
-        """Scores of rows on the components, (n_rows, n_components_). **Not private**: as sensitive as the rows."""
+        """Return scores of rows, (n_rows, n_components_). **Not private**: as sensitive as the rows."""
         check_is_fitted(self)
         X = self._read(X, reset=False)
         scores = [self._seen(block) @ self.components_.T / self._divisors() for block in _blocks(X)]
         return np.concatenate(scores).astype(X.dtype, copy=False)
 
     def inverse_transform(self, X: Any) -> FloatArray:
-        """Rows of the subspace that have these scores, (n_rows, n_features)."""
+        """Return the rows of the subspace with these scores, (n_rows, n_features)."""
         check_is_fitted(self)
         scores = check_array(X, dtype=_DTYPES)
         rows: FloatArray = (scores * self._divisors()) @ self.components_ / self.scale_ + self.mean_
         return rows.astype(np.float32) if scores.dtype == np.float32 else rows
 
     def get_covariance(self) -> FloatArray:
-        """Covariance by the model of probabilistic PCA, (n_features, n_features). Private, like the release.
+        """Return the covariance of probabilistic PCA, (n_features, n_features). Private, like the release.
 
-        Debiased variances along the components (``release_.estimates``) and ``noise_variance_`` along all other
-        directions, in the units of the rows given: those of bounds are undone. No variance is taken as smaller than
-        ``noise_variance_`` or ``explained_variance_std_``, so that the matrix has an inverse.
-        With ``center=False`` it is about ``mean_``, not about the mean of the rows.
+        It has debiased variances along the components (``release_.estimates``) and ``noise_variance_`` along all other
+        directions, in the units of the rows. No variance is smaller than ``noise_variance_`` or
+        ``explained_variance_std_``, so that the matrix has an inverse. With ``center=False`` it is about ``mean_``, not
+        about the mean of the rows.
         """
         check_is_fitted(self)
         units: FloatArray = np.outer(self.scale_, self.scale_)
         return self._of_variances(lambda variances: variances) / units
 
     def get_precision(self) -> FloatArray:
-        """The inverse of `get_covariance`, (n_features, n_features). Private, like the release."""
+        """Return the inverse of `get_covariance`. Private, like the release."""
         check_is_fitted(self)
         units: FloatArray = np.outer(self.scale_, self.scale_)
         return self._of_variances(lambda variances: 1.0 / variances) * units
 
     def score_samples(self, X: Any) -> FloatArray:
-        """Log-likelihood of each row, (n_rows,), by the Gaussian model of `get_covariance`.
+        """Return the log-likelihood of each row, (n_rows,), by the Gaussian model of `get_covariance`.
 
-        **Not private**: each is a function of a raw row, and as sensitive as it is.
+        **Not private**: a function of a raw row, and as sensitive.
         """
         check_is_fitted(self)
         X = self._read(X, reset=False)
@@ -378,40 +364,40 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         volume = d * math.log(2.0 * math.pi) + float(np.log(variances).sum() - 2.0 * np.log(self.scale_).sum())
         if others:
             volume += others * math.log(left)
-        made = []
+        likelihoods = []
         for block in _blocks(X):
             seen = self._seen(block)
             along = seen @ self.components_.T
             distances = (along**2 / variances).sum(axis=1)
             if others:
                 distances += ((seen - along @ self.components_) ** 2).sum(axis=1) / left
-            made.append(-0.5 * (volume + distances))
-        return np.concatenate(made)
+            likelihoods.append(-0.5 * (volume + distances))
+        return np.concatenate(likelihoods)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean log-likelihood of rows, as scikit-learn's model selection uses it.
+        """Return the mean log-likelihood of rows, for scikit-learn's model selection.
 
-        **Not private**: an exact function of the raw rows given. What a search chooses by it depends on them too.
+        **Not private**: an exact function of the raw rows. The choice of a search depends on them, too.
         """
         return float(self.score_samples(X).mean())
 
     def _seen(self, rows: FloatArray) -> FloatArray:
-        """Rows in the units of the components, less the mean."""
+        """Return rows minus the mean, in the units of the components."""
         return np.asarray((rows - self.mean_) * self.scale_, dtype=np.float64)
 
     def _divisors(self) -> FloatArray:
-        """What scores are divided by, (n_components_,)."""
+        """Return the divisors of scores, (n_components_,)."""
         std: FloatArray = np.sqrt(np.maximum(self.explained_variance_, self.explained_variance_std_))
         return std if self.whiten else np.ones_like(std)
 
     def _variances(self) -> tuple[FloatArray, float]:
-        """Variances of the model along the components and along each other direction, in the components' units."""
+        """Return the variances along the components and along each other direction, in the components' units."""
         left, rows = float(self.noise_variance_), _divisor(self.release_, self.n_samples_seen_)
         least = np.maximum(self.explained_variance_std_, left)
         return np.maximum(self.release_.estimates.variances / rows, least), left
 
     def _of_variances(self, function: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """A function of the model's covariance matrix."""
+        """Return a matrix function of the model's covariance matrix."""
         along, left = self._variances()
         V = self.components_.T
         matrix: FloatArray = (V * function(along)) @ V.T
@@ -427,43 +413,41 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     @property
     def _n_features_out(self) -> int:
-        """How many features `transform` makes."""
         return int(self.components_.shape[0])
 
 
 def _blocks(X: Any) -> Iterator[FloatArray]:
-    """Rows as dense blocks: an array as it is, a sparse matrix some rows at a time."""
+    """Return rows as dense blocks: an array as one block, a sparse matrix in parts."""
     return sparse_blocks(X) if hasattr(X, "tocsr") else iter((X,))
 
 
 def _divisor(release: Release, n: int) -> int:
-    """What the sums of squares of n rows, less those of a warm-up, are divided by. Public."""
+    """Return the divisor of the sums of squares of n rows, without a warm-up. Public."""
     return max(1, release.terms.count(1, n) - int(release.is_centered))
 
 
 def same_signs(basis: FloatArray, towards: FloatArray | None) -> FloatArray:
-    """The basis with each column's sign chosen to agree with the same column of another one, where it has one."""
-    made = fix_signs(basis)
+    """Return the basis with the sign of each column that agrees best with the same column of ``towards``."""
+    signed = fix_signs(basis)
     if towards is not None:
-        k = min(made.shape[1], towards.shape[1])
-        made[:, :k] *= np.where(np.einsum("ij,ij->j", made[:, :k], towards[:, :k]) < 0.0, -1.0, 1.0)
-    return made
+        k = min(signed.shape[1], towards.shape[1])
+        signed[:, :k] *= np.where(np.einsum("ij,ij->j", signed[:, :k], towards[:, :k]) < 0.0, -1.0, 1.0)
+    return signed
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchFPL(PrivateFPL):
-    """`PrivateFPL` with one leaf of the mechanism a batch, whatever its size: each block that is pushed is released.
+    """`PrivateFPL` with one leaf of the mechanism a batch of any size: each pushed block is released.
 
-    Where batches end must not depend on the rows; then a row is in one leaf,
-    moves it by at most the sensitivity, and the guarantee is `PrivateFPL`'s.
-    Few large batches have less noise than many small ones.
+    *Guarantee.* If the ends of batches do not depend on the rows, a row is in one leaf and moves it by at most the
+    sensitivity, as in `PrivateFPL`. Few large batches have less noise than many small ones.
     """
 
     batches: ClassVar[bool] = True
 
 
 def push_batch(stream: Stream, rows: Any) -> None:
-    """Feed one batch, (n, d) with n >= 1, to a stream of `BatchFPL`: one block, and so one release."""
+    """Absorb one batch, (n, d) with n >= 1, in a stream of `BatchFPL`: one block, hence one release."""
     admission = stream.engine.now.admission.fixed_by_block(next(_blocks(rows)))
     cutter = BlockCutter(admission, release_every=stream.t + rows.shape[0])
     for block in cutter.blocks(_blocks(rows), stream.t):

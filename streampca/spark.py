@@ -1,4 +1,4 @@
-"""Spark: executors admit rows and sum them, the driver makes the releases.
+"""Spark: executors admit rows and sum them, the driver creates the releases.
 
 A file, or many (the fast way; the paths are the same on every machine):
 
@@ -16,20 +16,18 @@ A stream, exactly once, also after the driver was killed:
     query = (frames.writeStream.foreachBatch(EpochSink(stream, store))
              .option("checkpointLocation", folder).start())
 
-where ``frames`` is any streaming DataFrame, or `parquet_paths` of a folder
-(then executors read the files without Spark's row format, several times faster).
+where ``frames`` is any streaming DataFrame, or `parquet_paths` of a folder (then executors read the files without
+Spark's row format, several times faster).
 
-streampca must be installed on the executors, in the version of the driver's
-and in the Python that ``PYSPARK_PYTHON`` names. What travels to the driver are exact Gram matrices of
-blocks, a raw-data secret: turn on ``spark.network.crypto.enabled`` and
+Install the driver's version of streampca on the executors, in the Python that ``PYSPARK_PYTHON`` names. Exact Gram
+matrices of blocks travel to the driver. They are as secret as raw rows: turn on ``spark.network.crypto.enabled`` and
 ``spark.io.encryption.enabled``. Executors are trusted as the curator is.
 
-A block travels as some ``4 d (d + 1)`` bytes for d features and there is one a release, so
-this pays once ``release_every`` is some times d: else the blocks are larger than the rows.
+A block of d features is about ``4 d (d + 1)`` bytes, and there is one a release: executors help if ``release_every``
+is several times d. Otherwise the blocks are larger than the rows.
 
-The releases are those of a `Stream` fed the same rows in the same order by
-one process, bit for bit: sums of blocks are exact, and noise is drawn on the
-driver, by position.
+The releases are those of one process whose `Stream` absorbs the same rows in the same order, bit for bit: sums of
+blocks are exact, and noise is drawn on the driver, by position.
 """
 
 from __future__ import annotations
@@ -55,12 +53,12 @@ from streampca.stream.blocks import BlockCutter, BlockGram
 from streampca.stream.step import BlockStep
 from streampca.stream.stream import Stream
 
-# Rows of a task: what Spark does once a task takes some 50 ms of CPU.
+# Rows of a task: about 50 ms of CPU, the overhead of a Spark task.
 _TASK_ROWS = 2**18
-# Tasks of a Spark job for each of its slots: the next job runs while the blocks of this one are absorbed.
+# Tasks of a Spark job per slot: the next job runs while the blocks of the previous one are absorbed.
 _WAVE = 2
 _SCHEMA = "partition int, block binary"
-# Types of columns in the words of Spark and of Arrow, whose numbers both read alike.
+# Spark's and Arrow's names of the types that both read as the same numbers.
 _ARROW = {
     "double": "double", "float": "float", "bigint": "int64", "int": "int32", "smallint": "int16", "tinyint": "int8",
     "boolean": "bool",
@@ -79,18 +77,15 @@ def absorb_parquet(
 ) -> Iterator[BlockStep]:
     """Feed the rows of Parquet files, in order, read and summed by executors.
 
-    Rows that the stream has seen are left out, so a durable stream continues
-    with ``absorb_parquet(Stream.resume(store), spark, the same paths)``.
+    Rows that the stream has absorbed are skipped, so a durable stream continues with
+    ``absorb_parquet(Stream.resume(store), spark, the same paths)``.
 
     Parameters
     ----------
-    stream : whose algorithm takes blocks (`Stream.push_block`) and known features.
     spark : the Spark session.
-    paths : one file, or several in the order of rows, under paths that hold on every machine.
-    columns : names of the columns, in the order of features; those of the stream if left out, or all.
-    rows_per_task : rows of one Spark task, rounded up to whole row groups; fewer where
-        slots would be idle. Carries no meaning: releases do not depend on it.
-    before : rows that the stream got from elsewhere, before these files.
+    rows_per_task : rows of one Spark task, rounded up to whole row groups; fewer if slots would be idle. Releases do
+        not depend on it.
+    stream, paths, columns, before : as in `streampca.pool.absorb_parquet`. Paths must be valid on every machine.
 
     Yields
     ------
@@ -120,19 +115,20 @@ def absorb_parquet(
 def absorb_frame(stream: Stream, frame: Any, *, columns: Sequence[str] | None = None) -> list[BlockStep]:
     """Feed the rows of a DataFrame, in the order of its partitions, summed by executors.
 
-    Where the frame is what ``spark.read.parquet`` returned, or a selection of its columns, executors read the
-    files themselves, in the frame's order. Any other plan runs twice, once to count the rows of each
-    partition, and must give the same partitions again (cache it where it does not).
+    If the frame is the result of ``spark.read.parquet``, or a selection of its columns, executors read the files
+    directly, in the frame's order. Any other plan runs twice, once to count the rows of each partition, and must give
+    the same partitions both times (otherwise, cache it).
 
     Parameters
     ----------
-    stream : whose algorithm takes blocks (`Stream.push_block`) and known features.
+    stream : a stream whose algorithm accepts blocks (`Stream.push_block`) and whose features are known.
     frame : a Spark DataFrame that is not streaming.
-    columns : names of the columns, in the order of features; those of the stream if left out, or all.
+    columns : names of the columns, in the order of features; by default those of the stream, or all.
 
     Returns
     -------
-    list of BlockStep : one a block; a release ends a block.
+    list of BlockStep
+        One a block; a release ends a block.
 
     Raises
     ------
@@ -143,32 +139,29 @@ def absorb_frame(stream: Stream, frame: Any, *, columns: Sequence[str] | None = 
 
 
 class EpochSink:
-    """What ``foreachBatch`` calls: absorbs each epoch of a query once. Curator only.
+    """Function for ``foreachBatch`` that absorbs each epoch of a query once. Curator only.
 
     Parameters
     ----------
-    stream : whose algorithm takes blocks (`Stream.push_block`) and known features.
-    store : the `Store` of the stream. Reading its `releases` misses none, also after a crash.
-    columns : names of the columns, in the order of features; those of the stream if left out, or all.
-    files : the frames hold paths of Parquet files, from `parquet_paths`, not rows.
-    on_release : called with each release once its epoch is durable; at most once each.
-    new_query : go on with a query that starts over with a checkpoint of its
-        own, where the store knows another. Its rows are new rows.
+    stream : a stream whose algorithm accepts blocks (`Stream.push_block`) and whose features are known.
+    store : the `Store` of the stream. Its `releases` are complete, also after a crash.
+    columns : names of the columns, in the order of features; by default those of the stream, or all.
+    files : whether the frames hold paths of Parquet files, from `parquet_paths`, instead of rows.
+    on_release : function of each release, called at most once each, after its epoch is durable.
+    new_query : whether to continue with a query that has another checkpoint than the one in the store. Its rows are
+        new rows.
 
     Raises
     ------
     BadParameterError
-        If the stream takes no blocks, or its features are not known.
+        If the stream accepts no blocks, or its features are unknown.
 
     Notes
     -----
-    Spark delivers an epoch at least once: after a crash, the last one comes
-    again under the same number. All of an epoch and its number become durable
-    in one commit of the store (`Store.in_one_commit`), so one that comes again
-    is skipped, and one that broke off has left no trace; its rows were part of
-    no release that was handed out. So nobody ever sees two releases with
-    the same noise for different rows, even if the engine orders the rows of an
-    epoch differently when it comes again.
+    Spark delivers an epoch at least once: after a crash, it repeats the last one under the same number. An epoch and
+    its number become durable in one commit of the store (`Store.in_one_commit`). A repeated epoch is skipped, and an
+    interrupted one leaves no trace: its rows were part of no release that left the process. So two releases never
+    have the same noise for different rows, even if the engine reorders the rows of a repeated epoch.
     """
 
     def __init__(
@@ -181,13 +174,9 @@ class EpochSink:
         on_release: Callable[[Release], object] | None = None,
         new_query: bool = False,
     ) -> None:
-        stream.leaves()
-        self._stream = stream
-        self._store = store
-        self._columns = columns
-        self._files = files
-        self._on_release = on_release
-        self._new_query = new_query
+        stream.leaves()  # raises unless the stream accepts blocks
+        self._stream, self._store, self._columns, self._files = stream, store, columns, files
+        self._on_release, self._new_query = on_release, new_query
 
     def __call__(self, frame: Any, epoch: int) -> None:
         """Absorb an epoch, unless it is durable already.
@@ -197,20 +186,8 @@ class EpochSink:
         StoreForkedError
             If the epoch is of another query than the store's, or does not follow its last.
         """
-        query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        if self._is_done(query, epoch):
-            return
-        blocks = self._file_blocks(frame) if self._files else _frame_blocks(self._stream, frame, self._columns)
-        with self._store.in_one_commit({"query": query, "epoch": epoch}):
-            steps = [self._stream.push_block(block) for block in blocks]
-        self._new_query = False
-        if self._on_release is not None:
-            for step in steps:
-                if step.release is not None:
-                    self._on_release(step.release)
-
-    def _is_done(self, query: str | None, epoch: int) -> bool:
-        last = self._store.epoch
+        spark, last = frame.sparkSession, self._store.epoch
+        query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         if last is not None and last["query"] != query and not self._new_query:
             raise StoreForkedError(
                 f"the store has absorbed epochs of query {last['query']}, this is query {query}: keep its "
@@ -219,25 +196,34 @@ class EpochSink:
         due = 0 if last is None or last["query"] != query else last["epoch"] + 1
         if epoch > due:
             raise StoreForkedError(
-                f"epoch {epoch} given, epoch {due} is next for this store: epochs in between were absorbed elsewhere; "
-                "go on with that store, or give the query a checkpointLocation of its own"
+                f"epoch={epoch}: expected {due}, since other epochs were absorbed elsewhere; continue with that store, "
+                "or give the query a checkpointLocation of its own"
             )
-        return epoch < due
-
-    def _file_blocks(self, frame: Any) -> list[BlockGram]:
-        found = sorted(frame.selectExpr("unix_micros(modificationTime)", "path").collect())
-        stream, filled = self._stream, [path for _, path in found if has_rows(path)]
-        ranges = file_ranges(stream, filled, self._columns, _TASK_ROWS, stream.t) if filled else []
-        spark = frame.sparkSession
-        tasks = list(_tasks(ranges, _TASK_ROWS, spark.sparkContext.defaultParallelism))
-        return _run(spark, stream.leaves(), tasks)
+        if epoch < due:
+            return
+        if self._files:
+            files = sorted(frame.selectExpr("unix_micros(modificationTime)", "path").collect())
+            filled = [path for _, path in files if has_rows(path)]
+            ranges = file_ranges(self._stream, filled, self._columns, _TASK_ROWS, self._stream.t) if filled else []
+            tasks = list(_tasks(ranges, _TASK_ROWS, spark.sparkContext.defaultParallelism))
+            blocks = _run(spark, self._stream.leaves(), tasks)
+        else:
+            blocks = _frame_blocks(self._stream, frame, self._columns)
+        # The epoch, its number and its releases become durable together, or not at all.
+        with self._store.in_one_commit({"query": query, "epoch": epoch}):
+            steps = [self._stream.push_block(block) for block in blocks]
+        self._new_query = False
+        if self._on_release is not None:
+            for step in steps:
+                if step.release is not None:
+                    self._on_release(step.release)
 
 
 def parquet_paths(spark: Any, folder: str, *, files_per_epoch: int | None = None) -> Any:
     """Stream the paths of Parquet files as they appear in a folder, for ``EpochSink(files=True)``.
 
-    The rows of an epoch come in the order of the files' times, then names. A file must
-    appear whole (write it elsewhere, then move it), as for Spark's own reader.
+    The rows of an epoch are in the order of the files' times, then names. A file must appear whole (write it
+    elsewhere, then move it), as for Spark's own reader.
     """
     reader = spark.readStream.format("binaryFile").schema(_FILES).option("pathGlobFilter", "*.parquet")
     if files_per_epoch is not None:
@@ -246,7 +232,7 @@ def parquet_paths(spark: Any, folder: str, *, files_per_epoch: int | None = None
 
 
 def _tasks(ranges: list[FileRange], rows: int, slots: int) -> Iterator[list[FileRange]]:
-    """Ranges that follow each other, in tasks of so many rows, or of an equal share of all if that is less."""
+    """Yield successive ranges, in tasks of ``rows`` rows or of an equal share of all if that is less."""
     rows = min(rows, sum(one.count for one in ranges) // slots)
     task: list[FileRange] = []
     for one in ranges:
@@ -259,11 +245,11 @@ def _tasks(ranges: list[FileRange], rows: int, slots: int) -> Iterator[list[File
 
 
 def _run(spark: Any, cutter: BlockCutter, tasks: list[list[FileRange]]) -> list[BlockGram]:
-    """One Spark job: the blocks of these tasks, in order."""
+    """Return the blocks of these tasks, in order, by one Spark job."""
     if not tasks:
         return []
-    made = spark.sparkContext.parallelize(tasks, len(tasks)).map(partial(_task_blocks, cutter)).collect()
-    return [block for blocks in made for block in blocks]
+    parts = spark.sparkContext.parallelize(tasks, len(tasks)).map(partial(_task_blocks, cutter)).collect()
+    return list(chain.from_iterable(parts))
 
 
 def _task_blocks(cutter: BlockCutter, task: list[FileRange]) -> list[BlockGram]:
@@ -272,7 +258,7 @@ def _task_blocks(cutter: BlockCutter, task: list[FileRange]) -> list[BlockGram]:
 
 
 def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> list[BlockGram]:
-    """The blocks of a frame that comes next, in order, checked to be of as many rows as were counted."""
+    """Return the blocks of the next frame, in order. Their row counts are checked against a first pass."""
     from pyspark.sql.functions import spark_partition_id
     from pyspark.sql.types import BooleanType, NumericType
 
@@ -281,8 +267,8 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     for name in names:
         if not isinstance(kinds.get(name), (BooleanType, NumericType)):
-            what = "is not there" if name not in kinds else "does not hold numbers"
-            raise BadParameterError(f"column {name!r} of the frame {what}; choose with columns=")
+            problem = "does not exist" if name not in kinds else "does not hold numbers"
+            raise BadParameterError(f"column {name!r} of the frame {problem}; choose with columns=")
     ranges = _scanned(frame, {name: kinds[name].simpleString() for name in names}, stream.t)
     if ranges is not None:
         _check_room(stream, sum(one.count for one in ranges))
@@ -295,16 +281,13 @@ def _frame_blocks(stream: Stream, frame: Any, columns: Sequence[str] | None) -> 
     for partition in sorted(counts):
         starts[partition] = at
         at += counts[partition]
-    found = frame.mapInArrow(_PartitionBlocks(cutter, tuple(names), starts), _SCHEMA).collect()
     blocks, seen = [], dict.fromkeys(starts, 0)
-    for row in found:
+    for row in frame.mapInArrow(_PartitionBlocks(cutter, tuple(names), starts), _SCHEMA).collect():
         high, low, count, marked, first, admission = decode(row.block)
         blocks.append(BlockGram(high, low, count, Counts.of_plain(marked), first, admission))
         seen[row.partition] = seen.get(row.partition, 0) + count
     if seen != counts:
-        raise BadParameterError(
-            "the frame gave other partitions when it was read again; cache it first (frame.cache())"
-        )
+        raise BadParameterError("the second pass over the frame gave other partitions; cache it first (frame.cache())")
     return sorted(blocks, key=lambda block: block.first or 0)
 
 
@@ -315,16 +298,11 @@ def _check_room(stream: Stream, rows: int) -> None:
 
 
 def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[FileRange] | None:
-    """The row groups of files that a frame holds unchanged, in the order of its partitions; None if in doubt.
+    """Return the row groups of files that a frame holds unchanged, in the order of its partitions; None if in doubt.
 
-    Spark says where the first and the last row of each are among the rows of the frame. Executors then read the same
-    columns, of the same types, without Spark's row format.
-
-    Parameters
-    ----------
-    frame : any frame.
-    kinds : the columns wanted, in order, and their types in Spark's words.
-    at : rows of the stream before them.
+    Spark reports the places of the first and the last row of each group among the rows of the frame. Executors then
+    read the same columns, ``kinds`` (names, and types in Spark's words), without Spark's row format. ``at`` rows of
+    the stream come before.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as f
@@ -335,16 +313,16 @@ def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[FileRange] | No
             return None
         groups = [group for path in files for group in _groups(path, kinds)]
         edges = {row for _, _, start, count in groups for row in (start, start + count - 1)}
-        # The last goes up from row to row by one, and from partition to partition by more.
+        # The third increases by one from row to row, and by more from partition to partition.
         place = f.col("_metadata.file_path"), f.col("_metadata.row_index"), f.monotonically_increasing_id()
-        found = frame.select(*place).toDF(*"prm").where(f"r in ({', '.join(map(str, edges))})").collect()
-        places = {(str(local_path(path)), row): place for path, row, place in found}
-        if len(places) != len(found):
+        rows = frame.select(*place).toDF(*"prm").where(f"r in ({', '.join(map(str, edges))})").collect()
+        places = {(str(local_path(path)), row): place for path, row, place in rows}
+        if len(places) != len(rows):
             return None
         ordered = []
         for path, number, start, count in groups:
             first, last = places[path, start], places[path, start + count - 1]
-            if last - first != count - 1:  # not all rows of the row group, one after the other
+            if last - first != count - 1:  # some rows of the group are missing or reordered
                 return None
             ordered.append((first, path, number, count))
         ranges: list[FileRange] = []
@@ -361,10 +339,7 @@ def _scanned(frame: Any, kinds: dict[str, str], at: int) -> list[FileRange] | No
 
 
 def _files(frame: Any) -> list[str]:
-    """The files of a frame that is what ``spark.read.parquet`` makes of them or their folder, or columns of it.
-
-    None of any other frame.
-    """
+    """Return the files of a frame that ``spark.read.parquet`` reads from them or their folder; none of another."""
     paths = [str(local_path(path)) for path in frame.inputFiles()]
     kept = frame.storageLevel
     if not paths or kept.useMemory or kept.useDisk:
@@ -372,7 +347,7 @@ def _files(frame: Any) -> list[str]:
     folder = os.path.dirname(paths[0])
     with os.scandir(folder) as entries:
         whole = {one.path for one in entries if not one.name.startswith(("_", "."))} == set(paths)
-    # Spark tells a path from the same one in other words, where there is only one.
+    # Spark distinguishes spellings of one path, but only if there is no other path.
     roots = [folder] * whole + paths * (len(paths) == 1)
     schema = frame.sparkSession.read.parquet(paths[0]).schema
     if not set(frame.columns) <= set(schema.names):
@@ -386,7 +361,7 @@ def _files(frame: Any) -> list[str]:
 
 
 def _groups(path: str, kinds: dict[str, str]) -> list[tuple[str, int, int, int]]:
-    """Path, number, first row and rows of each row group that has rows; KeyError if a column is of another type."""
+    """Return path, number, first row and rows of each row group with rows; KeyError if a column has another type."""
     with from_parquet(path, columns=list(kinds)).open() as file:
         types = {field.name: str(field.type) for field in file.schema_arrow}
         counts = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
@@ -398,7 +373,7 @@ def _groups(path: str, kinds: dict[str, str]) -> list[tuple[str, int, int, int]]
 
 @dataclass(frozen=True)
 class _PartitionBlocks:
-    """What an executor does with a partition: Arrow batches in, blocks out."""
+    """Function of an executor from the Arrow batches of a partition to its blocks."""
 
     cutter: BlockCutter
     names: tuple[str, ...]
@@ -411,7 +386,7 @@ class _PartitionBlocks:
         _begin()
         partition = TaskContext.get().partitionId()
         rows = chain.from_iterable(arrow_rows(batch, self.names) for batch in batches)
-        # A partition that held no row when it was counted makes no block; if it does now, the driver tells.
+        # A partition without rows in the first pass has no start. If it has rows now, the driver raises.
         for block in self.cutter.blocks(rows, self.starts.get(partition, 0)):
             packed = encode([block.high, block.low, block.count, block.counts.plain(), block.first, block.admission])
             yield pa.RecordBatch.from_pydict({
@@ -422,7 +397,7 @@ class _PartitionBlocks:
 
 @cache
 def _begin() -> None:
-    """Set an executor's process up, once: one BLAS thread (Spark runs a process a core), memory kept."""
+    """Prepare an executor's process, once: one BLAS thread (Spark runs a process a core), freed memory kept."""
     import pyarrow.parquet  # noqa: F401
 
     from streampca.linalg import fast
@@ -431,5 +406,5 @@ def _begin() -> None:
     one_blas_thread()
     keep_memory()
     fast.use(True)
-    # Spark collects garbage after each task: a tenth of a second where it looks through all these modules.
+    # Spark collects garbage after each task, which takes 0.1 s if it examines all these modules.
     gc.freeze()

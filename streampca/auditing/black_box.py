@@ -1,13 +1,13 @@
-"""A black-box audit, for processors from elsewhere: what an attacker learns from releases alone.
+"""Black-box audit of processors from other packages: the power of an attacker who sees releases only.
 
-An attacker learns on a quarter of the runs how to tell two neighbors apart, and the rest shows how well it does. It
-says "changed" on an event E of probabilities p0 and p1 on the two neighbors. Whatever E is, a mechanism that is mu-GDP
-but for an event of probability s has p1 <= Phi(Phi^-1(p0) + mu) + s, and one that is (epsilon, delta)-DP has
-p1 <= e^epsilon p0 + delta. So estimates of p0 from above and of p1 from below (Clopper and Pearson 1934, exact for any
+An attacker learns from a quarter of the runs to distinguish two neighbors, and the other runs measure its power. It
+reports "changed" on an event E of probabilities p0 and p1 for the two neighbors. For every E, a mechanism that is
+mu-GDP except for an event of probability s has p1 <= Phi(Phi^-1(p0) + mu) + s, and one that is (epsilon, delta)-DP has
+p1 <= e^epsilon p0 + delta. So an upper bound on p0 and a lower bound on p1 (Clopper and Pearson 1934, exact for every
 number of runs) bound mu and epsilon from below.
 
-For Gaussian transcripts with a common covariance S and means apart by m, no test beats the matched filter ``S^-1 m``
-(Neyman and Pearson). Here S and m are learned from transcripts, not taken from what the mechanism says of itself.
+For Gaussian transcripts with a common covariance S and means that differ by m, the matched filter ``S^-1 m`` is the
+most powerful test (Neyman and Pearson). S and m are learned from transcripts, not computed from the claim.
 """
 
 from __future__ import annotations
@@ -39,12 +39,7 @@ _FLOOR = 1e-10
 
 
 def audit_outside(
-    subject: Algorithm | Mechanism,
-    pair: tuple[FloatArray, FloatArray],
-    *,
-    runs: int,
-    error: float,
-    seed: int | None = None,
+    subject: Algorithm | Mechanism, pair: tuple[FloatArray, FloatArray], *, runs: int, error: float, seed: int | None
 ) -> Audit:
     """Try to refute a claim from releases of two neighboring data sets, (n, d) arrays, with probability ``error``.
 
@@ -62,81 +57,73 @@ def audit_outside(
 
 
 def attack(name: str, guarantee: Guarantee, run: Run, *, runs: int, error: float, seed: int | None = None) -> Audit:
-    """Audit anything that is run once for each transcript."""
+    """Audit a function that returns a transcript of each run."""
     learned = max(20, runs // 4)
     counted = max(20, runs - learned)
 
-    def sample(stage: str, count: int) -> tuple[list[Transcript], list[Transcript]]:
-        kinds = [[run(changed, _seed(seed, stage, changed, i)) for i in range(count)] for changed in (False, True)]
-        return kinds[0], kinds[1]
+    def sample(stage: str, changed: bool, count: int) -> list[Transcript]:
+        labels = [repr((seed, stage, changed, i)).encode() for i in range(count)]
+        seeds = [None if seed is None else int.from_bytes(blake2b(x, digest_size=16).digest()) for x in labels]
+        return [run(changed, one) for one in seeds]
 
-    lessons, tests = sample("learn", learned), sample("test", counted)
-    columns = list(dict.fromkeys(key for group in lessons for one in group for key in one))
+    samples = {stage: [sample(stage, changed, n) for changed in (False, True)]
+               for stage, n in (("learn", learned), ("test", counted))}  # fmt: skip
+    columns = list(dict.fromkeys(key for group in samples["learn"] for one in group for key in one))
     if not columns:
-        raise BadParameterError(f"{name} released nothing; give it more rows")
-    score = matched_filter(as_table(lessons[0], columns), as_table(lessons[1], columns))
+        raise BadParameterError(f"{name} released nothing. Supply more rows.")
+    # A name that a transcript lacks is 0.
+    lessons, tests = (
+        [np.array([[float(one.get(key, 0.0)) for key in columns] for one in group]) for group in samples[stage]]
+        for stage in ("learn", "test")
+    )
+    score = matched_filter(*lessons)
     gaussian = guarantee.mu is not None or not guarantee.is_private
     bound_of = partial(mu_bound, slack=guarantee.slack) if gaussian else partial(epsilon_bound, delta=guarantee.delta)
-    without, having = (score(as_table(group, columns)) for group in lessons)
-    event = _best_event(without, having, lambda hits: bound_of(hits, learned, error))
-    bound = bound_of(event(*(score(as_table(group, columns)) for group in tests)), counted, error)
+    event = _best_event(score(lessons[0]), score(lessons[1]), lambda hits: bound_of(hits, learned, error))
+    bound = bound_of(event(score(tests[0]), score(tests[1])), counted, error)
     claim = guarantee.epsilon if guarantee.mu is None else guarantee.mu
     verdict: Verdict = "refuted" if bound > claim else "holds" if bound else "cannot see"
     witness = f"at least {bound:.4g} from {runs} runs of each neighbor"
     return Audit(name, "releases", verdict, "mu" if gaussian else "epsilon", claim, bound / claim, witness=witness)
 
 
-def _seed(seed: int | None, *label: object) -> int | None:
-    return None if seed is None else int.from_bytes(blake2b(repr((seed, *label)).encode(), digest_size=16).digest())
-
-
 def smaller(algorithm: Algorithm, n_rows: int) -> Algorithm:
-    """The algorithm calibrated for a stream of ``n_rows`` rows, where it has a horizon; itself otherwise."""
+    """Return the algorithm with the horizon ``n_rows``, or itself if it has none."""
     if algorithm.parameters().get("horizon") in (None, n_rows):
         return algorithm
     try:
         return replace(algorithm, horizon=n_rows)  # type: ignore[type-var]
     except BadParameterError as problem:
-        raise BadParameterError(f"rows={n_rows} does not suit {type(algorithm).__name__}: {problem}") from problem
+        raise BadParameterError(
+            f"rows={n_rows}: not a valid horizon of {type(algorithm).__name__}. {problem}"
+        ) from problem
 
 
 def transcript(releases: Sequence[Release], probes: FloatArray) -> dict[str, float]:
-    """Everything that left, as named numbers: the matrices on the probes, and all details."""
+    """Return everything that was released as named numbers: the matrices on the probes, and all details."""
     out: dict[str, float] = {}
     for i, release in enumerate(releases):
-        matrix = release.gram if release.has_gram else release.subspace.projector
-        forms = probes @ matrix @ probes.T
-        for a in range(len(probes)):
-            for b in range(a, len(probes)):
-                out[f"{i}/{a}{b}"] = float(forms[a, b])
+        forms = probes @ (release.gram if release.has_gram else release.subspace.projector) @ probes.T
+        out |= {f"{i}/{a}{b}": float(forms[a, b]) for a in range(len(probes)) for b in range(a, len(probes))}
         if not release.has_gram and release.eigenvalues is not None:
-            out.update((f"{i}/value{j}", float(v)) for j, v in enumerate(release.eigenvalues))
+            out |= {f"{i}/value{j}": float(value) for j, value in enumerate(release.eigenvalues)}
         out.update(_numbers(release.details, f"{i}"))
     return out
 
 
 def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
-    """Numbers in nested JSON values; texts count as 1 under their own name."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
+    """Yield the numbers of nested JSON values by path; a text is 1 under its own name."""
+    if isinstance(value, (Mapping, list, tuple)):
+        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from _numbers(inner, f"{path}/{key}")
-    elif isinstance(value, (list, tuple)):
-        for i, inner in enumerate(value):
-            yield from _numbers(inner, f"{path}/{i}")
     elif isinstance(value, str):
         yield f"{path}={value}", 1.0
     elif value is not None:
         yield path, float(value)
 
 
-def as_table(transcripts: Sequence[Transcript], columns: Sequence[str]) -> FloatArray:
-    """Transcripts as an (n, m) array; what a transcript lacks is 0."""
-    rows = [[float(one.get(name, 0.0)) for name in columns] for one in transcripts]
-    return np.array(rows).reshape(len(transcripts), len(columns))
-
-
 def matched_filter(without: FloatArray, having: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    """The best linear score for telling two samples of transcripts apart, (n, m) each.
+    """Return the best linear score that distinguishes two samples of transcripts, (n, m) each.
 
     Coordinates are scaled by their spread; directions with less than 1e-10 of it in both samples count as noiseless.
     """
@@ -144,40 +131,36 @@ def matched_filter(without: FloatArray, having: FloatArray) -> Callable[[FloatAr
     spread = np.concatenate([without, having]).std(axis=0)
     alive = spread > 1e-12 * (1.0 + np.abs(middle))
     scale = np.where(alive, spread, 1.0)
-
-    def standard(table: FloatArray) -> FloatArray:
-        return np.where(alive, (table - middle) / scale, 0.0)
-
-    a, b = standard(without), standard(having)
+    a, b = (np.where(alive, (table - middle) / scale, 0.0) for table in (without, having))
     within = 0.5 * (np.cov(a, rowvar=False) + np.cov(b, rowvar=False))
     values, vectors = np.linalg.eigh(np.atleast_2d(within))
     shift = vectors.T @ (b.mean(axis=0) - a.mean(axis=0))
     weights = vectors @ (shift / np.maximum(values, _FLOOR))
-    return lambda table: standard(table) @ weights
+    return lambda table: np.where(alive, (table - middle) / scale, 0.0) @ weights
 
 
 def _best_event(
     without: FloatArray, having: FloatArray, value: Callable[[tuple[int, int]], float]
 ) -> Callable[[FloatArray, FloatArray], tuple[int, int]]:
-    """The half-line of scores that tells the two samples apart best, and which of them it speaks for.
+    """Return the half-line of scores that distinguishes the two samples best.
 
-    Returns a function from scores of both kinds to (hits of the other, hits of the one that the event speaks for).
+    It is a function from the scores of both neighbors to the numbers of hits: of the other neighbor, and of the one
+    that the event indicates.
     """
 
     def hits(low: FloatArray, high: FloatArray, threshold: float, above: bool = True) -> tuple[int, int]:
         mine, its = (low > threshold, high > threshold) if above else (high <= threshold, low <= threshold)
         return int(mine.sum()), int(its.sum())
 
-    both = np.concatenate([without, having])
-    thresholds = np.unique(np.quantile(both, np.linspace(0.0, 1.0, _THRESHOLDS)))
+    thresholds = np.unique(np.quantile(np.concatenate([without, having]), np.linspace(0.0, 1.0, _THRESHOLDS)))
     thresholds = np.unique(np.append(thresholds, 0.5 * (thresholds[1:] + thresholds[:-1])))
     choices = [(float(threshold), above) for threshold in thresholds for above in (True, False)]
-    worth = [value(hits(without, having, *choice)) for choice in choices]
-    choice = choices[int(np.argmax(worth))]
-    # For two normals of equal spread the middle is near the best; the empirical best is kept only where it is
-    # clearly better, since the best of many noisy figures is mostly lucky.
+    powers = [value(hits(without, having, *choice)) for choice in choices]
+    choice = choices[int(np.argmax(powers))]
+    # For two normals of equal spread the middle is nearly optimal. The empirical optimum is preferred only if it is
+    # clearly better, since the best of many noisy figures is mostly luck.
     middle = 0.5 * float(without.mean() + having.mean())
-    if value(hits(without, having, middle)) > 0.85 * max(worth):
+    if value(hits(without, having, middle)) > 0.85 * max(powers):
         choice = middle, True
     return lambda low, high: hits(low, high, *choice)
 
@@ -195,17 +178,13 @@ def lowest_rate(hits: int, runs: int, error: float) -> float:
 def mu_bound(hits: tuple[int, int], runs: int, error: float, slack: float = 0.0) -> float:
     """Lower bound on mu, wrong with probability at most ``error``; mu does not hold with probability ``slack``.
 
-    Hits are how often the event happened in so many runs without the change, and in as many with it.
+    Hits count the event in ``runs`` runs without the change, and in as many with it.
     """
-    p0, p1 = _rates(hits, runs, error, slack)
+    p0, p1 = highest_rate(hits[0], runs, 0.5 * error), lowest_rate(hits[1], runs, 0.5 * error) - slack
     return 0.0 if p1 <= p0 else float(ndtri(p1) - ndtri(p0))
 
 
 def epsilon_bound(hits: tuple[int, int], runs: int, error: float, delta: float = 0.0) -> float:
     """Lower bound on epsilon at ``delta``, wrong with probability at most ``error``. See `mu_bound`."""
-    p0, p1 = _rates(hits, runs, error, delta)
+    p0, p1 = highest_rate(hits[0], runs, 0.5 * error), lowest_rate(hits[1], runs, 0.5 * error) - delta
     return 0.0 if p1 <= p0 else math.log(p1 / p0)
-
-
-def _rates(hits: tuple[int, int], runs: int, error: float, slack: float) -> tuple[float, float]:
-    return highest_rate(hits[0], runs, 0.5 * error), lowest_rate(hits[1], runs, 0.5 * error) - slack

@@ -2,12 +2,11 @@
 
 A case is generated for each combination of
 
-* the switches of a constructor (its flags and literals, and what `auditing.needs.VALUES` adds: releases every row or
-  every fourth, a horizon or none, users or rows),
-* for streams: public or private bounds, and straight on or resumed from a snapshot in the middle.
+* the switches of a constructor: its flags and literals, and the values of `auditing.needs.VALUES`,
+* for streams: public or private bounds, and an uninterrupted run or one resumed from a snapshot in the middle.
 
-A combination is legal if the constructor and the stream take it. The table of public names decides what there is, so
-a new algorithm is audited because it is public.
+A combination is legal if the constructor and the stream accept it. The subjects are those of the table of public
+names, so a new algorithm is audited because it is public.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, fields
 from functools import cache, partial
 from inspect import isabstract
 from itertools import combinations, product
@@ -26,97 +25,91 @@ import numpy as np
 import streampca as sp
 from streampca.auditing import neighbors
 from streampca.auditing.feeds import feed_stream
-from streampca.auditing.instrument import Case
 from streampca.auditing.needs import CORNERS, VALUES, VALUES_OF, WARMUP, needs
+from streampca.auditing.runs import Case
 from streampca.errors import StreamPCAError, StreamPCAWarning
 from streampca.matrix_factorization.noises import Noise
 from streampca.mechanisms.base import Mechanism
 from streampca.processors.base import Algorithm
 from streampca.processors.solvers import Solver
 
-#: Rows from which on a quick audit leaves out what is bounded.
+#: Number of rows from which a quick audit omits cases with private bounds.
 _LONG = 500
-#: Switches whose value is not a word by itself.
+#: Words of switches whose value is not a word.
 _WORDS = {"publish_regret": "rewards", "discrete_noise": "discrete", "center": "centered", "release_every": "every"}
 
 
 class Subject(NamedTuple):
-    """A legal combination.
+    """A legal combination of switches."""
 
-    Attributes
-    ----------
-    words : the values of switches that are not those of the plain case, by switch.
-    make : makes it anew; calibration happens there.
-    made : what that makes.
-    case : attributes of `Case` that it needs.
-    """
-
+    # Values of the switches that differ from the plain case, as words, by switch.
     words: Mapping[str, str]
+    # Creates the subject anew, calibration included; and one such subject.
     make: Callable[[], Any]
     made: Any
+    # Attributes of `Case` that it needs.
     case: Mapping[str, Any]
 
 
 def public() -> list[type[Algorithm | Mechanism]]:
-    """Every algorithm and mechanism among the public names and in `papers`."""
-    named = [getattr(room, name) for room in (sp, sp.papers) for name in room.__all__]
-    return [kind for kind in named if isinstance(kind, type) and issubclass(kind, (Algorithm, Mechanism))
-            and not isabstract(kind)]  # fmt: skip
+    """Return every algorithm and mechanism among the public names and in `papers`."""
+    names = [getattr(room, name) for room in (sp, sp.papers) for name in room.__all__]
+    kinds = [kind for kind in names if isinstance(kind, type) and issubclass(kind, (Algorithm, Mechanism))]
+    return [kind for kind in kinds if not isabstract(kind)]
 
 
 def switches(kind: type) -> dict[str, tuple[Any, ...]]:
-    """The values that are tried of each parameter, the plain one first."""
-    values, hints = {**VALUES, **VALUES_OF.get(kind.__name__, {})}, get_type_hints(kind)
-    found: dict[str, tuple[Any, ...]] = {}
+    """Return the values that are tried of each parameter, the plain one first."""
+    values, hints, found = VALUES | VALUES_OF.get(kind.__name__, {}), get_type_hints(kind), dict[str, tuple[Any, ...]]()
     for one in fields(kind):
-        if one.init and (tried := values.get(one.name) or _literals(one, hints[one.name])):
+        hint, default = hints[one.name], [] if one.default is MISSING else [one.default]
+        parts = [hint, *get_args(hint)]
+        literals = [value for part in parts if get_origin(part) is Literal for value in get_args(part)]
+        if not one.init:
+            continue
+        if tried := values.get(one.name):
             found[one.name] = tried
+        elif hint is Mechanism:
+            found[one.name] = tuple(s for inner in public() if issubclass(inner, Mechanism) for s in legal(inner))
+        elif hint is bool:
+            found[one.name] = (one.default, not one.default)
+        elif literals:
+            found[one.name] = tuple(dict.fromkeys([*default, *literals]))
     return found
-
-
-def _literals(one: Field[Any], hint: Any) -> tuple[Any, ...]:
-    """What a flag, or a parameter with literals, may be."""
-    if hint is Mechanism:
-        return tuple(subject for kind in public() if issubclass(kind, Mechanism) for subject in legal(kind))
-    if hint is bool:
-        return (one.default, not one.default)
-    of = [hint, *get_args(hint)]
-    named = [value for part in of if get_origin(part) is Literal for value in get_args(part)]
-    return tuple(dict.fromkeys([*([] if one.default is MISSING else [one.default]), *named])) if named else ()
 
 
 @cache
 def legal(kind: type[Algorithm | Mechanism], warmup: int = 0) -> tuple[Subject, ...]:
-    """Every legal combination of the switches of a class, for streams with a warm-up of so many rows."""
-    tried, found = switches(kind), dict[Any, Subject]()
+    """Return every legal combination of the switches of a class, for streams with ``warmup`` rows of a warm-up."""
+    tried, subjects = switches(kind), dict[Any, Subject]()
     for values in product(*tried.values()):
-        given = dict(zip(tried, values, strict=True))
-        words = {name: _word(name, value) for name, value in given.items() if value != tried[name][0]}
-        inner = given.get("mechanism")
+        options = dict(zip(tried, values, strict=True))
+        words = {name: _word(name, value) for name, value in options.items() if value != tried[name][0]}
+        inner = options.get("mechanism")
         if isinstance(inner, Subject):
-            given["mechanism"] = inner.made
+            options["mechanism"] = inner.made
             words |= {"mechanism": type(inner.made).__name__, **inner.words}
         try:
-            numbers, case = needs(kind, given, warmup)
+            numbers, case = needs(kind, options, warmup)
             known = {one.name for one in fields(kind) if one.init}  # type: ignore[arg-type]
-            given |= {name: value for name, value in numbers.items() if name in known}
-            make = partial(_made, kind, given, inner.make if isinstance(inner, Subject) else None)
-            made = make()
-            made.check(case["d"])
+            options |= {name: value for name, value in numbers.items() if name in known}
+            make = partial(_created, kind, options, inner.make if isinstance(inner, Subject) else None)
+            subject = make()
+            subject.check(case["d"])
         except StreamPCAError:
             continue
-        if made.guarantee.is_private:
-            found.setdefault(made, Subject(words, make, made, case))  # "auto" is one of the others
-    return tuple(found.values())
+        if subject.guarantee.is_private:
+            subjects.setdefault(subject, Subject(words, make, subject, case))  # "auto" is one of the others
+    return tuple(subjects.values())
 
 
-def _made(kind: type, given: Mapping[str, Any], inner: Callable[[], Any] | None) -> Any:
-    """Make a subject, and what it holds, anew."""
-    return kind(**given) if inner is None else kind(**{**given, "mechanism": inner()})
+def _created(kind: type, options: Mapping[str, Any], inner: Callable[[], Any] | None) -> Any:
+    """Create a subject, and the mechanism in it, anew."""
+    return kind(**options) if inner is None else kind(**{**options, "mechanism": inner()})
 
 
 def _word(name: str, value: Any) -> str:
-    """A value of a switch, as a word of the name of a case."""
+    """Return the value of a switch as a word of the name of a case."""
     if isinstance(value, str):
         return value
     if isinstance(value, (Noise, Solver)):
@@ -129,23 +122,32 @@ def _word(name: str, value: Any) -> str:
 
 @cache
 def generated() -> tuple[Case, ...]:
-    """Every case; those of a quick audit have every pair of values of two switches that goes together."""
+    """Return every case; those of a quick audit have every pair of values of two switches that is legal."""
+    cases = list[Case]()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", StreamPCAWarning)  # budgets of an audit promise little
-        return tuple(case for kind in public() for case in _chosen(list(_cases(kind))))
+        warnings.simplefilter("ignore", StreamPCAWarning)  # budgets of an audit guarantee little
+        for kind in public():
+            named = list(_cases(kind))
+            quick = _quick(named)
+            for i, (words, case) in enumerate(named):
+                name = "-".join([kind.__name__, *words.values()])
+                cases.append(Case(**{"name": name, "thin": True, **case, "quick": i in quick}))
+    return tuple(cases)
 
 
 def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
-    """Words and attributes of the cases of a class."""
-    for bounds in (False, True) if issubclass(kind, Algorithm) else (False,):
+    """Yield words and attributes of the cases of a class."""
+    streaming = issubclass(kind, Algorithm)
+    for bounds in (False, True)[: 1 + streaming]:
         for subject in legal(kind, WARMUP if bounds else 0):
             words, case = dict(subject.words), dict(subject.case)
             warmup = case.pop("warmup", WARMUP)
             if bounds:
                 words["bounds"] = "bounds"
                 case |= _bounded(subject, warmup)
-            ways: tuple[tuple[str, ...], ...] = (case.get("feeds", Case.feeds),)
-            if issubclass(kind, Algorithm):
+            case["make"] = subject.make
+            ways: list[dict[str, Any]] = [{}]
+            if streaming:
                 options: dict[str, Any] = {"bounds": "private", "warmup": warmup} if bounds else {}
                 cap = getattr(subject.made, "max_rows_per_user", None)
                 try:
@@ -154,49 +156,47 @@ def _cases(kind: type[Algorithm | Mechanism]) -> Iterator[tuple[dict[str, str], 
                     continue
                 case["feed"] = partial(feed_stream, on_bad_row="zero", **options)
                 if cap is None:
-                    ways = (*ways, ("resumed",))
+                    ways.append({"feeds": ("resumed",)})
                 else:
                     case |= {"span": cap + 1, "positions": (0,)}
-            for feeds in ways:
-                more = {"feeds": "resumed"} if feeds == ("resumed",) else {}
-                yield words | more, {**case, "feeds": feeds, "make": subject.make}
+            for way in ways:
+                yield words | {name: value for name, (value,) in way.items()}, case | way
 
 
 def _bounded(subject: Subject, warmup: int) -> dict[str, Any]:
-    """What differs for private bounds: rows of a warm-up before the others, and corners of boxes."""
+    """Return the attributes for private bounds: rows of a warm-up before the others, and corners of boxes."""
     case = subject.case
     rows, d = case["rows"], case["d"]
     start, middle = np.tile([[0.9], [-0.9]], (warmup // 2, d)), warmup + (rows - warmup) // 2
     plain = {"feed": feed_stream, **{name: value for name, value in case.items() if name != "warmup"}}
     before = Case(name="", make=subject.make, **plain)
 
-    def busy(made: Any) -> Any:
-        return np.concatenate([start, math.sqrt(d) * before.both_rows(made)[1][warmup:]])  # a box divides by it
-
     def changes(made: Any, d: int) -> neighbors.Pairs:
-        """Return corners of boxes, and special pairs with a bad row for the zero row: that may be anywhere in a box."""
-        found = neighbors.boxed(made, d)
+        boxed = neighbors.boxed(made, d)
         if case["changes"] in (neighbors.changes, neighbors.centered):
-            return found
+            return boxed
+        # A zero row may be anywhere in a box, so that a bad row takes its place.
         bad = np.full(d, np.nan) if made.guarantee.adjacency == "zero-out" else np.zeros(d)
-        pairs = case["changes"](made, d).items()
-        return found | {
-            name: (one if callable(one) or np.any(one) else bad, two if callable(two) or np.any(two) else bad)
-            for name, (one, two) in pairs
-        }
+        for name, pair in case["changes"](made, d).items():
+            one, two = (row if callable(row) or np.any(row) else bad for row in pair)
+            boxed[name] = one, two
+        return boxed
 
     def positions(made: Any) -> tuple[int, ...]:
         return (0, *(before.positions(made) if callable(before.positions) else (warmup, middle, rows - 1)))
 
-    slack = "; ".join(filter(None, (case.get("slack"), CORNERS)))
     return {
-        "busy": busy, "changes": changes, "slack": slack, "positions": positions,
+        # A box divides rows by sqrt(d).
+        "busy": lambda made: np.concatenate([start, math.sqrt(d) * before.both_rows(made)[1][warmup:]]),
+        "changes": changes,
+        "slack": "; ".join(filter(None, (case.get("slack"), CORNERS))),
+        "positions": positions,
         "quick": case.get("quick", True) and rows < _LONG,
-    }  # fmt: skip
+    }
 
 
-def _chosen(cases: Sequence[tuple[dict[str, str], dict[str, Any]]]) -> Iterator[Case]:
-    """Cases by name; those of a quick audit are chosen greedily until each pair of values that is legal is in one."""
+def _quick(cases: Sequence[tuple[dict[str, str], dict[str, Any]]]) -> set[int]:
+    """Choose cases of a quick audit greedily, until each legal pair of values is in one; return their numbers."""
     names = list(dict.fromkeys(name for words, _ in cases for name in words))
     pairs = list[set[Any]]()
     for words, case in cases:
@@ -207,6 +207,4 @@ def _chosen(cases: Sequence[tuple[dict[str, str], dict[str, Any]]]) -> Iterator[
         best = max(range(len(cases)), key=lambda i: len(pairs[i] & left))
         quick.add(best)
         left -= pairs[best]
-    for i, (words, case) in enumerate(cases):
-        name = "-".join([case["make"].args[0].__name__, *words.values()])
-        yield Case(**{"name": name, "thin": True, **case, "quick": i in quick})
+    return quick

@@ -1,18 +1,18 @@
-"""Claims, computed a second time, without the formulas of the calibration.
+"""Claims, computed a second time without the formulas of the calibration.
 
 - *mu, epsilon and delta*: quadrature of the privacy loss.
 - *Sums over time*: unit vectors in place of random ones give the matrix B of the noise as it runs. With A the sums,
-  ``A^T (B B^T)^-1 A`` holds what each row, and each pattern of rows, costs. For users, patterns are enumerated.
+  ``A^T (B B^T)^-1 A`` holds the cost of each row and of each pattern of rows. For users, patterns are enumerated.
 - *Sensitivities*: the largest move over a grid of pairs of rows.
-- *Phases*: parts on the same rows add up; of parts on different rows the costliest one counts.
+- *Phases*: losses on the same rows add up; of losses on different rows the largest counts.
 
-Neighbors reach each value that is found here, so a value above the claim refutes it.
+Each value is attained by neighbors, so a value above the claim refutes it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance
 from streampca.mechanisms.exact_subspace import ExactSubspace, TruncatedLaplace
 from streampca.mechanisms.gaussian import GaussianCovariance
-from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
+from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.mechanisms.norm_maps import lost_energy, norm_counts
 from streampca.papers.approximate_subspace import WIDTHS, ApproximateSubspace
@@ -48,20 +48,18 @@ from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
 from streampca.rows.bounds import PrivateBounds
 
-#: Relative error of what is computed here.
+#: Relative error of the values computed here.
 ROUNDING = 1e-6
 #: Inputs of a dense matrix, and patterns of a user's rows that are all tried, at most.
 _INPUTS, _PATTERNS = 64, 4000
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+Density = Callable[[FloatArray], FloatArray]
 
 
 class Claim(NamedTuple):
-    """A claimed number, and what was found for it.
+    """A claimed mu, epsilon or delta, and its value computed here: a larger one refutes the claim.
 
-    Attributes
-    ----------
-    what : its name, with the way it was found.
-    claimed, found : mu, epsilon or delta. A larger ``found`` refutes the claim.
-    tight : True if the two are equal for correct code, up to rounding.
+    ``tight`` is True if the two are equal for correct code, up to rounding.
     """
 
     what: str
@@ -71,102 +69,68 @@ class Claim(NamedTuple):
 
     @property
     def refuted(self) -> bool:
-        """True if neighbors lose more than was claimed."""
+        """Whether neighbors lose more than was claimed."""
         return not self.found <= self.claimed * (1.0 + ROUNDING)
-
-    @property
-    def deviation(self) -> float:
-        """Relative difference."""
-        return abs(self.found / self.claimed - 1.0) if self.claimed else abs(self.found)
 
     def __str__(self) -> str:
         return f"{self.what}: {self.found:.6g}, {self.claimed:.6g} claimed"
 
 
 def recomputed(subject: Any, d: int, claim: Guarantee, notes: Sequence[Note]) -> list[Claim]:
-    """Compute the claims of one subject again.
+    """Compute the claims of one subject a second time.
 
-    Parameters
-    ----------
-    subject : an algorithm or a mechanism.
-    d : number of features.
-    claim : the guarantee that is audited; that of ``subject``, or of several runs of it.
-    notes : of a run, for the standard deviations as they were used.
+    ``claim`` is the audited guarantee: that of the subject, or of several runs of it. ``notes`` of a run have the
+    standard deviations as they were used.
     """
     found = []
     for one in dict.fromkeys((claim, subject.guarantee)):
         if one.mu is not None and one.delta > 0.0:
-            delta = profile(one.mu, one.epsilon) + one.slack
             what = f"delta of mu = {one.mu:.4g} at epsilon = {one.epsilon:.4g}, by quadrature"
-            found.append(Claim(what, one.delta, delta))
-    warmup = [note for note in notes if note.kind == "bounds"]
-    own = [note for note in notes if note.exact is not None and note.kind != "bounds"]
+            found.append(Claim(what, one.delta, profile(one.mu, one.epsilon) + one.slack))
     if subject.guarantee.is_private:
-        if warmup:
-            found += _bounds(subject.guarantee, warmup)
-        found += _parts(subject, d, own)
+        if warmup := [note for note in notes if note.kind == "bounds"]:
+            found.append(_bounds(subject.guarantee, warmup))
+        found += _parts(subject, d, [note for note in notes if note.exact is not None and note.kind != "bounds"])
     return found
 
 
-# -- privacy losses -------------------------------------------------------------------------------------
-
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
-
-
 def _integral(values: Callable[[FloatArray], FloatArray], edges: FloatArray) -> float:
-    """Integrate over panels with these edges."""
+    """Integrate over panels with these edges, by Gauss-Legendre quadrature."""
     half = 0.5 * np.diff(edges)[:, None]
-    at = edges[:-1, None] + half * (1.0 + _NODES)
-    return float((half * values(at) * _WEIGHTS).sum())
+    return float((half * values(edges[:-1, None] + half * (1.0 + _NODES)) * _WEIGHTS).sum())
 
 
 @lru_cache(maxsize=512)
 def profile(mu: float, epsilon: float) -> float:
-    """Return delta of N(mu, 1) against N(0, 1) at epsilon.
-
-    At u beyond the point where the loss is epsilon, the loss is ``epsilon + mu u``. So delta is the integral of
-    ``phi(s + u) (1 - exp(-mu u))`` over u > 0, with ``s = epsilon / mu - mu / 2``.
-    """
+    """Return delta of N(mu, 1) against N(0, 1) at epsilon."""
+    # At u beyond the point where the loss is epsilon, the loss is epsilon + mu u. So delta is the integral of
+    # phi(s + u) (1 - exp(-mu u)) over u > 0, with s = epsilon / mu - mu / 2.
     s = epsilon / mu - 0.5 * mu
     last = max(0.0, -s) + 40.0 / max(1.0, s)
-
-    def values(u: FloatArray) -> FloatArray:
-        return np.exp(-0.5 * (s + u) ** 2) * -np.expm1(-mu * u) / math.sqrt(2.0 * math.pi)
-
-    return _integral(values, np.linspace(0.0, last, 401))
-
-
-def epsilon_of(mu: float, delta: float) -> float:
-    """Return epsilon of N(mu, 1) against N(0, 1) at delta, by bisection of `profile`."""
-    if profile(mu, 0.0) <= delta:
-        return 0.0
-    high = 1.0
-    while profile(mu, high) > delta:
-        high *= 2.0
-    return float(brentq(lambda epsilon: profile(mu, epsilon) - delta, 0.0, high, xtol=1e-14, rtol=1e-13))
-
-
-Density = Callable[[FloatArray], FloatArray]
+    return _integral(
+        lambda u: np.exp(-0.5 * (s + u) ** 2) * -np.expm1(-mu * u) / math.sqrt(2.0 * math.pi),
+        np.linspace(0.0, last, 401),
+    )
 
 
 def hockey_stick(first: Density, second: Density, epsilon: float, breaks: Sequence[float]) -> float:
     """Integrate ``max(0, first - e**epsilon second)`` between the least and the largest break."""
     edges = np.unique(np.concatenate([np.linspace(min(breaks), max(breaks), 801), breaks]))
+    middles = 0.5 * (edges[:-1] + edges[1:])
 
     def apart(x: Any) -> Any:
         return first(x) - math.exp(epsilon) * second(x)
 
-    inside = apart(0.5 * (edges[:-1] + edges[1:]))
-    near = np.flatnonzero(np.diff(np.sign(inside)))
-    middles = 0.5 * (edges[:-1] + edges[1:])
+    # Panels are cut where the integrand has a kink, so that the quadrature keeps its order.
+    near = np.flatnonzero(np.diff(np.sign(apart(middles))))
     roots = [brentq(apart, middles[i], middles[i + 1]) for i in near if apart(middles[i]) * apart(middles[i + 1]) < 0.0]
     return _integral(lambda x: np.maximum(apart(x), 0.0), np.unique(np.append(edges, roots)))
 
 
 def shuffled_delta(mu: float, n: int, epsilon: float) -> float:
-    """Return the least delta that n shuffled Gaussian steps are proved for at epsilon.
+    """Return the least proved delta of n shuffled Gaussian steps at epsilon; 1 if nothing is proved.
 
-    Feldman, McMillan and Talwar 2021, Theorem 3.1, at the best of many splits of delta; 1 if nothing is proved.
+    Feldman, McMillan and Talwar 2021, Theorem 3.1, at the best of many splits of delta.
     """
     least = 1.0
     for hat in np.geomspace(1e-12, 0.4, 400):
@@ -183,11 +147,11 @@ def shuffled_delta(mu: float, n: int, epsilon: float) -> float:
     return least
 
 
-# -- rows found by search ---------------------------------------------------------------------------------
+# -- sensitivities by search ----------------------------------------------------------------------
 
 
 def _pairs(d: int, adjacency: str) -> tuple[FloatArray, FloatArray]:
-    """Pairs of rows of the unit ball of a plane, or of a line if d is 1: each (n, min(d, 2))."""
+    """Return pairs of rows of the unit ball of a plane, or of a line if d is 1, each (n, min(d, 2))."""
     angles = np.linspace(0.0, math.pi, 2 if d == 1 else 1025)
     directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)[:, : min(d, 2)]
     if adjacency == "replace":
@@ -198,8 +162,8 @@ def _pairs(d: int, adjacency: str) -> tuple[FloatArray, FloatArray]:
 
 
 def _outer(rows: FloatArray) -> FloatArray:
-    made: FloatArray = rows[:, :, None] * rows[:, None, :]
-    return made
+    products: FloatArray = rows[:, :, None] * rows[:, None, :]
+    return products
 
 
 def gram_move(d: int, adjacency: str, *, center: bool = False, rewards: bool = False) -> float:
@@ -209,11 +173,17 @@ def gram_move(d: int, adjacency: str, *, center: bool = False, rewards: bool = F
     joint = _outer(with_constant(first)) - _outer(with_constant(other)) if center else moved
     square = np.sum(joint**2, axis=(1, 2))
     if rewards:
-        top = np.linalg.eigvalsh(moved)[:, -1]  # of the subspace in play that tells the rows apart best
+        top = np.linalg.eigvalsh(moved)[:, -1]  # reward of the subspace that separates the rows best
         aside = 2.0 * np.linalg.norm(first - other, axis=1) if center and d > 1 else 0.0
         best = np.maximum(top, aside) / reward_scale(center=center, replace=adjacency == "replace")
         square = square + (REWARD_WEIGHT * np.minimum(best, 1.0)) ** 2
     return math.sqrt(float(square.max()))
+
+
+def _trace_move(d: int, adjacency: str) -> float:
+    """Return the largest move of a Gram matrix in trace norm."""
+    first, other = _pairs(d, adjacency)
+    return float(np.abs(np.linalg.eigvalsh(_outer(first) - _outer(other))).sum(axis=1).max())
 
 
 @lru_cache(maxsize=64)
@@ -223,12 +193,12 @@ def gradient_move(d: int, k: int, clip: float, adjacency: str) -> float:
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)[:, : min(d, 2)]
     rows = np.concatenate([length * circle for length in (0.0, 0.7, 1.0)])
     basis = np.eye(min(d, 2))[:, :k]
-    made = (rows[:, :, None] * (rows @ basis)[:, None, :]).reshape(len(rows), -1)
-    made *= np.minimum(1.0, clip / np.maximum(np.linalg.norm(made, axis=1, keepdims=True), 1e-300))
+    gradients = (rows[:, :, None] * (rows @ basis)[:, None, :]).reshape(len(rows), -1)
+    gradients *= np.minimum(1.0, clip / np.maximum(np.linalg.norm(gradients, axis=1, keepdims=True), 1e-300))
     if adjacency == "zero-out":
-        return float(np.linalg.norm(made, axis=1).max())
-    squares = np.einsum("ij,ij->i", made, made)
-    return math.sqrt(float((squares[:, None] + squares - 2.0 * made @ made.T).max()))
+        return float(np.linalg.norm(gradients, axis=1).max())
+    squares = np.einsum("ij,ij->i", gradients, gradients)
+    return math.sqrt(float((squares[:, None] + squares - 2.0 * gradients @ gradients.T).max()))
 
 
 @lru_cache(maxsize=64)
@@ -238,6 +208,7 @@ def entries_move(d: int, adjacency: str) -> float:
     signs = np.where(np.arange(d) < (d + 1) // 2, 1.0, -1.0)
     some = np.random.default_rng(0).normal(size=(400, d))
     rows = np.vstack([ones, signs / math.sqrt(d), np.eye(d)[:2], some / np.linalg.norm(some, axis=1, keepdims=True)])
+    # Rows of two values, one for each half of the entries, are the worst under replace.
     turns = np.linspace(0.0, math.pi, 181)[:, None]
     halves = (np.abs(signs + 1.0) / 2.0, np.abs(signs - 1.0) / 2.0)
     two = [half / max(float(np.linalg.norm(half)), 1e-300) for half in halves]
@@ -248,92 +219,73 @@ def entries_move(d: int, adjacency: str) -> float:
     return float(max(np.abs(upper - one).sum(axis=1).max() for one in upper))
 
 
-def norms_move(adjacency: str) -> FloatArray:
-    """Return the moves of the histogram of norms that are the largest in l1 and in Euclidean norm."""
-    sizes = [0.0, 1.0, 0.5, 1e-3]
-    counts = [norm_counts(np.array([[size, 0.0]])) for size in sizes]
+def _norms_moves(adjacency: str) -> tuple[float, float, float]:
+    """Return the largest moves of the histogram of norms, in l1 and in Euclidean norm, and of the lost energy."""
+    counts = [norm_counts(np.array([[size, 0.0]])) for size in (0.0, 1.0, 0.5, 1e-3)]
     others = counts if adjacency == "replace" else counts[:1]
     apart = [one - other for one in counts for other in others]
-    return np.array([max(np.abs(x).sum() for x in apart), max(np.linalg.norm(x) for x in apart)])
+    lost = float(lost_energy(np.array([[1.0, 0.0]]), 1e-6)[0])
+    return max(float(np.abs(x).sum()) for x in apart), max(float(np.linalg.norm(x)) for x in apart), lost
 
 
-def lost_move() -> float:
-    """Return the largest move of the lost energy."""
-    return float(lost_energy(np.array([[1.0, 0.0]]), 1e-6)[0])
-
-
-def _bounds(promised: Guarantee, notes: Sequence[Note]) -> Iterator[Claim]:
-    """The histogram of magnitudes, on rows that nothing else sees."""
-    d = notes[0].exact.values.shape[0]
-    bounds = PrivateBounds.of(promised, 1, None)
-    mu = bounds.mu
+def _bounds(guarantee: Guarantee, notes: Sequence[Note]) -> Claim:
+    """Claim of the histogram of magnitudes, on rows that no other mechanism reads."""
+    d, bounds = notes[0].exact.values.shape[0], PrivateBounds.of(guarantee, 1, None)
     rows = [np.zeros((1, d)), np.full((1, d), 0.3), np.geomspace(1e-9, 1.0, d)[None], np.full((1, d), -5.0)]
-    votes = [np.array([bounds.votes(row)[0]]) for row in rows]
-
-    def counts(bins: Any) -> FloatArray:
-        return np.array([(bins == value) for value in range(255)], dtype=np.float64)  # those who do not vote have 255
-
-    others = votes if promised.adjacency == "replace" else votes[:1]
-    move = max(float(np.linalg.norm(counts(one) - counts(other))) for one in votes for other in others)
-    std = min(note.std for note in notes)
-    yield Claim("mu of the histogram of private bounds, by search", mu, move / std)
+    # A coordinate without a vote has bin 255, which is not counted.
+    counts = [(bounds.votes(row)[0] == np.arange(255)[:, None]).astype(np.float64) for row in rows]
+    others = counts if guarantee.adjacency == "replace" else counts[:1]
+    move = max(float(np.linalg.norm(one - other)) for one in counts for other in others)
+    return Claim("mu of the histogram of private bounds, by search", bounds.mu, move / min(note.std for note in notes))
 
 
-# -- sums over time ---------------------------------------------------------------------------------------
+# -- sums over time -------------------------------------------------------------------------------
 
 
 class _Units:
-    """Vectors of noise with one 1 for each coordinate, each in a step of its own: what is made of them is a matrix.
-
-    Parameters
-    ----------
-    size : coordinates of a sum. A step may draw several numbers for each.
-    """
+    """Vectors of noise with a single 1 for each coordinate, each in a step of its own: sums of them are a matrix."""
 
     def __init__(self, size: int) -> None:
+        # Coordinates of a sum, and numbers that a step draws for each.
         self.size, self.slots = size, 1
 
     def draws(self, n: int, name: bytes = b"") -> _Unit:
-        """The vector of a step."""
-        return _Unit(self, n)
+        """Return the vector of a step, in place of `randomness.Draws`."""
+        return _Unit(self, n, n.to_bytes(16, "little"))
 
 
 class _Unit(NamedTuple):
-    """The vector of one step, in place of `randomness.Draws`."""
+    """Vector of one step."""
 
     units: _Units
     n: int
-
-    @property
-    def name(self) -> bytes:
-        """Its 16 bytes."""
-        return self.n.to_bytes(16, "little")
+    name: bytes
 
     def normal(self, count: int) -> FloatArray:
-        """The vector."""
+        """Return the vector."""
         slots = self.units.slots = count // self.units.size
-        made, slot = np.zeros((slots, self.units.size)), np.arange(slots)
+        vector, slot = np.zeros((slots, self.units.size)), np.arange(slots)
         place = self.n * slots + slot
         kept = place < self.units.size
-        made[slot[kept], place[kept]] = 1.0
-        return made.reshape(-1)
+        vector[slot[kept], place[kept]] = 1.0
+        return vector.reshape(-1)
 
 
 def dense(mechanism: MatrixFactorization) -> FloatArray:
     """Return B, a row for each of at most 64 sums, from the noise as it runs."""
     n = min(mechanism.horizon or _INPUTS, _INPUTS)
-    if isinstance(mechanism, ExactTree):  # of integers, which have no matrix
+    if isinstance(mechanism, ExactTree):  # its noise is integers, which have no matrix
         return mechanism.reconstruction(n)
 
     def rows(units: _Units, steps: int) -> FloatArray:
         noise: Any = mechanism.start(units.size, units)  # type: ignore[arg-type]
-        made = []
+        sums = []
         for step in range(steps):
             noise = noise.advance(units.draws(step))
-            made.append(noise.noise)
-        return np.array(made)
+            sums.append(noise.noise)
+        return np.array(sums)
 
-    probe = _Units(1)
+    probe = _Units(1)  # learns how many numbers a step draws
     rows(probe, 1)
     return rows(_Units(n * probe.slots), n)
 
@@ -350,13 +302,9 @@ def products(mechanism: MatrixFactorization) -> FloatArray:
 
 
 def columns_norm(mechanism: MatrixFactorization, max_rows: int = 1, rows_per_input: int = 1) -> tuple[float, str]:
-    """Return the most that rows of one user move the outputs, in units of the noise, and which rows do.
+    """Return the largest move of the outputs by rows of one user, in units of the noise, and the rows that attain it.
 
-    Parameters
-    ----------
-    mechanism : the matrix factorization.
-    max_rows : rows of a user.
-    rows_per_input : rows summed into an input.
+    A user has ``max_rows`` rows, and an input sums ``rows_per_input`` rows.
     """
     found = np.abs(products(mechanism))
     rows = len(found) * rows_per_input
@@ -375,39 +323,44 @@ def columns_norm(mechanism: MatrixFactorization, max_rows: int = 1, rows_per_inp
 
 
 def _over_time(
-    what: str, mechanism: MatrixFactorization, move: float, claimed: float, max_rows: int = 1, rows_per_input: int = 1
+    what: str, mechanism: MatrixFactorization, move: float, mu: float, *users: int, tight: bool = False
 ) -> Claim:
-    norm, rows = columns_norm(mechanism, max_rows, rows_per_input)
-    tight = max_rows == 1 and mechanism.horizon is not None
-    return Claim(f"mu of {what} by dense matrices, {rows}", claimed, move * norm, tight)
+    """Claim of sums over time, for rows (or rows of ``users``, see `columns_norm`) that move an input by ``move``."""
+    norm, rows = columns_norm(mechanism, *users)
+    return Claim(f"mu of {what} by dense matrices, {rows}", mu, move * norm, tight)
 
 
-# -- one subject ------------------------------------------------------------------------------------------
+# -- subjects -------------------------------------------------------------------------------------
 
 
 def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
-    """The noise of a subject against its claim."""
-    promised: Guarantee = subject.guarantee
-    adjacency, mu = promised.adjacency, promised.mu or 0.0
+    """Yield the claims on the noise of a subject."""
+    adjacency, mu = subject.guarantee.adjacency, subject.guarantee.mu or 0.0
     gram = gram_move(d, adjacency)
+    # Standard deviations by kind, for each block of rows: a kind that recurs begins another block.
+    phases: list[dict[str, float]] = [{}]
+    for note in notes:
+        if note.kind in phases[-1]:
+            phases.append({})
+        phases[-1][note.kind] = note.std
     match subject:
         case Tumbling():
             yield from _parts(subject.mechanism, d, notes)
         case PrivateFPL():
             move = gram_move(d, adjacency, center=subject.center, rewards=subject.publish_regret)
             users = subject.max_rows_per_user or 1
-            made = _over_time("running sums", subject.mechanism, move, mu, users, subject.release_every)
-            both_rewards = subject.center and subject.publish_regret  # which the bound on their moves does not meet
-            yield made._replace(tight=made.tight and d > 1 and not both_rewards)
+            # The bound on the move of centered rewards is not attained.
+            tight = users == 1 and subject.horizon is not None and d > 1
+            tight = tight and not (subject.center and subject.publish_regret)
+            yield _over_time("running sums", subject.mechanism, move, mu, users, subject.release_every, tight=tight)
         case DoublingFPL():
-            mechanism = subject.first_epoch(d).mechanism
-            yield _over_time("running sums of an epoch", mechanism, gram, mu)._replace(tight=False)
+            yield _over_time("running sums of an epoch", subject.first_epoch(d).mechanism, gram, mu)
         case SlidingWindowPCA():
             move = gram_move(d, adjacency, center=subject.center)
             if subject.method == "once":
                 yield Claim("mu of the window, by search", mu, move / subject.followed.std(1))
             else:
-                yield _over_time("windows", subject.followed.noise, move, mu)._replace(tight=False)
+                yield _over_time("windows", subject.followed.noise, move, mu)
         case PrivateOja():
             step = gradient_move(d, subject.n_components, subject.bound, adjacency) / subject.noise_std(d)
             yield Claim("mu of a step, by search", subject.mu, step, d > 1)
@@ -421,19 +374,26 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             std = min((note.std for note in notes if note.kind == "gram"), default=subject.sigma)
             yield Claim("mu of the Gram matrix, by search", mu, move / std, d > 1)
         case AdaptiveCovariance():
-            moves = {"norms": norms_move(adjacency)[1], "lost": lost_move()}
-            for phase in _phases(notes):
+            _, norms, lost = _norms_moves(adjacency)
+            moves = {"norms": norms, "lost": lost}
+            for phase in phases:
                 spent = math.hypot(*(moves.get(kind, gram) / std for kind, std in phase.items()))
                 yield Claim(f"mu of {', '.join(phase)} together", mu, spent)
         case SubspacePerturbation():
-            for phase in _phases(notes):
+            for phase in phases:
                 if "gram" in phase:
-                    gap = 2.0 if adjacency == "replace" else 1.0  # Weyl, met by e1 against e2
+                    gap = 2.0 if adjacency == "replace" else 1.0  # Weyl's inequality, attained by e1 against e2
                     spent = math.hypot(gap / phase["gap"], gram / phase["gram"])
                     yield Claim("mu of gap and Gram matrix together", mu, spent)
         case AdaptiveLaplaceCovariance():
-            for phase in _phases(notes):
-                yield Claim(f"epsilon of {', '.join(phase)} together", subject.epsilon, _pure(phase, d, adjacency))
+            # A Laplace variable of scale b has the standard deviation b sqrt(2). The noise of the Gram matrix is a
+            # difference of two Wishart matrices of d + 1 degrees.
+            norms, _, lost = _norms_moves(adjacency)
+            trace = _trace_move(d, adjacency) * math.sqrt(d + 1.0)
+            moves = {"gram": trace, "norms": norms * math.sqrt(2.0), "lost": lost * math.sqrt(2.0)}
+            for phase in phases:
+                spent = sum(moves[kind] / std for kind, std in phase.items())
+                yield Claim(f"epsilon of {', '.join(phase)} together", subject.epsilon, spent)
         case LaplaceCovariance():
             found = entries_move(d, adjacency) / subject.scale(d)
             yield Claim("epsilon of the entries, by search", subject.epsilon, found, adjacency == "zero-out")
@@ -441,7 +401,11 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             found = _trace_move(d, adjacency) / (2.0 * subject.scale(d))
             yield Claim("epsilon of the matrix, by search", subject.epsilon, found)
         case WishartCovariance():
-            delta = _wishart(subject.degrees(d) - d + 1, 1.0 / subject.scale(d), subject.epsilon)
+            # Delta of a chi-square against its shift, the larger of both directions.
+            chi, moved = stats.chi2(subject.degrees(d) - d + 1), 1.0 / subject.scale(d)
+            breaks = (0.0, moved, float(chi.isf(1e-14)) + moved)
+            both: tuple[Density, Density] = (chi.pdf, lambda x: chi.pdf(x - moved))
+            delta = max(hockey_stick(*pair, subject.epsilon, breaks) for pair in (both, both[::-1]))
             yield Claim("delta of the noise, by quadrature", subject.delta, delta, adjacency == "zero-out")
         case ExactSubspace():
             sensitivity = 2.0 if adjacency == "replace" else 1.0
@@ -456,88 +420,48 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             yield from _votes(subject, subject.epsilon, subject.delta)
 
 
-def _phases(notes: Sequence[Note]) -> list[Mapping[str, float]]:
-    """Standard deviations by kind, for each block of rows: a kind that comes again begins another block."""
-    phases: list[dict[str, float]] = [{}]
-    for note in notes:
-        if note.kind in phases[-1]:
-            phases.append({})
-        phases[-1][note.kind] = note.std
-    return list(phases)
-
-
-def _trace_move(d: int, adjacency: str) -> float:
-    """The largest move of a Gram matrix in trace norm."""
-    first, other = _pairs(d, adjacency)
-    return float(np.abs(np.linalg.eigvalsh(_outer(first) - _outer(other))).sum(axis=1).max())
-
-
-def _pure(phase: Mapping[str, float], d: int, adjacency: str) -> float:
-    """Epsilon of the parts of `AdaptiveLaplaceCovariance`, from their standard deviations."""
-    spent = 0.0
-    for kind, std in phase.items():
-        if kind == "gram":  # a difference of two Wishart matrices of d + 1 degrees
-            spent += _trace_move(d, adjacency) / (std / math.sqrt(d + 1.0))
-        else:
-            spent += (norms_move(adjacency)[0] if kind == "norms" else lost_move()) / (std / math.sqrt(2.0))
-    return spent
-
-
-def _wishart(degrees: int, shift: float, epsilon: float) -> float:
-    """Delta of a chi-square against its shift, the larger of both directions."""
-    chi = stats.chi2(degrees)
-    breaks = (0.0, shift, float(chi.isf(1e-14)) + shift)
-    both: tuple[Density, Density] = (chi.pdf, lambda x: chi.pdf(x - shift))
-    return max(hockey_stick(*both, epsilon, breaks), hockey_stick(*both[::-1], epsilon, breaks))
-
-
 def _truncated(noise: TruncatedLaplace, move: float, epsilon: float) -> float:
-    """Delta of truncated Laplace noise on a number that moves by so much."""
+    """Return delta of truncated Laplace noise on a number that changes by ``move``."""
     scale, bound = noise.sensitivity / noise.epsilon, noise.bound
     whole = 2.0 * scale * -math.expm1(-bound / scale)
 
     def density(x: FloatArray) -> FloatArray:
         return np.where(np.abs(x) <= bound, np.exp(-np.abs(x) / scale), 0.0) / whole
 
-    # At the epsilon of the noise both densities have one ratio on a whole interval: rounding decides there.
+    # At the epsilon of the noise both densities have one ratio on a whole interval, where rounding would decide.
     breaks = (-bound, move - bound, 0.0, move, bound, bound + move)
     return hockey_stick(density, lambda x: density(x - move), epsilon * (1.0 + 1e-12), breaks)
 
 
 def _votes(histogram: StabilityHistogram, epsilon: float, delta: float) -> Iterator[Claim]:
-    """A stability histogram: a vote that moves between two bins, and a bin of one vote."""
+    """Yield the claims of a stability histogram: a vote that moves between two bins, and a bin of one vote."""
     yield Claim("epsilon of a vote that moves", epsilon, 2.0 / histogram.scale)
     beyond = (histogram.threshold - 1.0) / histogram.scale  # in units of the noise's scale
     shown = _integral(lambda x: 0.5 * np.exp(-np.abs(x)), np.linspace(beyond, beyond + 60.0, 401))
     yield Claim("delta of a lone vote, by quadrature", delta, shown if beyond >= 0.0 else 1.0)
 
 
-def _centers(histograms: GaussianHistograms, epsilon: float, delta: float) -> Iterator[Claim]:
-    """Gaussian histograms: votes in all of them, and bins of one vote."""
-    n = histograms.n_histograms
-    mu = math.sqrt(n * (2 if histograms.adjacency == "replace" else 1)) / histograms.std
-    lone = n * float(stats.norm.sf((histograms.threshold - 1.0) / histograms.std))
-    yield Claim("delta of the center, by quadrature", delta, profile(mu, epsilon) + lone)
-
-
 def _dp_pca(subject: DPPCA, d: int) -> Iterator[Claim]:
-    """Segments of `DPPCA`, which share no rows: each may cost the whole claim."""
+    """Yield the claims of the segments of `DPPCA`, which share no rows: each may spend the whole budget."""
     plan: Any = subject.plan(d)
-    epsilon, delta, adjacency = subject.epsilon, subject.delta, subject.adjacency
+    epsilon, delta, replace = subject.epsilon, subject.delta, subject.adjacency == "replace"
     tangent = isinstance(plan, TangentPlan)
     for votes in (plan.votes,) if tangent else (plan.top, plan.range):
         yield from _votes(votes.histogram, epsilon, delta)
     if tangent:
-        inside = gram_move(subject.n_components, adjacency) / plan.inside_std
+        inside = gram_move(subject.n_components, subject.adjacency) / plan.inside_std
         yield Claim("delta of the scale, by search and quadrature", delta, profile(inside, epsilon), tight=False)
         # ||(I - W W^T) a|| ||a^T W|| is sin x cos x for a unit row at angle x.
-        largest, twice, means = 0.5, 2.0 if adjacency == "replace" else 1.0, plan.across
+        largest, means = 0.5, plan.across
     else:
-        yield from _centers(plan.center.histograms, epsilon, delta)
-        # Gradients a (a . w) are at most 1 apart.
-        largest, twice, means = 1.0, 2.0 if adjacency == "replace" else 1.0, plan.mean
+        # Gaussian histograms: votes in all of them, and bins of one vote.
+        histograms = plan.center.histograms
+        n = histograms.n_histograms
+        lone = n * float(stats.norm.sf((histograms.threshold - 1.0) / histograms.std))
+        center = profile(math.sqrt(n * (2 if replace else 1)) / histograms.std, epsilon)
+        yield Claim("delta of the center, by quadrature", delta, center + lone)
+        largest, means = 1.0, plan.mean  # gradients a (a . w) are at most 1 apart
     for radius in (0.1, 0.25, largest):
-        mean = means(radius)
-        move = min(twice * min(radius, largest), 1.0)
-        spent = profile(move / mean.std, epsilon)
-        yield Claim(f"delta of a mean clipped to {radius:g}, by quadrature", delta, spent, tight=False)
+        mean, move = means(radius), min((2.0 if replace else 1.0) * min(radius, largest), 1.0)
+        what = f"delta of a mean clipped to {radius:g}, by quadrature"
+        yield Claim(what, delta, profile(move / mean.std, epsilon), tight=False)

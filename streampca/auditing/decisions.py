@@ -1,11 +1,11 @@
-"""Decisions that depend on rows: each must be taken both ways in the runs of a case.
+"""Decisions that depend on rows: each must have both outcomes in the runs of a case.
 
 While a case runs, every comparison and every condition in the code where exact and released values flow records its
-operands and its outcome. A decision that reads other values in other runs of equal public circumstances depends on
-rows, whether or not its outcome ever differs. One that had a single outcome in all runs of a case was not audited on
-its other side: the case *cannot see* it.
+operands and its outcome. A decision depends on rows if its operands differ between runs of equal public circumstances,
+whether or not its outcome differs. If it had one outcome in all runs of a case, its other side was not audited: the
+case *cannot see* it.
 
-Functions get other code for that time, compiled from their source with the records added.
+During a run, functions have other code, compiled from their source with the records added.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Packages and modules in which exact values, and what is released of them, decide.
+#: Packages and modules in which exact values, and values released from them, decide.
 WATCHED = (
     "streampca.rows.admission", "streampca.rows.bounds", "streampca.mechanisms", "streampca.papers",
     "streampca.privacy.outlet", "streampca.processors", "streampca.users",
 )  # fmt: skip
-#: Functions of types and lengths: their result is an operand, but not what they are given.
+#: Functions of types and lengths: their result is an operand, but their arguments are not.
 _OF_TYPES = ("callable", "hasattr", "is_frame", "isinstance", "len", "type")
+#: Names of modules, whose attributes are no operands.
+_MODULES = ("np", "math", "scipy", "special", "stats")
 #: Longer arrays are not compared.
 _MOST = 1 << 15
 
 
 class Decision(NamedTuple):
-    """A condition or a comparison: the file below the package, the function, the line, and its text."""
+    """A condition or a comparison: its file below the package, function, line and text."""
 
     file: str
     function: str
@@ -47,7 +49,7 @@ class Decision(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What identifies it while lines move."""
+        """Identifier that does not depend on line numbers."""
         return f"{self.file} {self.function}: {self.text}"
 
     def __str__(self) -> str:
@@ -55,12 +57,12 @@ class Decision(NamedTuple):
 
 
 _ELSEWHERE = "both outcomes occur in other cases: of bad rows, long rows, more rows, or votes for fixed bins"
-_LARGE = "the other outcome takes sums of which runs of an audit are too short, and follows from released values"
+_LARGE = "the other outcome requires sums for which runs of an audit are too short, and follows from released values"
 _ARITHMETIC = "two ways to the same numbers, or a guard of a division"
-_FOUND = "computed from released values alone"
+_FOUND = "computed from released values only"
 _SEARCH = "a step of the exact search for spans, which tests compare with all spans"
-_REFUSED = "the other outcome refuses rows of another shape, or a block that the curator made"
-#: Decisions that may have one outcome in a case: by reason, then by file and function, their texts.
+_REFUSED = "the other outcome refuses rows of another shape, or a block of the curator"
+#: Decisions that may have one outcome in a case: texts by file and function, by reason.
 _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
     _ELSEWHERE: {
         "rows/bounds.py PrivateBounds.found": ("column[occupied].sum() < _COVERED * len(bins)",),
@@ -128,14 +130,11 @@ _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
         "processors/base.py Processor.absorb_gram": ("is_plausible((high, low), count, self.n_features, constant)",),
     },
 }  # fmt: skip
-#: The reason for each of them, by name.
+#: The reason for each of these decisions, by name.
 ONE_SIDED: dict[str, str] = {
     f"{place}: {text}": reason
     for reason, places in _REASONS.items() for place, texts in places.items() for text in texts
 }  # fmt: skip
-
-
-# -- code that records --------------------------------------------------------------------------------------
 
 
 class _Recording(ast.NodeTransformer):
@@ -144,22 +143,20 @@ class _Recording(ast.NodeTransformer):
     def __init__(self, file: str) -> None:
         self.file, self.names, self.found = file, list[str](), list[Decision]()
 
-    def _named(self, node: Any) -> Any:
+    def _visit_scope(self, node: Any) -> Any:
         self.names.append(node.name)
         self.generic_visit(node)
         self.names.pop()
         return node
 
-    visit_FunctionDef = visit_ClassDef = _named  # noqa: N815  # names of ast
+    visit_FunctionDef = visit_ClassDef = _visit_scope  # noqa: N815  # names of ast
 
     def _decision(self, node: ast.expr, inner: ast.expr) -> ast.expr:
         number = len(DECISIONS) + len(self.found)
         self.found.append(Decision(self.file, ".".join(self.names), node.lineno, ast.unparse(node)))
-        recorded = _Operands(number).visit(inner)
-        return ast.copy_location(_call("_decided_", number, recorded), node)
+        return _call("_decided_", number, _Operands(number).visit(inner), node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        """Record the operands and the outcome."""
         text = ast.copy_location(ast.Compare(node.left, node.ops, node.comparators), node)
         return self._decision(text, node)
 
@@ -167,22 +164,22 @@ class _Recording(ast.NodeTransformer):
         """Record a condition, or each part of one."""
         if isinstance(node, ast.BoolOp):
             node.values = [self._condition(value) for value in node.values]
-            return node
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             node.operand = self._condition(node.operand)
-            return node
-        if isinstance(node, ast.Compare):
+        elif isinstance(node, ast.Compare):
             return self.visit_Compare(node)
-        return node if isinstance(node, ast.Constant) else self._decision(node, node)
+        elif not isinstance(node, ast.Constant):
+            return self._decision(node, node)
+        return node
 
-    def _tested(self, node: Any) -> Any:
-        test = node.test
-        node.test = ast.Constant(True)
+    def _visit_test(self, node: Any) -> Any:
+        # The test is removed while the rest is visited, so that its comparisons are recorded once.
+        test, node.test = node.test, ast.Constant(True)
         self.generic_visit(node)
         node.test = self._condition(test)
         return node
 
-    visit_If = visit_While = visit_IfExp = _tested  # noqa: N815
+    visit_If = visit_While = visit_IfExp = _visit_test  # noqa: N815
 
 
 class _Operands(ast.NodeTransformer):
@@ -191,107 +188,75 @@ class _Operands(ast.NodeTransformer):
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def _value(self, node: Any) -> Any:
-        return ast.copy_location(_call("_operand_", self.number, node), node)
+    def _visit_value(self, node: Any) -> Any:
+        return _call("_operand_", self.number, node, node) if isinstance(node.ctx, ast.Load) else node
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Record a variable."""
-        made: ast.expr = self._value(node) if isinstance(node.ctx, ast.Load) else node
-        return made
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        """Record an attribute."""
-        made: ast.expr = self._value(node) if isinstance(node.ctx, ast.Load) else node
-        return made
+    visit_Name = visit_Attribute = _visit_value  # noqa: N815
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        """Record the operands; what is compared to None, or to a type, decides by what it is, not by its value."""
-        if all(isinstance(one, (ast.Is, ast.IsNot)) for one in node.ops):
-            return node
-        self.generic_visit(node)
+        # A comparison with None, or with a type, does not depend on a value.
+        if not all(isinstance(one, (ast.Is, ast.IsNot)) for one in node.ops):
+            self.generic_visit(node)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Record the arguments, the object of a method and the result; not the name of a function."""
-        if isinstance(node.func, ast.Name) and node.func.id in _OF_TYPES:
-            made: ast.expr = self._value(node)
-            return made
-        node.args = [self.visit(one) for one in node.args]
-        for given in node.keywords:
-            given.value = self.visit(given.value)
-        func = node.func
-        if isinstance(func, ast.Attribute) and getattr(func.value, "id", "") not in _MODULES:
-            func.value = self.visit(func.value)
-        made = self._value(node)
-        return made
+        # Operands are the arguments, the object of a method and the result; not the name of a function.
+        if not (isinstance(node.func, ast.Name) and node.func.id in _OF_TYPES):
+            node.args = [self.visit(one) for one in node.args]
+            for keyword in node.keywords:
+                keyword.value = self.visit(keyword.value)
+            func = node.func
+            if isinstance(func, ast.Attribute) and getattr(func.value, "id", "") not in _MODULES:
+                func.value = self.visit(func.value)
+        return _call("_operand_", self.number, node, node)
 
-    def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
-        """Leave functions as they are."""
-        return node
+    def _skip(self, node: Any) -> Any:
+        return node  # variables of inner functions exist within them only
 
-    visit_GeneratorExp = visit_ListComp = visit_SetComp = visit_DictComp = visit_Lambda  # type: ignore[assignment]  # noqa: N815
+    visit_Lambda = visit_GeneratorExp = visit_ListComp = visit_SetComp = visit_DictComp = _skip  # noqa: N815
 
 
-#: Names of modules, whose attributes are no operands.
-_MODULES = ("np", "math", "scipy", "special", "stats")
-
-
-def _call(name: str, number: int, value: ast.expr) -> ast.Call:
-    return ast.Call(ast.Name(name, ast.Load()), [ast.Constant(number), value], [])
+def _call(name: str, number: int, value: ast.expr, at: ast.expr) -> ast.expr:
+    return ast.copy_location(ast.Call(ast.Name(name, ast.Load()), [ast.Constant(number), value], []), at)
 
 
 DECISIONS: list[Decision] = []
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield inner
-            yield from _codes(inner)
-
-
 @cache
 def _recorded() -> tuple[tuple[FunctionType, CodeType, CodeType], ...]:
-    """Functions of the watched code, with their own code and the code that records."""
-    root = Path(__file__).parents[1]
-    made: dict[tuple[str, str, int], CodeType] = {}
-    for name in _module_names():
+    """Return the functions of the watched code, each with its code and with the code that records."""
+    root, modules = Path(__file__).parents[1], list[str]()
+    for name in WATCHED:
+        package = importlib.import_module(name)
+        modules += [name, *(m.name for m in pkgutil.iter_modules(getattr(package, "__path__", ()), f"{name}."))]
+    recording: dict[tuple[str, str, int], CodeType] = {}
+    for name in modules:
         module = importlib.import_module(name)
         path = Path(str(module.__file__))
         adding = _Recording(path.relative_to(root).as_posix())
         tree = ast.fix_missing_locations(adding.visit(ast.parse(path.read_text(encoding="utf-8"))))
         DECISIONS.extend(adding.found)
-        for code in _codes(compile(tree, str(module.__file__), "exec", dont_inherit=True)):
-            made[code.co_filename, code.co_qualname, code.co_firstlineno] = code
+        codes = [compile(tree, str(module.__file__), "exec", dont_inherit=True)]
+        for code in codes:  # grows by the code of inner functions
+            codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+            recording[code.co_filename, code.co_qualname, code.co_firstlineno] = code
         vars(module).update(_operand_=_operand, _decided_=_decided)
     found = []
     for function in gc.get_objects():
         if type(function) is FunctionType:
             code = function.__code__
-            other = made.get((code.co_filename, code.co_qualname, code.co_firstlineno))
+            other = recording.get((code.co_filename, code.co_qualname, code.co_firstlineno))
             if other is not None and other.co_freevars == code.co_freevars:
                 found.append((function, code, other))
     return tuple(found)
 
 
-def _module_names() -> Iterator[str]:
-    for name in WATCHED:
-        yield name
-        package = importlib.import_module(name)
-        for found in pkgutil.iter_modules(getattr(package, "__path__", ()), f"{name}."):
-            yield found.name
-
-
-# -- what is recorded -----------------------------------------------------------------------------------------
-
-
 class Decisions:
     """The decisions of the runs of one case.
 
-    Attributes
-    ----------
-    varied : numbers of decisions whose operands depend on rows.
-    sides : outcomes so far, by number: 1 for no, 2 for yes, 3 for both.
+    ``varied`` has the numbers of decisions whose operands depend on rows, and ``sides`` the outcomes by number: 1 for
+    no, 2 for yes, 3 for both.
     """
 
     def __init__(self) -> None:
@@ -345,30 +310,23 @@ class Decisions:
         """Decisions that depend on rows and had one outcome only."""
         return [DECISIONS[i] for i in sorted(self.varied) if self.sides[i] in (1, 2)]
 
-    @property
-    def both(self) -> list[Decision]:
-        """Decisions that depend on rows and had both outcomes."""
-        return [DECISIONS[i] for i in sorted(self.varied) if self.sides[i] == 3]
 
-
-#: What records; the code of functions has no other place to look.
+# The code of functions is global, so what records it is, too.
 _WATCHING: list[Decisions | None] = [None]
+_RECORDING = [False]
 
 
 def _put_code(*, recording: bool) -> None:
-    """Give functions the code that records, or their own."""
+    """Install the code that records, or the functions' own."""
     if _RECORDING[0] != recording:
         for function, code, other in _recorded():
             function.__code__ = other if recording else code
         _RECORDING[0] = recording
 
 
-_RECORDING = [False]
-
-
 @contextlib.contextmanager
 def watched(*circumstances: Hashable, most: float = math.inf) -> Iterator[None]:
-    """Record a run of a case, if its decisions are watched, and if there were fewer than ``most`` like it."""
+    """Record a run of a case, if its decisions are watched and fewer than ``most`` runs were like it."""
     watching = _WATCHING[0]
     recorded = watching is not None and watching.begin(circumstances, most)
     try:
@@ -391,7 +349,7 @@ def _decided(number: int, outcome: Any) -> Any:
 
 
 def _print(value: Any) -> Hashable:
-    """Something that is equal for equal values."""
+    """Return a hashable object that is equal for equal values."""
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return value
     if isinstance(value, (np.ndarray, np.generic)):

@@ -1,4 +1,4 @@
-"""Rows that differ: pairs of neighbors that are far apart for an algorithm or a mechanism."""
+"""Pairs of rows that differ between neighbors, far apart for an algorithm or a mechanism."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.auditing.instrument import Row
+from streampca.auditing.runs import Row
 from streampca.linalg.types import FloatArray
 from streampca.processors.base import Algorithm
 from streampca.stream.stream import Stream
@@ -18,41 +18,41 @@ Pairs = dict[str, tuple[Row, Row]]
 SHORT = 2.0**-6
 
 
+def _unit(row: FloatArray) -> FloatArray:
+    """Scale a row just below norm 1, so that it is not clipped."""
+    return np.asarray(row / np.linalg.norm(row) * (1.0 - 1e-9))
+
+
 def _played(stream: Stream, component: int = 0) -> FloatArray:
-    """A direction in play, the leading one or the next; or the first axis before there is any."""
+    """Return a direction of the current subspace, or the first axis before there is any."""
     if stream.t == 0:
         return np.asarray(np.eye(stream.engine.now.admission.n_features or 1)[0])
-    basis = stream.engine.processor.basis if hasattr(stream.engine.processor, "basis") else stream.engine.subspace.basis
-    return _unit(basis[:, component])
+    processor = stream.engine.processor
+    return _unit((processor.basis if hasattr(processor, "basis") else stream.engine.subspace.basis)[:, component])
 
 
 def _aside(stream: Stream, weights: tuple[float, float] = (1.0, 1.0)) -> FloatArray:
-    """A combination of the leading direction in play, and one across it."""
+    """Combine the leading direction of the current subspace with one orthogonal to it."""
     first = _played(stream)
     axis = np.eye(first.size)[int(np.argmin(np.abs(first)))]
     return _unit(weights[0] * first + weights[1] * _unit(axis - (axis @ first) * first))
 
 
 def _second(stream: Stream) -> FloatArray:
-    """The second direction in play, or one across the first where there is none."""
+    """Return the second direction of the current subspace, or one orthogonal to the first."""
     basis = getattr(stream.engine.processor, "basis", None) if stream.t else None
     return _aside(stream, (0.0, 1.0)) if basis is None or basis.shape[1] < 2 else _played(stream, 1)
 
 
 def _off(stream: Stream) -> FloatArray:
-    """A direction across all directions in play, or the last one if there is none."""
+    """Return a direction orthogonal to the current subspace, or its last one if there is none."""
     basis = stream.engine.subspace.basis
     left = np.eye(len(basis)) - basis @ basis.T
     return _unit(left[:, int(np.argmax(np.diag(left)))] if basis.shape[1] < len(basis) else basis[:, -1])
 
 
-def _unit(row: FloatArray) -> FloatArray:
-    """A row just short enough not to be clipped."""
-    return np.asarray(row / np.linalg.norm(row) * (1.0 - 1e-9))
-
-
 def changes(subject: Any, d: int, adjacency: str | None = None) -> Pairs:
-    """Pairs of rows that are far apart for Gram matrices, gradients and clipping."""
+    """Return pairs of rows that are far apart for Gram matrices, gradients and clipping."""
     axes, some, nothing = np.eye(d), np.random.default_rng(d).normal(size=d), np.zeros(d)
     one, two = axes[0], axes[min(1, d - 1)]
     both, some = (one + two) / np.linalg.norm(one + two), some / np.linalg.norm(some)
@@ -64,31 +64,29 @@ def changes(subject: Any, d: int, adjacency: str | None = None) -> Pairs:
             "2 e1 against a long row": (1e200 * some, 2.0 * one),
         }
         if streaming and d > 1:
-            found["two sides of the basis in play"] = (partial(_aside, weights=(1.0, -1.0)), _aside)
-            found["none against aside of the basis in play"] = (nothing, _aside)
-            found["in and off the basis in play"] = (partial(_aside, weights=(0.0, 1.0)), _played)
-            found["two directions in play"] = (_second, _played)
-            found["off and in all that is in play"] = (_off, _played)
-            found["two sides, clipped"] = (
-                partial(_aside, weights=(0.3, -0.954)),
-                partial(_aside, weights=(0.3, 0.954)),
-            )
+            aside = partial(partial, _aside)
+            found |= {
+                "two sides of the current basis": (aside(weights=(1.0, -1.0)), _aside),
+                "none against aside of the current basis": (nothing, _aside),
+                "in and off the current basis": (aside(weights=(0.0, 1.0)), _played),
+                "two current directions": (_second, _played),
+                "off and in the current subspace": (_off, _played),
+                "two sides, clipped": (aside(weights=(0.3, -0.954)), aside(weights=(0.3, 0.954))),
+            }
         return found
     rows: dict[str, Row] = {"e1": one, "(e1 + e2)/sqrt(2)": both, "a random row": some, "2 e1": 2.0 * one}
     rows["a long row"] = 1e200 * some
     if streaming:
-        rows["the basis in play"] = _played
+        rows["the current basis"] = _played
         if d > 1:
-            rows["aside of the basis in play"] = _aside
-    gone: Pairs = {"the basis in play, gone": (_played, nothing)} if hasattr(subject, "plan") else {}
+            rows["aside of the current basis"] = _aside
+    gone: Pairs = {"the current basis, removed": (_played, nothing)} if hasattr(subject, "plan") else {}
     return {name: (nothing, row) for name, row in rows.items()} | gone
 
 
 def another_norm(subject: Any, d: int) -> Pairs:
-    """Rows of another norm as well: the histogram of norms sees only these under replace.
-
-    Norms are edges of its bins, so that a row which is just clipped counts in full.
-    """
+    """Return `changes` and rows of another norm, which the histogram of norms requires under replace."""
+    # Norms are edges of its bins, so that a row that is just clipped counts in full.
     one, two = np.eye(d)[:2]
     if subject.adjacency != "replace":
         return {**changes(subject, d), "another norm": (np.zeros(d), one)}
@@ -96,18 +94,18 @@ def another_norm(subject: Any, d: int) -> Pairs:
 
 
 def centered(subject: Any, d: int) -> Pairs:
-    """A row against a bad row, which has no constant; under replace, unit rows that are far apart with their sum."""
+    """Return a row and a bad row, which has no constant; under replace, unit rows far apart together with their sum."""
     if subject.guarantee.adjacency == "zero-out":
         bad = np.full(d, np.nan)
         return {"a zero row in its place": (bad, np.eye(d)[0]), "twice as long": (bad, 2.0 * np.ones(d))}
-    # The angle at which square and sum move most together.
+    # At this angle square and sum together move most.
     first, other = np.eye(d)[0], np.zeros(d)
     other[:2] = (-0.125, math.sqrt(1.0 - 0.125**2)) if d > 1 else -1.0
     return {"the largest move": (first, other[:d]), "opposite rows": (first, -first)}
 
 
 def boxed(subject: Any, d: int) -> Pairs:
-    """Rows of numbers of all sizes; under replace, two corners of any box."""
+    """Return rows of numbers of all sizes; under replace, two corners of any box."""
     bad = np.full(d, np.nan)
     replaced = subject.guarantee.adjacency == "replace"
     first, other = (np.ones(d), np.resize([1e9, -1e9], d)) if replaced else (bad, bad)
@@ -119,7 +117,7 @@ def boxed(subject: Any, d: int) -> Pairs:
 
 
 def entries(subject: Any, d: int) -> Pairs:
-    """Rows whose products are far apart in l1 norm: halves of equal entries."""
+    """Return rows whose products are far apart in l1 norm: halves of equal entries."""
     if d == 1:
         return changes(subject, d)
     turn, half = 0.4 * math.pi, np.ones((2, d // 2)) * math.sqrt(2.0 / d)
@@ -129,33 +127,30 @@ def entries(subject: Any, d: int) -> Pairs:
 
 
 def lines(subject: Any, d: int) -> Pairs:
-    """Rows that make a span or spoil it; among them rows in the kernel of what the search computes with."""
+    """Return rows that complete a span or spoil it, also modulo the prime that the search computes with."""
     first = np.zeros(d) if subject.adjacency == "zero-out" else np.eye(d)[1]
-    prime = 2.0**31 - 1.0
+    prime = 2**31 - 1
     rows = {
         "e1": np.eye(d)[0],
         "a far line": np.arange(1.0, d + 1.0),
         "the prime of the search": prime * np.eye(d)[0],
-        "one beyond it": np.append(prime, np.ones(d - 1)),
+        "one beyond it": np.append(float(prime), np.ones(d - 1)),
         "tiny": 5e-324 * np.ones(d),
         "huge": 1e300 * np.arange(1.0, d + 1.0),
     }
     if d > 2:
-        rows["in the kernel of its projection"] = _kernel(d)
+        # The cross product of the columns of the random projection of `subspace_search` to two dimensions: integers
+        # that the projection maps to zero.
+        mix = np.random.Generator(np.random.Philox(0))
+        columns = [[int(x) for x in mix.integers(0, prime, 2)] for _ in range(d)]
+        (a, b), (c, e), (f, g) = columns[:3]
+        cross = [c * g - e * f, f * b - g * a, a * e - b * c]
+        rows["in the kernel of its projection"] = np.array([float(x % prime) for x in cross] + [0.0] * (d - 3))
     return {name: (first, row) for name, row in rows.items()}
 
 
-def _kernel(d: int) -> FloatArray:
-    """A row of integers that the random projection of `subspace_search` to two dimensions takes to zero."""
-    prime, mix = 2**31 - 1, np.random.Generator(np.random.Philox(0))
-    columns = [[int(x) for x in mix.integers(0, prime, 2)] for _ in range(d)]
-    (a, b), (c, e), (f, g) = columns[:3]
-    row = [c * g - e * f, f * b - g * a, a * e - b * c]
-    return np.array([float(x % prime) for x in row] + [0.0] * (d - 3))
-
-
 def deciding(subject: Any, d: int) -> Pairs:
-    """A row that alone decides for what its block votes: for one popular cell or another, or for one of its own."""
+    """Return rows that decide the vote of their block: for one of two popular cells, or for a cell of its own."""
     one, two = np.eye(d)[0], np.eye(d)[1]
     nothing, own = one if subject.adjacency == "replace" else np.zeros(d), (one + two) * math.sqrt(0.5)
     return {

@@ -1,7 +1,7 @@
 """Everything that a caller can read as public of a run.
 
-Members are found by introspection, so a new property is observed because it is public. What is left out is listed
-with its reason in `NOT_OBSERVED`, and methods that need arguments have them in `ARGUMENTS`.
+Members are found by introspection, so a new property is observed because it is public. Exceptions are listed with
+their reason in `NOT_OBSERVED`, and the arguments of methods in `ARGUMENTS`.
 """
 
 from __future__ import annotations
@@ -45,15 +45,12 @@ _CHANGES = "absorbs rows, or changes where they are kept"
 _EXACT = "curator only: a function of exact rows"
 _SECRET = "as secret as the rows: keys, states, snapshots"  # noqa: S105  # the reason, no password
 _SETTINGS = "public parameters, fixed before the first row, and the lock"
-_GIVEN = "a function of what the caller passes and of observed members"
+_ARGUMENT = "a function of arguments of the caller and of observed members"
 _SAME = "another form of observed members"
 #: Public members that are not observed: by class, reason and name.
 NOT_OBSERVED: dict[type, dict[str, str]] = {
-    Release: {
-        _GIVEN: "transform replaced",
-        _SAME: "plot to_dict",
-    },
-    Guarantee: {_GIVEN: "compose epsilon_at", _SAME: "seeded to_dict"},
+    Release: {_ARGUMENT: "transform replaced", _SAME: "plot to_dict"},
+    Guarantee: {_ARGUMENT: "compose epsilon_at", _SAME: "seeded to_dict"},
     Stream: {
         _CHANGES: "arun finish leaves push push_block push_many resume run watch",
         _EXACT: "admission regret _repr_html_",
@@ -65,12 +62,12 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
         _EXACT: "admission regret",
         _SETTINGS: "algorithm guard",
     },
-    Admission: {_GIVEN: "row block all_values fixed fixed_by fixed_by_block neutral table values with_bounds"},
-    PrivateBounds: {_GIVEN: "found rows std votes warnings"},
+    Admission: {_ARGUMENT: "row block all_values fixed fixed_by fixed_by_block neutral table values with_bounds"},
+    PrivateBounds: {_ARGUMENT: "found rows std votes warnings"},
     LivePrivateRegret: {_SETTINGS: "config", _SAME: "to_frame"},
     Step: {_EXACT: "reward"},
-    Steps: {_EXACT: "rewards", _GIVEN: "index count"},
-    tuple: {_GIVEN: "index count"},
+    Steps: {_EXACT: "rewards", _ARGUMENT: "index count"},
+    tuple: {_ARGUMENT: "index count"},
     BlockStep: {_EXACT: "reward"},
 }
 #: Arguments of methods that are called, by class and name.
@@ -80,55 +77,43 @@ ARGUMENTS: dict[tuple[type, str], Callable[[Any], tuple[Any, ...]]] = {
     (Terms, "count"): lambda terms: (1, 100),
     (Terms, "of_unit"): lambda terms: (0.5,),
 }
-#: Read of few releases only: they take an eigendecomposition each. And of fewer: they take milliseconds.
-_DEEP = {(Release, name) for name in ("estimates", "component_estimates", "explained_variance_ratio")}
-_SLOW = {(Estimates, "interval"), (Estimates, "approximate_interval"), (Release, "_repr_html_")}
-#: Called of every release, as attributes are read.
-_CALLED = {(Release, "to_json")}
+#: Least depth at which members are read: those of 1 need an eigendecomposition each, those of 2 milliseconds.
+_DEPTHS = {(Release, name): 1 for name in ("estimates", "component_estimates", "explained_variance_ratio")} | {
+    (Estimates, "interval"): 2, (Estimates, "approximate_interval"): 2, (Release, "_repr_html_"): 2,
+    (Release, "to_json"): 0,
+}  # fmt: skip
 #: Longer texts are kept as digests.
 _LONG = 200
 
 
-def left_out(kind: type) -> dict[str, str]:
-    """The members of a class that are not observed, and why."""
-    found: dict[str, str] = {}
-    for base in kind.__mro__:
-        for reason, names in NOT_OBSERVED.get(base, {}).items():
-            found |= dict.fromkeys(names.split(), reason)
-    return found
+def unobserved(kind: type) -> dict[str, str]:
+    """Return the members of a class that are not observed, with the reasons."""
+    listed = [NOT_OBSERVED.get(base, {}) for base in kind.__mro__]
+    return {name: reason for reasons in listed for reason, names in reasons.items() for name in names.split()}
 
 
 def public_members(kind: type, names: Iterable[str] | None = None) -> list[str]:
-    """Those of the names of an object, by default of a class, that are public, but for constructors."""
-    given = dir(kind) if names is None else names
-    names = {name for name in given if not name.startswith("_") or name.startswith("_repr_")}  # these are for notebooks
-    return sorted(n for n in names if not isinstance(getattr_static(kind, n, None), (classmethod, staticmethod)))
+    """Return the public names among those of an object, by default of a class, without constructors."""
+    names = dir(kind) if names is None else names
+    public = {name for name in names if not name.startswith("_") or name.startswith("_repr_")}  # the latter: notebooks
+    return sorted(n for n in public if not isinstance(getattr_static(kind, n, None), (classmethod, staticmethod)))
 
 
 def needs_arguments(member: Any) -> bool:
-    """True for a function with parameters besides ``self`` that have no default."""
+    """Return True for a function with parameters besides ``self`` that have no default."""
     try:
-        given = list(signature(member).parameters.values())[1:]
+        parameters = list(signature(member).parameters.values())[1:]
     except (TypeError, ValueError):
         return True
-    return any(
-        one.default is Parameter.empty and one.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-        for one in given
-    )
+    optional = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return any(one.default is Parameter.empty and one.kind not in optional for one in parameters)
 
 
 class Observed:
-    """What is seen of some objects, by path.
+    """Texts of objects by path, and the classes of these objects.
 
-    Parameters
-    ----------
-    depth : 0 for attributes and properties; 1 to call methods, too, and to read what takes an eigendecomposition; 2
-        for everything.
-
-    Attributes
-    ----------
-    seen : text, or a digest where it is long, by path.
-    classes : the classes that were met.
+    At ``depth`` 0 attributes and properties are read; at 1 also methods, and members that need an eigendecomposition;
+    at 2 everything.
     """
 
     def __init__(self, depth: int = 0) -> None:
@@ -137,15 +122,19 @@ class Observed:
         self._open: list[type] = []
 
     def add(self, path: str, value: Any) -> None:
-        """Observe a value, and all that can be read from it."""
+        """Observe a value, and everything that can be read from it."""
         kind = type(value)
         if value is None or kind in (bool, int, float, complex, str, bytes):
             self.seen[path] = _short(repr(value))
-        elif isinstance(value, np.ndarray):
+            return
+        if isinstance(value, np.ndarray):
             self.seen[path] = f"{value.dtype.str} {value.shape} {_short(value.tobytes())}"
-        elif kind in (dict, list, tuple) and (plain := _plain(value)) is not None:
-            self.seen[path] = _short(plain)
-        elif isinstance(value, Mapping):
+            return
+        if kind in (dict, list, tuple):
+            with contextlib.suppress(TypeError, ValueError):  # values that are no JSON are observed one by one
+                self.seen[path] = _short(json.dumps(value))
+                return
+        if isinstance(value, Mapping):
             self.seen[path] = f"keys {list(value)}"
             for name, item in value.items():
                 self.add(f"{path}[{name!r}]", item)
@@ -167,15 +156,22 @@ class Observed:
     def _members(self, path: str, value: Any) -> None:
         kind = type(value)
         self.classes.add(kind)
-        # Printing arrays takes long, and the fields of a dataclass are observed themselves.
+        # Printing arrays is slow, and the fields of a dataclass are observed one by one.
         shown = (self.depth or not is_dataclass(kind)) and any("__repr__" in vars(base) for base in kind.__mro__[:-1])
         self.seen[path] = _short(repr(value)) if shown else kind.__name__
-        if kind in self._open:  # a copy of itself, which would give another one
+        if kind in self._open:  # a copy of itself, which would return another one
             return
-        alone = tuple(name for name in getattr(value, "__dict__", ()) if not hasattr(kind, name))
+        own = tuple(name for name in getattr(value, "__dict__", ()) if not hasattr(kind, name))
         self._open.append(kind)
-        for name, called in _read(kind, (*dir(kind), *alone), self.depth):  # type: ignore[arg-type]
-            self._member(path, value, name, called=called)
+        for name, called in _read(kind, (*dir(kind), *own), self.depth):  # type: ignore[arg-type]
+            try:
+                member = getattr(value, name)
+                if called:
+                    arguments = ARGUMENTS.get((kind, name))
+                    member = member(*(arguments(value) if arguments else ()))
+            except (StreamPCAError, ValueError) as problem:
+                member = problem
+            self.add(f"{path}.{name}", member)
         self._open.pop()
         if isinstance(value, Sequence) and not isinstance(value, tuple):
             self._items(f"{path}[:]", value)
@@ -184,43 +180,23 @@ class Observed:
                 if name.startswith("_"):
                     self.add(f"{path}.{name}", getattr(value, name))
 
-    def _member(self, path: str, value: Any, name: str, *, called: bool) -> None:
-        path = f"{path}.{name}"
-        try:
-            found = getattr(value, name)
-            if called:
-                given = ARGUMENTS.get((type(value), name))
-                found = found(*(given(value) if given else ()))
-        except (StreamPCAError, ValueError) as problem:
-            found = problem
-        self.add(path, found)
-
 
 @lru_cache(maxsize=256)
 def _read(kind: type, names: tuple[str, ...], depth: int) -> tuple[tuple[str, bool], ...]:
-    """Names of the members that are read, of those that an object has, and whether they are called."""
-    left, found = left_out(kind), list[tuple[str, bool]]()
+    """Return the names of the members that are read at a depth, and whether they are called."""
+    omitted, members = unobserved(kind), list[tuple[str, bool]]()
     for name in public_members(kind, names):
         member = getattr_static(kind, name, None)
         called = callable(member) and not isinstance(member, type)
-        if name in left or (called and (kind, name) not in ARGUMENTS and needs_arguments(member)):
+        if name in omitted or (called and (kind, name) not in ARGUMENTS and needs_arguments(member)):
             continue
-        needed = 2 if (kind, name) in _SLOW else int((kind, name) in _DEEP or (called and (kind, name) not in _CALLED))
-        if depth >= needed:
-            found.append((name, called))
-    return tuple(found)
-
-
-def _plain(value: Any) -> str | None:
-    """The text of JSON values; None of others."""
-    try:
-        return json.dumps(value)
-    except (TypeError, ValueError):
-        return None
+        if depth >= _DEPTHS.get((kind, name), int(called)):
+            members.append((name, called))
+    return tuple(members)
 
 
 def _short(value: Any) -> str:
-    """Text, or the digest of a long one."""
+    """Return a text, or the digest of a long one."""
     text = value if isinstance(value, bytes) else value.encode("utf-8", "backslashreplace")
     if len(text) > _LONG:
         return blake2b(text, digest_size=16).hexdigest()
@@ -228,73 +204,65 @@ def _short(value: Any) -> str:
 
 
 def surfaces(values: Iterable[Any]) -> list[dict[str, str]]:
-    """Everything that is quickly read from each output of a run: a release, a stream, or text."""
-    made, found = Observed(), list[dict[str, str]]()
+    """Return everything that can be read fast from each output of a run: a release, a stream, or text."""
+    observed, outputs = Observed(), list[dict[str, str]]()
     for value in values:
-        made.seen = {}
-        made.add(type(value).__name__, value)
-        found.append(made.seen)
-    return found
+        observed.seen = {}
+        observed.add(type(value).__name__, value)
+        outputs.append(observed.seen)
+    return outputs
 
 
 def views(release: Release, depth: int) -> dict[str, str]:
-    """Everything that shows a release: methods and estimates; at depth 2 cards, pages, texts and records, too."""
-    made = Observed(depth)
-    made.add("Release", release)
+    """Return all views of a release: methods and estimates; at depth 2 also cards, pages, texts and records."""
+    observed = Observed(depth)
+    observed.add("Release", release)
     if depth > 1:
         page, shown = PublicPage(), card(release, most=40, components=release.n_components)
         page.add([release])
-        made.add("page", page.state())
-        made.add("card", card(release))
-        made.add("streampca show", [shown.text(80), *map(str, in_words(release.guarantee))])
+        observed.add("page", page.state())
+        observed.add("card", card(release))
+        observed.add("streampca show", [shown.text(80), *map(str, in_words(release.guarantee))])
         if "rewards" in release.details and release.has_gram:
-            made.add("private regret", PrivateRegretRecord.of(release))
-    made.add("pickle", pickle.dumps(release))
-    return made.seen
+            observed.add("private regret", PrivateRegretRecord.of(release))
+    observed.add("pickle", pickle.dumps(release))
+    return observed.seen
 
-
-# -- what is said --------------------------------------------------------------------------------------------
 
 _PACKAGES = "site-packages", "dist-packages"
-#: Ids of stored runs and folders for a test are fresh; how much a thread of a store commits at once depends on time.
+#: Ids of stored runs and temporary folders differ in each run; how much a store's thread commits depends on time.
 _FRESH, _TIMED = re.compile(r"run=[0-9a-f]{32}\b|path=\S+"), re.compile(r"\d[\d.]*")
 
 
 class _Ear(logging.Handler):
-    """Collects records of streampca, the root logger and code that is not installed; not those of the curator.
-
-    Attributes
-    ----------
-    said : texts of records, in order.
-    beside : texts of records of other threads, without their numbers.
-    """
+    """Collects records of streampca, the root logger and code that is not installed; not those of the curator."""
 
     def __init__(self) -> None:
         super().__init__(1)
-        self.said, self.beside, self.own = list[str](), set[str](), get_ident()
+        # Texts in order; those of other threads, whose order depends on time, as a set and without their numbers.
+        self.texts, self.beside, self.thread = list[str](), set[str](), get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the text of a record."""
         own = record.name == "root" or record.name.partition(".")[0] == "streampca"
         if not own and any(folder in Path(record.pathname).parts for folder in _PACKAGES):
             return
         if record.name == CURATOR or record.name.startswith(f"{CURATOR}."):
             return
         text = f"{record.name} logged {_FRESH.sub('...', record.getMessage())}"
-        if record.thread == self.own:
-            self.said.append(text)
+        if record.thread == self.thread:
+            self.texts.append(text)
         else:
             self.beside.add(_TIMED.sub("...", text))
 
 
 @contextlib.contextmanager
 def listening() -> Iterator[list[str]]:
-    """Collect what is said in the ``with`` block: warnings, records of any level, and text on both standard streams."""
-    said, ear, root = list[str](), _Ear(), logging.getLogger()
+    """Collect the messages of the ``with`` block: warnings, records of any level, and both standard streams."""
+    texts, ear, root = list[str](), _Ear(), logging.getLogger()
     known = [one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
     before = [(one, one.level, one.propagate, one.disabled) for one in (root, *known)]
     disabled, streams = logging.root.manager.disable, {"stdout": io.StringIO(), "stderr": io.StringIO()}
-    given: list[warnings.WarningMessage] = []
+    caught: list[warnings.WarningMessage] = []
     try:
         logging.disable(logging.NOTSET)
         for one, level, *_ in before:
@@ -302,21 +270,21 @@ def listening() -> Iterator[list[str]]:
                 one.setLevel(1)
                 one.propagate, one.disabled = True, False
             elif level == logging.NOTSET and "." not in one.name:
-                one.setLevel(logging.WARNING)  # other libraries stay as quiet as they are
+                one.setLevel(logging.WARNING)  # the level of the root was theirs
         root.addHandler(ear)
         with (
             contextlib.redirect_stdout(streams["stdout"]),
             contextlib.redirect_stderr(streams["stderr"]),
-            warnings.catch_warnings(record=True) as given,
+            warnings.catch_warnings(record=True) as caught,
         ):
             warnings.simplefilter("always")
-            yield said
+            yield texts
     finally:
         root.removeHandler(ear)
         logging.disable(disabled)
         for one, level, propagate, off in before:
             one.setLevel(level)
             one.propagate, one.disabled = propagate, off
-        said += [*ear.said, *sorted(ear.beside)]
-        said += [f"warned {one.category.__name__}: {one.message}" for one in given]
-        said += [f"{name}: {stream.getvalue()}" for name, stream in streams.items() if stream.getvalue()]
+        texts += [*ear.texts, *sorted(ear.beside)]
+        texts += [f"warned {one.category.__name__}: {one.message}" for one in caught]
+        texts += [f"{name}: {stream.getvalue()}" for name, stream in streams.items() if stream.getvalue()]

@@ -1,4 +1,4 @@
-"""`audit`: one subject, or everything by name."""
+"""`audit`: one subject, or cases by name."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from streampca.auditing import neighbors
 from streampca.auditing.black_box import audit_outside, smaller
 from streampca.auditing.cases import generated
 from streampca.auditing.feeds import feed_stream
-from streampca.auditing.instrument import Audit, Case, Report, audit_case
+from streampca.auditing.instrument import Audit, Report, audit_case
 from streampca.auditing.needs import needs_of
-from streampca.auditing.neighbors import Pairs
+from streampca.auditing.runs import Case
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_count
 from streampca.linalg.types import FloatArray
@@ -41,49 +41,62 @@ def audit(
 ) -> Report:
     """Try to refute a privacy claim, and show that it could have been refuted.
 
-    Neighboring data sets run through the ordinary code, with a tape that records what
-    is hidden and released. See `auditing.instrument` for the three checks. A processor from
-    elsewhere that draws its own noise is audited from outside (`auditing.black_box`).
+    Neighboring data sets run through the ordinary code, with a tape that records the hidden and the released values;
+    `auditing.instrument` describes the three checks. A processor from another package that draws its own noise is
+    audited from outside (`auditing.black_box`).
 
     Parameters
     ----------
-    subject : an algorithm, a mechanism, or the name of what ``streampca audit --list`` lists.
-    mode : ``"standard"`` shows 95 % of a Gaussian claim; ``"quick"`` takes a tenth of the time.
-    false_alarm : probability that a true claim is refuted, over all rows of the report.
-    rows : number of rows of each data set, or the rows themselves, (n, d). An algorithm with another horizon is
-        audited at this horizon instead.
-    adjacency : neighbors to try, if not those of the guarantee.
-    canaries : rows that differ, in place of the built-in ones: a row (against the zero row), or two rows.
-    seed : for fixed keys; left out, all noise is fresh from the system.
+    subject : Algorithm, Mechanism or str
+        Subject, or a name that ``streampca audit --list`` lists.
+    mode : {"standard", "quick"}, default="standard"
+        "standard" shows 95 % of a Gaussian claim; "quick" requires a tenth of the time.
+    false_alarm : float, default=1e-3
+        Probability that a true claim is refuted, over all rows of the report.
+    rows : int or (n, d) array, optional
+        Number of rows of each data set, or the rows. An algorithm with another horizon is audited at this horizon.
+    adjacency : str, optional
+        Neighbors to try; by default those of the guarantee.
+    canaries : sequence, optional
+        Rows that differ, in place of the built-in ones: a row (against the zero row), or two rows.
+    seed : int, optional
+        Seed of fixed keys; by default all noise is fresh from the system.
 
     Returns
     -------
-    Report : a row for each kind of private value: refuted (with a witness), holds (with how much of the claim was
-        seen and accounted for) or cannot see (with the mutants that were missed).
+    Report
+        A row for each kind of private value: "refuted" (with a witness), "holds" (with the shares of the claim that
+        were seen and accounted for) or "cannot see" (with the mutants that were missed).
 
     Raises
     ------
     BadParameterError
-        If the subject is none, or rows do not suit it.
+        If `subject` cannot be audited, or `rows` do not suit it.
     """
     if mode not in NUMBERS:
-        raise BadParameterError(f"mode={mode!r} is not known; use 'standard' or 'quick'")
+        raise BadParameterError(f"mode={mode!r}: expected 'standard' or 'quick'.")
     if not 0.0 < false_alarm <= 0.5:
-        raise BadParameterError(f"false_alarm={false_alarm!r} must be in (0, 0.5], e.g. 1e-3")
+        raise BadParameterError(f"false_alarm={false_alarm!r}: expected a number in (0, 0.5].")
     if isinstance(subject, str):
         return audit_named([subject], mode=mode, false_alarm=false_alarm, seed=seed)
     if isinstance(subject, Case):
         return _report([subject], mode, false_alarm, seed)
     if not isinstance(subject, (Algorithm, Mechanism)):
-        raise BadParameterError(f"subject={subject!r} is not an algorithm, a mechanism or the name of an audit")
+        raise BadParameterError(f"subject={subject!r}: expected an algorithm, a mechanism or the name of an audit.")
     case = _case(subject, rows, adjacency, canaries)
-    if subject.guarantee.is_private and _goes_through_outlets(case):
-        return _report([case], mode, false_alarm, seed)
-    row, other = next(iter(case.changes(case.make(), case.d).values()))
-    one, two = (case.both_rows(subject)[0].copy() for _ in range(2))
-    one[0], two[0] = row, other
-    made = audit_outside(case.make(), (one, two), runs=_RUNS[mode], error=false_alarm, seed=seed)
-    return Report((made,), false_alarm)
+    made = case.make()
+    if made.guarantee.is_private:
+        through_outlets = type(made).__module__.startswith("streampca.")
+        if not through_outlets:
+            with Tape().recording() as tape:
+                case.feed(made, list(np.zeros((case.rows, case.d))), case.feeds[0])
+            through_outlets = any(note.exact is not None for note in tape.notes)
+        if through_outlets:
+            return _report([case], mode, false_alarm, seed)
+    one, two = (case.both_rows(made)[0].copy() for _ in range(2))
+    one[0], two[0] = next(iter(case.changes(made, case.d).values()))
+    outside = audit_outside(made, (one, two), runs=_RUNS[mode], error=false_alarm, seed=seed)
+    return Report((outside,), false_alarm)
 
 
 def audit_named(
@@ -91,7 +104,7 @@ def audit_named(
 ) -> Report:
     """Audit the cases of some names (see `named`), or all cases.
 
-    In standard mode, cases that are not quick collect as much noise as in a quick audit, unless named in full.
+    In standard mode, a case that is not quick collects as much noise as in a quick audit, unless named in full.
     """
     return _report(named(names, mode), mode, false_alarm, seed, names)
 
@@ -99,29 +112,30 @@ def audit_named(
 def named(names: Sequence[str], mode: Mode = "standard") -> list[Case]:
     """Return the cases of some names: a class and words of the name of a case, such as ``PrivateFPL-tree-replace``.
 
-    Raises `BadParameterError` if one fits no case. For a quick audit, those of the quick ones if there are any.
+    For a quick audit, the quick ones of a name if it has any. Raises `BadParameterError` if a name fits no case.
     """
     found: dict[str, Case] = {}
     for name in names or [""]:
         kind, *words = name.split("-")
-        fits = [case for case in generated() if _fits(case, kind, set(words))]
+        fits = []
+        for case in generated():
+            first, *others = case.name.split("-")
+            if kind in ("", first) and set(words) <= set(others):
+                fits.append(case)
         if not fits:
             known = ", ".join(dict.fromkeys(case.name.partition("-")[0] for case in generated()))
-            raise BadParameterError(f"there is no audit named {name!r}; known are {known}, with words of --list NAME")
+            raise BadParameterError(
+                f"there is no audit named {name!r}: expected one of {known}, with words of --list NAME."
+            )
         quick = [case for case in fits if case.quick] if mode == "quick" else []
         found |= {case.name: case for case in quick or fits}
     return list(found.values())
 
 
-def _fits(case: Case, kind: str, words: set[str]) -> bool:
-    """True if a case is of a class, or of any if there is none, and has these words."""
-    first, *others = case.name.split("-")
-    return kind in ("", first) and words <= set(others)
-
-
 def _report(
     cases: Sequence[Case], mode: Mode, false_alarm: float, seed: int | None, names: Sequence[str] | None = None
 ) -> Report:
+    # A union bound over the cases gives the false alarm of the report.
     error, rows = false_alarm / len(cases), list[Audit]()
     for case in cases:
         whole = mode == "standard" and (names is None or case.quick or case.name in names)
@@ -133,41 +147,33 @@ def _report(
 def _case(
     subject: Algorithm | Mechanism, rows: FloatArray | int | None, adjacency: str | None, canaries: Sequence[Any] | None
 ) -> Case:
-    """A case of a subject that the caller made, with what the generated cases of its class have."""
-    given = None if rows is None or isinstance(rows, int) else np.asarray(rows, dtype=np.float64)
-    if given is not None and given.ndim != 2:
-        raise BadParameterError(f"rows of shape {given.shape} given; (n, d), or a number of rows, expected")
+    """Return the case of a subject of the caller, with the attributes of the generated cases of its class."""
+    plain = None if rows is None or isinstance(rows, int) else np.asarray(rows, dtype=np.float64)
+    if plain is not None and plain.ndim != 2:
+        raise BadParameterError(f"rows of shape {plain.shape}: expected an (n, d) array or a number of rows.")
     case = {"feed": feed_stream, **needs_of(subject)}
-    d = subject.n_features or (given.shape[1] if given is not None else max(subject.n_components or 1, case["d"]))
-    if canaries:
-        d = np.asarray(canaries[0][0] if isinstance(canaries[0], tuple) else canaries[0]).size
-    count = rows if isinstance(rows, int) else case["rows"] if given is None else given.shape[0]
+    pairs = [one if isinstance(one, tuple) else (np.zeros(np.size(one)), np.asarray(one, np.float64))
+             for one in canaries or ()]  # fmt: skip
+    d = subject.n_features or (plain.shape[1] if plain is not None else max(subject.n_components or 1, case["d"]))
+    if pairs:
+        d = np.size(pairs[0][0])
+    count = rows if isinstance(rows, int) else case["rows"] if plain is None else plain.shape[0]
     check_count("rows", count)
     if isinstance(subject, Algorithm):
         horizon = subject.parameters().get("horizon")
         if rows is None and horizon is not None:
             count = horizon if any(field.name == "method" for field in fields(subject)) else min(count, horizon)  # type: ignore[arg-type]
         subject = smaller(subject, count)
-    if given is not None or (d, count) != (case["d"], case["rows"]):  # arrays of other rows
-        case = {name: case[name] for name in ("feed", "feeds", "changes", "slack", "cost") if name in case}
-    found, plain = case["changes"], {} if given is None else {"plain": given}
-    case = {name: value for name, value in case.items() if name != "warmup"}
+    kept = set(case) - {"warmup"}
+    if plain is not None or (d, count) != (case["d"], case["rows"]):  # arrays of the case have other rows
+        kept &= {"feed", "feeds", "changes", "slack", "cost"}
+    changes = case["changes"]
 
-    def chosen(made: Any, d: int) -> Pairs:
-        if canaries is None:
-            return found(made, d) if adjacency is None else neighbors.changes(made, d, adjacency)
-        pairs = [one if isinstance(one, tuple) else (np.zeros(d), np.asarray(one, np.float64)) for one in canaries]
-        return {f"canary {i + 1}": pair for i, pair in enumerate(pairs)}
+    def chosen(made: Any, d: int) -> neighbors.Pairs:
+        if pairs:
+            return {f"canary {i}": pair for i, pair in enumerate(pairs, 1)}
+        found: neighbors.Pairs = changes(made, d) if adjacency is None else neighbors.changes(made, d, adjacency)
+        return found
 
-    more = {"name": type(subject).__name__, "make": lambda: subject, "d": d, "rows": count, "changes": chosen}
-    return Case(**{**case, **more, **plain})
-
-
-def _goes_through_outlets(case: Case) -> bool:
-    """True for what belongs to streampca, and for what releases through an outlet."""
-    subject = case.make()
-    if type(subject).__module__.startswith("streampca."):
-        return True
-    with Tape().recording() as tape:
-        case.feed(subject, list(np.zeros((case.rows, case.d))), case.feeds[0])
-    return any(note.exact is not None for note in tape.notes)
+    own = {"name": type(subject).__name__, "make": lambda: subject, "d": d, "rows": count, "changes": chosen}
+    return Case(**{name: case[name] for name in kept} | own | ({} if plain is None else {"plain": plain}))

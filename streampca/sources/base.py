@@ -1,4 +1,4 @@
-"""Common parts of all sources: rows from blocks, positions to go on from, the choice of columns, public bounds."""
+"""Base classes of all sources: rows in blocks, positions to resume from, the choice of columns, public bounds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from streampca.rows.bounds import close_names, column_bounds
 from streampca.rows.names import MISSING, refuse_values
 from streampca.rows.protocol import Bounds, PositionedBlock
 
-#: For sources whose columns always have names.
+#: Advice for sources whose columns always have names.
 NAME_THEM = "if they are names, choose the columns by name with columns="
-#: Rows in a block unless said otherwise: one exact fold of the Gram accumulator.
+#: Default number of rows in a block: one exact fold of the Gram accumulator.
 BLOCK_ROWS = 8192
 REMEDY = "pass on_bad_row='zero', here and to Stream, to absorb such rows as zero rows"
 
@@ -29,12 +29,14 @@ BoundsLike = GivenBounds | None
 
 
 class BlockSource(ABC):
-    """A `streampca.rows.protocol.RowSource` that makes its rows from its blocks.
+    """A `streampca.rows.protocol.RowSource` that derives its rows from its blocks.
 
     Attributes
     ----------
-    features : names of the features.
-    bounds : public bounds of the features, or None.
+    features : tuple of str
+        Names of the features.
+    bounds : pair of arrays or None
+        Public bounds of the features.
     """
 
     features: tuple[str, ...]
@@ -42,62 +44,60 @@ class BlockSource(ABC):
 
     @abstractmethod
     def blocks(self) -> Iterator[FloatArray]:
-        """The rows from the start, as non-empty C-contiguous (n, n_features) blocks."""
+        """Yield the rows from the start, as non-empty C-contiguous (n, n_features) blocks."""
 
     @property
     def expected_rows(self) -> int | None:
-        """Number of rows from the start to the end: as the file says, or by what was read of its bytes; else None."""
+        """Number of rows from start to end, by the file's own count or estimated from its bytes; else None."""
         return getattr(self, "n_rows", None)
 
     def __iter__(self) -> Iterator[FloatArray]:
-        """The rows from the start, one at a time."""
+        """Yield the rows from the start, one at a time."""
         for block in self.blocks():
             yield from block
 
-    def _describe(self) -> str:
-        names = ", ".join(self.features[:4]) + (", ..." if len(self.features) > 4 else "")
-        return f"{len(self.features)} features: {names}{'' if self.bounds is None else '; with bounds'}"
-
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._describe()}>"
+        name = f" {self.name!r}" if hasattr(self, "name") else ""
+        features = ", ".join(self.features[:4]) + (", ..." if len(self.features) > 4 else "")
+        bounds = "" if self.bounds is None else "; with bounds"
+        return f"<{type(self).__name__}{name} {len(self.features)} features: {features}{bounds}>"
 
 
 class PositionedRows(BlockSource):
     """A `streampca.rows.protocol.PositionedSource`.
 
-    A durable stream keeps the position in the transaction of its rows; ``Stream.resume(store).run(source)`` and
-    ``streampca resume`` go on there, each row once.
+    A durable stream keeps the position in the transaction of its rows. ``Stream.resume(store).run(source)`` and
+    ``streampca resume`` continue from it, so that each row counts once.
 
     Attributes
     ----------
-    name : tells the source from others, the same in every process. A run goes on with a source of this name only.
+    name : str
+        Identity of the source, the same in every process. A run resumes with a source of this name only.
     """
 
     name: str
 
     @abstractmethod
     def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
-        """The rows after a position, or from the start."""
+        """Yield the rows after a position, or from the start."""
 
     def blocks(self) -> Iterator[FloatArray]:
-        """The rows from the start."""
         for block in self.blocks_from():
             yield block.rows
 
     def durable(self, at: Any) -> None:
-        """Told now and then that the rows up to a position are durable."""
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name} {self._describe()}>"
+        """Take note that all rows up to a position are durable; called from time to time."""
 
 
 class NumberedRows(PositionedRows):
-    """The rows of a source that can be read again; a position is the number of rows before it.
+    """Rows of a source that can be read again; a position is the number of rows before it.
 
     Parameters
     ----------
-    rows : the source, such as ``from_csv(...)`` or ``open_rows("day-*.csv")``. Rows may be appended to it.
-    name : see `PositionedRows`.
+    rows : BlockSource
+        The source, such as ``from_csv(...)`` or ``open_rows("day-*.csv")``. Rows may be appended to it.
+    name : str
+        See `PositionedRows`.
     """
 
     def __init__(self, rows: BlockSource, name: str) -> None:
@@ -105,7 +105,7 @@ class NumberedRows(PositionedRows):
         self.features, self.bounds = rows.features, rows.bounds
 
     def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
-        """The rows after the first ``at``; those are read and passed over. `SourceError` if there are fewer."""
+        """Yield the rows after the first ``at``, which are read and discarded. `SourceError` if there are fewer."""
         before = int(at or 0)
         done = 0
         for block in self._rows.blocks():
@@ -120,12 +120,12 @@ class NumberedRows(PositionedRows):
 
 
 def bad_row(reason: str, n_features: int) -> list[float]:
-    """The numbers of a bad row, all nan, that `Stream` absorbs as a zero row and counts under this reason."""
+    """Return the NaN values of a bad row, which `Stream` absorbs as a zero row and counts under this reason."""
     return [*bad_values(reason, 1).tolist(), *[float("nan")] * (n_features - 1)]
 
 
 def in_blocks(rows: Iterable[list[float]], size: int) -> Iterator[FloatArray]:
-    """Rows in blocks of at most ``size``; where reading ends with a `SourceError`, the rows before it come first."""
+    """Yield rows in blocks of at most ``size``. A `SourceError` of the rows is raised after the rows before it."""
     block: list[list[float]] = []
     problem: SourceError | None = None
     try:
@@ -149,7 +149,7 @@ class NameOrPosition(str):
 
 
 def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: str) -> Sequence[int]:
-    """Positions in a header of the wanted columns, by name or position, in that order; of all columns for None."""
+    """Return the positions in a header of columns given by name or position, in that order; of all for None."""
     if columns is None:
         if twice := repeated(name for name in header if name):
             shared = ", ".join([str(at) for at, name in enumerate(header, 1) if name in twice][:9])
@@ -158,30 +158,49 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
             )
         return range(len(header))
     if isinstance(columns, (str, bytes)) or not isinstance(columns, Iterable):
-        raise BadParameterError(
-            f"columns={short(columns)} must be a list of names or positions, such as columns=[{short(columns)}]"
-        )
-    found: dict[str, list[int]] = {column: [] for column in columns if isinstance(column, str)}
+        value = short(columns)
+        raise BadParameterError(f"columns={value}: expected a list of names or positions, such as columns=[{value}]")
+    # One pass over the header: a search for each of a million columns would be quadratic.
+    known: dict[str, list[int]] = {column: [] for column in columns if isinstance(column, str)}
     for at, name in enumerate(header):
-        if name in found:
-            found[name].append(at)
-    places = tuple(_place(found, header, column, where) for column in columns)
+        if name in known:
+            known[name].append(at)
+    places: list[int] = []
+    for column in columns:
+        if not isinstance(column, str):
+            if isinstance(column, bool) or not isinstance(column, (int, np.integer)):
+                raise BadParameterError(f"columns= holds {short(column)}: expected names or positions from 0")
+            if not 0 <= column < len(header):
+                raise SourceError(f"{where}: no column at position {column}; there are {len(header)}, counted from 0")
+            places.append(int(column))
+        elif len(known[column]) > 1:
+            count = len(known[column])
+            raise SourceError(
+                f"{where}: {short(column)} names {count} columns; choose by position, columns=[0, 1, ...]"
+            )
+        elif known[column]:
+            places.append(known[column][0])
+        elif isinstance(column, NameOrPosition) and 1 <= int(column) <= len(header):
+            places.append(int(column) - 1)
+        else:
+            raise SourceError(f"{where}: no column {short(column)}; {close_names(column, header)}")
     if not places:
-        raise BadParameterError("columns=[] leaves no feature; name at least one column, or None for all")
+        raise BadParameterError("columns=[]: expected at least one column, or None for all")
     place, count = Counter(places).most_common(1)[0]
     if count > 1:
-        raise BadParameterError(f"columns= asks for {short(header[place])} twice; name each column once")
-    return places
+        raise BadParameterError(f"columns= holds {short(header[place])} twice: expected each column once")
+    return tuple(places)
 
 
 def choose_named(
     header: Sequence[str], columns: Sequence[str | int] | None, where: str, remedy: str,
     missing: frozenset[str] = MISSING, *, given: Iterable[object] | None = (),
 ) -> Sequence[int]:  # fmt: skip
-    """As `choose`; chosen names that look like values are refused, but for those that the caller gave."""
+    """Return what `choose` returns, but refuse chosen names that look like values unless the caller gave them."""
     try:
         places = choose(header, columns, where)
-    except SourceError:  # whose message may hold names
+    except SourceError:
+        # The message may hold names of the header, which are published only if none of them looks like a cell.
         refuse_values(header, where, remedy, missing)
         raise
     trusted, chosen = {*(given or ())}, {*places}
@@ -190,32 +209,13 @@ def choose_named(
     return places
 
 
-def _place(found: Mapping[str, list[int]], header: Sequence[str], column: object, where: str) -> int:
-    if isinstance(column, str):
-        at = found[column]
-        if len(at) > 1:
-            raise SourceError(
-                f"{where}: {short(column)} names {len(at)} columns; choose by position, columns=[0, 1, ...]"
-            )
-        if not at and isinstance(column, NameOrPosition) and 1 <= int(column) <= len(header):
-            return int(column) - 1
-        if not at:
-            raise SourceError(f"{where}: no column {short(column)}; {close_names(column, header)}")
-        return at[0]
-    if isinstance(column, bool) or not isinstance(column, (int, np.integer)):
-        raise BadParameterError(f"columns= holds {short(column)}; each must be a name or a position from 0")
-    if not 0 <= column < len(header):
-        raise SourceError(f"{where}: no column at position {column}; there are {len(header)}, counted from 0")
-    return int(column)
-
-
 def repeated(names: Iterable[str]) -> set[str]:
-    """The names that are there more than once. Takes little memory, even for a million."""
+    """Return the names that occur more than once. Sorting takes less memory than a counter of a million names."""
     return {name for name, following in pairwise(sorted(names)) if name == following}
 
 
 def feature_names(header: Sequence[str], places: Sequence[int]) -> tuple[str, ...]:
-    """Distinct names of the chosen columns; nameless or ambiguous ones are called by position."""
+    """Return distinct names of the chosen columns; nameless or ambiguous ones are named by position."""
     twice = repeated(header[place] for place in places)
     return tuple(header[at] if header[at] and header[at] not in twice else f"x{at}" for at in places)
 
@@ -223,7 +223,7 @@ def feature_names(header: Sequence[str], places: Sequence[int]) -> tuple[str, ..
 def source_bounds(
     bounds: BoundsLike, features: Sequence[str], known: Iterable[str] = ()
 ) -> tuple[FloatArray, FloatArray] | None:
-    """The public bounds of a source, read-only; ``known`` are names of columns that are not read."""
+    """Return the public bounds of a source, read-only. ``known`` are names of columns that are not read."""
     if bounds is None:
         return None
     lower, upper = column_bounds(bounds, len(features), features, tuple(known))
@@ -232,14 +232,11 @@ def source_bounds(
 
 
 def numbers(value: Any, features: Sequence[Any]) -> list[float]:
-    """The numbers of a record, by name or in order; nan for a name that is absent or null.
+    """Return the numbers of a record, by name or in order; NaN for a name that is absent or null.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If it holds something else than numbers, or not as many as there are names.
+    Raises ValueError or TypeError if a value is no number, or their number is not that of the features.
     """
-    found = [value.get(name) for name in features] if isinstance(value, Mapping) else list(value)
-    if len(found) != len(features) or any(isinstance(one, (str, bytes)) for one in found):
-        raise ValueError(f"{len(features)} numbers are due, and no text")
-    return [float("nan") if one is None else float(one) for one in found]
+    values = [value.get(name) for name in features] if isinstance(value, Mapping) else list(value)
+    if len(values) != len(features) or any(isinstance(one, (str, bytes)) for one in values):
+        raise ValueError(f"expected {len(features)} numbers and no text")
+    return [float("nan") if one is None else float(one) for one in values]

@@ -1,8 +1,7 @@
 """Cells of delimited text as numbers: one at a time by `number`, whole blocks by `CellParser`.
 
-Which cells are numbers is defined by `number`; `CellParser` only ever reads a
-block whose every cell it reads as `number` does. So what becomes of a record
-depends on that record alone, not on those beside it.
+`number` defines which cells are numbers. `CellParser` reads a block only if it reads every cell of the block as
+`number` does, so that the outcome of a record depends on that record only, not on those beside it.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from streampca.linalg.types import FloatArray
 from streampca.rows.names import MISSING
 from streampca.sources.records import OVERLONG, QUOTE, UNCLOSED, Letters, Places, quote_places
 
-#: Texts are parsed together up to about so many cells.
+#: About the largest number of cells in texts that are parsed together.
 _TOGETHER = 2**20
 #: Edges of cells that are converted together.
 _MOST_EDGES = 2**19
-#: Texts that are held while their cells are converted.
+#: Texts read ahead while cells are converted.
 _AHEAD = 16
 _LINE_END, _NO_NUMBER = b"\n_"
 _SPACE = " \t\n\r\v\f"
-# Possessive: a long cell, or a row of a million, takes time and memory in proportion to its length.
+# Possessive: time and memory are linear in the length of a cell, or of a row of a million cells.
 _NUMBER = r"[ \t\n\r\v\f]*+[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+[ \t\n\r\v\f]*+"
 _ONE = re.compile(_NUMBER)
 _MANY = re.compile(rf"{_NUMBER}(?:\x00{_NUMBER})*+")
@@ -38,12 +37,11 @@ _NAN = re.compile(r"[+-]?nan(?:\([0-9a-z_]*\))?", re.IGNORECASE)
 
 
 def number(cell: str, missing: frozenset[str] = MISSING) -> float | None:
-    """The number in a cell: NaN if it is missing, None if it is something else.
+    """Return the number in a cell: NaN if it is missing, None if it is something else.
 
-    Numbers are decimal, as in ``3``, ``-3.``, ``.5`` or ``1e-5``, with or
-    without spaces around them, and are rounded correctly. ``inf`` and
-    ``infinity`` are infinite, and so is ``1e999``. ``1_000``, ``1,000``,
-    ``0x10``, ``True`` and digits outside ASCII are not numbers.
+    Numbers are decimal, as in ``3``, ``-3.``, ``.5`` or ``1e-5``, with or without spaces around them, and are rounded
+    correctly. ``inf``, ``infinity`` and ``1e999`` are infinite. ``1_000``, ``1,000``, ``0x10``, ``True`` and digits
+    outside ASCII are not numbers.
     """
     bare = cell.strip(_SPACE)
     if bare in missing or _NAN.fullmatch(bare):
@@ -54,19 +52,18 @@ def number(cell: str, missing: frozenset[str] = MISSING) -> float | None:
 
 
 def numbers(cells: Sequence[str], missing: frozenset[str] = MISSING) -> list[float] | None:
-    """The numbers in some cells; None if any is something else."""
+    """Return the numbers in some cells; None if any is something else."""
     if _MANY.fullmatch("\0".join(cells)) and missing.isdisjoint(cell.strip(_SPACE) for cell in cells):
         try:
             return [float(cell) for cell in cells]
         except ValueError:  # a NUL inside a cell
             return None
-    read = [number(cell, missing) for cell in cells]
-    found = [value for value in read if value is not None]
-    return found if len(found) == len(read) else None
+    values = [value for cell in cells if (value := number(cell, missing)) is not None]
+    return values if len(values) == len(cells) else None
 
 
 def as_seconds(text: str) -> str:
-    """A date and time as the number of seconds since 1970, UTC unless it says otherwise; other text as it is."""
+    """Return a date and time as the text of the seconds since 1970, UTC by default; other text unchanged."""
     if number(text) is not None:
         return text
     try:
@@ -77,14 +74,14 @@ def as_seconds(text: str) -> str:
 
 
 Edges = npt.NDArray[np.int32]
-#: A text without quotes, and where the wanted cells in it begin and end in turn, row by row; then the end of the text.
+#: A text without quotes; where its wanted cells begin and end in turn, row by row; then the end of the text.
 _Cells = tuple[bytes, Edges]
 
 
 class CellParser:
     """Numbers from blocks of whole records: numpy finds the cells, pyarrow or else `float` converts them.
 
-    ``places`` are the positions of the wanted cells among the ``width`` in a row, in the order wanted; ``quotes`` says
+    ``places`` are the positions of the wanted cells among the ``width`` in a row, in the order wanted. ``quotes`` is
     whether quotes enclose cells.
     """
 
@@ -95,9 +92,10 @@ class CellParser:
         self._width, self._delimiter, self._missing, self._quotes = width, ord(delimiter), missing, quotes
         self._every = places == range(width) or list(places) == list(range(width))
         wanted = np.asarray(() if self._every else places, dtype=np.intp)
+        # Cells are converted in the order of the text and then permuted into the wanted order.
         self._sorted, self._order = np.sort(wanted), np.argsort(np.argsort(wanted))
-        # Whether missing cells are looked for: from the first cell on that is no number, or, as a converter would not
-        # find texts such as 999 missing, from the beginning.
+        # Whether to look for missing cells: from the first cell on that is no number. Converters would read texts
+        # such as 999 as numbers, so these are looked for from the start.
         self._gaps = any(_ONE.fullmatch(text) or _INFINITE.fullmatch(text) for text in missing)
         try:
             import pyarrow.compute
@@ -107,52 +105,54 @@ class CellParser:
             self._arrow = None
 
     def parse(self, text: bytes) -> FloatArray | None:
-        """The rows of whole records, one a record, or None if any is to be read by other means."""
-        found = self._cells(text)
-        return None if found is None else self._rows(found)
+        """Return the rows of whole records, one a record, or None if `number` must read any of them."""
+        cells = self._cells(text)
+        return None if cells is None else self._rows(cells)
 
     def parse_all(self, texts: Iterator[bytes], *, live: bool) -> Iterator[tuple[bytes, FloatArray | None]]:
-        """Each text with its rows as by `parse`; where the texts end with a `SourceError`, those before it come first.
+        """Yield each text with its rows as by `parse`. A `SourceError` of the texts follows those before it.
 
-        A second thread converts the cells of one text while those of the next are found; it ends before any is
-        yielded. If ``live``, each text is yielded before the next one is asked for.
+        A second thread converts the cells of one text while this one finds those of the next; it ends before any is
+        yielded, so that no thread outlives a generator that is dropped. If ``live``, each text is yielded before the
+        next is read.
         """
         problem = None
         while problem is None:
             done: list[tuple[bytes, FloatArray | None]] = []
             with ThreadPoolExecutor(1) as pool:
                 begun: list[tuple[bytes, _Cells | None, Future[FloatArray | None] | None]] = []
-                cells = 0
+                count = 0
                 try:
-                    while len(begun) < (1 if live else _AHEAD) and cells <= _TOGETHER:
+                    while len(begun) < (1 if live else _AHEAD) and count <= _TOGETHER:
                         text = next(texts)
-                        found = self._cells(text)
-                        begun.append((text, found, None if found is None or live else pool.submit(self._rows, found)))
-                        cells += 0 if found is None else found[1].size // 2
+                        cells = self._cells(text)
+                        begun.append((text, cells, None if cells is None or live else pool.submit(self._rows, cells)))
+                        count += 0 if cells is None else cells[1].size // 2
                 except StopIteration:
                     texts = iter(())
                 except SourceError as error:
                     problem = error
-                for text, found, rows in reversed(begun):  # what the thread has not begun is done here
-                    if found is None:
+                # From the last: this thread converts the texts that the other has not begun.
+                for text, cells, rows in reversed(begun):
+                    if cells is None:
                         done.append((text, None))
                     else:
-                        done.append((text, self._rows(found) if rows is None or rows.cancel() else rows.result()))
+                        done.append((text, self._rows(cells) if rows is None or rows.cancel() else rows.result()))
             if not done:
                 break
             yield from reversed(done)
         if problem is not None:
             raise problem
 
-    def _rows(self, found: _Cells) -> FloatArray | None:
-        values = self._by_python(*found) if self._arrow is None else self._by_arrow(*found)
+    def _rows(self, cells: _Cells) -> FloatArray | None:
+        values = self._by_python(*cells) if self._arrow is None else self._by_arrow(*cells)
         if values is None:
             return None
         rows = values.reshape(-1, self._width if self._every else self._order.size)
         return rows if self._every else rows.take(self._order, axis=1)
 
     def _cells(self, text: bytes) -> _Cells | None:
-        """The cells of whole records; None if any record is to be read by other means."""
+        """Return the cells of whole records; None if `number` must read any record."""
         if text is OVERLONG or text is UNCLOSED:
             return None
         if not text.endswith(b"\n"):
@@ -173,6 +173,7 @@ class CellParser:
                     return None
                 text, quoted = unquoted, None
                 letters, line_ends, ends = self._ends(text)
+        # Every record has `width` cells if each width-th end, and no other, is a line end.
         lines = ends[self._width - 1 :: self._width]
         if ends.size != lines.size * self._width or np.count_nonzero(line_ends) != lines.size:
             return None
@@ -190,7 +191,7 @@ class CellParser:
         return text, edges
 
     def _ends(self, text: bytes) -> tuple[Letters, npt.NDArray[np.bool_], Places]:
-        """The letters of a text, which of them end lines, and the places where cells end."""
+        """Return the letters of a text, which of them end lines, and the places where cells end."""
         letters = np.frombuffer(text, dtype=np.uint8)
         line_ends = letters == _LINE_END
         breaks = letters == self._delimiter
@@ -198,9 +199,9 @@ class CellParser:
         return letters, line_ends, np.flatnonzero(breaks)
 
     def _unquoted(self, letters: Letters) -> bytes | None:
-        """A text without the quotes of its cells; None if text follows a closing quote.
+        """Return a text without the quotes of its cells; None if text follows a closing quote.
 
-        Delimiters, line ends and quotes within quotes, and other quotes, are replaced by what makes a cell no number.
+        Delimiters, line ends and quotes within quotes, and other quotes, become a letter that makes a cell no number.
         """
         quotes = quote_places(letters, self._delimiter)
         opening, closing = quotes[::2], quotes[1::2]
@@ -218,8 +219,8 @@ class CellParser:
         return text.tobytes().translate(None, b'"')
 
     def _by_arrow(self, text: bytes, edges: Edges) -> FloatArray | None:
-        """The numbers in the cells; None if any is something else."""
-        if edges.size > _MOST_EDGES + 1:  # where rows are wide, memory counts
+        """Return the numbers in the cells; None if any is something else."""
+        if edges.size > _MOST_EDGES + 1:  # bounds the memory of wide rows
             values = np.empty(edges.size // 2)
             for at in range(0, edges.size - 1, _MOST_EDGES):
                 part = self._by_arrow(text, edges[at : at + _MOST_EDGES + 1])
@@ -229,13 +230,14 @@ class CellParser:
             return values
         pa, pc = self._arrow, self._arrow.compute
         count = edges.size - 1
-        alternate: Any = b"\x55" * (count // 8 + 1)  # what lies between two cells is null
+        # An array of strings without a copy: the text between two cells is null, by a mask of alternate bits.
+        alternate: Any = b"\x55" * (count // 8 + 1)
         strings = pa.StringArray.from_buffers(count, *map(pa.py_buffer, (edges, text, alternate)))
         missing = None
         try:
             if not self._gaps:
                 floats = strings.cast(pa.float64())
-        except pa.ArrowInvalid:  # so it will be for most texts of the file
+        except pa.ArrowInvalid:  # the other texts of the file are likely to have missing cells, too
             self._gaps = True
         if self._gaps:
             strings = pc.ascii_trim_whitespace(strings)
@@ -250,9 +252,9 @@ class CellParser:
         return values
 
     def _by_python(self, text: bytes, edges: Edges) -> FloatArray | None:
-        """As `_by_arrow`, where no cell is missing but empty ones."""
+        """Return what `_by_arrow` returns, if only empty cells are missing."""
         cells = [text[start:end] for start, end in zip(edges[:-1:2].tolist(), edges[1::2].tolist(), strict=True)]
-        if self._gaps or b"_" in b"".join(cells):  # Python reads 1_000, which is no number here
+        if self._gaps or b"_" in b"".join(cells):  # float() accepts 1_000, which `number` does not
             return None
         try:
             return np.array([float(cell) if cell else np.nan for cell in cells])

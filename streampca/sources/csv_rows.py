@@ -1,4 +1,4 @@
-"""Rows from CSV files: plain blocks by `CellParser`, other records one by one by `number`: one result."""
+"""Rows from CSV files: plain blocks by `CellParser`, other records one by one by `number`, with one result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from streampca.sources.text_files import Readable, TextRows
 
 #: Bytes read at a time.
 _BLOCK = 2**20
-#: Records that are read one by one rather than divided further.
+#: Records that are read one by one instead of being divided further.
 _FEW = 64
 _HEADER_REMEDY = (
     "pass header=False or names=[...] if the first line is a row, header=True if it holds names; leave out a column "
@@ -39,8 +39,7 @@ _HEADER_REMEDY = (
 class CsvRows(TextRows):
     """Rows of numbers from a CSV file, plain, .gz or .zip, read in chunks; also called `from_csv`.
 
-    The file is never held in memory and may be read any number of times; a
-    pipe or a stream once.
+    The file is never held in memory. It may be read any number of times; a pipe or a stream only once.
 
     Parameters
     ----------
@@ -53,26 +52,24 @@ class CsvRows(TextRows):
     Raises
     ------
     SourceError
-        Here, if the file cannot be opened, has no rows or lacks a column, or its header looks like a row;
-        while reading, at the end of what can be read of a damaged file, and, unless bad rows are
-        absorbed, at the first row that is short, long or not all
-        numbers, after every row before it was yielded. Messages name the
-        line of the file.
+        By the constructor, if the file cannot be opened, has no rows or lacks a column, or its header looks like a
+        row. While reading, at the end of the readable part of a damaged file and, unless bad rows are absorbed, at the
+        first row that is short, long or not all numbers, after every row before it. Messages name the line.
 
     Notes
     -----
     *Records.* One record is one row, good or bad, whether bad rows are absorbed or not. A record ends at LF or CR LF
     outside quotes; any other CR is a character, and a blank line is a record. A quote opens a quoted cell at the start
     of the cell only; text behind the closing quote makes the record bad. A record of more than 1 MiB (or 4 times the
-    header) is one bad row and is not held in memory. A file that ends inside quotes is damaged. What counts as a
-    number or as missing is told in `number`.
+    header) is one bad row and is not held in memory. A file that ends inside quotes is damaged. `number` defines what
+    a number or a missing value is.
 
-    *With* ``on_bad_row="zero"`` one record never decides how many rows there are, or what becomes of another one: of
-    files that a CSV writer wrote, and of every file with ``quoting="none"``. Without a header line, whether the file is
-    compressed is told by the end of its name.
+    *Guarantee.* With ``on_bad_row="zero"``, one record never decides the number of rows or the values of another row,
+    for files that a CSV writer wrote and for every file with ``quoting="none"``. Without a header line, the end of the
+    name decides whether the file is compressed.
 
-    Blocks are parsed by pyarrow where that is installed (extra ``parquet``), elsewhere and where records are unusual
-    by `float`, with the same result, more slowly.
+    *Cost.* pyarrow (extra ``parquet``) parses blocks if it is installed. Otherwise, and for unusual records, `float`
+    does, with the same result, more slowly.
     """
 
     def __init__(
@@ -80,33 +77,37 @@ class CsvRows(TextRows):
     ) -> None:
         options = Reading(**reading)
         names, header = options.names, options.header
-        super().__init__(path, options, has_header=options.has_header)
+        super().__init__(path, options, has_header=bool(header) or (header is None and names is None))
         self._longest = LONGEST_RECORD if names is None else max(LONGEST_RECORD, 64 * len(names))
-        self._where, self._encoding = self._file.name, options.encoding
         self._delimiter, self._quotes = options.delimiter, options.quoting == "csv"
         self._split: CellSplitter
         first, pieces = self._opened()
         if first is None:
-            raise SourceError(f"{self._where}: no rows, the file is empty; check the path")
+            raise SourceError(f"{self.name}: no rows, the file is empty; check the path")
         self._first_line = 1 + first.count(b"\n") * self._has_header
         if names is None:
-            names = self._names_in(first)
+            cells = None if first is OVERLONG else self._split(first)
+            if cells is None:
+                problem = f"a record of more than {LONGEST_RECORD} bytes" if first is OVERLONG else _AFTER_QUOTE
+                raise SourceError(f"{self.name}, line 1: {problem}; mend the line")
+            names = [cell.strip() for cell in cells] if self._has_header else [f"x{at}" for at in range(len(cells))]
+            # Bytes that are not UTF-8 are lone surrogates.
+            if any("\0" in name or (not name.isprintable() and "\udc80" <= max(name) <= "\udcff") for name in names):
+                raise SourceError(f"{self.name}: the header is not {options.encoding} text; pass another encoding=")
         self._begun = pieces if self._file.once else None
         self._width = len(names)
-        trusted = header is not None or not self._has_header
         self._places = (
-            choose(names, columns, self._where)
-            if trusted
-            else choose_named(names, columns, self._where, _HEADER_REMEDY, self._missing)
+            choose(names, columns, self.name)
+            if header is not None or not self._has_header  # the caller vouches for the names
+            else choose_named(names, columns, self.name, _HEADER_REMEDY, self._missing)
         )
         self._time = None
         if options.times is not None:
-            self._time = list(self._places).index(choose(names, [options.times], self._where)[0])
+            self._time = list(self._places).index(choose(names, [options.times], self.name)[0])
         self.features = feature_names(names, self._places)
         self.bounds = source_bounds(bounds, self.features, names)
 
     def blocks(self) -> Iterator[FloatArray]:
-        """The rows from the start of the file, at most ``chunk_rows`` in a block."""
         begun, self._begun = self._begun, None
         pieces = self._file.start(begun, lambda: self._opened()[1])
         parser = CellParser(self._width, self._places, self._delimiter or ",", self._missing, quotes=self._quotes)
@@ -115,19 +116,15 @@ class CsvRows(TextRows):
             if rows is not None and (self._lenient or np.isfinite(rows).all()):
                 parts: Iterable[FloatArray] = [rows]
             else:
-                parts = self._one_by_one(split_records(piece, self._mark), line, parser)
+                records = split_records(piece, self._delimiter if self._quotes else None)
+                parts = self._one_by_one(records, 0, len(records), line, parser)
             for part in parts:
                 for start in range(0, part.shape[0], self._chunk_rows):
                     yield part[start : start + self._chunk_rows]
             line += piece.count(b"\n") if rows is None or b'"' in piece else len(rows)
 
-    @property
-    def _mark(self) -> str | None:
-        """The delimiter where cells may be quoted."""
-        return self._delimiter if self._quotes else None
-
     def _opened(self) -> tuple[bytes | None, Iterator[bytes]]:
-        """The first record, and pieces of all records but the header. Finds the delimiter, if it is not known."""
+        """Return the first record, and pieces of all records but the header. Find the delimiter if it is unknown."""
         blocks = self._file.blocks(_BLOCK)
         if self._delimiter is None:
             head = b""
@@ -135,60 +132,50 @@ class CsvRows(TextRows):
                 head += block
                 if b"\n" in block or len(head) > LONGEST_HEADER:
                     break
-            # The comma, unless the header has none but another one. With bad rows absorbed, no row must decide.
+            # The comma, unless the header has only another one. No row may decide if bad rows are absorbed.
             line = head.partition(b"\n")[0] if self._has_header or not self._zero else b","
             self._delimiter = "," if b"," in line else max(",;\t|", key=lambda mark: line.count(mark.encode()))
             blocks = chain([head], blocks)
         self._split = CellSplitter(self._delimiter, quotes=self._quotes)
-        pieces = self._file.pieces(blocks, self._mark, longest=self._longest, header=self._has_header)
+        mark = self._delimiter if self._quotes else None
+        pieces = self._file.pieces(blocks, mark, longest=self._longest, header=self._has_header)
         piece = next(pieces, None)
         if piece is None:
             return None, pieces
-        first = split_records(piece, self._mark)[0]
+        first = split_records(piece, mark)[0]
         if first is UNCLOSED:
             raise self._unclosed(1)
         if not self._has_header:
             return first, chain([piece], pieces)
         if b"\r" in first.replace(b"\r\n", b"").strip() and b"\0" not in first:
-            raise SourceError(f"{self._where}: lines end in CR; end them in LF or CR LF, as with tr '\\r' '\\n'")
+            raise SourceError(f"{self.name}: lines end in CR; end them in LF or CR LF, as with tr '\\r' '\\n'")
         rest = piece[len(first) :] or next(pieces, None)
         if rest is None:
             raise SourceError(
-                f"{self._where}: no rows after the header; if its one line is a row, pass header=False or names=[...]"
+                f"{self.name}: no rows after the header; if its one line is a row, pass header=False or names=[...]"
             )
         return first, chain([rest], pieces)
 
-    def _names_in(self, first: bytes) -> list[str]:
-        """The names of all columns in the first record, or by its number of cells if it is a row."""
-        cells = None if first is OVERLONG else self._split(first)
-        if cells is None:
-            raise SourceError(f"{self._where}, line 1: {self._unreadable(first, cells)}; mend the line")
-        if not self._has_header:
-            return [f"x{at}" for at in range(len(cells))]
-        names = [cell.strip() for cell in cells]
-        if any("\0" in name or (not name.isprintable() and "\udc80" <= max(name) <= "\udcff") for name in names):
-            raise SourceError(f"{self._where}: the header is not {self._encoding} text; pass another encoding=")
-        return names
+    def _one_by_one(
+        self, records: list[bytes], start: int, end: int, line: int, parser: CellParser
+    ) -> Iterator[FloatArray]:
+        """Yield the rows of records start to end: halves without a bad record together, few records singly.
 
-    def _one_by_one(self, records: list[bytes], line: int, parser: CellParser) -> Iterator[FloatArray]:
-        """The rows of some records from a line on: those of parts without a bad record together, the others singly."""
-
-        def part(start: int, end: int) -> Iterator[FloatArray]:
-            if end - start <= _FEW:
-                yield from in_blocks((self._row(records, at, line) for at in range(start, end)), self._chunk_rows)
-                return
-            middle = (start + end) // 2
-            for begin, stop in ((start, middle), (middle, end)):
-                rows = parser.parse(b"".join(records[begin:stop]))
-                if rows is not None and (self._lenient or np.isfinite(rows).all()):
-                    yield rows
-                else:
-                    yield from part(begin, stop)
-
-        return part(0, len(records))
+        ``line`` is the line of the first of all records. Bisection reads the good records beside a bad one fast.
+        """
+        if end - start <= _FEW:
+            yield from in_blocks((self._row(records, at, line) for at in range(start, end)), self._chunk_rows)
+            return
+        middle = (start + end) // 2
+        for begin, stop in ((start, middle), (middle, end)):
+            rows = parser.parse(b"".join(records[begin:stop]))
+            if rows is not None and (self._lenient or np.isfinite(rows).all()):
+                yield rows
+            else:
+                yield from self._one_by_one(records, begin, stop, line, parser)
 
     def _row(self, records: list[bytes], at: int, line: int) -> list[float]:
-        """The row of a record; a bad one is all NaN, which `Stream` absorbs as a zero row and counts, or an error."""
+        """Return the row of a record. A bad one is all NaN, which `Stream` absorbs as a zero row, or an error."""
         record = records[at]
         if record is UNCLOSED:
             raise self._unclosed(line)
@@ -203,43 +190,36 @@ class CsvRows(TextRows):
         if self._zero:
             return row or bad_row("not a number" if wanted else "unreadable record", len(self._places))
         if row is None or not (self._lenient or np.isfinite(row).all()):
-            line += sum(record.count(b"\n") for record in records[:at])
-            raise self._problem(record, cells, wanted, line)
+            raise self._problem(record, cells, wanted, line + sum(record.count(b"\n") for record in records[:at]))
         return row
 
     def _unclosed(self, line: int) -> SourceError:
         return SourceError(
-            f"{self._where}: ends inside the quotes of the record that begins in line {line}; mend its quotes, or pass "
+            f"{self.name}: ends inside the quotes of the record that begins in line {line}; mend its quotes, or pass "
             "quoting='none' if quotes are characters"
         )
 
-    def _unreadable(self, record: bytes, cells: list[str] | None) -> str:
-        if record is OVERLONG:
-            return f"a record of more than {LONGEST_RECORD} bytes"
-        if cells is None:
-            return "text after a closing quote"
-        return f"{len(cells)} cell{'s' * (len(cells) != 1)} where {self._width} are due"
-
     def _problem(self, record: bytes, cells: list[str] | None, wanted: list[str], line: int) -> SourceError:
-        """The error of a bad record, by the line on which the record or its bad cell starts."""
+        """Return the error of a bad record, with the line on which the record or its bad cell starts."""
         if not cells or not wanted:
-            what = self._unreadable(record, cells)
+            if record is OVERLONG:
+                problem = f"a record of more than {LONGEST_RECORD} bytes"
+            else:
+                count = 0 if cells is None else len(cells)
+                problem = f"{count} cell{'s' * (count != 1)} where {self._width} are due" if count else _AFTER_QUOTE
             return SourceError(
-                f"{self._where}, line {line}: {what}; mend the line, check delimiter= and quoting=, or {REMEDY}"
+                f"{self.name}, line {line}: {problem}; mend the line, check delimiter= and quoting=, or {REMEDY}"
             )
         values = [number(cell, self._missing) for cell in wanted]
         bad = [at for at, value in enumerate(values) if value is None]
         first = bad[0] if bad else [value is not None and isfinite(value) for value in values].index(False)
         line += sum(cell.count("\n") for cell in cells[: self._places[first]])
-        where = f"{self._where}, line {line}: column {short(self.features[first])}"
+        where = f"{self.name}, line {line}: column {short(self.features[first])}"
         if not bad:
-            what = "missing" if values[first] != values[first] else "infinite"
-            return SourceError(f"{where} is {what} ({short(wanted[first])}); {REMEDY}")
-        others = (
-            f" (nor {'is' if len(bad) == 2 else 'are'} {listed(self.features[at] for at in bad[1:6])})"
-            if len(bad) > 1
-            else ""
-        )
+            kind = "missing" if values[first] != values[first] else "infinite"
+            return SourceError(f"{where} is {kind} ({short(wanted[first])}); {REMEDY}")
+        others = listed(self.features[at] for at in bad[1:6])
+        others = f" (nor {'is' if len(bad) == 2 else 'are'} {others})" if others else ""
         good = [name for at, name in enumerate(self.features) if at not in bad]
         remedy = f"columns={good}" if good and len(repr(good)) <= 80 else "columns="
         return SourceError(
@@ -248,4 +228,5 @@ class CsvRows(TextRows):
         )
 
 
+_AFTER_QUOTE = "text after a closing quote"
 from_csv = CsvRows

@@ -1,10 +1,10 @@
 """Rows from a query with a keyset cursor: SQLite, DuckDB (extra ``duckdb``), PostgreSQL (``postgres``), any DB-API.
 
-Rows are read in pages, ``SELECT * FROM (query) WHERE id > ? ORDER BY id LIMIT n``, so nothing stays open between
-them, and a run that stands at a value of the cursor goes on behind it. The cursor must differ from row to row, and
-rows must become visible in its order: one that appears at or below a value that was read is never read. Numbers
-from a sequence are given out before their transactions commit; where several write at once, let the query leave
-out the newest rows, e.g. ``WHERE made < now() - interval '1 minute'``.
+Rows are read in pages, ``SELECT * FROM (query) WHERE id > ? ORDER BY id LIMIT n``. Nothing stays open between pages,
+and a run resumes behind its last value of the cursor. The cursor must differ from row to row, and rows must become
+visible in its order: a row that appears at or below a value already read is never read. Numbers of a sequence are
+assigned before their transactions commit. If several processes write concurrently, exclude the newest rows in the
+query, e.g. ``WHERE created < now() - interval '1 minute'``.
 """
 
 from __future__ import annotations
@@ -24,23 +24,15 @@ import numpy as np
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.types import FloatArray
 from streampca.rows.protocol import PositionedBlock
-from streampca.sources.base import (
-    NAME_THEM,
-    REMEDY,
-    BoundsLike,
-    PositionedRows,
-    choose_named,
-    numbers,
-    source_bounds,
-)
+from streampca.sources.base import NAME_THEM, REMEDY, BoundsLike, PositionedRows, choose_named, numbers, source_bounds
 from streampca.sources.reading import Reading
 
-# Addresses whose parts can be told apart: drivers quote parts of others, which may be those of a password.
+# Addresses whose parts are unambiguous. Drivers quote parts of others, which may be those of a password.
 _CODE = "%[0-9a-fA-F]{2}"
 _PLAIN = re.compile(rf"postgres(ql)?://([^\s/?#@%]|{_CODE})*@?([^\s?#@%]|{_CODE})*(\?([^\s?#@%]|{_CODE})*)?")
-#: Types of cells that make a page of numbers.
+#: Types of cells that numpy converts without a loop.
 _NUMBERS = {int, float, bool}
-_POLL = 1.0  # seconds between two looks at the end of what is followed
+_POLL = 1.0  # seconds between two looks at the end of a query that is followed
 
 
 class QueryRows(PositionedRows):
@@ -51,22 +43,22 @@ class QueryRows(PositionedRows):
     Parameters
     ----------
     connect : ``"sqlite:///rows.db"``, ``"duckdb:///rows.db"``, ``"postgresql://user@host/db"``; or a function that
-        returns a DB-API connection (one that commits by itself, so that no transaction stays open).
-    query : a SELECT without ORDER BY; with the cursor, by which a run knows it again.
+        returns a DB-API connection (with autocommit, so that no transaction stays open).
+    query : a SELECT without ORDER BY. Together with the cursor, it identifies the source to a run.
     cursor : a column of whole numbers or text that differs from row to row; rows must become visible in its order.
-    columns : names of the columns to read, in that order; all but the cursor, if left out.
+    columns : names of the columns to read, in that order; by default, all but the cursor.
     bounds : public bounds of the columns, as in `from_csv`.
-    reading : ``on_bad_row``, ``follow`` and ``chunk_rows`` of `Reading`. A null is a bad row, like what is no number.
-        ``follow`` looks for more rows at the end, every second. ``chunk_rows`` are those of a page: the database sorts
-        once a page, and an index on the cursor keeps that short.
+    reading : ``on_bad_row``, ``follow`` and ``chunk_rows`` of `Reading`. A null or any value that is no number makes a
+        bad row. ``follow`` looks for more rows at the end, every second. ``chunk_rows`` is the length of a page: the
+        database sorts once a page, and an index on the cursor makes that fast.
 
     Raises
     ------
     BadParameterError
         If a parameter is outside its domain.
     SourceError
-        Here or while reading, if the database or the query fails, or the cursor is null, not unique, or of another
-        type.
+        By the constructor or while reading, if the database or the query fails, or the cursor is null, not unique, or
+        of another type.
     """
 
     def __init__(
@@ -83,6 +75,7 @@ class QueryRows(PositionedRows):
         self._connect = connector(connect) if isinstance(connect, str) else connect
         self._zero, self._follow, self._size = options.is_absorbing, options.follow, options.chunk_rows
         self._query, self._cursor = query.strip().rstrip(";"), cursor
+        self._quoted = '"' + cursor.replace('"', '""') + '"'
         self.name = f"query {' '.join(self._query.split())} by {cursor}"
         with closing(self._connect()) as connection:
             header, _ = self._page(connection, None, 0)
@@ -91,101 +84,89 @@ class QueryRows(PositionedRows):
             self._at = header.index(cursor)
             wanted = columns if columns is not None else [name for name in header if name != cursor]
             self._places = choose_named(header, wanted, "the query", NAME_THEM, given=columns)
-            if self._page(connection, None, 1, where=f"{self._quoted()} IS NULL")[1]:
-                raise SourceError(f"the cursor {cursor!r} is null in some rows; leave them out in the query")
+            if self._page(connection, None, 1, where=f"{self._quoted} IS NULL")[1]:
+                raise SourceError(f"the cursor {cursor!r} is null in some rows; exclude them in the query")
         self.features = tuple(header[place] for place in self._places)
         self.bounds = source_bounds(bounds, self.features, header)
 
     def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
-        """The rows behind a value of the cursor, or all."""
+        """Yield the rows behind a value of the cursor, or all."""
         with closing(self._connect()) as connection:
             while True:
-                _, found = self._page(connection, at, self._size + 1)  # one more, to see that it differs
-                keys = self._keys([row[self._at] for row in found], at)
-                if (
-                    keys
-                    and isinstance(keys[-1], str)
-                    and self._page(connection, at, len(keys), distinct=True)[1] != [(0,)]
-                ):
+                # One row more than a page shows whether the cursor differs across the border of pages.
+                _, page = self._page(connection, at, self._size + 1)
+                keys, before = [row[self._at] for row in page], at
+                for key in keys:
+                    if not isinstance(key, (int, float, str)) or (isinstance(key, int) and not -(2**63) <= key < 2**63):
+                        kind = f"{type(key).__name__}{' of more than 64 bits' if isinstance(key, int) else ''}"
+                        raise SourceError(
+                            f"the cursor {self._cursor!r} holds a {kind}; cast it to a whole number or text in the "
+                            "query"
+                        )
+                    if key == before:
+                        raise SourceError(f"the cursor {self._cursor!r} is not unique: {key!r} comes twice")
+                    before = key
+                # Python compares texts by their letters. A collation of the database may find two of them equal.
+                is_text = bool(keys) and isinstance(keys[-1], str)
+                if is_text and self._page(connection, at, len(keys), distinct=True)[1] != [(0,)]:
                     raise SourceError(
                         f"the cursor {self._cursor!r} is not unique: two texts are equal by its collation; "
                         "give it another one in the query"
                     )
-                found, keys = found[: self._size], keys[: self._size]
-                if found:
-                    yield from self._blocks([tuple(row[place] for place in self._places) for row in found], keys)
-                    at = keys[-1]
-                elif not self._follow:
-                    return
-                else:
+                page, keys = page[: self._size], keys[: self._size]
+                if not page:
+                    if not self._follow:
+                        return
                     time.sleep(_POLL)
-
-    def _quoted(self) -> str:
-        return '"' + self._cursor.replace('"', '""') + '"'
+                    continue
+                rows = as_rows([tuple(row[place] for place in self._places) for row in page])
+                bad = len(rows) if self._zero else int(np.append(np.isfinite(rows).all(axis=1), False).argmin())
+                if bad:
+                    yield PositionedBlock(rows[:bad], lambda m, keys=keys: keys[m - 1])  # type: ignore[misc]
+                if bad < len(rows):
+                    raise SourceError(
+                        f"the row with {self._cursor} {keys[bad]!r} has a missing, infinite or other value that is no "
+                        f"number; {REMEDY}"
+                    )
+                at = keys[-1]
 
     def _page(
         self, connection: Any, at: Any, count: int, where: str = "", *, distinct: bool = False
     ) -> tuple[list[str], list[Any]]:
-        """Names of the columns, and the next rows; ``distinct``: in how many of them the cursor comes again."""
+        """Return the names of the columns, and the next rows; if ``distinct``, how many of them repeat a cursor."""
         style = getattr(sys.modules[type(connection).__module__.partition(".")[0]], "paramstyle", "qmark")
         mark = {"format": "%s", "pyformat": "%s"}.get(style, "?")
         query, values = self._query, [] if at is None else [(at,)]
         if at is not None:
-            where = f"{self._quoted()} > {mark}"
+            where = f"{self._quoted} > {mark}"
             query = query.replace("%", "%%") if mark == "%s" else query
-        text = f"SELECT * FROM ({query}\n) AS source {f'WHERE {where}' if where else ''} ORDER BY {self._quoted()}"  # noqa: S608
+        text = f"SELECT * FROM ({query}\n) AS source {f'WHERE {where}' if where else ''} ORDER BY {self._quoted}"  # noqa: S608
         text = f"{text} LIMIT {count:d}"
         if distinct:
-            text = f"SELECT count(*) - count(DISTINCT {self._quoted()}) FROM ({text}) AS page"  # noqa: S608
+            text = f"SELECT count(*) - count(DISTINCT {self._quoted}) FROM ({text}) AS page"  # noqa: S608
         try:
             with closing(connection.cursor()) as cursor:
                 cursor.execute(text, *values)
                 return [column[0] for column in cursor.description], cursor.fetchall()
-        except Exception as error:  # DB-API modules have no common base of their errors
+        except Exception as error:  # DB-API modules have no common base class of their errors
             raise SourceError(f"the query failed: {type(error).__name__}: {error}") from error
 
-    def _keys(self, keys: list[Any], before: Any) -> list[Any]:
-        for key in keys:
-            if not isinstance(key, (int, float, str)) or (isinstance(key, int) and not -(2**63) <= key < 2**63):
-                kind = f"{type(key).__name__}{' of more than 64 bits' if isinstance(key, int) else ''}"
-                raise SourceError(
-                    f"the cursor {self._cursor!r} holds a {kind}; cast it to a whole number or text in the query"
-                )
-            if key == before:
-                raise SourceError(f"the cursor {self._cursor!r} is not unique: {key!r} comes twice")
-            before = key
-        return keys
 
-    def _blocks(self, found: list[tuple[Any, ...]], keys: list[Any]) -> Iterator[PositionedBlock]:
-        """The rows of a page; those before a bad one, and then an error."""
-        rows = as_rows(found)
-        bad = len(rows) if self._zero else int(np.append(np.isfinite(rows).all(axis=1), False).argmin())
-        if bad:
-            yield PositionedBlock(rows[:bad], lambda m: keys[m - 1])
-        if bad < len(rows):
-            raise SourceError(
-                f"the row with {self._cursor} {keys[bad]!r} has a missing, infinite or other value that is no number; "
-                f"{REMEDY}"
-            )
-
-
-def as_rows(found: Sequence[Sequence[Any]]) -> FloatArray:
-    """Rows of numbers; nan where a value is null, and everywhere where one is no number."""
-    # The types decide, not numpy: text as long as it likes would widen the whole page, and bytes beside text raise.
-    if {*map(type, chain.from_iterable(found))} <= _NUMBERS:
+def as_rows(page: Sequence[Sequence[Any]]) -> FloatArray:
+    """Return rows of numbers: NaN for a null, and all NaN for a row with any other value that is no number."""
+    # Python types decide, not numpy: one long text would widen the whole page, and bytes beside text raise.
+    if {*map(type, chain.from_iterable(page))} <= _NUMBERS:
         with suppress(OverflowError):
-            return np.array(found, dtype=np.float64)
-    rows = np.full((len(found), len(found[0])), np.nan)
-    for row, values in zip(rows, found, strict=True):
-        try:
+            return np.array(page, dtype=np.float64)
+    rows = np.full((len(page), len(page[0])), np.nan)
+    for row, values in zip(rows, page, strict=True):
+        with suppress(TypeError, ValueError, OverflowError):
             row[:] = numbers(values, range(len(values)))
-        except (TypeError, ValueError, OverflowError):
-            continue
     return rows
 
 
 def connector(url: str) -> Callable[[], Any]:
-    """Return a function that opens the database of an address: ``sqlite:///FILE``, ``duckdb:///FILE`` or ``postgresql://…``."""
+    """Return a function that opens the database ``sqlite:///FILE``, ``duckdb:///FILE`` or ``postgresql://…``."""
     scheme = url.partition(":")[0]
     if scheme not in ("sqlite", "duckdb", "postgres", "postgresql"):
         raise BadParameterError(
@@ -218,8 +199,8 @@ def connector(url: str) -> Callable[[], Any]:
             extra = "duckdb" if scheme == "duckdb" else "postgres"
             raise SourceError(f"{scheme} needs another package: pip install 'streampca[{extra}]'") from error
         except Exception as error:
-            told = str(error).replace(url, f"{scheme}://...")  # the driver may quote it, password and all
-            raise SourceError(f"{scheme}: cannot be opened: {told}") from None
+            problem = str(error).replace(url, f"{scheme}://...")  # drivers quote it, password included
+            raise SourceError(f"{scheme}: cannot be opened: {problem}") from None
 
     return connect
 

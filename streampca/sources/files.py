@@ -1,4 +1,4 @@
-"""One way into files and streams of every format, at the rate that is asked for."""
+"""The entry point to files and streams of every format, at the requested rate: `open_rows`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _ENDINGS: dict[str, Format] = {
     ".ipc": "arrow",
 }  # fmt: skip
 
-#: Longest sleep, in seconds: a time column may ask for any.
+#: Longest sleep, in seconds: a column of times may hold any number.
 _LONGEST = 3600.0
 
 
 class FileRows(BlockSource):
-    """The rows of several ``files`` with the same features, one after the other; made by `open_rows`."""
+    """Rows of several ``files`` with the same features, one after the other; created by `open_rows`."""
 
     def __init__(self, files: Sequence[BlockSource], names: Sequence[str]) -> None:
         self.files = tuple(files)
@@ -47,30 +47,24 @@ class FileRows(BlockSource):
 
     @property
     def expected_rows(self) -> int | None:
-        """The sum over the files; None if one is not known."""
         counts = [source.expected_rows for source in self.files]
-        known = [count for count in counts if count is not None]
-        return sum(known) if len(known) == len(counts) else None
+        return None if None in counts else sum(count or 0 for count in counts)
 
     def blocks(self) -> Iterator[FloatArray]:
-        """The rows from the start of the first file."""
         for source in self.files:
             yield from source.blocks()
 
-    def __repr__(self) -> str:
-        return f"<FileRows {len(self.files)} files, {self._describe()}>"
-
 
 class PacedRows(BlockSource):
-    """The rows of a source, each not before its time; made by `open_rows`.
+    """Rows of a source, none before its time; created by `open_rows`.
 
     Parameters
     ----------
     source : the rows. Without bounds, if ``times`` is given.
-    rate : rows a second.
-    times : name of a column of ``source``, in seconds: rows come at the same distances as there. A row
-        without a time comes with the row before it.
-    keep : the column of times is a feature, too.
+    rate : rows per second.
+    times : name of a column of ``source`` in seconds, whose differences are the waiting times. A row without a time
+        comes with the row before it.
+    keep : whether the column of times is a feature, too.
     bounds : public bounds of the features, if ``times`` is given.
     """
 
@@ -79,7 +73,7 @@ class PacedRows(BlockSource):
         bounds: BoundsLike = None,
     ) -> None:  # fmt: skip
         if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < float("inf")):
-            raise BadParameterError(f"rate={short(rate)} must be a positive number of rows a second")
+            raise BadParameterError(f"rate={short(rate)}: expected a positive number of rows per second")
         self._source, self._rate = source, rate
         self.features, self.bounds = source.features, source.bounds
         self._place: int | None = None
@@ -93,14 +87,13 @@ class PacedRows(BlockSource):
 
     @property
     def expected_rows(self) -> int | None:
-        """Number of rows that the source expects."""
         return self._source.expected_rows
 
     def blocks(self) -> Iterator[FloatArray]:
-        """The rows from the start, as many at a time as are due."""
         began, sent, first = 0.0, 0, float("nan")
         for block in self._source.blocks():
             began = began or time.monotonic()
+            # Seconds after the start at which each row is due.
             if self._place is None:
                 due = (sent + np.arange(len(block))) / (self._rate or 1.0)
             else:
@@ -123,9 +116,6 @@ class PacedRows(BlockSource):
                 else:
                     time.sleep(min(due[at] - passed, _LONGEST))
 
-    def __repr__(self) -> str:
-        return f"<PacedRows of {self._source!r}>"
-
 
 def open_rows(
     path: Readable,
@@ -137,29 +127,30 @@ def open_rows(
     rate_from: str | None = None,
     **reading: Any,
 ) -> BlockSource:
-    """Rows of numbers from files or a stream: CSV, TSV, NDJSON, Parquet or Arrow IPC.
+    """Open rows of numbers from files or a stream: CSV, TSV, NDJSON, Parquet or Arrow IPC.
 
     Parameters
     ----------
     path : a file, a pattern such as ``"day-*.csv"`` (files in the order of their names), a named pipe,
         ``"-"`` for standard input, or a binary stream.
-    format : left out, by the end of the name: .csv, .txt, .tsv, .tab, .ndjson, .jsonl, .parquet, .pq, .arrow,
-        .arrows, .feather or .ipc, with or without .gz or .zip behind it; CSV for other names, pipes and streams.
+    format : by default, the format of the end of the name: .csv, .txt, .tsv, .tab, .ndjson, .jsonl, .parquet, .pq,
+        .arrow, .arrows, .feather or .ipc, with or without .gz or .zip behind it; CSV for other names, pipes, streams.
     columns, bounds : as in `from_csv`.
-    rate : rows a second; rows that come too soon wait.
-    rate_from : name of a column of times: rows come at the same distances as there. Numbers are seconds; the text of
-        CSV and NDJSON and Arrow's types may be dates and times, too. It is a feature only if ``columns`` names it.
-        Times are taken to be public: they say when there is a release.
-    reading : the options of `Reading`. One file at most can be followed.
+    rate : rows per second; earlier rows wait.
+    rate_from : name of a column of times, whose differences are the waiting times. Numbers are seconds; text of CSV
+        and NDJSON and Arrow's types may be dates and times, too. The column is a feature only if ``columns`` names it.
+        Times must be public, because they decide when a release appears.
+    reading : the options of `Reading`. At most one file can be followed.
 
     Returns
     -------
-    A source of rows for ``Stream.run``, with ``features`` and ``bounds``.
+    BlockSource
+        Rows for ``Stream.run``, with ``features`` and ``bounds``.
 
     Raises
     ------
     SourceError
-        If no file matches, or one cannot be read; see `from_csv`, `from_ndjson`, `from_parquet` and `from_arrow`.
+        If no file matches or one cannot be read; see `from_csv`, `from_ndjson`, `from_parquet` and `from_arrow`.
     BadParameterError
         If an option does not apply to the format.
     """
@@ -169,27 +160,24 @@ def open_rows(
         if not paths:
             raise SourceError(f"{path}: no file matches this pattern; check the path")
     if rate is not None and rate_from is not None:
-        raise BadParameterError("rate= and rate_from= both say when rows come; leave one of them out")
+        raise BadParameterError("rate= and rate_from= exclude each other; pass one of them")
     if reading.get("follow") and len(paths) > 1:
         raise BadParameterError(f"follow=True with {len(paths)} files: the first one has no end; give one path")
     kept = columns is None or rate_from is None or rate_from in columns
     read = columns if kept or columns is None else [*columns, rate_from or ""]
     sources = []
     for name in paths:
-        kind = format if format is not None else _format_of(name)
+        kind: str = "csv" if format is None else format
+        if format is None and isinstance(name, (str, os.PathLike)):
+            plain = os.fspath(name).lower().removesuffix(".gz").removesuffix(".zip")
+            kind = _ENDINGS.get(os.path.splitext(plain)[1], "csv")
         if kind not in _READERS:
-            raise BadParameterError(f"format={short(format)} must be one of {', '.join(_READERS)}")
+            raise BadParameterError(f"format={short(format)}: expected one of {', '.join(_READERS)}")
         options = {"delimiter": "\t", **reading} if kind == "tsv" else reading
+        # With a column of times, which may not be a feature, the bounds are those of `PacedRows`.
         given = bounds if rate_from is None else None
         sources.append(_READERS[kind](name, columns=read, bounds=given, times=rate_from, **options))
     rows = sources[0] if len(sources) == 1 else FileRows(sources, [str(name) for name in paths])
     if rate is None and rate_from is None:
         return rows
     return PacedRows(rows, rate, rate_from, keep=columns is not None and kept, bounds=bounds)
-
-
-def _format_of(path: Readable) -> Format:
-    if not isinstance(path, (str, os.PathLike)):
-        return "csv"
-    name = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zip")
-    return _ENDINGS.get(os.path.splitext(name)[1], "csv")

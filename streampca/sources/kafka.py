@@ -1,14 +1,14 @@
 """Rows from the messages of a Kafka topic (the extra ``kafka``), one row a message.
 
-*Order.* Partitions take turns, in ascending order: in its turn, a partition gives its next ``turn`` messages, in the
-order of their offsets, or those that are left. Without ``follow``, reading ends at the messages that there were
-when it began, so the rows are a function of the topic alone. With ``follow``, a partition that has no message at its
-turn is passed over, so the order depends on when messages come too; rows that are durable keep theirs.
+*Order.* Partitions take turns, in ascending order. In its turn, a partition gives its next ``turn`` messages in the
+order of their offsets, or the remaining ones. Without ``follow``, reading ends at the last messages at its start, so
+that the rows are a function of the topic only. With ``follow``, a partition without a message at its turn is skipped,
+so that the order also depends on when messages arrive. Durable rows keep their order.
 
-*Once.* Where a run stands (the next offset of every partition, and whose turn it is) is kept in its store, in the
-transaction of its rows. It assigns all partitions to itself instead of subscribing: the consumer group is told
-what is durable, for those who watch its lag, and decides nothing. A rebalance moves no partition away. Messages
-that were deleted before they were read are an error.
+*Once.* The position of a run (the next offset of every partition, and the current turn) is kept in its store, in the
+transaction of its rows. The run assigns all partitions to itself and does not subscribe, so that a rebalance moves no
+partition away. The consumer group receives the durable offsets, for monitors of its lag, and decides nothing.
+Messages that are deleted before they are read are an error.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from streampca.sources.reading import Reading
 logger = logging.getLogger("streampca.kafka")
 logger.addHandler(logging.NullHandler())  # silent unless the host wants its messages
 
-#: What a message holds: its name, or a function of its bytes that returns a mapping or a sequence of numbers.
+#: Content of a message: its name, or a function from its bytes to a mapping or a sequence of numbers.
 Value = Literal["json", "avro", "block"] | Callable[[bytes], Any]
 _HELD = 4096  # messages of a partition that are read ahead; then it is paused
 _POLL = 0.5  # seconds that a call waits for messages
 _PATIENCE = 30.0  # seconds that a broker may take to answer
-_ANSWER = 5.0  # those of a look
+_ANSWER = 5.0  # the same, for a look
 _LOOK = 30.0  # seconds between two looks for new partitions of a topic that is followed
 
 
@@ -48,19 +48,18 @@ class KafkaRows(PositionedRows):
 
     Parameters
     ----------
-    topic : its name, by which a run knows it again.
-    group : consumer group that is told which offsets are durable. It decides nothing.
-    servers : addresses of brokers, ``host:port`` with commas between.
+    topic : name of the topic, which identifies the source to a run.
+    group : consumer group that receives the durable offsets. It decides nothing.
+    servers : addresses of brokers, ``host:port``, separated by commas.
     features : names of the numbers of a message, in the order wanted.
     value : ``"json"`` (an object, or an array in the order of the features; of at most 200 levels), ``"avro"``, or a
-        function of the bytes of a message that returns a mapping or a sequence of numbers; what it raises makes the
-        message a bad one.
-        ``"block"``: sums of rows, made and collected by `streampca.readers`.
-    schema : for Avro: the schema of all messages; or a mapping from number to schema for messages with the header
+        function from the bytes of a message to a mapping or a sequence of numbers, whose exceptions make the message a
+        bad one. ``"block"``: sums of rows, created and collected by `streampca.readers`.
+    schema : for Avro, the schema of all messages; or a mapping from number to schema for messages with the header
         of a schema registry.
     bounds : public bounds of the features, as in `from_csv`.
-    turn : messages that a partition gives before it is the next one's turn. It decides the order of rows: leave it
-        as it is when a run is resumed.
+    turn : messages that a partition gives in its turn. It decides the order of rows: do not change it for a resumed
+        run.
     config : further settings of librdkafka, such as those of TLS.
     reading : ``on_bad_row`` and ``follow`` of `Reading`. A message is bad if it cannot be read, or has none but missing
         values. ``follow`` waits for more messages at the end, for new partitions, and for brokers that are down.
@@ -70,8 +69,8 @@ class KafkaRows(PositionedRows):
     BadParameterError
         If a parameter is outside its domain.
     SourceError
-        While reading: if confluent-kafka is missing, no broker answers (with ``follow``: when it begins), there is no
-        such topic, a message is bad, or messages after the position were deleted before they were read.
+        While reading: if confluent-kafka is missing, no broker answers (with ``follow``: at the start), the topic does
+        not exist, a message is bad, or messages after the position were deleted before they were read.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class KafkaRows(PositionedRows):
         options = Reading(**reading).only("a topic", "on_bad_row", "follow")
         check_count("turn", turn)
         if isinstance(features, str) or not features or repeated(features):
-            raise BadParameterError(f"features={features!r} must be distinct names: a topic has no header line")
+            raise BadParameterError(f"features={features!r}: expected distinct names. A topic has no header line")
         if "@" in servers:
             raise BadParameterError(
                 "servers= holds a user or password; put them into config=: sasl.username, sasl.password"
@@ -108,16 +107,39 @@ class KafkaRows(PositionedRows):
         self._consumer: Any = None
 
     def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
-        """The rows after a position, or from the earliest messages that there are."""
+        """Yield the rows after a position, or from the earliest messages of the topic."""
         for messages, after in self._turns(at):
-            yield from self._blocks(messages, after)
+            rows = np.full((len(messages), len(self.features)), np.nan)
+            for i, message in enumerate(messages):
+                try:
+                    rows[i] = numbers(self._read(message.value()), self.features)
+                except Exception as problem:
+                    if not self._zero:
+                        if i:
+                            yield PositionedBlock(rows[:i], after)
+                        raise SourceError(
+                            f"{self.name}, {_place(messages, i)}: no row of numbers "
+                            f"({type(problem).__name__}: {problem}); {REMEDY}"
+                        ) from problem
+            yield PositionedBlock(rows, after)
 
     def parts_from(self, at: Any = None) -> Iterator[Part]:
-        """What messages hold, as bytes."""
+        """Yield the contents of the messages, as bytes."""
         for messages, after in self._turns(at):
             yield Part([message.value() or b"" for message in messages], after, partial(_place, messages))
 
+    def durable(self, at: Any) -> None:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        if self._consumer is not None:
+            try:
+                offsets = [TopicPartition(self._topic, p, offset) for p, offset in enumerate(at["offsets"])]
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+            except KafkaException as problem:  # the group may be busy; nothing depends on it
+                logger.debug("offsets not committed: topic=%s problem=%s", self._topic, problem)
+
     def _turns(self, at: Any) -> Iterator[tuple[list[Any], Callable[[int], Any]]]:
+        """Yield the messages of each turn, and a function from m to the position after the first m of them."""
         try:
             from confluent_kafka import Consumer, KafkaException
         except ImportError as error:
@@ -129,61 +151,30 @@ class KafkaRows(PositionedRows):
                 f"Kafka topic {self._topic}: {error.args[0].str()}; check config=, or the address"
             ) from error
         try:
-            yield from self._parts(_Partitions(consumer, self._topic, at, most=max(_HELD, 2 * self._turn)), at)
+            partitions = _Partitions(consumer, self._topic, at, most=max(_HELD, 2 * self._turn))
+            offsets, ends = partitions.offsets, None if self._follow else partitions.ends
+            turn, left = (0, self._turn) if at is None else at["turn"]
+            empty = 0  # number of successive partitions without a message
+            while True:
+                if not left:
+                    turn, left = turn + 1, self._turn
+                turn %= len(offsets)
+                if not turn and self._follow:
+                    partitions.look()
+                messages = partitions.take(turn, left, None if ends is None else ends[turn])
+                if messages:
+                    nexts = [message.offset() + 1 for message in messages]
+                    yield messages, partial(_after, tuple(offsets), turn, left, nexts)
+                    offsets[turn] = nexts[-1]
+                empty, left = 0 if messages else empty + 1, 0
+                if empty == len(offsets):
+                    if ends is not None:
+                        return
+                    partitions.fetch()
+                    empty = 0
         finally:
             self._consumer = None
             consumer.close()
-
-    def durable(self, at: Any) -> None:
-        """Tell the consumer group. It may be busy with other members: nothing depends on it."""
-        from confluent_kafka import KafkaException, TopicPartition
-
-        if self._consumer is not None:
-            try:
-                self._consumer.commit(
-                    offsets=[TopicPartition(self._topic, p, next_) for p, next_ in enumerate(at["offsets"])],
-                    asynchronous=True,
-                )
-            except KafkaException as problem:
-                logger.debug("group not told: topic=%s problem=%s", self._topic, problem)
-
-    def _parts(self, partitions: _Partitions, at: Any) -> Iterator[tuple[list[Any], Callable[[int], Any]]]:
-        ends = None if self._follow else partitions.ends
-        turn, left = (0, self._turn) if at is None else at["turn"]
-        quiet = 0  # partitions in a row that had nothing
-        while True:
-            if not left:
-                turn, left = turn + 1, self._turn
-            turn %= len(partitions.offsets)
-            if not turn and self._follow:
-                partitions.look()
-            messages = partitions.take(turn, left, None if ends is None else ends[turn])
-            if messages:
-                nexts = [message.offset() + 1 for message in messages]
-                yield messages, partial(_after, tuple(partitions.offsets), turn, left, nexts)
-                partitions.offsets[turn] = nexts[-1]
-            quiet, left = 0 if messages else quiet + 1, 0
-            if quiet == len(partitions.offsets):
-                if ends is not None:
-                    return
-                partitions.fetch()
-                quiet = 0
-
-    def _blocks(self, messages: Sequence[Any], after: Callable[[int], Any]) -> Iterator[PositionedBlock]:
-        """The rows of some messages of one partition; those before a bad one, and then an error."""
-        rows = np.full((len(messages), len(self.features)), np.nan)
-        for i, message in enumerate(messages):
-            try:
-                rows[i] = numbers(self._read(message.value()), self.features)
-            except Exception as problem:
-                if not self._zero:
-                    if i:
-                        yield PositionedBlock(rows[:i], after)
-                    raise SourceError(
-                        f"{self.name}, {_place(messages, i)}: no row of numbers "
-                        f"({type(problem).__name__}: {problem}); {REMEDY}"
-                    ) from problem
-        yield PositionedBlock(rows, after)
 
 
 def _place(messages: Sequence[Any], i: int) -> str:
@@ -191,12 +182,12 @@ def _place(messages: Sequence[Any], i: int) -> str:
 
 
 def _after(offsets: Sequence[int], turn: int, left: int, nexts: Sequence[int], m: int) -> dict[str, Any]:
-    """The position after the first m messages of a turn."""
+    """Return the position after the first m messages of a turn."""
     return {"offsets": [*offsets[:turn], nexts[m - 1], *offsets[turn + 1 :]], "turn": [turn, left - m]}
 
 
 def reader(value: Value, schema: Any = None) -> Callable[[bytes], Any]:
-    """The function that reads a message."""
+    """Return the function that reads a message."""
     if callable(value):
         return value
 
@@ -205,13 +196,13 @@ def reader(value: Value, schema: Any = None) -> Callable[[bytes], Any]:
         return msgspec.json.decode(data)
 
     def block(data: bytes) -> Any:
-        raise BadParameterError("messages of blocks are no rows; streampca.readers.collect takes them")
+        raise BadParameterError("messages of blocks are no rows; pass the source to streampca.readers.collect")
 
     if value in ("json", "block"):
         return json if value == "json" else block
     if value != "avro":
         raise BadParameterError(
-            f"value={value!r} must be 'json', 'avro', 'block' or a function of the bytes of a message"
+            f"value={value!r}: expected 'json', 'avro', 'block' or a function of the bytes of a message"
         )
     if schema is None:
         raise BadParameterError("value='avro' needs schema=: an Avro schema, or {id: schema} for framed messages")
@@ -229,10 +220,10 @@ def reader(value: Value, schema: Any = None) -> Callable[[bytes], Any]:
                 raise ValueError("no schema number")
             number, data = int.from_bytes(data[1:5], "big"), data[5:]
         stream = BytesIO(data)
-        found = schemaless_reader(stream, schemas[number], None)
+        record = schemaless_reader(stream, schemas[number], None)
         if stream.read(1):
             raise ValueError("bytes are left: another schema?")
-        return found
+        return record
 
     return avro
 
@@ -242,53 +233,50 @@ class _NoAnswerError(SourceError):
 
 
 class _Partitions:
-    """The messages of all partitions, each in order, some read ahead.
+    """Messages of all partitions, each in order, some read ahead.
 
-    Attributes
-    ----------
-    offsets : of the next message of each partition that was not given out.
-    ends : after the last message of each when it was first looked at.
+    ``offsets`` are those of the next message of each partition, and ``ends`` those after the last message of each at
+    the first look.
     """
 
     def __init__(self, consumer: Any, topic: str, at: Any, *, most: int) -> None:
         self._consumer, self._topic, self._most = consumer, topic, most
         self.offsets: list[int] = [] if at is None else list(at["offsets"])
         self.ends: list[int] = []
-        self._held: list[deque[Any]] = []
+        self._queues: list[deque[Any]] = []
         self._at_end: list[bool] = []
         self._paused: set[int] = set()
         self._looked = time.monotonic()
         self._assign(_PATIENCE)
 
     def take(self, p: int, most: int, end: int | None) -> list[Any]:
-        """At most so many messages of a partition, before offset ``end``; fewer only where there are no more.
+        """Return at most ``most`` messages of a partition, before offset ``end``; fewer only if there are no more.
 
-        Raises
-        ------
-        SourceError
-            If there is an end, and no broker answers for a while.
+        Raises `SourceError` if there is an end and no broker answers for a while.
         """
-        held, heard = self._held[p], time.monotonic()
-        while len(held) < most and not self._at_end[p] and not (held and end and held[-1].offset() + 1 >= end):
-            if end is not None and not held and self.offsets[p] >= end:
+        from confluent_kafka import TopicPartition
+
+        queue, heard = self._queues[p], time.monotonic()
+        while len(queue) < most and not self._at_end[p] and not (queue and end and queue[-1].offset() + 1 >= end):
+            if end is not None and not queue and self.offsets[p] >= end:
                 return []
             if self.fetch():
                 heard = time.monotonic()
             elif end is not None and time.monotonic() - heard > _PATIENCE:
                 raise SourceError(
                     f"Kafka topic {self._topic}, partition {p}: no broker has answered for {_PATIENCE:.0f} s, offset "
-                    f"{self.offsets[p]} is next of {end}; run again to go on there, or follow the topic to wait longer"
+                    f"{self.offsets[p]} is next of {end}; run again to resume there, or follow the topic to wait longer"
                 )
-        taken: list[Any] = []
-        while held and len(taken) < most and (end is None or held[0].offset() < end):
-            taken.append(held.popleft())
-        if p in self._paused and len(held) < self._most // 2:
-            self._consumer.resume([self._partition(p)])
+        messages: list[Any] = []
+        while queue and len(messages) < most and (end is None or queue[0].offset() < end):
+            messages.append(queue.popleft())
+        if p in self._paused and len(queue) < self._most // 2:
+            self._consumer.resume([TopicPartition(self._topic, p)])
             self._paused.discard(p)
-        return taken
+        return messages
 
     def look(self) -> None:
-        """Read new partitions too, if the last look was some time ago. Brokers that are down are waited for."""
+        """Look for new partitions, unless the last look is recent. Brokers that are down are waited for."""
         if time.monotonic() - self._looked > _LOOK:
             try:
                 self._assign(_ANSWER)
@@ -297,17 +285,20 @@ class _Partitions:
             self._looked = time.monotonic()
 
     def fetch(self) -> bool:
-        """Wait a moment for messages; return whether a broker was heard."""
-        heard, first = False, self._consumer.poll(_POLL)  # `consume` would wait until there are as many as asked for
+        """Wait a moment for messages; return whether a broker answered."""
+        from confluent_kafka import TopicPartition
+
+        # `consume` would wait for the full number of messages, so it only reads those that follow the first.
+        heard, first = False, self._consumer.poll(_POLL)
         messages = [] if first is None else [first, *self._consumer.consume(1000, 0)]
         for message in messages:
             problem, p = message.error(), message.partition()
             if problem is None:
                 heard = True
-                self._held[p].append(message)
+                self._queues[p].append(message)
                 self._at_end[p] = False
-                if len(self._held[p]) >= self._most and p not in self._paused:
-                    self._consumer.pause([self._partition(p)])
+                if len(self._queues[p]) >= self._most and p not in self._paused:
+                    self._consumer.pause([TopicPartition(self._topic, p)])
                     self._paused.add(p)
             elif problem.name() == "_PARTITION_EOF":
                 heard = self._at_end[p] = True
@@ -315,44 +306,41 @@ class _Partitions:
                 raise SourceError(f"Kafka topic {self._topic}, partition {p}: {problem.str()}")
         return heard
 
-    def _partition(self, p: int) -> Any:
-        from confluent_kafka import TopicPartition
-
-        return TopicPartition(self._topic, p)
-
     def _assign(self, patience: float) -> None:
-        """Read all partitions, from where they stand; one that is new from its first message."""
+        """Read all partitions from their positions; a new one from its first message."""
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
-            found = self._consumer.list_topics(self._topic, timeout=patience).topics[self._topic]
+            topic = self._consumer.list_topics(self._topic, timeout=patience).topics[self._topic]
         except KafkaException as error:
             raise _NoAnswerError(f"Kafka topic {self._topic}: {error.args[0].str()}; check the address") from error
-        if found.error is not None or not found.partitions:
-            raise SourceError(f"Kafka topic {self._topic}: {found.error or 'no partitions'}; check the name")
-        new = range(len(self.ends), max(len(self.offsets), len(found.partitions)))
-        # Before they are assigned: a broker answers one request after the other.
+        if topic.error is not None or not topic.partitions:
+            raise SourceError(f"Kafka topic {self._topic}: {topic.error or 'no partitions'}; check the name")
+        new = range(len(self.ends), max(len(self.offsets), len(topic.partitions)))
+        # Watermarks before the assignment: a broker answers one request after the other, and fetches would come first.
         marks = [(0, -1)] * len(new)
-        for i, p in enumerate(new[: max(0, len(found.partitions) - len(self.ends))]):
+        for i, p in enumerate(new[: max(0, len(topic.partitions) - len(self.ends))]):
             try:
-                marks[i] = self._consumer.get_watermark_offsets(self._partition(p), timeout=patience)
+                marks[i] = self._consumer.get_watermark_offsets(TopicPartition(self._topic, p), timeout=patience)
             except KafkaException as error:
                 raise _NoAnswerError(f"Kafka topic {self._topic}, partition {p}: {error.args[0].str()}") from error
         for p, (low, high) in zip(new, marks, strict=True):
             if p < len(self.offsets) and self.offsets[p] > high:
                 raise SourceError(
-                    f"Kafka topic {self._topic} ends before offset {self.offsets[p]} of partition {p}, where the run "
-                    "stands: another topic has its name now; begin another run for it"
+                    f"Kafka topic {self._topic} ends before offset {self.offsets[p]} of partition {p}, the position of "
+                    "the run: another topic has its name now; begin another run for it"
                 )
             self.offsets += [low] if p == len(self.offsets) else []
             self.ends.append(high)
-            self._held.append(deque())
+            self._queues.append(deque())
             self._at_end.append(False)
-        if not new:
-            return
-        reading = [held[-1].offset() + 1 if held else at for held, at in zip(self._held, self.offsets, strict=True)]
-        self._paused.clear()
-        self._consumer.assign([TopicPartition(self._topic, p, at) for p, at in enumerate(reading)])
+        if new:
+            # Messages in a queue were read: reading continues behind them.
+            nexts = [
+                queue[-1].offset() + 1 if queue else at for queue, at in zip(self._queues, self.offsets, strict=True)
+            ]
+            self._paused.clear()
+            self._consumer.assign([TopicPartition(self._topic, p, at) for p, at in enumerate(nexts)])
 
 
 from_kafka = KafkaRows

@@ -14,23 +14,14 @@ import numpy as np
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
 from streampca.rows.names import refuse_values
-from streampca.sources.base import (
-    NAME_THEM,
-    REMEDY,
-    BoundsLike,
-    bad_row,
-    choose,
-    in_blocks,
-    source_bounds,
-)
+from streampca.sources.base import NAME_THEM, REMEDY, BoundsLike, bad_row, choose, in_blocks, source_bounds
 from streampca.sources.csv_cells import as_seconds
 from streampca.sources.csv_cells import number as number_in
 from streampca.sources.reading import Reading
 from streampca.sources.records import LONGEST_RECORD, OVERLONG, split_records
 from streampca.sources.text_files import Readable, TextRows
 
-_NAN = float("nan")
-#: Most levels of lists and objects in a line: far fewer than Python's parser takes, which depend on its caller.
+#: Most levels of lists and objects in a line. Python's parser allows more, but how many depends on its caller.
 _DEEPEST = 200
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
@@ -41,15 +32,15 @@ class NdjsonRows(TextRows):
     Parameters
     ----------
     path : the file, in UTF-8, a named pipe, ``"-"`` for standard input, or a binary stream.
-    columns : keys to read, in that order; those of the first object by default. Other keys are left aside.
+    columns : keys to read, in that order; those of the first object by default. Other keys are ignored.
     bounds : as in `from_csv`.
-    reading : the options of `Reading` but for those of delimited text. A key that is absent or null is missing; true is
-        1. A line of more than 200 levels of nesting is a bad row. If bad rows are absorbed, ``columns`` must be given.
+    reading : the options of `Reading` except those of delimited text. A key that is absent or null is missing; true is
+        1. A line of more than 200 levels of nesting is a bad row. If bad rows are absorbed, ``columns`` is required.
 
     Raises
     ------
     SourceError
-        Here, if the file cannot be opened or has no rows; while reading, as `from_csv`.
+        By the constructor, if the file cannot be opened or has no rows; while reading, as `from_csv`.
     """
 
     def __init__(
@@ -63,30 +54,30 @@ class NdjsonRows(TextRows):
         pieces = self._numbered()
         first = next(pieces, None)
         if first is None:
-            raise SourceError(f"{self._file.name}: no rows, the file is empty; check the path")
+            raise SourceError(f"{self.name}: no rows, the file is empty; check the path")
         self._begun: Iterator[list[tuple[int, bytes]]] | None = chain([first], pieces) if self._file.once else None
         if columns is None:
             if self._zero:
                 raise BadParameterError(
-                    "on_bad_row='zero' without columns=: the first record would say which columns there are; name them"
+                    "on_bad_row='zero' without columns=: the first record would decide which columns there are; "
+                    "name them"
                 )
             columns = list(self._record(*first[0]))
-            refuse_values(columns, self._file.name, NAME_THEM)
+            refuse_values(columns, self.name, NAME_THEM)
         elif isinstance(columns, (str, bytes)) or not all(isinstance(name, str) for name in columns):
-            raise BadParameterError(f"columns={short(columns)} must be a list of names; JSON objects have no positions")
-        self.features = tuple(columns[at] for at in choose(columns, None, self._file.name))
+            raise BadParameterError(f"columns={short(columns)}: expected a list of names. JSON objects have no order")
+        self.features = tuple(columns[at] for at in choose(columns, None, self.name))
         if not self.features:
-            raise BadParameterError("columns=[] leaves no feature; name at least one column")
+            raise BadParameterError("columns=[]: expected at least one column")
         self.bounds = source_bounds(bounds, self.features)
 
     def blocks(self) -> Iterator[FloatArray]:
-        """The rows from the start of the file, at most ``chunk_rows`` in a block."""
         begun, self._begun = self._begun, None
-        for lines in self._file.start(begun, self._numbered):  # of a pipe, what is there
+        for lines in self._file.start(begun, self._numbered):
             yield from in_blocks((self._row(number, line) for number, line in lines), self._chunk_rows)
 
     def _numbered(self) -> Iterator[list[tuple[int, bytes]]]:
-        """The lines of each piece, and their numbers."""
+        """Yield the lines of each piece, with their numbers."""
         number = 1
         for piece in self._file.pieces(self._file.blocks()):
             lines = [*enumerate(split_records(piece, None), number)]
@@ -100,46 +91,50 @@ class NdjsonRows(TextRows):
             check_levels(line)
             record = json.loads(line.decode())
         except (ValueError, RecursionError) as error:
-            raise SourceError(f"{self._file.name}, line {number}: not JSON ({short(str(error))}); {REMEDY}") from None
+            raise SourceError(f"{self.name}, line {number}: not JSON ({short(str(error))}); {REMEDY}") from None
         if not isinstance(record, dict):
-            raise SourceError(f"{self._file.name}, line {number}: {short(record)} is no JSON object; {REMEDY}")
+            raise SourceError(f"{self.name}, line {number}: {short(record)} is no JSON object; {REMEDY}")
         return record
 
     def _row(self, number: int, line: bytes) -> list[float]:
+        values: list[float] = []
         reason = "unreadable record"
         try:
             record = self._record(number, line)
             reason = "not a number"
-            return [self._value(record, name, number) for name in self.features]
+            for name in self.features:
+                entry = record.get(name)
+                if name == self._time and isinstance(entry, str):
+                    seconds = number_in(as_seconds(entry))
+                    entry = entry if seconds is None else seconds
+                where = f"{self.name}, line {number}: column {short(name)}"
+                value = float("nan")
+                if isinstance(entry, Real):
+                    try:
+                        value = float(entry)
+                    except OverflowError:
+                        value = float("inf")
+                elif entry is not None and not (isinstance(entry, str) and entry.strip() in self._missing):
+                    raise SourceError(
+                        f"{where} is not a number ({short(entry)}); mend it, choose with columns=, or {REMEDY}"
+                    )
+                if not (self._lenient or np.isfinite(value)):
+                    kind = "missing" if np.isnan(value) else "infinite"
+                    raise SourceError(f"{where} is {kind} ({short(entry)}); {REMEDY}")
+                values.append(value)
         except SourceError:
             if self._zero:
                 return bad_row(reason, len(self.features))
             raise
-
-    def _value(self, record: dict[str, object], name: str, number: int) -> float:
-        given = record.get(name)
-        if name == self._time and isinstance(given, str) and (seconds := number_in(as_seconds(given))) is not None:
-            given = seconds
-        where = f"{self._file.name}, line {number}: column {short(name)}"
-        value = _NAN
-        if isinstance(given, Real):
-            try:
-                value = float(given)
-            except OverflowError:
-                value = float("inf")
-        elif given is not None and not (isinstance(given, str) and given.strip() in self._missing):
-            raise SourceError(f"{where} is not a number ({short(given)}); mend it, choose with columns=, or {REMEDY}")
-        if not (self._lenient or np.isfinite(value)):
-            what = "missing" if np.isnan(value) else "infinite"
-            raise SourceError(f"{where} is {what} ({short(given)}); {REMEDY}")
-        return value
+        return values
 
 
 def check_levels(text: bytes) -> None:
     """Raise ValueError if a JSON text has more than 200 levels of lists and objects."""
+    # Counting is enough for most texts, and cheap.
     if text.count(b"[") + text.count(b"{") > _DEEPEST:
         marks = np.frombuffer(_STRING.sub(b"", text), np.uint8)
-        steps = np.isin(marks, (91, 123)).astype(np.int64) - np.isin(marks, (93, 125))
+        steps = np.isin(marks, (91, 123)).astype(np.int64) - np.isin(marks, (93, 125))  # [ { and ] }
         if steps.cumsum().max(initial=0) > _DEEPEST:
             raise ValueError(f"more than {_DEEPEST} levels")
 

@@ -30,29 +30,24 @@ from streampca.sources.text_files import ByteFile, Readable
 
 #: Rows and numbers that pyarrow decodes at a time: 32 MB at most, from 8192 rows on.
 _BATCH_ROWS, _BATCH_NUMBERS = 2**16, 2**22
-#: What pyarrow also raises on damaged files.
+#: Further exceptions of pyarrow on damaged files.
 _DAMAGE = (ValueError, TypeError, KeyError, OverflowError, MemoryError)
 
 
 class ColumnarRows(BlockSource):
-    """Rows of typed columns: the common part of `ParquetRows` and `ArrowRows`.
+    """Rows of typed columns: the base class of `ParquetRows` and `ArrowRows`.
 
-    Attributes
-    ----------
-    path : the file.
-    features : names of the columns read.
-    bounds : their public bounds, or None.
-    columns : the same names as the file spells them.
+    ``path`` is the file and ``columns`` are the names of the features as the file spells them.
     """
 
     def __init__(
         self, path: Any, schema: Any, columns: Sequence[str | int] | None, bounds: BoundsLike, reading: dict[str, Any]
     ) -> None:
         options = Reading(**reading).only(type(self).__name__, "on_bad_row", "missing", "chunk_rows", "times")
-        # A value that is missing or not finite is NaN or infinite, which is what makes a row bad.
+        # In a typed column, the only bad values are missing and infinite ones: to absorb them is to pass them on.
         self._lenient, self._chunk_rows, times = options.is_lenient, options.chunk_rows, options.times
         self.path = path
-        with told(path, "cannot be read"):  # a name that is not UTF-8
+        with damage(path, "cannot be read"):  # a name that is not UTF-8
             names = list(schema.names)
         if not names:
             raise SourceError(f"{path}: no columns; check the path")
@@ -76,63 +71,56 @@ class ColumnarRows(BlockSource):
 
     @abstractmethod
     def _batches(self) -> Iterator[Any]:
-        """The rows as Arrow batches that hold the columns."""
+        """Yield the rows as Arrow batches that hold the columns."""
 
     def blocks(self) -> Iterator[FloatArray]:
-        """The rows from the start of the file, at most ``chunk_rows`` in a block."""
         start = 0
         batches = self._batches()
         while True:
-            with told(self.path, f"damaged after row {start}"):
+            with damage(self.path, f"damaged after row {start}"):
                 batch = next(batches, None)
             if batch is None:
                 return
             blocks = arrow_rows(batch, self.columns, self._chunk_rows)
             while True:
-                with told(self.path, f"damaged after row {start}"):
+                with damage(self.path, f"damaged after row {start}"):
                     rows = next(blocks, None)
                 if rows is None:
                     break
-                yield from self._checked(rows, start)
+                if not (self._lenient or (finite := np.isfinite(rows)).all()):
+                    bad, at = (int(place) for place in np.argwhere(~finite)[0])
+                    if bad:
+                        yield rows[:bad]
+                    kind = "missing" if np.isnan(rows[bad, at]) else "infinite"
+                    name = short(self.features[at])
+                    raise SourceError(f"{self.path}, row {start + bad + 1}: column {name} is {kind}; {REMEDY}")
+                yield rows
                 start += rows.shape[0]
-
-    def _checked(self, rows: FloatArray, start: int) -> Iterator[FloatArray]:
-        """The rows, or those before the first missing or infinite value and then an error."""
-        if self._lenient or (finite := np.isfinite(rows)).all():
-            yield rows
-            return
-        bad, at = (int(place) for place in np.argwhere(~finite)[0])
-        if bad:
-            yield rows[:bad]
-        what = "missing" if np.isnan(rows[bad, at]) else "infinite"
-        raise SourceError(f"{self.path}, row {start + bad + 1}: column {short(self.features[at])} is {what}; {REMEDY}")
 
 
 class ParquetRows(ColumnarRows):
     """Rows of numbers from a Parquet file, read in batches; also called `from_parquet`.
 
-    Memory holds one row group of the chosen columns at most. Booleans are 0
-    and 1, decimals and large integers are rounded to floats.
+    Memory holds one row group of the chosen columns at most. Booleans are 0 and 1. Decimals and large integers are
+    rounded to floats.
 
     Parameters
     ----------
     path : the file.
     columns : names or positions of the columns to read, in that order; None for all.
     bounds : public bounds of the columns, as in `from_csv`.
-    reading : ``on_bad_row``, ``missing``, ``chunk_rows`` and ``times`` of `Reading`. ``on_bad_row="zero"`` is the same
-        as ``missing="nan"``: columns are typed, so nothing but a null, NaN or infinite value can be wrong with a row.
+    reading : ``on_bad_row``, ``missing``, ``chunk_rows`` and ``times`` of `Reading`. In typed columns a row can be bad
+        only by a null, NaN or infinite value, so that ``on_bad_row="zero"`` is the same as ``missing="nan"``.
 
     Attributes
     ----------
-    path, features, bounds, columns : see `ColumnarRows`.
-    n_rows : how many rows it has, as its footer says.
+    n_rows : number of rows in the file, from its footer.
 
     Raises
     ------
     SourceError
-        Here, if pyarrow is missing, the file cannot be read, has no rows or
-        lacks a column, or a column does not hold numbers; while reading, at
-        the first row that is missing a value, after every row before it.
+        By the constructor, if pyarrow is missing, the file cannot be read, has no rows or lacks a column, or a column
+        does not hold numbers. While reading, at the first row that is missing a value, after every row before it.
     """
 
     def __init__(
@@ -148,29 +136,24 @@ class ParquetRows(ColumnarRows):
                 "a Parquet file cannot be read from a pipe; save it, or write Arrow's streaming format"
             )
         if not isinstance(path, (str, os.PathLike)):
-            raise BadParameterError(
-                f"path={short(path)} must be the path of a file; rows from elsewhere can go in as they are"
-            )
-        self.path = path = Path(path)
-        with self.open() as file, told(path, "cannot be read as Parquet"):
+            raise BadParameterError(f"path={short(path)}: expected the path of a file. Pass rows in memory directly")
+        self.path = Path(path)
+        with self.open() as file, damage(path, "cannot be read as Parquet"):
             schema = file.schema_arrow
             self.n_rows: int = file.metadata.num_rows
         if self.n_rows == 0:
             raise SourceError(f"{path}: no rows; check the path")
-        super().__init__(path, schema, columns, bounds, reading)
+        super().__init__(self.path, schema, columns, bounds, reading)
 
     def __len__(self) -> int:
         return self.n_rows
 
-    def __repr__(self) -> str:
-        return f"<ParquetRows {self.path.name!r} {self.n_rows} rows, {self._describe()}>"
-
     def open(self) -> Any:
-        """The file, as pyarrow's ``ParquetFile``."""
-        pyarrow("Parquet")
+        """Open the file as pyarrow's ``ParquetFile``."""
+        require_pyarrow("Parquet")
         import pyarrow.parquet as pq
 
-        with told(self.path, "cannot be read as Parquet"):
+        with damage(self.path, "cannot be read as Parquet"):
             return pq.ParquetFile(self.path, pre_buffer=False)
 
     def _batches(self) -> Iterator[Any]:
@@ -188,10 +171,6 @@ class ArrowRows(ColumnarRows):
     path : the file, a named pipe, ``"-"`` for standard input, or a binary stream.
     columns, bounds, reading : as in `from_parquet`.
 
-    Attributes
-    ----------
-    path, features, bounds, columns : see `ColumnarRows`.
-
     Raises
     ------
     SourceError
@@ -201,25 +180,22 @@ class ArrowRows(ColumnarRows):
     def __init__(
         self, path: Readable, *, columns: Sequence[str | int] | None = None, bounds: BoundsLike = None, **reading: Any
     ) -> None:
-        pyarrow("Arrow")
+        require_pyarrow("Arrow")
         self._file = ByteFile(path)
         self._begun: tuple[Any, Any] | None = None
         stream, reader = self._opened()
         with ExitStack() as stack:
             stack.callback(stream.close)
             super().__init__(self._file.name, reader.schema, columns, bounds, reading)
-            if self._file.once:
+            if self._file.once:  # keeps the stream open for the only read
                 self._begun = stream, reader
                 stack.pop_all()
 
-    def __repr__(self) -> str:
-        return f"<ArrowRows {self._file.name.rsplit('/', 1)[-1]!r} {self._describe()}>"
-
     def _opened(self) -> tuple[Any, Any]:
-        """The stream, and pyarrow's reader of it: of the file format or of the streaming format."""
+        """Return the stream, and pyarrow's reader of the file format or of the streaming format."""
         from pyarrow import ipc
 
-        with told(self._file.name, "cannot be read as Arrow IPC"), ExitStack() as stack:
+        with damage(self._file.name, "cannot be read as Arrow IPC"), ExitStack() as stack:
             stream = stack.enter_context(self._file.open())
             is_file = stream.peek(6)[:6] == b"ARROW1"
             if is_file and self._file.once:
@@ -243,23 +219,23 @@ class ArrowRows(ColumnarRows):
 def read_batches(
     file: Any, columns: Sequence[str], groups: Sequence[int] | None = None, *, small: int = BLOCK_ROWS
 ) -> Iterator[Any]:
-    """The columns of some row groups of a ``ParquetFile``, in batches that are worth the call.
+    """Yield the columns of some row groups of a ``ParquetFile``, in batches that justify the overhead of a call.
 
-    Large row groups are read one by one, so that a damaged one costs no row of those before it; where they are
-    smaller than a block, batches of ``small`` rows run over several.
+    Large row groups are read one by one, so that a damaged one costs no row of those before it. If groups are smaller
+    than a block, batches of ``small`` rows span several.
     """
-    metadata, asked = file.metadata, {"columns": columns, "use_threads": False}
+    metadata, options = file.metadata, {"columns": columns, "use_threads": False}
     if metadata.num_rows < BLOCK_ROWS * metadata.num_row_groups:
-        yield from file.iter_batches(small, row_groups=groups, **asked)
+        yield from file.iter_batches(small, row_groups=groups, **options)
         return
     size = min(_BATCH_ROWS, max(BLOCK_ROWS, _BATCH_NUMBERS // len(columns)))
     for group in range(metadata.num_row_groups) if groups is None else groups:
-        yield from file.iter_batches(size, row_groups=[group], **asked)
+        yield from file.iter_batches(size, row_groups=[group], **options)
 
 
 @contextmanager
-def told(where: object, what: str) -> Iterator[None]:
-    """Raise whatever pyarrow raises on a file as a `SourceError`."""
+def damage(where: object, problem: str) -> Iterator[None]:
+    """Turn every error of pyarrow on a file into a `SourceError`."""
     import pyarrow as pa
 
     try:
@@ -267,15 +243,15 @@ def told(where: object, what: str) -> Iterator[None]:
     except (OSError, pa.ArrowException, *_DAMAGE) as error:
         if isinstance(error, SourceError):
             raise
-        raise SourceError(f"{where}: {what}: {reason(error)}; check the path, or make the file again") from error
+        raise SourceError(f"{where}: {problem}: {reason(error)}; check the path, or make the file again") from error
 
 
-def pyarrow(what: str) -> None:
+def require_pyarrow(files: str) -> None:
     """Raise `SourceError` unless pyarrow is installed."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
-        raise SourceError(f"{what} files need pyarrow; install it with pip install 'streampca[parquet]'") from error
+        raise SourceError(f"{files} files need pyarrow; install it with pip install 'streampca[parquet]'") from error
 
 
 from_parquet = ParquetRows

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Literal, Self
 
 from streampca.errors import BadParameterError, short
 from streampca.linalg.counts import check_count
-from streampca.rows.names import MISSING
 from streampca.sources.base import BLOCK_ROWS, OnBadRow
 
 _DELIMITERS = "\t ,;:|!/~^#&@$%*="
@@ -17,29 +15,40 @@ _DELIMITERS = "\t ,;:|!/~^#&@$%*="
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How rows are read from files and streams of every format.
+    """Options for reading rows from files and streams of every format.
 
     Parameters
     ----------
-    on_bad_row : ``"raise"``, or ``"zero"``: every record that is not a row of numbers becomes a row of NaN, which
+    on_bad_row : {"raise", "zero"}, default="raise"
+        With ``"zero"``, every record that is not a row of numbers becomes a row of NaN, which
         ``Stream(on_bad_row="zero")`` absorbs as a zero row and counts, for the curator.
-    missing : ``"raise"`` makes a missing or infinite value an error; ``"nan"`` passes it on, so that
-        ``Stream(on_bad_row=...)`` decides. There is no way to skip such rows: positions in the stream are public, and
-        a skipped row would move all later ones.
-    chunk_rows : most rows in a block.
-    times : one of the columns, which may hold dates and times (of text: ISO 8601; UTC unless they say otherwise). They
-        are read as seconds since 1970.
-    na : more texts that mean a missing value, besides those of `MISSING`; a list, or text with commas between.
-    max_bytes : most bytes that a compressed text file may expand to; None for no limit.
-    follow : at the end of a text file, wait for more lines, for ever.
-    delimiter : one ASCII character. By default a comma if the header has one or no other (``;``, tab or ``|``);
-        without a header, and with bad rows absorbed, a comma.
-    quoting : ``"csv"`` reads records as RFC 4180 has them, and a quoted cell may hold line ends. With ``"none"``, every
-        line is a record and a quote is a character: for text that no CSV writer wrote.
-    header : True if the first record names the columns, False if it is a row; then columns are called x0, x1, ... By
+    missing : {"raise", "nan"}, default="raise"
+        With ``"raise"``, a missing or infinite value is an error; with ``"nan"``, it is passed on and
+        ``Stream(on_bad_row=...)`` decides. Rows cannot be skipped: positions in the stream are public, and a skipped
+        row would move all later ones.
+    chunk_rows : int, default=8192
+        Most rows in a block.
+    times : str or int, optional
+        A column that may hold dates and times (as text: ISO 8601; UTC by default). Read as seconds since 1970.
+    na : str or sequence of str
+        Further texts for a missing value, besides `MISSING`; a list, or text separated by commas.
+    max_bytes : int or None, default=2**36
+        Most bytes that a compressed text file may expand to.
+    follow : bool, default=False
+        Wait for more lines at the end of a text file, forever.
+    delimiter : str, optional
+        One ASCII character. By default, a comma if the header has one or none of ``;``, tab and ``|``. Without a
+        header, and if bad rows are absorbed, a comma.
+    quoting : {"csv", "none"}, default="csv"
+        With ``"csv"``, records follow RFC 4180, and a quoted cell may hold line ends. With ``"none"``, every line is a
+        record and a quote is a character, for text that no CSV writer wrote.
+    header : bool, optional
+        True if the first record names the columns, False if it is a row; columns are then called x0, x1, ... By
         default it names them and is refused if a chosen name looks like a value.
-    names : names of all columns of a file without a header; with ``header=True``, in place of those in the header.
-    encoding : of the text. With bad rows absorbed, one where every character stands on its own: not UTF-7, for example.
+    names : sequence of str, optional
+        Names of all columns of a file without a header; with ``header=True``, in place of those in the header.
+    encoding : str, default="utf-8"
+        Encoding of the text. If bad rows are absorbed, its characters must be independent: UTF-7 is refused.
 
     Raises
     ------
@@ -61,33 +70,27 @@ class Reading:
     encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
-        mark, names = self.delimiter, self.names
-        if mark is not None and not (isinstance(mark, str) and len(mark) == 1 and mark in _DELIMITERS):
-            raise BadParameterError(
-                f"delimiter={short(mark)} must be one of the characters , ; : | tab space ! / ~ ^ # & @ $ % * ="
-            )
         check_count("chunk_rows", self.chunk_rows)
         check_count("max_bytes", self.max_bytes, optional=True)
-        if self.on_bad_row not in ("raise", "zero"):
-            raise BadParameterError(f"on_bad_row={short(self.on_bad_row)} must be 'raise' or 'zero'")
-        if self.missing not in ("raise", "nan"):
-            raise BadParameterError(
-                f"missing={short(self.missing)} must be 'raise' or 'nan' (then Stream(on_bad_row='zero') absorbs the "
-                "row as a zero row; rows are never skipped, since that would move every later row's public position)"
-            )
-        if not all(isinstance(text, str) for text in self.na):
-            raise BadParameterError(
-                f"na={short(self.na)} must be texts that mean a missing value, such as na=['?', '-']"
-            )
-        if self.quoting not in ("csv", "none"):
-            raise BadParameterError(f"quoting={short(self.quoting)} must be 'csv' or 'none'")
-        if self.header not in (None, True, False):
-            raise BadParameterError(f"header={short(self.header)} must be True, False or None; names= lists names")
-        if names is not None and (isinstance(names, str) or not names or not all(isinstance(n, str) for n in names)):
-            raise BadParameterError(f"names={short(names)} must be a list of the names of all columns")
+        mark, names = self.delimiter, self.names
+        is_list = not isinstance(names, str) and names and all(isinstance(name, str) for name in names)
+        for option, is_valid, expected in (
+            ("delimiter", mark is None or (isinstance(mark, str) and len(mark) == 1 and mark in _DELIMITERS),
+             "one of the characters , ; : | tab space ! / ~ ^ # & @ $ % * ="),
+            ("on_bad_row", self.on_bad_row in ("raise", "zero"), "'raise' or 'zero'"),
+            ("missing", self.missing in ("raise", "nan"),
+             "'raise' or 'nan'. Rows are never skipped, which would move the public position of every later row"),
+            ("na", all(isinstance(text, str) for text in self.na),
+             "texts that mean a missing value, such as na=['?', '-']"),
+            ("quoting", self.quoting in ("csv", "none"), "'csv' or 'none'"),
+            ("header", self.header in (None, True, False), "True, False or None. List names with names="),
+            ("names", names is None or is_list, "a list of the names of all columns"),
+        ):  # fmt: skip
+            if not is_valid:
+                raise BadParameterError(f"{option}={short(getattr(self, option))}: expected {expected}")
         if self.is_absorbing and self.header is False and names is None:
             raise BadParameterError(
-                "on_bad_row='zero' with header=False: the first record would say how many columns there are; "
+                "on_bad_row='zero' with header=False: the first record would decide the number of columns; "
                 "name all columns, names=['a', 'b', ...]"
             )
 
@@ -98,22 +101,11 @@ class Reading:
 
     @property
     def is_lenient(self) -> bool:
-        """Whether values that are missing or infinite are passed on."""
+        """Whether missing and infinite values are passed on."""
         return self.is_absorbing or self.missing == "nan"
 
-    @property
-    def has_header(self) -> bool:
-        """Whether the first record of a delimited text is a header."""
-        return self.header or (self.header is None and self.names is None)
-
-    @cached_property
-    def missing_texts(self) -> frozenset[str]:
-        """Texts that stand for a missing value, without spaces around them."""
-        texts = self.na.split(",") if isinstance(self.na, str) else self.na
-        return MISSING | {text.strip(" \t\n\r\v\f") for text in texts}
-
     def only(self, rows: str, *options: str) -> Self:
-        """These options; `BadParameterError` if one is set that is not among those that apply to such rows."""
+        """Return these options; `BadParameterError` if one is set that does not apply to such rows."""
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name not in options and value != field.default:

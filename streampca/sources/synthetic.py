@@ -1,7 +1,7 @@
-"""Made-up streams whose true subspace is known, of any length, in flat memory.
+"""Synthetic streams with a known subspace, of any length, in flat memory.
 
-A row depends on the seed, the shape and its own position alone: not on how it
-is read, and not on how many rows follow, unless a source says so.
+A row depends only on the seed, the shape and its own position: not on the blocks in which it is read and, unless a
+class says otherwise, not on the number of rows that follow.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
-from streampca.errors import BadParameterError
+from streampca.errors import BadParameterError, short
 from streampca.linalg.counts import check_components, check_count
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.sources.base import BlockSource
 
 _TILE_ENTRIES = 2**22
 _TILE_ROWS = 4096
-#: Variances of the components fall by this factor, so that each is identifiable.
+#: Ratio of successive variances of the components, so that each component is identifiable.
 _DECAY = 0.8
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False)
 class Synthetic(BlockSource):
-    """Base of the made-up streams.
+    """Base class of the synthetic streams.
 
     Parameters
     ----------
-    n_rows, n_features, n_components : the shape of the stream and of its subspace.
-    seed : non-negative integer; equal seeds make equal rows.
+    n_rows, n_features, n_components : shape of the stream and of its subspace.
+    seed : non-negative integer; equal seeds give equal rows.
     """
 
     n_rows: int = 10_000
@@ -39,7 +39,7 @@ class Synthetic(BlockSource):
     seed: int = 0
 
     bounds = None
-    _basis: FloatArray = field(init=False)  # of the true subspace, where it stays
+    _basis: FloatArray = field(init=False, repr=False)  # of the true subspace, if it is constant
 
     def __post_init__(self) -> None:
         check_count("n_rows", self.n_rows)
@@ -47,20 +47,19 @@ class Synthetic(BlockSource):
         check_components(self.n_components, self.n_features)
         seed = self.seed
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise BadParameterError(f"seed={seed!r} must be a non-negative integer")
+            raise BadParameterError(f"seed={short(seed)}: expected a non-negative integer")
         self.features = tuple(f"x{i}" for i in range(self.n_features))
         self._tile_rows = min(_TILE_ROWS, max(64, _TILE_ENTRIES // self.n_features))
 
     def blocks(self, rows: int | None = None) -> Iterator[FloatArray]:
-        """The rows from the start, at most ``rows`` in a block. The rows themselves do not depend on it."""
+        """Yield the rows from the start, at most ``rows`` in a block, on which they do not depend."""
         check_count("rows", rows, optional=True)
         for tile in range(-(-self.n_rows // self._tile_rows)):
             first = tile * self._tile_rows
             # Always a whole tile, so that a longer stream begins with the same bits.
-            made = self._tile(first + np.arange(self._tile_rows), self._random("rows", tile))
-            made = made[: self.n_rows - first]
-            for start in range(0, made.shape[0], rows or made.shape[0]):
-                yield made[start : start + (rows or made.shape[0])]
+            block = self._tile(first + np.arange(self._tile_rows), self._random("rows", tile))[: self.n_rows - first]
+            for start in range(0, block.shape[0], rows or block.shape[0]):
+                yield block[start : start + (rows or block.shape[0])]
 
     def __len__(self) -> int:
         return self.n_rows
@@ -71,19 +70,19 @@ class Synthetic(BlockSource):
         return self.truth_at(self.n_rows)
 
     def truth_at(self, t: int) -> FloatArray:
-        """Basis of the true subspace when row t (counted from 1) is drawn."""
+        """Return the basis of the true subspace at row t (counted from 1)."""
         return self._basis.copy()
 
     @abstractmethod
     def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
-        """The rows at these positions, counted from 0."""
+        """Return the rows at these positions, counted from 0."""
 
-    def _random(self, what: str, index: int = 0) -> np.random.Generator:
-        words = [int(self.seed), int.from_bytes(f"{type(self).__name__} {what}".encode()), index]
+    def _random(self, purpose: str, index: int = 0) -> np.random.Generator:
+        words = [int(self.seed), int.from_bytes(f"{type(self).__name__} {purpose}".encode()), index]
         return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
 
     def _directions(self, count: int) -> FloatArray:
-        """Random orthonormal directions, (n_features, count)."""
+        """Return random orthonormal directions, (n_features, count)."""
         if count > self.n_features:
             raise BadParameterError(
                 f"n_components={self.n_components} takes {count} directions here, more than n_features="
@@ -93,21 +92,21 @@ class Synthetic(BlockSource):
 
         return orthonormal(self._random("directions").standard_normal((self.n_features, count)))
 
-    def __repr__(self) -> str:
-        return (
-            f"<{type(self).__name__} n_rows={self.n_rows} n_features={self.n_features} "
-            f"n_components={self.n_components} seed={self.seed}>"
-        )
+    def _stds(self, variance: float) -> FloatArray:
+        """Return the standard deviations of the components, whose variances sum to ``variance``."""
+        weights = _DECAY ** np.arange(self.n_components)
+        stds: FloatArray = np.sqrt(variance * weights / weights.sum())
+        return stds
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False)
 class Spiked(Synthetic):
     """Gaussian rows around a fixed subspace.
 
     Parameters
     ----------
     n_rows, n_features, n_components, seed : see `Synthetic`.
-    signal : share of the variance drawn inside the subspace.
+    signal : share of the variance inside the subspace.
     norm : root mean square of the norms. A few rows are longer than 1; ``Stream`` scales them.
     """
 
@@ -117,35 +116,32 @@ class Spiked(Synthetic):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_fraction("signal", self.signal)
-        _check_positive("norm", self.norm)
+        _check("signal", self.signal, 0.0 <= self.signal <= 1.0, "a number between 0 and 1")
+        _check("norm", self.norm, 0.0 < self.norm < np.inf, "a positive finite number")
         self._basis = self._directions(self.n_components)
-        weights = _DECAY ** np.arange(self.n_components)
-        self._stds = self.norm * np.sqrt(self.signal * weights / weights.sum())
+        self._scales = self.norm * self._stds(self.signal)
         self._noise = self.norm * float(np.sqrt((1.0 - self.signal) / self.n_features))
 
     def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
-        scores = random.standard_normal((positions.size, self.n_components)) * self._stds
+        scores = random.standard_normal((positions.size, self.n_components)) * self._scales
         rows = random.standard_normal((positions.size, self.n_features))
         rows *= self._noise
         rows += self._mean(scores, positions)
         return rows
 
     def _mean(self, scores: FloatArray, positions: IntArray) -> FloatArray:
-        """Means of the rows, given their scores."""
+        """Return the means of the rows, given their scores."""
         return scores @ self._basis.T
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False)
 class Drift(Spiked):
     """Gaussian rows around a subspace that turns steadily.
 
     Parameters
     ----------
-    n_rows, n_features, n_components, seed : see `Synthetic`; n_features must
-        be at least twice n_components.
-    quarter_turn : rows after which the subspace is orthogonal to where it
-        began; n_rows by default.
+    n_rows, n_features, n_components, seed : see `Synthetic`; n_features is at least twice n_components.
+    quarter_turn : rows after which the subspace is orthogonal to the initial one; n_rows by default.
     signal, norm : see `Spiked`.
     """
 
@@ -160,30 +156,27 @@ class Drift(Spiked):
         self._basis, self._other = both[:, : self.n_components], both[:, self.n_components :]
 
     def truth_at(self, t: int) -> FloatArray:
-        """Basis of the subspace that row t (counted from 1) is drawn around; any t >= 1."""
+        """Return the basis of the subspace around which row t (counted from 1) is drawn; any t >= 1."""
         cosine, sine = self._turned(np.array([t - 1]))
         turned: FloatArray = self._basis * cosine[0] + self._other * sine[0]
         return turned
 
     def _turned(self, positions: IntArray) -> tuple[FloatArray, FloatArray]:
         angle = positions * (0.5 * np.pi / (self.quarter_turn or self.n_rows))
-        cosine: FloatArray = np.cos(angle)
-        sine: FloatArray = np.sin(angle)
-        return cosine, sine
+        return np.asarray(np.cos(angle)), np.asarray(np.sin(angle))
 
     def _mean(self, scores: FloatArray, positions: IntArray) -> FloatArray:
         cosine, sine = self._turned(positions)
         return (scores * cosine[:, None]) @ self._basis.T + (scores * sine[:, None]) @ self._other.T
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False)
 class Adversarial(Synthetic):
-    """Unit rows that always lie where the leader does not.
+    """Unit rows orthogonal to the leader: the worst case of follow-the-leader.
 
-    The rows take k + 1 orthogonal directions in turn, after k shorter ones
-    that fix the order: follow-the-leader always leaves out the direction
-    that comes next, and earns nothing from then on, while the best subspace
-    in hindsight earns k/(k + 1) a row. Needs n_features > n_components.
+    The rows take k + 1 orthogonal directions in turn, after k shorter ones that fix the order. Follow-the-leader always
+    omits the next direction and earns nothing from then on, while the best subspace in hindsight earns k/(k + 1) a
+    row. Needs n_features > n_components.
 
     Parameters
     ----------
@@ -197,7 +190,7 @@ class Adversarial(Synthetic):
         self._head = np.sqrt(np.arange(1, self.n_components + 1) / (self.n_components + 1.0))
 
     def truth_at(self, t: int) -> FloatArray:
-        """Basis of the best subspace in hindsight for the first t rows."""
+        """Return the basis of the best subspace in hindsight for the first t rows."""
         k = self.n_components
         totals = np.zeros(k + 1)
         totals[1 : 1 + min(t, k)] = self._head[:t] ** 2
@@ -213,7 +206,7 @@ class Adversarial(Synthetic):
         return rows
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False)
 class Gradients(Synthetic):
     """Rows like clipped per-example gradients: nearly of low rank, with norms of all sizes up to 1.
 
@@ -230,13 +223,11 @@ class Gradients(Synthetic):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_fraction("tail", self.tail)
+        _check("tail", self.tail, 0.0 <= self.tail <= 1.0, "a number between 0 and 1")
         self._basis = self._directions(self.n_components)
-        weights = _DECAY ** np.arange(self.n_components)
-        self._stds = np.sqrt((1.0 - self.tail) * weights / weights.sum())
 
     def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
-        scores = random.standard_normal((positions.size, self.n_components)) * self._stds
+        scores = random.standard_normal((positions.size, self.n_components)) * self._stds(1.0 - self.tail)
         rows = random.standard_normal((positions.size, self.n_features))
         rows *= np.sqrt(self.tail / self.n_features)
         rows += scores @ self._basis.T
@@ -245,12 +236,12 @@ class Gradients(Synthetic):
         return rows
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False)
 class HeavyTails(Spiked):
-    """Rows of a spiked Student t: now and then one is far outside the unit ball.
+    """Rows of a spiked Student t distribution: a few are far outside the unit ball.
 
-    Scaling long rows onto the ball keeps their directions, so the true
-    subspace is also that of the rows as ``Stream`` admits them.
+    Scaling long rows onto the ball keeps their directions, so the true subspace is also that of the rows as ``Stream``
+    admits them.
 
     Parameters
     ----------
@@ -264,7 +255,7 @@ class HeavyTails(Spiked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_positive("degrees", self.degrees)
+        _check("degrees", self.degrees, 0.0 < self.degrees < np.inf, "a positive finite number")
 
     def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
         rows = super()._tile(positions, random)
@@ -272,18 +263,9 @@ class HeavyTails(Spiked):
         return rows
 
 
-spiked = Spiked
-drift = Drift
-adversarial = Adversarial
-gradients = Gradients
-heavy_tails = HeavyTails
+def _check(name: str, value: float, is_valid: bool, expected: str) -> None:
+    if not is_valid:
+        raise BadParameterError(f"{name}={short(value)}: expected {expected}")
 
 
-def _check_fraction(name: str, value: float) -> None:
-    if not 0.0 <= value <= 1.0:
-        raise BadParameterError(f"{name}={value!r} must be between 0 and 1")
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not 0.0 < value < float("inf"):
-        raise BadParameterError(f"{name}={value!r} must be positive and finite")
+spiked, drift, adversarial, gradients, heavy_tails = Spiked, Drift, Adversarial, Gradients, HeavyTails

@@ -9,8 +9,9 @@ from scipy import stats
 
 import streampca as sp
 from streampca.auditing import instrument
-from streampca.auditing.instrument import leak, low_digits, pairs, tells
-from streampca.auditing.laws import Spectrum, p_values
+from streampca.auditing.leak import digits_differ, leak, low_digits
+from streampca.auditing.runs import pairs
+from streampca.auditing.statistics import Spectrum, p_values
 from streampca.auditing.suite import named
 from streampca.errors import BadParameterError
 from streampca.mechanisms.gaussian import GaussianCovariance
@@ -114,9 +115,9 @@ def test_releases_do_not_tell_by_their_low_digits(name):
     assert leak(pair) == ""
     for kind, notes in pair.first.notes().items():
         others = pair.second.notes()[kind]
-        told = [tells(a, b) for a, b in zip(notes, others, strict=True)]
+        told = [digits_differ(a, b) for a, b in zip(notes, others, strict=True)]
         assert not any(told)
-        assert any(tells(a, b, low_digits) for a, b in zip(notes, others, strict=True))
+        assert any(digits_differ(a, b, low_digits) for a, b in zip(notes, others, strict=True))
 
 
 def test_lattice_sums_of_another_lattice():
@@ -177,7 +178,7 @@ def test_bad_parameters(options, message):
 
 
 def test_only_what_can_be_audited():
-    with pytest.raises(BadParameterError, match="is not an algorithm"):
+    with pytest.raises(BadParameterError, match="expected an algorithm"):
         sp.audit(3)
     with pytest.raises(BadParameterError, match="no audit named 'PrivateFlp'"):
         sp.audit("PrivateFlp")

@@ -12,7 +12,7 @@ from planted.lifecycles import CASES
 
 import streampca as sp
 from streampca.auditing import observed
-from streampca.auditing.instrument import fresh_tape, run
+from streampca.auditing.runs import fresh_tape, run
 from streampca.auditing.suite import audit
 from streampca.errors import NoReleaseError, StreamPCAWarning
 from streampca.linalg.svec import unpack_entries
@@ -42,7 +42,7 @@ def everything():
         case = CASES[name]
         subject = case.make()
         tape = fresh_tape(1, name)
-        for value in run(case, subject, case.both_rows(subject)[1], case.feeds[0], tape).made:
+        for value in run(case, subject, case.both_rows(subject)[1], case.feeds[0], tape).values:
             made.add(name, value)
     stream = sp.Stream(CASES["PrivateFPL-rewards"].make(), regret=None, features=list("abc"))
     steps = [stream.push_many(ROWS[:4]), stream.push(ROWS[4])]
@@ -63,7 +63,7 @@ def test_the_outputs_reach_every_public_class():
 
 def unread(kind: type) -> list[str]:
     """Public members that are neither observed nor listed as left out."""
-    left, missing = observed.left_out(kind), []
+    left, missing = observed.unobserved(kind), []
     for name in observed.public_members(kind):
         member = inspect.getattr_static(kind, name, None)
         called = callable(member) and not isinstance(member, type)

@@ -15,7 +15,8 @@ from scipy import special, stats
 from scipy.linalg import block_diag
 
 from streampca.auditing.instrument import MISS
-from streampca.auditing.laws import chance_to_miss, difference_tails
+from streampca.auditing.laws import difference_tails
+from streampca.auditing.statistics import chance_to_miss
 from streampca.privacy.randomness import NAME_BYTES
 
 #: Significance of one test of one group of two, of one part, in the audit of bugs.

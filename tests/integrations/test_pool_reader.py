@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_told_before_any_row(files: list[Path]) -> None:
         next(absorb_parquet(Stream(Oja(n_components=2, n_features=D)), files))
     with pytest.raises(BadParameterError, match="processes=0"):
         next(absorb_parquet(stream(), files, processes=0))
-    with pytest.raises(BadParameterError, match="no file"):
+    with pytest.raises(BadParameterError, match="at least one file"):
         next(absorb_parquet(stream(), []))
     with pytest.raises(BadParameterError, match="Spark's own reader"):
         next(absorb_parquet(stream(), "s3://bucket/a.parquet"))

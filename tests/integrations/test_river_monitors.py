@@ -115,7 +115,7 @@ def test_after_an_alarm_the_new_rows_are_the_reference() -> None:
 
 
 def test_what_cannot_be_tested_is_refused() -> None:
-    with pytest.raises(BadParameterError, match="ask for more simulations"):
+    with pytest.raises(BadParameterError, match="Increase simulations="):
         SubspaceDrift(0.01, simulations=50)
     detector, model = SubspaceDrift(), PrivatePCA(n_components=1)
     detector.update(model.release)  # nothing yet

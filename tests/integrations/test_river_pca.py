@@ -46,7 +46,7 @@ def test_the_same_releases_as_a_stream() -> None:
     assert model.explained_variance_ratio.to_dict() == dict(
         zip(model.components.index, plain.release.explained_variance_ratio.tolist(), strict=True)
     )
-    with pytest.raises(NoReleaseError, match="nothing has been released"):
+    with pytest.raises(NoReleaseError, match="no release yet"):
         _ = PrivatePCA().explained_variance_ratio
 
 

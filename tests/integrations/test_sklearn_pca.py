@@ -361,5 +361,5 @@ def test_private_bounds() -> None:
     kept = len(X) - found.release_.terms.warmup
     assert found.explained_variance_ == pytest.approx(found.release_.eigenvalues / (kept - 1))
     assert (np.abs(found.mean_ - X.mean(axis=0)) * found.scale_ < 0.05).all()
-    with pytest.raises(BadParameterError, match="needs all rows at once"):
+    with pytest.raises(BadParameterError, match="needs all rows"):
         PrivatePCA(n_components=2, bounds="private").partial_fit(X)

@@ -252,7 +252,7 @@ def test_paths_in_epochs(spark, folder: Path, tmp_path: Path) -> None:
     run(parquet_paths(spark, str(folder), files_per_epoch=2), sink, tmp_path / "checkpoint")
     assert store.epoch["epoch"] == 1
     assert [release.to_json() for release in store.releases()] == single(in_order(folder))
-    with pytest.raises(StoreForkedError, match="epoch 7 given, epoch 0 is next"):
+    with pytest.raises(StoreForkedError, match="epoch=7: expected 0"):
         EpochSink(out, store, files=True, new_query=True)(spark.range(1), 7)
 
 

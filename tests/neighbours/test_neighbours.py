@@ -24,7 +24,7 @@ from streampca.errors import BadRowError
 from streampca.privacy.outlet import Outlet
 from streampca.river import RiverAdapter
 from streampca.rows import admission
-from streampca.sources import base, csv_rows, databases, from_kafka
+from streampca.sources import base, csv_rows, databases, from_kafka, records, text_files
 from streampca.stream.engine import Engine
 from streampca.stream.stream import Stream
 
@@ -72,7 +72,9 @@ def test_lines_of_a_quoted_cell_that_become_rows_are_found(monkeypatch: pytest.M
     """With 500 lines in an unselected cell, t was 601 for 101, and the trace 505 where the sensitivity is 1."""
     parser = csv_rows.CellParser
     monkeypatch.setattr(csv_rows, "CellParser", lambda *given, **_: parser(*given, quotes=False))
-    monkeypatch.setattr(csv_rows.CsvRows, "_mark", property(lambda _: None))
+    pieces = text_files.TextFile.pieces
+    monkeypatch.setattr(text_files.TextFile, "pieces", lambda self, blocks, _, **how: pieces(self, blocks, **how))
+    monkeypatch.setattr(csv_rows, "split_records", lambda text, _: records.split_records(text, None))
     plain = {"plain": TABLES["plain"]}
     lines = Edit(10, {"note": "1,0,z\n" * 500})
     door = doors("CSV, bytes, run")[0]._replace(tables=plain, edits=lambda rng: lines, modes=("zero",))

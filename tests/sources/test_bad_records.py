@@ -292,10 +292,10 @@ def test_a_damaged_file_stops_at_its_end_and_says_so(tmp_path: Path, monkeypatch
         ({"columns": ["d"]}, "no column 'd'"),
         ({"header": False}, "name all columns"),
         ({"names": "a,b,c"}, "a list of the names"),
-        ({"header": NAMES}, "names= lists names"),
-        ({"quoting": "all"}, "must be 'csv' or 'none'"),
+        ({"header": NAMES}, "List names with names="),
+        ({"quoting": "all"}, "expected 'csv' or 'none'"),
         ({"on_bad_row": "skip"}, "on_bad_row='skip'"),
-        ({"na": [1]}, "must be texts"),
+        ({"na": [1]}, "expected texts"),
     ],
 )
 def test_what_stops_before_the_first_row(options: dict[str, Any], message: str) -> None:
@@ -319,7 +319,7 @@ def test_text_in_another_encoding_is_bad_rows_not_an_end() -> None:
 )  # fmt: skip
 def test_an_encoding_where_one_line_changes_another_is_refused(encoding: str, record: bytes) -> None:
     text = b"a,b,c\n0,1,2\n" + record + b",3\n4,5,6\n"
-    with pytest.raises(BadParameterError, match=r"one damaged line could change|is not known"):
+    with pytest.raises(BadParameterError, match=r"one damaged line could change|expected an encoding"):
         from_csv(io.BytesIO(text), encoding=encoding, on_bad_row="zero")
 
 
@@ -341,7 +341,7 @@ def test_a_unit_that_is_no_text_spoils_its_row(encoding: str) -> None:
 def test_the_first_record_does_not_tell_the_order_of_bytes() -> None:
     with pytest.raises(SourceError, match="this is UTF-16 text; pass encoding='utf-16'"):
         from_csv(io.BytesIO("a,b\n1,2\n".encode("utf-16")), on_bad_row="zero")
-    with pytest.raises(BadParameterError, match="the first record would say the order of bytes; pass 'utf-16-le'"):
+    with pytest.raises(BadParameterError, match="the first record would decide the order of bytes; pass 'utf-16-le'"):
         from_csv(io.BytesIO(csv(None)), names=NAMES, encoding="UTF_16", on_bad_row="zero")
 
 
@@ -373,7 +373,7 @@ def test_formats_by_name_and_by_keyword(tmp_path: Path) -> None:
     assert open_rows(io.BytesIO(headless), header=False, columns=[2, 0]).features == ("x2", "x0")
     with pytest.raises(BadParameterError, match="delimiter=';' does not apply to ParquetRows"):
         open_rows(tmp_path / "rows.parquet", delimiter=";")
-    with pytest.raises(BadParameterError, match="format='xml' must be one of csv"):
+    with pytest.raises(BadParameterError, match="format='xml': expected one of csv"):
         open_rows(tmp_path / "rows.csv", format="xml")  # type: ignore[arg-type]
 
 
@@ -383,7 +383,6 @@ def test_a_pattern_is_its_files_in_the_order_of_their_names(tmp_path: Path) -> N
         (tmp_path / f"day-{at}.csv").write_text("a,b,c\n" + "\n".join(",".join(map(repr, row)) for row in rows))
     source = open_rows(str(tmp_path / "day-*.csv"))
     assert releases(source) == releases(source) == PLAIN
-    assert "3 files" in repr(source)
     (tmp_path / "day-3.csv").write_text("a,c,b\n1,2,3\n")
     with pytest.raises(SourceError, match=r"day-3.csv: its columns differ"):
         open_rows(tmp_path / "day-*.csv")

@@ -144,8 +144,8 @@ def test_columns(write: Write) -> None:
             from_csv(path, columns=columns)
         assert message in str(caught.value)
     for wrong, message in [
-        ("a", "must be a list"),
-        ([], "leaves no feature"),
+        ("a", "expected a list"),
+        ([], "expected at least one column"),
         ([0, "a"], "'a' twice"),
         ([True], "True"),
     ]:
@@ -226,7 +226,7 @@ def test_a_damaged_archive_gives_its_rows_then_the_error(tmp_path: Path, monkeyp
 
 
 def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(BadParameterError, match="must be the path of a file or a binary stream"):
+    with pytest.raises(BadParameterError, match="expected the path of a file or a binary stream"):
         from_csv(io.StringIO("a\n1\n"))  # type: ignore[arg-type]
     for path in (tmp_path / "none.csv", tmp_path):
         with pytest.raises(SourceError, match=r"cannot be read: .*; check the path"):

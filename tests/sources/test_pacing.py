@@ -52,7 +52,7 @@ def test_a_rate(clock: Clock) -> None:
     rows = times(clock, open_rows(io.BytesIO(CSV), columns=["a"], rate=4))
     assert rows == [(0, [1]), (0.25, [3]), (0.5, [5]), (0.75, [7])]
     for rate in (0, -1, float("nan")):
-        with pytest.raises(BadParameterError, match="must be a positive number of rows a second"):
+        with pytest.raises(BadParameterError, match="expected a positive number of rows per second"):
             open_rows(io.BytesIO(CSV), rate=rate)
 
 

@@ -117,7 +117,7 @@ def test_rows_are_the_same_each_time_and_in_blocks_of_any_size(
     assert isinstance(source, RowSource)
     assert source.features == ("a", "b", "c")
     np.testing.assert_array_equal(source.bounds, [[-1] * 3, [1] * 3])
-    assert "3 features: a, b, c; with bounds" in repr(source) or "3 files" in repr(source)
+    assert "3 features: a, b, c; with bounds" in repr(source)
     for _ in range(2):
         blocks = list(source.blocks())
         assert all(len(block) and block.flags.c_contiguous and block.dtype == np.float64 for block in blocks)

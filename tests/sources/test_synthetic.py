@@ -131,7 +131,7 @@ def test_bad_parameters(make: Any) -> None:
     for wrong, message in [
         ({"n_rows": 0}, "n_rows=0"),
         ({"n_features": 2, "n_components": 3}, "n_components=3 exceeds n_features=2"),
-        ({"seed": -1}, "seed=-1 must be a non-negative integer"),
+        ({"seed": -1}, "seed=-1: expected a non-negative integer"),
         ({"seed": 0.5}, "seed=0.5"),
     ]:
         with pytest.raises(BadParameterError) as caught:
@@ -142,7 +142,7 @@ def test_bad_parameters(make: Any) -> None:
 def test_bad_options() -> None:
     for call, message in [
         (lambda: synthetic.spiked(signal=1.5), "signal=1.5: expected a number between 0 and 1"),
-        (lambda: synthetic.spiked(norm=0), "norm=0 must be positive and finite"),
+        (lambda: synthetic.spiked(norm=0), "norm=0: expected a positive finite number"),
         (lambda: synthetic.heavy_tails(degrees=float("nan")), "degrees=nan"),
         (lambda: synthetic.drift(n_features=5), "takes 6 directions here, more than n_features=5"),
         (lambda: synthetic.adversarial(n_features=3), "takes 4 directions here, more than n_features=3"),

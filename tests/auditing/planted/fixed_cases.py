@@ -15,7 +15,6 @@ import numpy as np
 
 import streampca as sp
 from streampca.auditing.feeds import feed_mechanism, feed_stream
-from streampca.auditing.instrument import Case, Row
 from streampca.auditing.laws import shuffled
 from streampca.auditing.needs import BUDGET, DOUBLING, ENDLESS, GAP, LARGE, MEAN, SMALL, needs
 from streampca.auditing.neighbors import (
@@ -29,6 +28,7 @@ from streampca.auditing.neighbors import (
     entries,
     lines,
 )
+from streampca.auditing.runs import Case, Row
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.histogram import StabilityHistogram
 from streampca.privacy.outlet import NoiseSource
@@ -72,10 +72,11 @@ add("PrivateFPL-centered-rewards", _centered, publish_regret=True, feed=_zeroed,
 add("PrivateFPL-centered-replace", _centered, adjacency="replace", feed=_zeroed, changes=centered)
 
 
-# Few columns, of which a warm-up of busy rows finds the bins; zero rows have none.
+# A warm-up of busy rows finds the bins of the columns; zero rows have none. The noise of eight columns has a standard
+# deviation above 1, so that released counts are coarser than their lattice.
 _bounded: dict[str, Any] = {
     "feed": partial(_zeroed, bounds="private", warmup=24), "changes": boxed, "horizon": 32, "rows": 32,
-    "d": 2, "busy": np.vstack([np.tile([[0.9, 0.7]], (24, 1)), np.tile([[0.5, -0.4], [0.2, 0.1]], (4, 1))]),
+    "d": 8, "busy": np.vstack([np.tile([[0.9, 0.7]], (24, 4)), np.tile([[0.5, -0.4], [0.2, 0.1]], (4, 4))]),
 }  # fmt: skip
 add("PrivateFPL-private-bounds", FPL, **_bounded)
 add("PrivateFPL-private-bounds-replace", FPL, adjacency="replace", **_bounded)

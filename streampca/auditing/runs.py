@@ -1,0 +1,158 @@
+"""Audit cases, and their runs on tapes: single runs, and pairs of neighbors that share keys and released values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from streampca.auditing.decisions import watched
+from streampca.auditing.laws import Law
+from streampca.auditing.observed import listening, surfaces
+from streampca.linalg.types import FloatArray
+from streampca.privacy.guarantee import Guarantee
+from streampca.privacy.randomness import Note, Tape
+
+#: A row, or a function that chooses it from the stream just before it is pushed.
+Row = Any
+#: ``feed(subject, rows, how)`` runs the subject and returns everything that can be seen: releases and text.
+Feed = Callable[[Any, list[Row], str], list[Any]]
+#: A quick audit reads all views of a release (cards, pages) in one of this number of cases.
+_DEEP = 8
+#: Number of changes beyond which a thin case has fewer pairs.
+_MANY = 4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Case:
+    """Subject of an audit, with the rows on which its neighbors are far apart."""
+
+    name: str
+    # Creates the subject, calibration included.
+    make: Callable[[], Any]
+    feed: Feed
+    # Pairs of rows that are neighbors, by name, for the subject and d.
+    changes: Callable[[Any, int], Mapping[str, tuple[Row, Row]]]
+    d: int = 20
+    rows: int = 12
+    # Numbers of the rows that differ, from 0; by default the first, one in the middle and the last.
+    positions: tuple[int, ...] | Callable[[Any], tuple[int, ...]] = ()
+    # Number of successive rows that differ: more than one for a person with several rows.
+    span: int = 1
+    # Values of ``how`` for `feed`.
+    feeds: tuple[str, ...] = ("many", "push", "chunks")
+    # Rows of half of all runs, (rows, d); by default random rows of norm 0.8.
+    busy: FloatArray | Callable[[Any], FloatArray] | None = None
+    # Rows of the other half; by default zero rows.
+    plain: FloatArray | None = None
+    # Law of a kind of private value, and the claim; by default those of the subject.
+    law: Callable[[Any, str], Law] | None = None
+    guarantee: Callable[[Any], Guarantee] | None = None
+    # Numbers of the vectors that no release shows.
+    unseen: tuple[int, ...] = ()
+    checks: Literal["all", "leak"] = "all"
+    # Reason why the neighbors spend less than 95 % of the claim; without one, the audit then cannot see.
+    slack: str = ""
+    # Cost of a run relative to others; divides the number of runs.
+    cost: float = 1.0
+    # Whether the case is part of a quick audit of everything.
+    quick: bool = True
+    # Whether changes are tried on plain or on busy rows in turn, to save time.
+    thin: bool = False
+
+    def positions_of(self, subject: Any) -> tuple[int, ...]:
+        """Return the numbers of the rows that differ."""
+        if callable(self.positions):
+            return self.positions(subject)
+        return self.positions or tuple(dict.fromkeys((0, self.rows // 2, self.rows - 1)))
+
+    def both_rows(self, subject: Any) -> tuple[FloatArray, FloatArray]:
+        """Return the plain and the busy rows; the same in every audit."""
+        plain = np.zeros((self.rows, self.d)) if self.plain is None else self.plain
+        if self.busy is not None:
+            return plain, self.busy(subject) if callable(self.busy) else self.busy
+        rows = np.random.default_rng(self.rows).normal(size=(self.rows, self.d)) * np.linspace(1.0, 0.2, self.d)
+        return plain, 0.8 * rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+class Run(NamedTuple):
+    """Texts of the outputs of a run and of its messages, by path; its tape; and the outputs themselves."""
+
+    outputs: list[dict[str, str]]
+    tape: Tape
+    values: Sequence[Any] = ()
+
+    def notes(self, unseen: Sequence[int] = (), beside: Run | None = None) -> dict[str, list[Note]]:
+        """Return the released vectors by kind; an empty one only if it is not empty in the run ``beside``."""
+        by_kind: dict[str, list[Note]] = {}
+        for i, note in enumerate(self.tape.notes):
+            twin = note if beside is None else beside.tape.notes[i]
+            if note.exact is not None and (note.noise.size or twin.noise.size) and i not in unseen:
+                by_kind.setdefault(note.kind, []).append(note)
+        return by_kind
+
+
+class Pair(NamedTuple):
+    """Two neighbors: a run, and the other with the tape of the first forced; `observed.views` of this depth, or 0."""
+
+    text: str
+    first: Run
+    second: Run
+    depth: int = 0
+
+
+def fresh_tape(seed: int | None, *label: object) -> Tape:
+    """Return a tape with fresh keys, or with keys derived from a seed and a label."""
+    return Tape(seed=None if seed is None else blake2b(repr((seed, *label)).encode(), digest_size=32).digest())
+
+
+def run(
+    case: Case, subject: Any, rows: Iterable[Row], how: str, tape: Tape, *, look: bool = True, most: float = math.inf
+) -> Run:
+    """Run a case on a tape and, if ``look``, record everything that can be seen: outputs and messages.
+
+    Decisions are recorded in the first ``most`` runs of equal public circumstances.
+    """
+    values, problem, rows = list[Any](), "", list(rows)
+    chosen = tuple(i for i, row in enumerate(rows) if callable(row))  # pushed singly, which is public
+    with tape.recording(), listening() as messages, watched(how, chosen, look, most=most):
+        try:
+            values = list(case.feed(subject, rows, how))
+        except Exception as error:
+            # An error of the second of two neighbors can be seen, too.
+            if tape.forced is None:
+                raise
+            problem = f"{type(error).__name__}: {error}"
+    seen = [{"an error": problem}] if problem else []
+    seen += [{"said": text} for text in messages]
+    return Run(surfaces(values) + seen if look else [], tape, values)
+
+
+def pairs(case: Case, subject: Any, seed: int | None, *, every: bool) -> Iterator[Pair]:
+    """Yield neighbors: each change at some positions, fed in all ways if ``every``, else in one way in turn."""
+    firsts, turn = dict[tuple[Any, ...], Run](), 0
+    changes = case.changes(subject, case.d)
+    thin = case.thin and not every and len(changes) > _MANY
+    for name, (row, other) in changes.items():
+        for position in case.positions_of(subject):
+            for base, rows in zip(("plain", "busy"), case.both_rows(subject), strict=True):
+                turn += 1
+                if thin and turn % 4 > 1:
+                    continue
+                before, after = rows[:position], rows[position + case.span :]
+                for how in case.feeds if every else (case.feeds[turn % len(case.feeds)],):
+                    # Changes of a row that is in the base already have their first run in common.
+                    same = isinstance(row, np.ndarray) and np.array_equal(row, rows[position])
+                    key = (base, how) if same else (base, how, position, name)
+                    if key not in firsts:
+                        tape = fresh_tape(seed, case.name, "first", key)
+                        firsts[key] = run(case, subject, [*before, *[row] * case.span, *after], how, tape)
+                    first = firsts[key]
+                    second = run(case, subject, [*before, *[other] * case.span, *after], how, Tape(first.tape))
+                    depth = 0 if turn != 2 else 2 if every or crc32(case.name.encode()) % _DEEP == 0 else 1
+                    yield Pair(f"row {position + 1} of {base} rows, {name}, fed by {how}", first, second, depth)
