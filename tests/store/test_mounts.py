@@ -63,7 +63,7 @@ def test_a_full_disk(disk: Path, tmp_path: Path, whole: list[str]) -> None:
                     filler.write_bytes(bytes(2**22))
             read.extend(stream.push_many(ROWS[start : start + 100]).releases)
 
-    with pytest.raises(StoreUnwritableError, match="the disk is full. Repair that") as told:
+    with pytest.raises(StoreUnwritableError, match=r"the disk is full\. Repair that") as told:
         feed()
     assert 20 <= len(read) < len(whole)
     assert len(str(told.value).splitlines()) == 1
@@ -100,7 +100,7 @@ def test_a_read_only_disk(
     for words in (["status"], ["verify"], ["export", "--out", str(lines)]):
         assert main([words[0], str(path), *words[1:]]) == (2 if crashed else 0), words
     if crashed:
-        assert capsys.readouterr().err.count("copy all of its files") == 3
+        assert capsys.readouterr().err.count("Copy all of its files") == 3
     else:
         assert [release.to_json() for release in sp.read_releases(lines)] == whole[:6]
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
