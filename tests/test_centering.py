@@ -312,7 +312,7 @@ def test_who_refuses_to_center() -> None:
         sp.Oja(n_components=2), sp.PrivateOja(**BUDGET, horizon=50, batch_size=5),
         sp.Tumbling(sp.papers.LaplaceCovariance(n_components=2, epsilon=1.0), release_every=10),
     ):  # fmt: skip
-        with pytest.raises(BadParameterError, match="center=True needs"):
+        with pytest.raises(BadParameterError, match="center=True"):
             sp.Stream(algorithm, center=True)
     with pytest.raises(BadParameterError, match="sketch_rank"):
         sp.SlidingWindowPCA(**BUDGET, window=20, sketch_rank=2, center=True)

@@ -55,11 +55,7 @@ class Regression:
 
 
 def regression(
-    release: Release,
-    responses: Features = -1,
-    *,
-    predictors: Features | None = None,
-    ridge: float | None = None,
+    release: Release, responses: Features = -1, *, predictors: Features | None = None, ridge: float | None = None
 ) -> Regression:
     """Return the least-squares regression of the responses b on the predictors a, from one Gram matrix.
 

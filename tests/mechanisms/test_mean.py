@@ -98,11 +98,6 @@ def test_votes_of_blocks_add_up() -> None:
     assert np.array_equal(sum(mechanism.count(part, 0.5, np.ones(3)) for part in np.split(vectors, 8)), whole)
 
 
-def test_center_bad_parameters() -> None:
-    with pytest.raises(BadParameterError, match="delta"):
-        PrivateCenter(3, 1e-3, 0.5)
-
-
 # -- mean -----------------------------------------------------------------------------
 
 

@@ -10,8 +10,7 @@ from streampca.privacy.gaussian import delta_at, epsilon_at, mu_of
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta", "mu"),
-    [(1, 1e-6, 0.236704), (1, 1e-5, 0.268051), (2, 1e-6, 0.448335), (0.1, 1e-6, 0.027545)],
+    ("epsilon", "delta", "mu"), [(1, 1e-6, 0.236704), (1, 1e-5, 0.268051), (2, 1e-6, 0.448335), (0.1, 1e-6, 0.027545)]
 )
 def test_reference_calibrations(epsilon: float, delta: float, mu: float) -> None:
     assert mu_of(epsilon, delta) == pytest.approx(mu, abs=5e-7)

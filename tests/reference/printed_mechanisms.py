@@ -1,7 +1,7 @@
 """Mechanisms as printed in three papers, none of them private as claimed: attacked in the tests beside them.
 
-Dwork, Talwar, Thakurta and Zhang (STOC 2014), Algorithm 2; Jiang, Xie and Zhang (AAAI 2016), Algorithm 2;
-Singhal and Steinke (NeurIPS 2021), Algorithm 1.
+Dwork, Talwar, Thakurta and Zhang (STOC 2014), Algorithm 2; Jiang, Xie and Zhang (AAAI 2016), Algorithm 2; Singhal and
+Steinke (NeurIPS 2021), Algorithm 1.
 """
 
 from __future__ import annotations
@@ -38,11 +38,9 @@ Points = Counter[Vector]
 class PrintedSubspacePerturbation(Mechanism):
     """Noise on the projector with no refusal: claims (2 epsilon, 2 delta), has no guarantee.
 
-    The standard deviation ``D / (d_hat - 2 (1 + ln(1/delta) / epsilon))`` with ``D = (1 +
-    sqrt(2 ln(1/delta))) / epsilon`` is used whatever its sign: it is squared. A
-    small gap makes it small and negative, where it should be infinite. So one
-    row that swaps the two largest eigenvalues is detected almost surely.
-    Use `SubspacePerturbation`.
+    The standard deviation ``D / (d_hat - 2 (1 + ln(1/delta) / epsilon))`` with ``D = (1 + sqrt(2 ln(1/delta))) /
+    epsilon`` is used whatever its sign: it is squared. A small gap makes it small and negative, where it should be
+    infinite. So one row that swaps the two largest eigenvalues is detected almost surely. Use `SubspacePerturbation`.
 
     Parameters
     ----------
@@ -85,12 +83,10 @@ class PrintedSubspacePerturbation(Mechanism):
 class PrintedWishart(CovarianceMechanism):
     """Gram matrix plus ``3 / (2 epsilon) * Wis_d(d + 1, I)``: claims (epsilon, 0), has no guarantee.
 
-    One-sided noise has a support that moves with the data. Say G and G + a a^T
-    are the Gram matrices of neighbours, |a| = 1. The number
-    ``1 / (a^T (release - G)^-1 a)`` is at least 1 for the second always, and
-    below 1 for the first with probability ``1 - exp(-epsilon / 3)``: 0.28 at
-    epsilon = 1. That is its exact delta. Use `MatrixLaplaceCovariance` for
-    pure epsilon and `WishartCovariance` for PSD releases.
+    One-sided noise has a support that moves with the data. Say G and G + a a^T are the Gram matrices of neighbours, |a|
+    = 1. The number ``1 / (a^T (release - G)^-1 a)`` is at least 1 for the second always, and below 1 for the first with
+    probability ``1 - exp(-epsilon / 3)``: 0.28 at epsilon = 1. That is its exact delta. Use `MatrixLaplaceCovariance`
+    for pure epsilon and `WishartCovariance` for PSD releases.
 
     Parameters
     ----------
@@ -141,12 +137,10 @@ def true_delta(epsilon: float) -> float:
 class PrintedExactSubspace(Mechanism):
     """GAP-MAX over the spans of rows, in exact arithmetic: claims (epsilon, delta), has no guarantee.
 
-    Scores less the second largest and 1 are all 0 when the two largest tie,
-    and then the noise alone picks the winner, from all spans of the data,
-    every one with equal probability. A span that one row brought in is
-    released with probability 1 over the number of candidates, and never
-    without that row: delta is at least 0.25 with two tied lines, one odd row
-    and NULL. Use `ExactSubspace`.
+    Scores less the second largest and 1 are all 0 when the two largest tie, and then the noise alone picks the winner,
+    from all spans of the data, every one with equal probability. A span that one row brought in is released with
+    probability 1 over the number of candidates, and never without that row: delta is at least 0.25 with two tied lines,
+    one odd row and NULL. Use `ExactSubspace`.
 
     Parameters
     ----------
@@ -156,8 +150,8 @@ class PrintedExactSubspace(Mechanism):
 
     Notes
     -----
-    Takes rows as they are. The time grows as the number of rows to the power k + 1.
-    The release of NULL has a basis of no columns and ``details["null"]`` true.
+    Takes rows as they are. The time grows as the number of rows to the power k + 1. The release of NULL has a basis of
+    no columns and ``details["null"]`` true.
     """
 
     n_components: int
@@ -236,8 +230,8 @@ def echelon(rows: Iterable[Vector]) -> Span:
 def truncated_laplace(uniform: FloatArray, sensitivity: float, epsilon: float, delta: float) -> FloatArray:
     """TLap(sensitivity, epsilon, delta) of SS21 from uniforms, by inversion.
 
-    Density proportional to ``exp(-|x| epsilon / sensitivity)`` on ``|x| <=
-    sensitivity / epsilon * ln(1 + (e**epsilon - 1) / (2 delta))``.
+    Density proportional to ``exp(-|x| epsilon / sensitivity)`` on ``|x| <= sensitivity / epsilon * ln(1 + (e**epsilon -
+    1) / (2 delta))``.
     """
     scale = sensitivity / epsilon
     reach = scale * math.log1p(math.expm1(epsilon) / (2.0 * delta))

@@ -55,8 +55,8 @@ def expire(starts: list[int], items: list[FloatArray], t: int, window: int) -> N
 class StreamingSpectralHistogram:
     """Algorithm 6 on exact matrices: how well a histogram can do. Not private: curator only.
 
-    With K(1) the matrix of the oldest checkpoint and S the exact Gram matrix
-    of the window, ``S <= K(1) <= S / (1 - eta)``.
+    With K(1) the matrix of the oldest checkpoint and S the exact Gram matrix of the window, ``S <= K(1) <= S / (1 -
+    eta)``.
 
     Parameters
     ----------
@@ -97,10 +97,9 @@ def _outer(row: FloatArray) -> FloatArray:
 class PrintedSlidingSketch:
     """A checkpoint is a random projection of [sigma I; rows]; each row adds ``g a^T`` to all of them.
 
-    Claims (epsilon, delta) and has no guarantee: released at every row, two
-    outputs of one checkpoint differ by ``g a^T``, a matrix of rank one whose rows are all multiples
-    of the row. Its direction is read off in full, its norm up to that of a Gaussian
-    vector of known size; and a zero row changes nothing at all.
+    Claims (epsilon, delta) and has no guarantee: released at every row, two outputs of one checkpoint differ by ``g
+    a^T``, a matrix of rank one whose rows are all multiples of the row. Its direction is read off in full, its norm up
+    to that of a Gaussian vector of known size; and a zero row changes nothing at all.
 
     Parameters
     ----------
