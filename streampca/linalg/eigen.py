@@ -59,10 +59,8 @@ def top_pairs(packed: FloatArray, k: int, *, plain: bool = False) -> tuple[Float
 
 
 def _top_of_tridiagonal(packed: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
-    """Return `top_pairs` by ``dstemr``, for 2 < k < d, in three quarters of the time: ``dsyevr`` would bisect.
-
-    LAPACK has the tridiagonal form as ``Q^T M Q``, with Q = diag(1, the product of reflectors).
-    """
+    """Return `top_pairs` by ``dstemr``, for 2 < k < d, in three quarters of the time: ``dsyevr`` would bisect."""
+    # LAPACK has the tridiagonal form as Q^T M Q, with Q = diag(1, the product of reflectors).
     d = math.isqrt(8 * packed.size + 1) // 2
     with OneThread(d):
         reduced, diagonal, off, tau, _ = lapack.dsytrd(packed.take(mirror(d)).T, 1, 32 * d, 1)
@@ -168,10 +166,8 @@ def orthonormal(matrix: FloatArray) -> FloatArray:
 
 
 def principal_angles(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return principal angles in radians, ascending, between the spans of two orthonormal bases.
-
-    Uses sines where angles are small, so that tiny angles keep their digits.
-    """
+    """Return principal angles in radians, ascending, between the spans of two orthonormal bases."""
+    # Sines where angles are small: the cosine of a tiny angle is 1 to the last digit.
     cosines = np.clip(np.linalg.svd(a.T @ b, compute_uv=False), 0.0, 1.0)
     sines = np.clip(np.linalg.svd(b - a @ (a.T @ b), compute_uv=False)[::-1], 0.0, 1.0)
     count = min(a.shape[1], b.shape[1])

@@ -67,6 +67,7 @@ class Rows(State):
 
     def append(self, rows: Array) -> Rows:
         """Return these rows and more, (n, n_columns)."""
+        # Memory past `filled` belongs to no value: writing there changes none.
         shared, start = self._shared, self.count
         end = start + rows.shape[0]
         if shared.filled != start or end > len(shared.array):

@@ -29,8 +29,7 @@ class Promising(Protocol):
     """An object with a guarantee: an algorithm, a mechanism, a stream, a release."""
 
     @property
-    def guarantee(self) -> Guarantee:
-        """Its guarantee."""
+    def guarantee(self) -> Guarantee: ...
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,11 @@ class Event:
 
     Attributes
     ----------
-    what : str Description.
-    adjacency, unit : str Neighboring relation of its guarantee.
-    mu : float or None Gaussian-DP parameter, finite and >= 0; None if the event is not Gaussian.
-    slack : float Probability of the event in which mu does not hold, in [0, 1).
-    epsilon, delta : float Claim of an event that is not Gaussian: finite and >= 0, and in [0, 1).
+    what : description.
+    adjacency, unit : neighboring relation of its guarantee.
+    mu : Gaussian-DP parameter, finite and >= 0; None if the event is not Gaussian.
+    slack : probability of the event in which mu does not hold, in [0, 1).
+    epsilon, delta : claim of an event that is not Gaussian: finite and >= 0, and in [0, 1).
     """
 
     what: str

@@ -23,10 +23,10 @@ class Budget:
 
     Parameters
     ----------
-    epsilon : float Positive and finite.
-    delta : float, default=0.0 In [0, 1). Gaussian noise needs delta > 0.
-    adjacency : {"zero-out", "replace"}, default="zero-out" Neighboring streams differ in one row, which is replaced by
-        the zero row or by any other row. The number and the positions of the rows are public.
+    epsilon : positive and finite.
+    delta : in [0, 1). Gaussian noise needs delta > 0.
+    adjacency : neighboring streams differ in one row, which is replaced by the zero row (``"zero-out"``) or by any
+        other row (``"replace"``). The number and the positions of the rows are public.
     """
 
     epsilon: float

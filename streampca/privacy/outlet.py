@@ -159,6 +159,7 @@ class NoiseSource:
             else:
                 data = part.reshape(-1).view(np.uint8).data
             head += self._tag(_NONCE, b"", data)
+        # One digest gives both halves: the chain value never enters a draw, nor s_n the chain.
         digest = blake2b(head, key=self._link_key, digest_size=_LINK_BYTES + NAME_BYTES, person=_HASH).digest()
         return _new(Chain, (n, digest[:_LINK_BYTES])), digest[_LINK_BYTES:]
 

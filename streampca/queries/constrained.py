@@ -84,6 +84,7 @@ def best_sparse(gram: FloatArray, size: int) -> FloatArray:
     supports.add(tuple(_largest(np.abs(top_eigh(gram, 1)[1][:, 0]), size)))
     supports.add(tuple(_largest(np.diag(gram), size)))
     supports.add(tuple(_greedy(gram, size)))
+    # Ties are broken by the support itself: the result is a function of the matrix.
     ranked = sorted(supports, key=lambda s: (-_value(gram, s), s))
     best = max((_swap(gram, s) for s in ranked[:_POLISHED]), key=lambda s: _value(gram, s))
     x = np.zeros(d)
@@ -136,6 +137,7 @@ def _swap(gram: FloatArray, start: tuple[int, ...]) -> tuple[int, ...]:
         pull = np.abs(gram[:, support] @ x) + 0.5 * np.diag(gram)
         pull[list(support)] = -np.inf
         strongest = np.argsort(-pull, kind="stable")[: min(_TRIED, d - len(support))]
+        # The margin keeps rounding from swapping without end.
         best = (value * (1.0 + 1e-12) if value > 0.0 else value + 1e-300, support)
         for out in weakest:
             rest = [f for i, f in enumerate(support) if i != out]

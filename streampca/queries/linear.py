@@ -70,7 +70,7 @@ def cut(release: Release, side: Features, *, zero_sum: bool = True) -> Answer:
     members = feature_indices(release, side, "side")
     x = np.zeros(release.n_features)
     x[members] = 1.0
-    if zero_sum:
+    if zero_sum:  # the cut of x - |S|/d is the same, and its noise is the least
         x -= members.size / release.n_features
     return _quadratic(release, x)
 

@@ -91,7 +91,7 @@ def regression(
     inner = gram[np.ix_(inputs, inputs)]
     floor = 0.0 if noise is None else GramNoise(noise.std, len(inputs)).spectral(0.95)
     smallest = float(np.linalg.eigvalsh(inner)[0])
-    if ridge is None:
+    if ridge is None:  # a rule on released numbers only
         ridge = max(2.0 * floor - smallest, 0.0)
     if not (isinstance(ridge, (int, float)) and 0.0 <= ridge < np.inf) or smallest + ridge <= 0.0:
         raise BadParameterError(

@@ -41,11 +41,6 @@ class PrintedSubspacePerturbation(Mechanism):
     The standard deviation ``D / (d_hat - 2 (1 + ln(1/delta) / epsilon))`` with ``D = (1 + sqrt(2 ln(1/delta))) /
     epsilon`` is used whatever its sign: it is squared. A small gap makes it small and negative, where it should be
     infinite. So one row that swaps the two largest eigenvalues is detected almost surely. Use `SubspacePerturbation`.
-
-    Parameters
-    ----------
-    n_components : dimension of the released subspace.
-    epsilon, delta : parameters of the paper, which claims twice as much.
     """
 
     n_components: int
@@ -56,14 +51,12 @@ class PrintedSubspacePerturbation(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """None."""
         return Guarantee.none(
             "a small eigengap is not refused: it makes the noise scale negative, and the sign is squared away",
             "Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 2 and Theorem 11",
         )
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """None: its noise depends on the rows."""
         return ()
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
@@ -87,11 +80,6 @@ class PrintedWishart(CovarianceMechanism):
     = 1. The number ``1 / (a^T (release - G)^-1 a)`` is at least 1 for the second always, and below 1 for the first with
     probability ``1 - exp(-epsilon / 3)``: 0.28 at epsilon = 1. That is its exact delta. Use `MatrixLaplaceCovariance`
     for pure epsilon and `WishartCovariance` for PSD releases.
-
-    Parameters
-    ----------
-    n_components : dimension of the released subspace.
-    epsilon : what the paper claims.
     """
 
     n_components: int
@@ -101,30 +89,24 @@ class PrintedWishart(CovarianceMechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """None."""
         return Guarantee.none(
             f"the noise is one-sided, so supports differ: true delta {true_delta(self.epsilon):.3g} where 0 is claimed",
             "Jiang, Xie, Zhang, AAAI 2016, Algorithm 2 and Theorem 4",
         )
 
     def scale(self, n_features: int) -> float:
-        """Scale of the noise, for sums (the paper divides by n)."""
         return 3.0 / (2.0 * self.epsilon)
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
-        """Draw the noise."""
         return svec(self.scale(n_features) * wishart(draws, n_features, n_features + 1))
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """The scale."""
         return (self.scale(n_features),)
 
     def noise_std(self, n_features: int) -> float:
-        """Sd of a diagonal entry of the noise."""
         return self.scale(n_features) * math.sqrt(2.0 * (n_features + 1))
 
     def spectral_error(self, n_features: int) -> float:
-        """Expected spectral norm of the noise, to leading order."""
         return self.scale(n_features) * (math.sqrt(n_features + 1.0) + math.sqrt(n_features)) ** 2
 
 
@@ -142,12 +124,6 @@ class PrintedExactSubspace(Mechanism):
     probability 1 over the number of candidates, and never without that row: delta is at least 0.25 with two tied lines,
     one odd row and NULL. Use `ExactSubspace`.
 
-    Parameters
-    ----------
-    n_components : k.
-    epsilon, delta : what the paper claims.
-    outliers : the paper's l.
-
     Notes
     -----
     Takes rows as they are. The time grows as the number of rows to the power k + 1. The release of NULL has a basis of
@@ -163,7 +139,6 @@ class PrintedExactSubspace(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """None."""
         return Guarantee.none(
             "a tie of the two largest scores makes every span of the data equally likely: true delta at least 0.25",
             "Singhal, Steinke, NeurIPS 2021, Algorithm 1 and Lemma 2.3",
@@ -176,7 +151,6 @@ class PrintedExactSubspace(Mechanism):
         return sorted(span for span in spans(points, self.n_components) if len(span) == self.n_components)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """The scale of the noise."""
         return (2.0 / self.epsilon,)
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:

@@ -31,12 +31,6 @@ def wishart_noise_norm(n_features: int, degrees: int, scale: float, failure: flo
 def jxz16_theorem5(n_features: int, max_l1: float, max_nuclear: float) -> str:
     """Choose between Laplace and Wishart noise by JXZ16 Theorem 5: ``"wishart"`` or ``"laplace"``.
 
-    Parameters
-    ----------
-    n_features : d, at least 2.
-    max_l1 : largest sum of absolute entries of the change that one row makes.
-    max_nuclear : largest nuclear norm of that change.
-
     Notes
     -----
     Wishart noise is smaller where ``max_l1 / max_nuclear`` grows faster than ``sqrt(d log d)``; the constant is taken
@@ -52,13 +46,6 @@ def jxz16_theorem7(n_features: int, epsilon: float, rho: float, failure: float, 
     With that many rows, ``P(|<v, v_hat>| >= rho) >= 1 - failure``. (Algorithm 2 is not private at the epsilon it
     states; for others use `rows_needed`. The printed numerator multiplies only its first term by 3; the proof needs all
     three.)
-
-    Parameters
-    ----------
-    n_features, epsilon : d, and the epsilon that sets the scale 3 / (2 epsilon).
-    rho : in [sqrt(1/2), 1).
-    failure : eta.
-    gap : difference of the two largest eigenvalues of the mean of a a^T.
     """
     return rows_needed(wishart_noise_norm(n_features, n_features + 1, 1.5 / epsilon, failure), rho, gap)
 
@@ -70,17 +57,6 @@ def dttz14_theorem4(noise_norm: float, n_components: int) -> float:
 
 def dttz14_theorem5(noise_norm: float, n_components: int, gap: float) -> float:
     """Bound the reward lost to the noise, given a gap: ``2 k |E|**2 / (gap - |E|)``.
-
-    Parameters
-    ----------
-    noise_norm : spectral norm of the noise.
-    n_components : k. The released subspace may have any k' >= k dimensions.
-    gap : eigenvalue k minus eigenvalue k' + 1 of the Gram matrix.
-
-    Returns
-    -------
-    float : how much less than the best k-dimensional subspace the released one captures, at most; that of Theorem 4
-        where that is smaller or the gap is not above the noise.
 
     Notes
     -----
@@ -96,13 +72,5 @@ def dttz14_theorem7(noise_norm: float, gap: float) -> float:
 
 
 def dttz14_theorem9(noise_norm: float, n_components: int) -> tuple[float, float]:
-    """Bound how much worse than the best rank-k approximation that of the noisy matrix is.
-
-    Returns
-    -------
-    frobenius : ``(4 k + sqrt(k)) |E|``, added to the best error in Frobenius norm.
-    spectral : ``2 |E|``, added to the best error in spectral norm.
-
-    Rank-k approximations keep the eigenvalues of largest magnitude.
-    """
+    """Bound how much worse than the best rank-k approximation that of the noisy matrix is."""
     return (4.0 * n_components + math.sqrt(n_components)) * noise_norm, 2.0 * noise_norm
