@@ -19,7 +19,8 @@ from streampca.linalg.svec import unpack_entries
 from streampca.processors.private_fpl import FPLProcessor
 from streampca.regret.private_regret import PrivateRegretRecord
 from streampca.release.estimates import Estimates
-from streampca.release.release import Release, Subspace, Terms
+from streampca.release.release import Release, Terms
+from streampca.release.subspace import Subspace
 from streampca.stream.blocks import BlockGram
 from streampca.stream.step import BlockStep, Step, Steps
 from streampca.stream.stream import Stream

@@ -209,7 +209,7 @@ def test_bounds_scale_and_come_back() -> None:
     assert np.array_equal(same.components_, pca.components_)
     assert list(same.feature_names_in_) == ["u", "v", "w"]
     assert same.release_.features == ("u", "v", "w")
-    with pytest.raises(BadParameterError, match="bounds by name need named features"):
+    with pytest.raises(BadParameterError, match="bounds by name: expected named features"):
         PrivatePCA(bounds=named).fit(X)
     with pytest.raises(BadParameterError, match="bounds are missing for 'w'"):
         PrivatePCA(bounds={"u": (0, 1), "v": (0, 1)}).fit(table)
