@@ -19,6 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
 
 #: Factor of computed squared column norms, so that rounding never weakens the guarantee.
@@ -40,12 +41,15 @@ class Buffers:
         self.level = math.prod(self.a / self.a_hat)
         self.weights = -self.omega_hat / self.a_hat
         self.theta: FloatArray = 1.0 - self.a
-        #: Logarithms of the decay factors of C and of C**-1.
         self.log_theta: FloatArray = np.log1p(-self.a)
-        self.log_theta_hat: FloatArray = np.log1p(-self.a_hat)
         #: 1 - theta_i theta_j and 1 - theta^_i theta^_j, (count, count).
         self.gaps: FloatArray = self.a[:, None] + self.a - self.a[:, None] * self.a
         self.gaps_hat: FloatArray = self.a_hat[:, None] + self.a_hat - self.a_hat[:, None] * self.a_hat
+
+    @cached_property
+    def log_theta_hat(self) -> FloatArray:
+        """Logarithms of the decay factors of C**-1. They exist only if all rates are below 1."""
+        return np.log1p(-self.a_hat)
 
     def column_square(self, n: FloatArray | float) -> FloatArray:
         """S(n), the squared norm of the first n coefficients of C, for each n."""
