@@ -112,18 +112,20 @@ def test_columns_are_read_by_name(files: list[Path]) -> None:
     assert out.release.to_json() == other.release.to_json()
 
 
-def test_what_does_not_fit_is_told_before_any_row(files: list[Path]) -> None:
-    short = Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=D, horizon=3000))
-    with pytest.raises(HorizonReachedError, match="hold 3210 rows"):
-        next(absorb_parquet(short, files))
-    with pytest.raises(BadParameterError, match="needs rows"):
-        next(absorb_parquet(Stream(Oja(n_components=2, n_features=D)), files))
-    with pytest.raises(BadParameterError, match="processes=0"):
-        next(absorb_parquet(stream(), files, processes=0))
-    with pytest.raises(BadParameterError, match="at least one file"):
-        next(absorb_parquet(stream(), []))
-    with pytest.raises(BadParameterError, match="Spark's own reader"):
-        next(absorb_parquet(stream(), "s3://bucket/a.parquet"))
+@pytest.mark.parametrize(
+    ("out", "paths", "options", "error", "message"),
+    [
+        (lambda: Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=D, horizon=3000)), None, {},
+         HorizonReachedError, "hold 3210 rows"),
+        (lambda: Stream(Oja(n_components=2, n_features=D)), None, {}, BadParameterError, "needs rows"),
+        (lambda: stream(), None, {"processes": 0}, BadParameterError, "processes=0"),
+        (lambda: stream(), [], {}, BadParameterError, "at least one file"),
+        (lambda: stream(), "s3://bucket/a.parquet", {}, BadParameterError, "Spark's own reader"),
+    ],
+)  # fmt: skip
+def test_errors_before_any_row(files: list[Path], out, paths, options, error, message: str) -> None:
+    with pytest.raises(error, match=message):
+        next(absorb_parquet(out(), files if paths is None else paths, **options))
 
 
 def test_a_bad_row_is_named_by_its_place_in_the_stream(files: list[Path]) -> None:

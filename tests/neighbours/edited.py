@@ -31,28 +31,18 @@ class Table:
     is_clean: bool = True
 
     def number(self, at: int, name: str) -> float:
-        """A chosen cell as a number."""
         return float(self.records[at][NAMES.index(name)])
 
 
 @dataclass(frozen=True)
 class Edit:
-    """What becomes of one record.
+    """New contents of one record."""
 
-    Attributes
-    ----------
-    at : its place, from 0.
-    cells : new contents, by column: text for text files, anything for objects.
-    without : columns that the record lacks then.
-    extra : contents behind the last one, or under new names.
-    whole : in place of all this: a line, or any object.
-    """
-
-    at: int
-    cells: Mapping[str, Any] = field(default_factory=dict)
-    without: tuple[str, ...] = ()
-    extra: tuple[Any, ...] = ()
-    whole: tuple[Any, ...] = ()
+    at: int  # place of the record, from 0
+    cells: Mapping[str, Any] = field(default_factory=dict)  # by column: text for text files, anything for objects
+    without: tuple[str, ...] = ()  # columns that the record lacks
+    extra: tuple[Any, ...] = ()  # contents behind the last one, or under new names
+    whole: tuple[Any, ...] = ()  # in place of all this: a line, or any object
 
     def mapping(self, table: Table) -> dict[str, Any]:
         """The record as a mapping; numbers are floats."""
@@ -64,14 +54,11 @@ class Edit:
         return record | {f"extra{i}": content for i, content in enumerate(self.extra)}
 
     def texts(self, table: Table) -> list[str]:
-        """The record as cells of text."""
         texts = [str(self.cells.get(name, text)) for name, text in zip(NAMES, table.records[self.at], strict=True)]
         return [text for name, text in zip(NAMES, texts, strict=True) if name not in self.without] + list(
             map(str, self.extra)
         )
 
-
-# -- tables -------------------------------------------------------------------------
 
 _PLAIN = ("ada", "bob", "carl", "dora", "eve")
 _QUOTED = ('say "hi"', "1,0,2", "two\nlines", "a\r\nb", '"', "", "x;y", "tab\there", "\u2028", "'", "1", "naïve")
@@ -102,8 +89,6 @@ LINE_TABLES = {
     "odd": table(5, _LINES, _ODD),
 }
 
-
-# -- contents -----------------------------------------------------------------------
 
 #: Contents that were, or might be, more than a cell.
 TEXTS = (
@@ -161,23 +146,8 @@ OBJECTS = (
 FLOATS = (None, float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e308, -1e308, 5e-324, 1e155, 2.0, 0.125)
 #: What an SQLite column can hold: its types are those of values, not of columns.
 CELLS = (
-    *FLOATS,
-    1,
-    2**63 - 1,
-    -(2**63),
-    "",
-    "x",
-    "1",
-    " 2 ",
-    "1_000",
-    "nan",
-    b"",
-    b"1",
-    b"\xff",
-    "x" * 10**5,
-    "\0",
-    "1\n2",
-)
+    *FLOATS, 1, 2**63 - 1, -(2**63), "", "x", "1", " 2 ", "1_000", "nan", b"", b"1", b"\xff", "x" * 10**5, "\0", "1\n2",
+)  # fmt: skip
 #: In place of a whole record.
 WHOLES = (
     None, "", "text", b"bytes", 7, 1.5, [], [1.0], [1.0, 2.0, 3.0, 4.0], [[1.0, 2.0, 3.0]], ["x"] * 3, (), {}, {"a": 1},
@@ -198,17 +168,14 @@ def encodable(content: Any) -> Any:
 
 
 def any_float(rng: random.Random) -> Any:
-    """A value of a typed column."""
     return rng.choice(FLOATS) if rng.random() < 0.7 else rng.gauss(0.0, 1.0) * 10.0 ** rng.randint(-9, 9)
 
 
 def any_object(rng: random.Random) -> Any:
-    """A value of a record in Python."""
     return rng.choice(OBJECTS) if rng.random() < 0.7 else text(rng) if rng.random() < 0.5 else any_float(rng)
 
 
 def any_cell(rng: random.Random) -> Any:
-    """A value of a database without types."""
     return rng.choice(CELLS) if rng.random() < 0.7 else text(rng)
 
 
@@ -223,7 +190,6 @@ def place(rng: random.Random) -> int:
 
 
 def edit_of_text(rng: random.Random) -> Edit:
-    """An edit that a CSV writer writes."""
     at, dice = place(rng), rng.random()
     if dice < 0.05:
         return Edit(at, of_zero(rng, rng.choice(["0", "", "NA", "0.0"])))
@@ -282,11 +248,7 @@ def edit_of_floats(rng: random.Random) -> Edit:
 
 
 def edit_of_cells(rng: random.Random) -> Edit:
-    """An edit of a record in SQLite."""
     return Edit(place(rng), _cells(rng, any_cell))
-
-
-# -- writers ------------------------------------------------------------------------
 
 
 _MARKS = {"utf-8-sig": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}
@@ -302,15 +264,9 @@ def encoded(content: str, encoding: str) -> bytes:
 
 @dataclass(frozen=True)
 class Writer:
-    """How tables become text.
+    """Function from tables to text."""
 
-    Attributes
-    ----------
-    quoting : of `csv.writer`; None writes the cells as they are.
-    header : write the line of names.
-    """
-
-    quoting: int | None = csv.QUOTE_MINIMAL
+    quoting: int | None = csv.QUOTE_MINIMAL  # of `csv.writer`; None writes the cells unchanged
     end: str = "\n"
     delimiter: str = ","
     encoding: str = "utf-8"

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -71,9 +71,6 @@ def drawn(seed: int, number: int, doors: Sequence[Door] = DOORS) -> Case:
     table = door.tables[rng.choice(names)]
     edit = door.edits(rng)
     return Case(door, mode, table, edit)
-
-
-# -- what must be equal -------------------------------------------------------------
 
 
 def fault(case: Case, base: Outcome, found: Outcome) -> str | None:
@@ -159,7 +156,6 @@ def _square(row: np.ndarray) -> np.ndarray:
 
 
 def _width(packed: np.ndarray) -> int:
-    """Rows of a packed matrix."""
     return int((2 * packed.size) ** 0.5)
 
 
@@ -190,20 +186,14 @@ def _difference(before: Any, after: Any) -> str:
     return f"{len(before)} / {len(after)}"
 
 
-# -- running ------------------------------------------------------------------------
-
-
-@dataclass
 class Attack:
-    """Runs cases; tables that are not edited run once a door."""
+    """Runs cases; unedited tables run once a door."""
 
-    folder: Path
-
-    def __post_init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._base: dict[tuple[str, str, Table], Outcome] = {}
 
     def fault(self, case: Case) -> str | None:
-        """What a case shows of the record that was edited."""
         key = case.door.name, case.mode, case.table
         base = self._base.get(key)
         if base is None:
@@ -226,7 +216,6 @@ class Attack:
 
 
 def _kind(problem: str | None) -> str:
-    """The words of a problem that do not depend on its size."""
     return re.sub(r"\d+", "#", problem or "")[:24]
 
 
@@ -277,7 +266,7 @@ def attacked(
     return counts, violations
 
 
-def told(seed: int, violations: list[tuple[int, Case, str]]) -> str:
+def report(seed: int, violations: list[tuple[int, Case, str]]) -> str:
     """Violations as text, with how to see them again."""
     return "\n\n".join(
         f"VIOLATION: {problem}\n{case}\nagain:  python tests/neighbours/record_edits.py --seed {seed} --case {number}"
@@ -286,7 +275,6 @@ def told(seed: int, violations: list[tuple[int, Case, str]]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Attack, and say what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--edits", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
@@ -305,7 +293,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"{count:8d}  {name}")
     print(f"{counts.total()} edits, {len(violations)} violations, {time.process_time() - began:.0f} s of CPU")
     if violations:
-        print(told(given.seed, violations))
+        print(report(given.seed, violations))
     return int(bool(violations))
 
 
