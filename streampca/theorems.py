@@ -1,8 +1,6 @@
 """Theorems of the papers as functions of public numbers, with every constant written out.
 
-JXZ16 is Jiang, Xie and Zhang, "Wishart Mechanism for Differentially Private
-Principal Components Analysis", AAAI 2016; DTTZ14 is Dwork, Talwar, Thakurta
-and Zhang, "Analyze Gauss", STOC 2014. Gram matrices are sums, not means.
+DTTZ14 is Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014. Gram matrices are sums, not means.
 """
 
 from __future__ import annotations
@@ -14,29 +12,19 @@ from scipy.special import erf, log_ndtr, ndtr
 
 from streampca.linalg.types import FloatArray
 
-#: Values of e over which `perturbed_leader_regret` is minimised.
+#: Values of e over which `perturbed_leader_regret` is minimized.
 _GROWTH = np.concatenate(([0.0], np.geomspace(1e-4, 3.0, 60)))
 _KEPT = np.exp(-_GROWTH)
 _LOST = 1.0 - _KEPT
 
 
 def gaussian_noise_norm(n_features: int, std: float, failure: float = 0.05) -> float:
-    """Bound the spectral norm of svec-GOE noise; fails with probability at most ``failure``.
+    """Bound on the spectral norm of svec-GOE noise, which fails with probability at most ``failure``.
 
-    ``std * (sqrt(2 d) + sqrt(2 ln(2 / failure)))``: the expected largest
-    eigenvalue is at most ``std * sqrt(2 d)`` (Sudakov and Fernique) and the
-    largest eigenvalue is 1-Lipschitz in svec coordinates.
+    ``std * (sqrt(2 d) + sqrt(2 ln(2 / failure)))``: the expected largest eigenvalue is at most ``std * sqrt(2 d)``
+    (Sudakov and Fernique) and the largest eigenvalue is 1-Lipschitz in svec coordinates.
     """
     return std * (math.sqrt(2.0 * n_features) + math.sqrt(2.0 * math.log(2.0 / failure)))
-
-
-def rows_needed(noise_norm: float, rho: float, gap: float) -> int:
-    """Count the rows after which ``|<v, v_hat>| >= rho``, for noise of spectral norm at most ``noise_norm``.
-
-    The argument of JXZ16 Theorem 7 with any noise: ``n >= noise_norm / ((1 -
-    rho**2) gap)``, for rho of at least sqrt(1/2).
-    """
-    return math.ceil(noise_norm / ((1.0 - rho * rho) * gap))
 
 
 def perturbed_leader_regret(

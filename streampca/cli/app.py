@@ -1,4 +1,4 @@
-"""The command-line application: all commands by name, and what becomes of errors."""
+"""The command-line application: all commands by name, and the message of each error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streampca.linalg.threads import one_blas_thread
 #: Exit code of bad input. An expectation that fails gives 1, an interrupted run 128 + the number of the signal.
 BAD_INPUT = 2
 
-#: Where each command is, and its line in the overview: the first line of its docstring.
+#: Module and function of each command, and its line in the overview: the first line of its docstring.
 _COMMANDS = {
     "run": ("run:run", "Stream rows from a file, a pipe or standard input; write private releases."),
     "resume": ("run:resume", "Continue a durable run where it was."),
@@ -33,10 +33,7 @@ _COMMANDS = {
     "transform": ("results:transform", "Write the scores of raw rows on a released subspace. NOT private."),
     "report": ("results:report", "Write a report of a run: one HTML file that needs nothing else."),
     "status": ("stores:status", "Show the state of a durable run."),
-    "verify": (
-        "stores:verify",
-        "Check a durable run: every checksum, a replay, and that no commit is missing.",
-    ),
+    "verify": ("stores:verify", "Check a durable run: every checksum, a replay, and that no commit is missing."),
     "export": ("stores:export", "Write the publishable releases of a durable run."),
     "backup": ("stores:backup", "Copy a durable run, also while it proceeds."),
     "plan": ("plan:plan", "Predict noise, error and regret; recommend an algorithm."),
@@ -49,7 +46,7 @@ _LEDGER = {
 
 
 def application(first: str = "") -> App:
-    """The application, with the module of its ``first`` word imported: those of other commands take half a second."""
+    """Create the application. Only the module of its ``first`` word is imported: all together take half a second."""
     app = App(
         name="streampca",
         help="Differentially private PCA of a stream: a subspace that is safe to publish after every row, and live "
@@ -77,7 +74,7 @@ def application(first: str = "") -> App:
 
 
 def version() -> int:
-    """Print the versions of streampca and of what it computes with."""
+    """Print the versions of streampca, Python and the main dependencies."""
     print(f"streampca {__version__}")
     packages = ", ".join(f"{name} {version_of(name)}" for name in ("numpy", "scipy", "cryptography"))
     print(f"Python {platform.python_version()}, {packages}")
@@ -86,7 +83,7 @@ def version() -> int:
 
 def run_command(argv: Sequence[str]) -> int:
     """Run one command and return its exit code; see `streampca.cli.main`."""
-    if "numpy" in sys.modules:  # too late for the environment
+    if "numpy" in sys.modules:  # the environment was set too late
         one_blas_thread()
     try:
         with warnings.catch_warnings():
@@ -95,17 +92,18 @@ def run_command(argv: Sequence[str]) -> int:
             code = app(argv, exit_on_error=False, print_error=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except BudgetExhaustedError as problem:  # what a ledger says was spent is no option
+    except BudgetExhaustedError as problem:  # the figures of a ledger are no options
         message = str(problem)
     except (CycloptsError, StreamPCAError) as problem:
         message = in_flags(str(problem))
-    except BrokenPipeError:  # the reader of the output is gone
+    except BrokenPipeError:  # the reader of the output is gone, and Python would report it again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
-    except ModuleNotFoundError as problem:  # an optional part that is not installed
-        if (problem.name or "").startswith("streampca"):
+    except ModuleNotFoundError as problem:
+        missing = problem.name or ""
+        if missing.startswith("streampca"):
             raise
-        message = f"this needs the package {problem.name}, which is not installed: {_install(problem.name or '')}"
+        message = f"this needs the package {missing}, which is not installed: {_install(missing)}"
     except OSError as problem:
         message = f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem)
     except MemoryError as problem:
@@ -117,14 +115,12 @@ def run_command(argv: Sequence[str]) -> int:
 
 
 def _install(module: str) -> str:
-    """The command that installs a module: with the smallest extra that asks for its package, if one does."""
+    """The command that installs a module: the smallest extra with its package, or the package."""
     module = module.partition(".")[0]
     package = {"sklearn": "scikit-learn"}.get(module, module.replace("_", "-"))
-    asked: dict[str, list[str]] = {}
+    extras: dict[str, list[str]] = {}
     for requirement in requires("streampca") or ():
         if found := re.fullmatch(r"([\w-]+)[^;]*;.*extra == ['\"](\w+)['\"]", requirement):
-            asked.setdefault(found[2], []).append(found[1])
-    extras = [extra for extra, packages in asked.items() if package in packages]
-    return (
-        f"pip install 'streampca[{min(extras, key=lambda e: len(asked[e]))}]'" if extras else f"pip install {package}"
-    )
+            extras.setdefault(found[2], []).append(found[1])
+    sizes = {extra: len(packages) for extra, packages in extras.items() if package in packages}
+    return f"pip install 'streampca[{min(sizes, key=sizes.__getitem__)}]'" if sizes else f"pip install {package}"

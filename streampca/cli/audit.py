@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -31,8 +31,8 @@ def audit(
 ) -> int:
     """Try to refute the privacy claims, and show that they could have been refuted.
 
-    Each row is refuted (with a witness), holds (with how much of the claim the noise was shown to
-    spend, and how much its law accounts for) or cannot be seen: then a bug of the same kind would
+    Each row is refuted (with a witness), holds (with the shares of the claim that the noise was seen
+    to spend, and that its law accounts for) or cannot be seen: then a bug of the same kind would
     have been missed. Exits with 1 if a row does not hold.
 
     Parameters
@@ -46,8 +46,7 @@ def audit(
     json_
         Print rows as JSON.
     markdown
-        Write the table into this file, too, in place of the one between its lines ``<!-- audit -->`` and
-        ``<!-- end of audit -->``.
+        Write the table into this file, too, between its lines ``<!-- audit -->`` and ``<!-- end of audit -->``.
     false_alarm
         Probability that a true claim is refuted, over all rows.
     seed
@@ -61,43 +60,41 @@ def audit(
         lines = [case.name for case in cases] if names else [f"{kind:<28}{n:>5} cases" for kind, n in kinds.items()]
         print("\n".join(lines))
         return 0
-    started = time.process_time()
     if not (names or all_ or quick):
         raise BadParameterError(
             "name what to audit, e.g. 'streampca audit PrivateFPL', or pass --all or --quick; --list lists names"
         )
-    report = audit_named(names, mode="quick" if quick else "standard", false_alarm=false_alarm, seed=seed)
+    started = time.process_time()
+    mode: Literal["quick", "standard"] = "quick" if quick else "standard"
+    report = audit_named(names, mode=mode, false_alarm=false_alarm, seed=seed)
+    rows = report.rows
+    spent = f"{time.process_time() - started:.0f} s of CPU time, false alarm {false_alarm:g}"
     if markdown is not None:
-        mode = "quick" if quick else "standard"
-        spent = f"{time.process_time() - started:.0f} s of CPU time, false alarm {false_alarm:g}"
-        _put_table(markdown, report.rows, f"{mode} audit of {len(report.rows)} rows, {spent}")
+        _put_table(markdown, rows, f"{mode} audit of {len(rows)} rows, {spent}")
     if json_:
-        print(json.dumps([asdict(row) for row in report.rows]))
+        print(json.dumps([asdict(row) for row in rows]))
     else:
         print(f"{'audit':<38} {'part':<11} {'claim':>16} {'seen':>7} {'accounted':>10}  verdict")
-        for row in _grouped(report.rows):
-            print(_audit_line(row))
-        failed = sum(not row.holds for row in report.rows)
+        for row in _grouped(rows):
+            claim, seen, accounted = _figures(row)
+            verdict = row.verdict if row.holds else f"{row.verdict.upper()}: {row.witness}"
+            print(f"{row.subject:<38} {row.part:<11} {claim:>16} {seen:>7} {accounted:>10}  {verdict}")
+        failed = sum(not row.holds for row in rows)
         verdict = f"{failed} rows do not hold" if failed else "everything holds"
-        print(
-            f"\n{verdict}: {len(report.rows)} rows, {time.process_time() - started:.0f} s of CPU time, "
-            f"false alarm {false_alarm:g} over all of them"
-        )
+        print(f"\n{verdict}: {len(rows)} rows, {spent} over all of them")
     return 0 if report.holds else 1
 
 
-_TABLE = "<!-- audit -->\n", "<!-- end of audit -->\n"
-
-
-def _put_table(path: Path, rows: Sequence[Audit], what: str) -> None:
-    """Write rows of an audit into a Markdown file. A leak check that holds has no row of its own beside others."""
-    before, start, rest = path.read_text(encoding="utf-8").partition(_TABLE[0])
-    _, end, after = rest.partition(_TABLE[1])
+def _put_table(path: Path, rows: Sequence[Audit], title: str) -> None:
+    """Write rows of an audit into a Markdown file. Omit leak checks that hold beside other rows."""
+    first, last = "<!-- audit -->\n", "<!-- end of audit -->\n"
+    before, start, rest = path.read_text(encoding="utf-8").partition(first)
+    _, end, after = rest.partition(last)
     if not end:
-        raise BadParameterError(f"{path} has no lines {_TABLE[0]!r} and {_TABLE[1]!r}, in this order")
+        raise BadParameterError(f"{path} has no lines {first!r} and {last!r}, in this order")
     rows = _grouped(rows)
     others = {row.subject.partition(" (")[0] for row in rows if row.part != "leak"}
-    lines = [f"{datetime.now(UTC):%Y-%m-%d}, streampca {__version__}: {what}.", ""]
+    lines = [f"{datetime.now(UTC):%Y-%m-%d}, streampca {__version__}: {title}.", ""]
     lines += ["| audit | part | claim | seen | accounted | verdict |", "|---|---|---|---|---|---|"]
     for row in rows:
         if row.part != "leak" or row.subject.partition(" (")[0] not in others or not row.holds:
@@ -107,37 +104,24 @@ def _put_table(path: Path, rows: Sequence[Audit], what: str) -> None:
 
 
 def _grouped(rows: Sequence[Audit]) -> list[Audit]:
-    """Rows that do not hold, and of many that hold one a class, part and reason, with the least shares of each."""
-    if len(rows) <= _FEW:
+    """Replace many rows that hold by one of a class, part and reason, with the least shares of each."""
+    if len(rows) <= 40:
         return list(rows)
     groups: dict[tuple[str, str, str], list[Audit]] = {}
     for row in rows:
         kind = row.subject.partition("-")[0] if row.holds else row.subject
         groups.setdefault((kind, row.part, row.witness), []).append(row)
-    found = []
-    for (kind, _, _), of in groups.items():
-        seen, accounted = (
-            min((share for row in of if (share := getattr(row, name)) is not None), default=None)
-            for name in ("seen", "accounted")
-        )
-        subject = f"{kind} ({len(of)} cases)" if len(of) > 1 else of[0].subject
-        measure = of[0].measure if len({(row.measure, row.claim) for row in of}) == 1 else ""
-        found.append(replace(of[0], subject=subject, measure=measure, seen=seen, accounted=accounted))
-    return found
-
-
-#: Rows of an audit up to which each is printed.
-_FEW = 40
+    merged = []
+    for (kind, _, _), group in groups.items():
+        seen = min((row.seen for row in group if row.seen is not None), default=None)
+        accounted = min((row.accounted for row in group if row.accounted is not None), default=None)
+        subject = f"{kind} ({len(group)} cases)" if len(group) > 1 else group[0].subject
+        measure = group[0].measure if len({(row.measure, row.claim) for row in group}) == 1 else ""
+        merged.append(replace(group[0], subject=subject, measure=measure, seen=seen, accounted=accounted))
+    return merged
 
 
 def _figures(row: Audit) -> tuple[str, str, str]:
     """Claim, share seen and share accounted for."""
     seen, accounted = ("" if share is None else f"{share:.1%}" for share in (row.seen, row.accounted))
     return f"{row.measure} = {row.claim:.4g}" if row.measure else "", seen, accounted
-
-
-def _audit_line(row: Audit) -> str:
-    """A row of the table."""
-    claim, seen, accounted = _figures(row)
-    verdict = row.verdict if row.holds else f"{row.verdict.upper()}: {row.witness}"
-    return f"{row.subject:<38} {row.part:<11} {claim:>16} {seen:>7} {accounted:>10}  {verdict}"

@@ -20,11 +20,7 @@ _COLUMNS = ("t", "reward", "opt", "regret", "bound", "captured", "slack")
 
 
 def refuse_inputs(source: Path, *written: Path | None) -> None:
-    """Refuse to write a file that is read, also with --force.
-
-    Raises `BadParameterError` if one of the files that are written is one of those that ``source``, a path or a
-    pattern, names.
-    """
+    """Refuse to write one of the files that ``source``, a path or a pattern, names, also with --force."""
     read = [Path(name) for name in glob(str(source))] or [source]
     for path in written:
         if path is not None and path.exists() and any(one.exists() and path.samefile(one) for one in read):
@@ -40,37 +36,32 @@ class OutputFile:
 
     def __init__(self, path: Path | None, *, force: bool = False, curator: bool = False) -> None:
         self.path = path
-        self._force, self._curator = force, curator
-        self._file: TextIO | None = None
-        self._is_stdout = str(path) == "-"
-        if not force and path is not None and not self._is_stdout and path.exists():
-            raise _exists(path)
+        self.is_written = False  #: the path is a file, not standard output, and its first line is written
+        self._mode: Literal["w", "x"] = "w" if force else "x"
+        self._curator = curator
+        self._file: TextIO | None = sys.stdout if str(path) == "-" else None
+        if path is not None and self._file is None and not force and path.exists():
+            raise BadParameterError(f"{path} exists; pass another name, or --force to overwrite it")
 
     def write(self, text: str) -> None:
         """Write text; the first call opens the file."""
-        path = self.path
-        if path is None:
+        if self.path is None:
             return
-        if self._file is None and self._is_stdout:
-            self._file = sys.stdout
-        elif self._file is None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            mode: Literal["w", "x"] = "w" if self._force else "x"
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             bits = 0o600 if self._curator else 0o666
             try:
+                # The file has its mode before it has a line. Mode "x" refuses one that another program has created.
                 self._file = open(  # noqa: SIM115
-                    path, mode, encoding="utf-8", newline="\n", opener=lambda name, flags: os.open(name, flags, bits)
-                )
+                    self.path, self._mode, encoding="utf-8", newline="\n",
+                    opener=lambda name, flags: os.open(name, flags, bits),
+                )  # fmt: skip
             except FileExistsError:
-                raise _exists(path) from None
-            if self._curator:  # one that is overwritten keeps its mode
-                path.chmod(bits)
+                raise BadParameterError(f"{self.path} exists; pass another name, or --force to overwrite it") from None
+            self.is_written = True
+            if self._curator:  # an overwritten file keeps its mode
+                self.path.chmod(bits)
         self._file.write(text)
-
-    @property
-    def is_written(self) -> bool:
-        """True once it is there, and is a file and not standard output."""
-        return self._file is not None and not self._is_stdout
 
     def flush(self) -> None:
         """Flush the file."""
@@ -80,12 +71,8 @@ class OutputFile:
     def close(self) -> None:
         """Finish the file."""
         self.flush()
-        if self._file is not None and not self._is_stdout:
+        if self._file is not None and self.is_written:
             self._file.close()
-
-
-def _exists(path: Path) -> BadParameterError:
-    return BadParameterError(f"{path} exists; pass another name, or --force to overwrite it")
 
 
 class ReleaseFile(OutputFile):
@@ -97,7 +84,7 @@ class ReleaseFile(OutputFile):
         super().__init__(path, force=force)
         self._gram, self._every = gram, keep_every
         self._mark = ""
-        self.made = self.written = 0
+        self.count = self.written = 0  #: releases added, and those of them written
 
     def header(self, terms: Terms, parameters: Mapping[str, Any]) -> None:
         """Write the first line. `parameters` must be public: no seed, no key, nothing of the rows."""
@@ -107,15 +94,15 @@ class ReleaseFile(OutputFile):
     def add(self, releases: list[Release]) -> None:
         """Write releases, in order, without what they share with the header."""
         for release in releases:
-            if self.path is not None and self.made % self._every == self._every - 1:
+            self.count += 1
+            if self.path is not None and self.count % self._every == 0:
                 own = release.terms.mark != self._mark
                 self.write(release.to_json(gram=self._gram, terms=own) + "\n")
                 self.written += 1
-            self.made += 1
 
 
 class Files:
-    """Files of a run, those that are asked for.
+    """Files of a run; a path that is None is not written.
 
     Releases and the regret as intervals (``private_regret``) are publishable; the exact regret and the card of the run
     (``summary``) are curator only, and say so. Raises `BadParameterError` if two of them are one file, or one exists
@@ -141,26 +128,25 @@ class Files:
         self.regret = OutputFile(regret, force=force, curator=True)
         self.private_regret = OutputFile(private_regret, force=force)
         self.summary = OutputFile(summary, force=force, curator=True)
-        #: Lines of the regret before the first release: without one, a run that fails leaves no file. None once begun.
-        self._early: list[str] | None = [f"{CURATOR_ONLY}\n{','.join(_COLUMNS)}\n"]
-
-    @property
-    def is_begun(self) -> bool:
-        """True once the first lines are written."""
-        return self._early is None
+        self.is_begun = False  #: the first lines are written
+        # Lines of the regret wait for the first release: a run that fails before it leaves no file.
+        self._early = [f"{CURATOR_ONLY}\n{','.join(_COLUMNS)}\n"]
 
     def begin(self, terms: Terms, parameters: Mapping[str, Any]) -> None:
         """Write the first lines."""
         self.releases.header(terms, parameters)
-        self.regret.write("".join(self._early or ()))
-        self._early = None
+        self.regret.write("".join(self._early))
+        self.is_begun = True
 
     def add_regret(self, record: RegretRecord) -> None:
         """Write a record of the exact regret."""
         if self.regret.path is not None:
-            write = self.regret.write if self._early is None else self._early.append
             values = (getattr(record, name) for name in _COLUMNS)
-            write(",".join("nan" if value is None else repr(value) for value in values) + "\n")
+            line = ",".join("nan" if value is None else repr(value) for value in values) + "\n"
+            if self.is_begun:
+                self.regret.write(line)
+            else:
+                self._early.append(line)
 
     def flush(self) -> None:
         """Flush the files."""

@@ -45,15 +45,15 @@ def open_source(
     on_bad_row: Literal["raise", "zero"] = "raise",
     features: Sequence[str] | None = None,
 ) -> BlockSource:
-    """The rows of a file, a pattern of files, - for standard input, a topic or a query.
-
-    ``features`` are the columns where none are chosen.
-    """
+    """Open a file, a pattern of files, - for standard input, a topic or a query. ``features`` are default columns."""
     given = {name: value for name, value in asdict(reading).items() if value not in (None, False) or name == "header"}
     has_names = reading.header is not False or reading.names is not None
     chosen: list[Any] | None = None
     if columns is not None:
-        chosen = [_column(name, has_names) for name in _listed(columns)]
+        names = [name.strip() for name in columns.split(",") if name.strip()]
+        chosen = [(NameOrPosition(n) if has_names else int(n) - 1) if n.isdecimal() else n for n in names]
+        if -1 in chosen:
+            raise BadParameterError("--columns 0: positions of columns count from 1")
     elif features is not None and has_names:
         chosen = list(features)
     common: dict[str, Any] = {"columns": chosen, "bounds": bounds, "on_bad_row": on_bad_row}
@@ -64,7 +64,7 @@ def open_source(
         if reading.delimiter is not None:
             given["delimiter"] = _MARKS.get(reading.delimiter, reading.delimiter)
         if reading.names is not None:
-            given["names"] = _listed(reading.names)
+            given["names"] = [name.strip() for name in reading.names.split(",") if name.strip()]
         return open_rows("-" if str(source) == "-" else source, **common, **given)
     common["follow"] = given.pop("follow", False)
     if chosen is not None:
@@ -89,22 +89,8 @@ def open_source(
     return from_kafka(parts.path.strip("/"), group, servers=parts.netloc, features=features, config=config, **common)
 
 
-def _column(name: str, has_names: bool) -> str | int:
-    if not name.isdecimal():
-        return name
-    if has_names:
-        return NameOrPosition(name)
-    if int(name) == 0:
-        raise BadParameterError("--columns 0: positions of columns count from 1")
-    return int(name) - 1
-
-
-def _listed(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 def rows_of(source: Path | Address, options: PrivateOptions) -> BlockSource:
-    """The rows that options ask for. Refuses, before they are looked at, a scale that is not known."""
+    """Open the source of a run. Refuse rows of unknown scale before they are read."""
     if options.bounds is None and options.row_norm is None:
         raise BadParameterError(NONE_GIVEN + missing_options(source, options))
     bounds = None if options.bounds in (None, "private") else read_bounds(options.bounds)
@@ -112,7 +98,7 @@ def rows_of(source: Path | Address, options: PrivateOptions) -> BlockSource:
 
 
 def stream_settings(algorithm: Algorithm, options: PrivateOptions, settings: Settings) -> dict[str, Any]:
-    """Parameters of a stream that options ask for."""
+    """Return the parameters of a stream."""
     return {
         "row_norm": 1.0 if options.row_norm is None else options.row_norm,
         "bounds": "private" if options.bounds == "private" else None,
@@ -124,12 +110,12 @@ def stream_settings(algorithm: Algorithm, options: PrivateOptions, settings: Set
 
 
 def missing_options(path: Path | Address, options: PrivateOptions) -> str:
-    """Every option that the first rows of a CSV file show to be needed, as the end of a message. Curator only.
+    """Propose the options that the first rows of a CSV file require, as the end of a message. Curator only.
 
-    Empty where nothing is missing, the file is not one that can be looked at, or standard error is no terminal: one
-    cell may decide what is proposed.
+    Empty if none is missing or the file cannot be read. Empty off a terminal, too: one cell may decide the proposal,
+    and standard error may be a log that others read.
     """
-    import pandas as pd
+    import pandas as pd  # loads slowly
 
     reading = options.reading()
     if not isinstance(path, Path) or not is_terminal(sys.stderr):
@@ -149,12 +135,12 @@ def missing_options(path: Path | Address, options: PrivateOptions) -> str:
     except (StreamPCAError, ValueError, csv.Error):
         return ""
     if reading.header is None and any(looks_like_value(str(name)) for name in head):
-        return ""  # the first line may be a row, whose cells are not to be proposed as names
+        return ""  # the first line may be a row, and its cells are no names
     if options.columns is not None:
         head = head.loc[:, [name for name in head if str(name) in options.columns.split(",")]]
     for name in head:
         numbers = pd.to_numeric(head[name], errors="coerce")
-        if numbers.notna().mean() > _MOSTLY:  # words in some cells do not make it a column of words
+        if numbers.notna().mean() > _MOSTLY:  # a column of numbers may hold words for missing values
             head[name] = numbers
     usable = [name for name in head if head[name].dtype.kind in "iuf" and not _IDENTIFIER.search(str(name))]
     words = []
@@ -169,7 +155,7 @@ def missing_options(path: Path | Address, options: PrivateOptions) -> str:
 
 @contextmanager
 def paying(options: PrivateOptions) -> Iterator[Account | None]:
-    """Open the account that pays, if there is a ledger."""
+    """Open the account that pays for a run, if there is a ledger."""
     if (options.ledger is None) != (options.data_set is None):
         raise BadParameterError("--ledger and --data-set go together: the account of a data set pays for the run")
     if options.ledger is None or options.data_set is None:
@@ -199,7 +185,7 @@ def passphrase_of(file: Path | None) -> str | None:
 
 
 def remember(store: Store, source: Path | Address | None, reading: ReadSettings, columns: str | None) -> None:
-    """Keep in a store where the rows of its run come from, so that it can be resumed without a source."""
+    """Store where the rows of a run come from, so that it can be resumed without a source."""
     if source is None or str(source) == "-":
         store.remember_source(None)
         return

@@ -40,24 +40,21 @@ _COMPONENTS, _TALL_ENOUGH, _LIGHTEST = 3, 18, 0.1
 
 @dataclass(frozen=True)
 class Progress:
-    """State of a run: rows, seconds, releases and bad rows so far, the latest records of the regret and release.
+    """State of a run: counts so far, and the latest release and records of the regret."""
 
-    ``admitted`` is what was done to rows before they were absorbed, ``expected`` how many rows there will be, if known.
-    """
-
-    t: int
+    t: int  #: rows
     seconds: float
     releases: int
     bad_rows: int
     record: RegretRecord | None
     private: PrivateRegretRecord | None = None
     release: Release | None = None
-    admitted: AdmissionReport | None = None
-    expected: int | None = None
+    admitted: AdmissionReport | None = None  #: changes of rows before they were absorbed
+    expected: int | None = None  #: number of rows at the end, if known
 
 
 class View:
-    """Shows how a run proceeds."""
+    """Base of the objects that show how a run proceeds."""
 
     period: ClassVar[float]  #: seconds between two updates
 
@@ -65,7 +62,7 @@ class View:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to show the state again."""
+        """True if it is time to show the state again."""
         return time.monotonic() >= self._next
 
     def start(self) -> None:
@@ -102,47 +99,43 @@ class LiveView(_ConsoleView):
 
     period = PERIOD
 
-    def __init__(self, console: Console, *given: Any) -> None:
-        super().__init__(console, *given)
+    def __init__(self, console: Console, *arguments: Any) -> None:
+        super().__init__(console, *arguments)
         self._seen, self._curve = 0, History()
-        self._basis: FloatArray | None = None  # signs are kept alike over time
+        self._basis: FloatArray | None = None  # as drawn: the next one gets the same signs
         self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
     def start(self) -> None:
-        """Start showing."""
         self._live.start()
 
     def add(self, record: RegretRecord) -> None:
-        """Add a point to the regret curve; at most 512 points are kept."""
         self._seen += 1
-        if self._seen % self._curve.step == 0:
+        if self._seen % self._curve.step == 0:  # the history keeps at most 512 points, in equal steps
             self._curve = self._curve.append(record)
 
     def show(self, progress: Progress) -> None:
-        """Redraw."""
         super().show(progress)
         self._live.update(self.render(progress), refresh=True)
 
     def end(self, progress: Progress) -> None:
-        """Draw the last state and leave it on the screen."""
         super().end(progress)
         self._live.stop()
 
     def render(self, progress: Progress) -> Group:
-        """Title and facts, fitted to the terminal."""
+        """Return title and facts, fitted to the terminal."""
         width, height = self._console.size
         table = Table.grid(padding=(0, 1), expand=True)
         table.add_column(style="dim", width=11, justify="right", no_wrap=True)
         table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         table.add_row("rows", self._rows(progress))
-        for name, value in facts(progress, self._guarantee, self._k):
-            table.add_row(name, value)
+        lines = facts(progress, self._guarantee, self._k)
         averages = [record.average for record in self._curve.records if 0.0 < record.average < math.inf]
         if len(averages) > 1:
-            table.add_row("its curve", trend(averages, width - 56) + "  regret per row, log scale, curator only")
+            lines.append(("its curve", f"{trend(averages, width - 56)}  regret per row, log scale, curator only"))
         if progress.release is not None and height > _TALL_ENOUGH:
-            for name, value in self._components(progress.release, width - 13):
-                table.add_row(name, value)
+            lines += self._components(progress.release, width - 13)
+        for line in lines:
+            table.add_row(*line)
         return Group(Text(self._title, "bold", no_wrap=True, overflow="ellipsis"), table)
 
     def _components(self, release: Release, width: int) -> list[tuple[str, str]]:
@@ -159,19 +152,21 @@ class LiveView(_ConsoleView):
         return lines
 
     def _rows(self, progress: Progress) -> Table:
+        """Number of rows and speed, with a bar if the number of rows at the end is known."""
         line = Table.grid(padding=(0, 2), expand=True)
         rate = progress.t / progress.seconds if progress.seconds > 0.0 else 0.0
-        count, speed, spent = grouped(progress.t), f"{grouped(rate)} rows/s", f"{progress.seconds:.0f} s"
+        count, speed, seconds = grouped(progress.t), f"{grouped(rate)} rows/s", f"{progress.seconds:.0f} s"
         total = self._rows_at_end(progress)
         if total is None:
-            line.add_row(Text(f"{count}   {speed}   {spent}"))
+            line.add_row(Text(f"{count}   {speed}   {seconds}"))
             return line
-        line.add_column(no_wrap=True)
-        line.add_column(ratio=1)
-        line.add_column(no_wrap=True)
-        spent += _left(progress, total)
+        for ratio in (None, 1, None):
+            line.add_column(ratio=ratio, no_wrap=ratio is None)
         bar = ProgressBar(total, min(progress.t, total))
-        line.add_row(f"{count} of {grouped(total)} ({_percent(progress, total)})", bar, f"{speed}  {spent}")
+        line.add_row(
+            f"{count} of {grouped(total)} ({_percent(progress, total)})", bar,
+            f"{speed}  {seconds}{_left(progress, total)}",
+        )  # fmt: skip
         return line
 
 
@@ -183,30 +178,27 @@ class PlainView(_ConsoleView):
     _shown = 0  # rows on the latest line of a log
 
     def start(self) -> None:
-        """Print the title."""
         self._print(self._title)
         self._next = time.monotonic() + self.period
 
     def show(self, progress: Progress) -> None:
-        """Print a line: in a terminal, of all that is known, elsewhere if there are a thousand rows more."""
         super().show(progress)
         if is_terminal(self._console.file):
             self._show(progress)
             return
-        # Where a batch ends follows from the bytes of cells and from bad rows: a log counts thousands of rows.
+        # The end of a batch depends on the bytes of cells and on bad rows: a log counts thousands of rows.
         rows = progress.t - progress.t % 1000
         if rows > self._shown:
             self._shown = rows
             self._print(self._so_far(replace(progress, t=rows), self._total or 0, ""))
 
     def end(self, progress: Progress) -> None:
-        """Print the last line."""
         if progress.t:
             self._show(progress)
 
     def _show(self, progress: Progress) -> None:
         terminal = is_terminal(self._console.file)
-        # How many rows a text file will have is estimated from the bytes of its cells: not for a log.
+        # The expected number of rows of a text file is estimated from the bytes of its cells: not for a log.
         total = (self._rows_at_end(progress) if terminal else self._total) or 0
         line = self._so_far(progress, total, f"{progress.releases} releases, ")
         if progress.record is not None and terminal:
@@ -246,7 +238,7 @@ def _percent(progress: Progress, total: int) -> str:
 
 
 def _left(progress: Progress, total: int) -> str:
-    """The time that is left at the rate so far, as the end of a sentence."""
+    """The remaining time at the rate so far, as the end of a sentence."""
     if not 0 < progress.t < total:
         return ""
     seconds = (total - progress.t) * progress.seconds / progress.t
@@ -254,7 +246,6 @@ def _left(progress: Progress, total: int) -> str:
 
 
 def _least(record: RegretRecord) -> str:
-    """Words before the lower end of an interval."""
     return "at least " if record.is_interval else ""
 
 
@@ -266,19 +257,14 @@ def facts(progress: Progress, guarantee: Guarantee, n_components: int) -> list[t
     """Return the lines of the view, as pairs of name and value."""
     record, lines = progress.record, [("privacy", spent(guarantee, progress.releases))]
     if record is not None:
-        share = percent(record.captured)
-        lines += [
-            ("captured", f"{_least(record)}{share} of the best {n_components}-dimensional subspace so far"),
-            ("regret", f"{record.average_text} per row ({_bound(record)}); {_least(record)}{record.regret:.5g} in all"),
-        ]
+        least, share = _least(record), percent(record.captured)
+        regret = f"{record.average_text} per row ({_bound(record)}); {least}{record.regret:.5g} in all"
+        lines.append(("captured", f"{least}{share} of the best {n_components}-dimensional subspace so far"))
+        lines.append(("regret", regret))
     estimates = None if progress.release is None else estimates_of(progress.release)
     if estimates is not None:
-        clear = sum(clear_components(estimates))
-        lines.append((
-            "release",
-            f"predicts {percent(estimates.predicted_captured, 1)} captured; {clear} of {n_components} components "
-            "above the noise",
-        ))  # fmt: skip
+        clear = f"{sum(clear_components(estimates))} of {n_components} components above the noise"
+        lines.append(("release", f"predicts {percent(estimates.predicted_captured, 1)} captured; {clear}"))
     if progress.private is not None:
         lines.append(("public", publishable(progress.private)))
     report = progress.admitted
@@ -301,7 +287,7 @@ def publishable(record: PrivateRegretRecord) -> str:
 
 
 def spent(guarantee: Guarantee, releases: int) -> str:
-    """Describe in one line what the releases so far cost."""
+    """Describe the cost of the releases so far in one line."""
     if not guarantee.is_private:
         return f"none: {guarantee.theorem}"
     seeded = " [seeded]" if guarantee.caveat.startswith("seeded") else ""

@@ -1,4 +1,4 @@
-"""Messages of the library as the command line says them: on standard error, with options in place of parameters."""
+"""Messages of the library on standard error, with options in place of parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import fields
 from streampca.cli.options import ReadSettings, RunOptions
 from streampca.cli.terminal import is_terminal
 
-#: The words before options that a message says to add.
+#: The words of a message before options to be copied.
 ADD = "All of them, by what the first rows hold: add "
 #: Parameters that have options of their own, and those of `--read`.
 FLAGS = frozenset(field.name for field in fields(RunOptions))
@@ -25,7 +25,7 @@ _OTHERWISE = {
     "columns=[0, 1, ...]": "from tail -n +2 FILE | streampca run - --read header=no --columns 1,2,...",
     "pass max_bytes= if that is meant": "decompress it into a pipe if that is meant",
     ", or PrivateOja with regret=None, which has none": "",
-    "use horizon=None": "leave out --horizon",
+    "use horizon=None": "omit --horizon",
     "bounds= ": "--bounds ",
 }
 _TEXT = r"""'(?:\\.|[^'\\])*'"""
@@ -50,7 +50,7 @@ def caution(text: str) -> None:
 
 
 def in_flags(message: str) -> str:
-    """A message of the library with options in place of parameters."""
+    """Replace the parameters in a message of the library by options."""
     for library, option in _OTHERWISE.items():
         message = message.replace(library, option)
     return _PARAMETER.sub(_flag, message)

@@ -1,7 +1,6 @@
 """Options that commands share, and the settings that ``--read`` and ``--set`` take as KEY=VALUE.
 
-Commands import nothing but this module and their application at the start, and the rest in their bodies: ``--help``
-then needs neither numpy nor scipy.
+Cyclopts makes the options of a command from the fields of these classes, and its help from their docstrings.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from cyclopts import Parameter
 from streampca.errors import BadParameterError
 
 T = TypeVar("T")
-_YES, _NO = frozenset({"yes", "true", "on", "1"}), frozenset({"no", "false", "off", "0"})
+_WORDS = dict.fromkeys(("yes", "true", "on", "1"), True) | dict.fromkeys(("no", "false", "off", "0"), False)
 
 
 # -- paths --------------------------------------------------------------------------
@@ -39,6 +38,7 @@ class Address(str):
     @property
     def name(self) -> str:
         """The address without user, password and options, for titles; only the scheme if they cannot be separated."""
+        # A password may hold any character, so an @ behind the path or the options makes the address ambiguous.
         plain = re.fullmatch(r"(\w+://)(?:[^/?#@]*@)?([^?#@]*)(?:[?#][^@]*)?", self)
         return "".join(plain.groups()) if plain else self.partition("//")[0] + "//..."
 
@@ -65,7 +65,7 @@ Switch = Annotated[bool, Parameter(negative="")]
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSettings:
-    """How rows are read.
+    """Settings for reading rows.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class ReadSettings:
     names : names of all columns of a file without a header line, separated by commas; with header=yes, in their place.
     follow : yes to wait for more rows at the end of the file, like tail -f, until Ctrl-C.
     rate : replay this number of rows a second.
-    rate_from : replay in real time, at the distances that this column of times says. Times become public.
+    rate_from : replay in real time, by the distances in this column of times. Times become public.
     query : of a database: a SELECT without ORDER BY.
     cursor : of a database: the column by which rows are ordered, and different from row to row.
     """
@@ -103,13 +103,13 @@ class Settings:
 
     Parameters
     ----------
-    bounds_warmup : with --bounds private, number of the first rows that serve for nothing else; by default it follows
+    bounds_warmup : with --bounds private, number of the first rows, which only find the bounds; by default it follows
         from the budget, the number of columns and the horizon.
     out_gram : no to write subspaces without the private Gram matrices.
     out_keep_every : write only every n-th release.
     regret_every : rows between lines of the regret files, 1000 by default.
     store_passphrase_file : file with a passphrase that protects the key of the store.
-    store_witness : where the progress of the run is noted, best on other storage; by default beside the database.
+    store_witness : file that notes the progress of the run, best on other storage; by default beside the database.
     store_commit_every : time or rows between commits, such as 50ms or 1000; 200ms by default.
     serve_public : yes to show what may be published, and nothing else.
     serve_port : port of the page, 8765 by default; 0 takes any.
@@ -128,14 +128,14 @@ class Settings:
     serve_token_file: Path | None = None
 
 
-def keys(kind: type, *parts: str) -> dict[str, str]:
-    """The fields of settings by key: with a dot after the name of the part, of these parts only if there are any."""
+def _keys(kind: type, parts: Sequence[str]) -> dict[str, str]:
+    """Fields of settings by key: NAME, or PART.NAME of these parts if there are any."""
     names = [field.name for field in fields(kind)]
     return {n.replace("_", ".", 1) if parts else n: n for n in names if not parts or n.partition("_")[0] in parts}
 
 
 def pairs(texts: Iterable[str], flag: str = "--set") -> dict[str, str]:
-    """KEY=VALUE texts by key; of those with one key, the last."""
+    """Values of KEY=VALUE texts by key; the last one of a key counts."""
     given = {}
     for text in texts:
         key, sign, value = text.partition("=")
@@ -145,59 +145,65 @@ def pairs(texts: Iterable[str], flag: str = "--set") -> dict[str, str]:
     return given
 
 
-def take(kind: type[T], given: dict[str, str], *parts: str, flag: str = "--set") -> T:
-    """Make settings of texts, and take these out of those given: of some parts, or all of those without parts.
+def take(kind: type[T], given: dict[str, str], *parts: str, flag: str = "--set", others: bool = False) -> T:
+    """Create settings from texts, and remove these texts from ``given``.
+
+    Parameters
+    ----------
+    kind : class of the settings.
+    given : texts by key.
+    *parts : names of the parts whose keys begin with them; none if keys have no parts.
+    flag : option that gave the texts, for messages.
+    others : leave keys of other parts in ``given``, instead of refusing them.
 
     Raises
     ------
     BadParameterError
-        If there is no such key, or the value is of another type.
+        If a key is unknown, or its value is of another type.
     """
-    hints, known, values = get_type_hints(kind), keys(kind, *parts), {}
-    for key in [key for key in given if not parts or key.partition(".")[0] in parts]:
-        if key not in known:
+    hints, known, values = get_type_hints(kind), _keys(kind, parts), {}
+    for key in list(given):
+        if key in known:
+            values[known[key]] = _converted(hints[known[key]], given.pop(key), f"{flag} {key}")
+        elif not others or key.partition(".")[0] in parts:
             raise BadParameterError(f"{flag} {key}: there is no such key; use {', '.join(known)}")
-        values[known[key]] = _converted(hints[known[key]], given.pop(key), f"{flag} {key}")
     return kind(**values)
 
 
-def yes_or_no(text: str, what: str) -> bool:
-    """The words yes, true, on and 1, or no, false, off and 0, in any case, as a truth value."""
-    if text.lower() not in _YES | _NO:
-        raise BadParameterError(f"{what}={text}: expected yes or no")
-    return text.lower() in _YES
+def yes_or_no(text: str, option: str) -> bool:
+    """Convert yes, true, on and 1, or no, false, off and 0, in any case, to a truth value."""
+    if text.lower() not in _WORDS:
+        raise BadParameterError(f"{option}={text}: expected yes or no")
+    return _WORDS[text.lower()]
 
 
-def _converted(hint: Any, text: str, what: str) -> Any:
-    """A text as a value of a type, of a `Literal`, or of one of them or None."""
+def _converted(hint: Any, text: str, option: str) -> Any:
+    """Convert a text to a type or a value of a `Literal`; None in a union is for settings that are not given."""
     if get_origin(hint) in (Union, UnionType):
         (hint,) = (one for one in get_args(hint) if one is not NoneType)
     if hint is bool:
-        return yes_or_no(text, what)
+        return yes_or_no(text, option)
+    expected = "a whole number" if hint is int else "a number"
     if get_origin(hint) is Literal:
         expected = " or ".join(get_args(hint))
         hint = {one: one for one in get_args(hint)}.__getitem__
-    else:
-        expected = "a whole number" if hint is int else "a number"
     try:
         return hint(text)
     except (KeyError, ValueError):
-        raise BadParameterError(f"{what}={text}: expected {expected}") from None
+        raise BadParameterError(f"{option}={text}: expected {expected}") from None
 
 
-def _told(kind: type, *parts: str) -> str:
-    """The keys of settings and what they mean, one after the other, for ``--help``."""
+def _key_option(name: str, purpose: str, kind: type, *parts: str) -> Parameter:
+    """An option that takes KEY=VALUE texts. Its help lists the keys with their meanings."""
     text = re.sub(r"\n +", " ", cleandoc(kind.__doc__ or "").partition("----------\n")[2])
     meanings = dict(line.split(" : ", 1) for line in text.splitlines())
-    return " ".join(f"{key}: {meanings[name]}" for key, name in keys(kind, *parts).items())
+    listed = " ".join(f"{key}: {meanings[name]}" for key, name in _keys(kind, parts).items())
+    return Parameter(
+        name=name, negative="", show_default=False, help=f"{purpose}, as KEY=VALUE, once or more. {listed}"
+    )
 
 
 # -- option classes -----------------------------------------------------------------
-
-
-def _settings(name: str, what: str, told: str) -> Parameter:
-    """The annotation of ``--read`` and ``--set``."""
-    return Parameter(name=name, negative="", show_default=False, help=f"{what}, as KEY=VALUE, once or more. {told}")
 
 
 @Parameter(name="*")
@@ -212,20 +218,17 @@ class ReadOptions:
     """
 
     columns: str | None = None
-    read: Annotated[
-        tuple[str, ...],
-        Parameter(negative="", show_default=False, help=f"How, as KEY=VALUE, once or more. {_told(ReadSettings)}"),
-    ] = ()
+    read: Annotated[tuple[str, ...], _key_option("--read", "How rows are read", ReadSettings)] = ()
 
     def reading(self) -> ReadSettings:
-        """The settings of ``--read``."""
+        """Settings of ``--read``."""
         return take(ReadSettings, pairs(self.read, "--read"), flag="--read")
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PrivateOptions(ReadOptions):
-    """Parameters of the release, its rows and its account: the common options of ``run`` and ``release``.
+    """Common options of ``run`` and ``release``: the release, its rows and its account.
 
     Parameters
     ----------
@@ -234,19 +237,19 @@ class PrivateOptions(ReadOptions):
     epsilon
         Privacy parameter of all releases together, e.g. 1.
     delta
-        Privacy parameter, well below one over the number of rows, e.g. 1e-6. None for those with delta 0.
+        Privacy parameter, well below one over the number of rows, e.g. 1e-6. None for algorithms with delta 0.
     adjacency
         Neighbors differ in one row: in place of the zero row (zero-out), or of another row (replace).
     bounds
-        Public ranges of the columns: lo:hi for all, name=lo:hi,... or a JSON file {"name": [lo, hi]}. Or private: the
-        first rows spend their whole budget on finding them, and serve for nothing else. This needs delta > 0.
+        Public ranges of the columns: lo:hi for all, name=lo:hi,... or a JSON file {"name": [lo, hi]}. Or private:
+        the first rows only find them, at the price of their whole budget. This needs delta > 0.
     row_norm
         Longer rows are scaled onto the ball of this radius; 1 by default. This or --bounds must be given.
     on_bad_row
         Stop at a row with missing or bad values, or absorb a zero row in its place.
     center
-        Take the mean out, from the same private release: about 12 % more noise. On by default, for those that release
-        Gram matrices with Gaussian noise; --no-center is the form of the papers.
+        Subtract the mean, from the same private release, for about 12 % more noise. On by default for Gram matrices
+        with Gaussian noise; --no-center is the form of the papers.
     seed
         Reproducible noise. For tests: not private against a reader who knows the seed.
     ledger
@@ -279,16 +282,16 @@ class ReleaseOptions(PrivateOptions):
     Parameters
     ----------
     mechanism
-        gaussian, adaptive; with delta 0: adaptive-laplace, matrix-laplace; auto takes adaptive-laplace for few
-        features, else adaptive; for rows on a subspace: exact-subspace (integers, --row-norm a power of two no row
-        exceeds), which finds -k by itself; or a class name.
+        gaussian or adaptive; with delta 0: adaptive-laplace or matrix-laplace; auto: adaptive-laplace for few features,
+        else adaptive; exact-subspace for rows on a subspace (integers; --row-norm is a power of two that no row
+        exceeds), which finds -k itself; or a class name.
     out
         File of the release, or - for standard output. Publishable; the format is that of streampca run.
     """
 
     mechanism: str
     set_: Annotated[
-        tuple[str, ...], _settings("--set", "Any further parameter of the mechanism", _told(Settings, "bounds", "out"))
+        tuple[str, ...], _key_option("--set", "Any further parameter of the mechanism", Settings, "bounds", "out")
     ] = ()
     out: HyphenPath = Path("release.jsonl")
 
@@ -313,10 +316,9 @@ class RunOptions(PrivateOptions):
     regret
         File for the exact regret. Curator only: it has no privacy at all.
     private_regret
-        File for the regret as intervals. Publishable: rewards are released with noise, too, and all releases
-        carry 11.8 % more of it.
+        File for the regret as intervals. Publishable: noisy rewards are released too, and all noise grows by 11.8 %.
     summary
-        File for what was released and promised, with exact figures, as Markdown. Curator only.
+        Markdown file for the released components and their guarantee, with exact figures. Curator only.
     live
         Live view in the terminal. On by default, where standard error is one.
     store
@@ -331,9 +333,9 @@ class RunOptions(PrivateOptions):
     release_every: int | None = None
     set_: Annotated[
         tuple[str, ...],
-        _settings(
+        _key_option(
             "--set", "Any further parameter of the algorithm, such as noise=tree or, of tumbling, mechanism=adaptive",
-            _told(Settings, "bounds", "out", "regret", "store", "serve"),
+            Settings, "bounds", "out", "regret", "store", "serve",
         ),
     ] = ()  # fmt: skip
     out: HyphenPath = Path("releases.jsonl")
@@ -350,12 +352,8 @@ class RunOptions(PrivateOptions):
 class StoreOptions:
     """How a durable run is opened, for the commands on one."""
 
-    set_: Annotated[tuple[str, ...], _settings("--set", "How the store is opened", _told(Settings, "store"))] = ()
+    set_: Annotated[tuple[str, ...], _key_option("--set", "How the store is opened", Settings, "store")] = ()
 
     def settings(self) -> Settings:
-        """The settings of ``--set``."""
-        given = pairs(self.set_)
-        made = take(Settings, given, "store")
-        for key in given:
-            raise BadParameterError(f"--set {key}: there is no such key; use {', '.join(keys(Settings, 'store'))}")
-        return made
+        """Settings of ``--set``."""
+        return take(Settings, pairs(self.set_), "store")

@@ -5,20 +5,18 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from streampca.cli.live import PERIOD, Progress, View
 from streampca.cli.options import Switch
 from streampca.errors import BadParameterError
-from streampca.privacy.guarantee import Guarantee
 from streampca.regret.regret import RegretRecord
-from streampca.release.release import Release
 from streampca.views.curator import CuratorPage
 from streampca.views.facts import admission_facts, budget_fact
 from streampca.views.public import PublicPage
@@ -29,62 +27,31 @@ from streampca.views.server import Server
 _EVERY, _QUIET = 0.5, 3.0
 
 
-class Page(View):
+class Page:
     """A page that shows a run while it runs, and stays when it is over.
 
-    ``public``: show releases and nothing else; otherwise all, to the curator, whose token ``token_file`` keeps. A
-    public page is no view of a session, for views get exact regret.
+    With ``is_public`` it shows releases and nothing else. Otherwise `curator` is the curator's view, the only part that
+    gets exact figures, and ``token_file`` keeps its token.
     """
 
-    period = PERIOD
-
-    def __init__(self, *, public: bool, port: int, token_file: Path | None = None) -> None:
-        self._public = PublicPage()
-        self._curator = None if public else CuratorPage(self._public)
+    def __init__(self, *, is_public: bool, port: int, token_file: Path | None = None) -> None:
+        self.public = PublicPage()
+        self.curator = None if is_public else CuratorView(CuratorPage(self.public))
+        self._page = self.public if self.curator is None else self.curator.page
         # It listens before the run begins: a port that is taken costs no privacy.
-        self.server = Server(self._curator or self._public, port=port, token_file=token_file)
-
-    def check(self, guarantee: Guarantee) -> None:
-        """Refuse to publish what has no guarantee, before anything begins."""
-        if self._curator is None and not guarantee.is_private:
-            raise BadParameterError(f"serve.public: there is no privacy guarantee ({guarantee.theorem}); leave it out")
+        self.server = Server(self._page, port=port, token_file=token_file)
 
     def open(self, title: str) -> None:
         """Start serving. The public title does not contain the name of the file."""
-        if self._curator is not None:
-            self._curator.title = title
-        print_url(self.server.start().url, public=self._curator is None)
-
-    def describe(self, parameters: Mapping[str, Any]) -> None:
-        """Show the public parameters of the run."""
-        self._public.describe(parameters)
-
-    def publish(self, releases: list[Release]) -> None:
-        """Show releases."""
-        self._public.add(releases)
-
-    def views(self) -> list[View]:
-        """The page where it is the curator's."""
-        return [] if self._curator is None else [self]
-
-    def add(self, record: RegretRecord) -> None:
-        """Add a point to the regret curve. Curator only."""
-        if self._curator is not None:
-            self._curator.add([record])
-
-    def show(self, progress: Progress) -> None:
-        """Show how many rows came, how fast, and what was done to them. Curator only."""
-        super().show(progress)
-        if self._curator is not None:
-            rate = progress.t / progress.seconds if progress.seconds > 0.0 else None
-            further = () if progress.admitted is None else admission_facts(progress.admitted)
-            self._curator.count(rows=progress.t, rows_per_second=rate, further=further)
+        if self.curator is not None:
+            self.curator.page.title = title
+        print_url(self.server.start().url, public=self.curator is None)
 
     def close(self, *, stay: bool, budget: str = "") -> None:
-        """Show that the run is over, and what is left of the budget; stay until Ctrl-C if asked to."""
-        if self._curator is not None and budget:
-            self._curator.show(budget_fact(budget))
-        (self._curator or self._public).end()
+        """Show that the run is over, and the remaining budget; stay until Ctrl-C if asked to."""
+        if self.curator is not None and budget:
+            self.curator.page.show(budget_fact(budget))
+        self._page.end()
         with suppress(KeyboardInterrupt):
             if stay:
                 print("The page stays until Ctrl-C.", file=sys.stderr, flush=True)
@@ -92,10 +59,28 @@ class Page(View):
         self.server.stop()
 
 
+class CuratorView(View):
+    """View of a run on the curator's page: exact regret, rows and their speed, and changes of rows. Curator only."""
+
+    period = PERIOD
+
+    def __init__(self, page: CuratorPage) -> None:
+        self.page = page
+
+    def add(self, record: RegretRecord) -> None:
+        self.page.add([record])
+
+    def show(self, progress: Progress) -> None:
+        super().show(progress)
+        rate = progress.t / progress.seconds if progress.seconds > 0.0 else None
+        further = () if progress.admitted is None else admission_facts(progress.admitted)
+        self.page.count(rows=progress.t, rows_per_second=rate, further=further)
+
+
 def print_url(url: str, *, public: bool) -> None:
-    """Print where the page is."""
-    whose = "publishable" if public else "curator only, with its token"
-    print(f"page ({whose}): {url}", file=sys.stderr, flush=True)
+    """Print the address of the page."""
+    reader = "publishable" if public else "curator only, with its token"
+    print(f"page ({reader}): {url}", file=sys.stderr, flush=True)
 
 
 def serve(
@@ -135,9 +120,9 @@ def serve(
         Keep the token of the curator's page in this file (mode 0600), so that an open page continues after a restart.
     """
     if public and regret is not None:
-        raise BadParameterError("--regret: the exact regret is the curator's; leave it out with --public")
+        raise BadParameterError("--regret: the exact regret is the curator's. Omit it with --public.")
     if public and token_file is not None:
-        raise BadParameterError("--token-file: the public page has no token; leave it out with --public")
+        raise BadParameterError("--token-file: the public page has no token. Omit it with --public.")
     run, shown = PublicRun(path, private_regret), PublicPage()
     run.update(shown)  # refuses a file that is no run
     page: PublicPage | CuratorPage = shown
@@ -150,8 +135,8 @@ def serve(
             updates.append(partial(CuratorRun(exact).update, curators))
         elif regret is not None:
             raise BadParameterError(f"--regret {exact}: there is no such file")
-    made = Server(page, host=host, port=port, names=name or (), token_file=token_file)
-    with made as server, suppress(KeyboardInterrupt):
+    server = Server(page, host=host, port=port, names=name or (), token_file=token_file)
+    with server, suppress(KeyboardInterrupt):
         print_url(server.url, public=public)
         follow(updates, page)
     return 0
@@ -161,8 +146,7 @@ def follow(updates: Sequence[Callable[[], bool]], page: PublicPage | CuratorPage
     """Call ``updates`` until interrupted, without a pause while they bring news. The page says so if there are none."""
     latest = time.monotonic()
     while True:
-        news = [update() for update in updates]
-        if any(news):
+        if sum(update() for update in updates):  # every update is called
             latest = time.monotonic()
             continue
         if time.monotonic() - latest > _QUIET:

@@ -54,7 +54,7 @@ def plan(
     release_every
         Rows between releases; chosen by default. n_rows means one release.
     center
-        Plan for the mean taken out by those that can, as run and release do; --no-center: the form of the papers.
+        Plan for a subtracted mean where it is possible, the default of run and release; --no-center: as in the papers.
     spectrum
         Guess of the eigenvalues of the mean of a a^T, about the mean if centered, in units of row_norm**2:
         numbers separated by commas, or decaying, steep, flat, spiked.
@@ -63,7 +63,7 @@ def plan(
     typical_norm
         Guess of the norm of a typical row.
     all_
-        Show what serves another purpose, too.
+        Show algorithms for other purposes, too.
     """
     guess: str | list[float] = spectrum
     if not spectrum.isalpha():
@@ -71,30 +71,32 @@ def plan(
             guess = [float(part) for part in spectrum.split(",")]
         except ValueError:
             raise BadParameterError(f"--spectrum {spectrum}: expected a name, or numbers separated by commas") from None
-    made = planning.plan(
+    plan = planning.plan(
         n_rows=n_rows, n_features=n_features, n_components=n_components, epsilon=epsilon, delta=delta,
         adjacency=adjacency, window=window, release_every=release_every, center=center, spectrum=guess,
         row_norm=row_norm, typical_norm=typical_norm,
     )  # fmt: skip
     out = console(sys.stdout)
-    shown = [p for p in made.predictions if all_ or p.serves == made.recommended.serves]
-    every = made.recommended.settings.get("release_every")
+    shown = [p for p in plan.predictions if all_ or p.serves == plan.recommended.serves]
+    every = plan.recommended.settings.get("release_every")
     out.print(f"Expected after {n_rows} rows" + (f", released every {every}:" if every else ":"), style="bold")
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    rows = dict(zip(made.predictions, made.table(), strict=True))
+    rows = dict(zip(plan.predictions, plan.table(), strict=True))
     for name in rows[shown[0]]:
-        first = name == "candidate"
-        table.add_column(name, justify="left" if first else "right", no_wrap=not first, min_width=22 if first else None)
+        if name == "candidate":
+            table.add_column(name, min_width=22)
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
     for prediction in shown:
-        table.add_row(*rows[prediction].values(), style="bold" if prediction is made.recommended else None)
+        table.add_row(*rows[prediction].values(), style="bold" if prediction is plan.recommended else None)
     out.print(table)
     for name, texts, style in (
-        ("assumed", [made.question.assumed], None),
-        ("use", [made.recommended.code], None),
-        ("run", [command_of(made.algorithm, row_norm=row_norm)], None),
-        ("why", [made.reason], None),
-        ("warning", made.warnings, "yellow"),
-        ("advice", made.advice, "dim"),
+        ("assumed", [plan.question.assumed], None),
+        ("use", [plan.recommended.code], None),
+        ("run", [command_of(plan.algorithm, row_norm=row_norm)], None),
+        ("why", [plan.reason], None),
+        ("warning", plan.warnings, "yellow"),
+        ("advice", plan.advice, "dim"),
         ("note", [f"{p.label}: {p.note}" for p in shown if p.note], "dim"),
     ):
         for text in texts:

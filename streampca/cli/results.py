@@ -47,22 +47,23 @@ def show(
         Print one JSON object, with every feature and every digit.
     """
     release, count = release_at(path, at)
-    made = card(
-        release, releases=count, most=release.n_features if json_ else 40, components=release.n_components
-    )  # fmt: skip
-    words = in_words(release.guarantee)
+    most = release.n_features if json_ else 40
+    shown, words = (
+        card(release, releases=count, most=most, components=release.n_components),
+        in_words(release.guarantee),
+    )
     if json_:
         facts = {
             "t": release.t, "releases": count, "n_features": release.n_features,
             "n_components": release.n_components, "centered": bool(release.details.get("centered")),
-            "facts": {fact.label: fact.value for fact in made.facts},
-            "components": [asdict(one) for one in made.components], "loadings": made.loadings["rows"],
+            "facts": {fact.label: fact.value for fact in shown.facts},
+            "components": [asdict(one) for one in shown.components], "loadings": shown.loadings["rows"],
             "guarantee": release.guarantee.to_dict(), "guarantee_in_words": dict(words),
         }  # fmt: skip
         print(json.dumps(facts, allow_nan=False))
         return 0
     width = terminal_width()
-    print(made.text(width))
+    print(shown.text(width))
     for head, text in words:
         print(f"\n{head}", *textwrap.wrap(text, width), sep="\n")
     return 0
@@ -81,7 +82,7 @@ def transform(
     """Write the scores of raw rows on a released subspace. NOT private.
 
     A score is a function of its row: a reader of the file learns about every row
-    in it. Only its owner may read the file, and its first line says what it is.
+    in it. Only its owner may read the file, and its first line is a warning.
 
     Parameters
     ----------
@@ -116,10 +117,7 @@ def transform(
 
 
 def release_at(path: Path, at: int | None) -> tuple[Release, int]:
-    """The latest release of a run, or the current one after some rows, and the number of releases up to it.
-
-    Raises `NoReleaseError` if there is none.
-    """
+    """Return the latest release of a run, or the current one after ``at`` rows, and the number of releases up to it."""
     run, chosen, count, first = PublicRun(path), None, 0, None
     while releases := run.new_releases():
         for release in releases:
@@ -145,7 +143,7 @@ def report(
 ) -> int:
     """Write a report of a run: one HTML file that needs nothing else.
 
-    It says what ran, what is promised in words, and shows curves, eigenvalues with error
+    It holds the algorithm, the guarantee in words, curves, eigenvalues with error
     bars, and loadings. It is publishable unless --regret is given.
 
     Parameters
@@ -157,7 +155,7 @@ def report(
     regret
         File of the exact regret. The report is then the curator's, and marked so.
     pictures
-        Folder for every picture as a file of its own; the names of the curator's begin with curator-.
+        Folder for every picture as a file of its own; names of curator only pictures begin with curator-.
     kind
         Format of those files.
     force
@@ -169,9 +167,9 @@ def report(
     out.parent.mkdir(parents=True, exist_ok=True)
     out.touch(mode=0o666 if run.page.is_publishable else 0o600)
     out.write_text(html(run), encoding="utf-8")
-    whose = "publishable:" if run.page.is_publishable else "curator only:"
-    print(f"{whose} {out}", file=sys.stderr)
+    reader = "publishable:" if run.page.is_publishable else "curator only:"
+    print(f"{reader} {out}", file=sys.stderr)
     if pictures is not None:
         count = len(write_pictures(run, pictures, kind))
-        print(f"{whose} {count} pictures in {pictures}", file=sys.stderr)
+        print(f"{reader} {count} pictures in {pictures}", file=sys.stderr)
     return 0

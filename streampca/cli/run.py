@@ -31,7 +31,7 @@ from streampca.cli.options import (
     pairs,
     take,
 )
-from streampca.cli.session import NEVER, Ending, Session, card_lines, card_of, closing, parameters_of_run, write_summary
+from streampca.cli.session import NEVER, Ending, Session, card_lines, card_of, conclude, parameters_of_run
 from streampca.cli.terminal import is_terminal
 from streampca.errors import BadParameterError, SourceError
 from streampca.linalg.counts import check_count
@@ -64,20 +64,24 @@ def run(source: SourceAddress, /, *, options: RunOptions = RunOptions()) -> int:
     for key in given:
         if (part := key.partition(".")[0]) in ("store", "serve") and not getattr(options, part):
             raise BadParameterError(f"--set {key}: it goes with --{part}")
-    settings = take(Settings, given, "bounds", "out", "regret", "store", "serve")
+    settings = take(Settings, given, "bounds", "out", "regret", "store", "serve", others=True)
     check_count("regret.every", settings.regret_every)
+    common = _common(options) | {name: getattr(options, name) for name in ("horizon", "window", "release_every")}
+    common["publish_regret"] = None if options.private_regret is None else True
+    algorithm = make_algorithm(options.algorithm, common, given)
+    if settings.serve_public and not algorithm.guarantee.is_private:
+        raise BadParameterError(f"serve.public: there is no privacy guarantee ({algorithm.guarantee.theorem})")
     page = None
     if options.serve:
         from streampca.cli.page import Page  # needs the extra serve
 
-        page = Page(public=settings.serve_public, port=settings.serve_port, token_file=settings.serve_token_file)
-    algorithm = make_algorithm(options.algorithm, _common(options), given)
-    if page is not None:
-        page.check(algorithm.guarantee)
-    rows, k, d = inputs.rows_of(source, options), algorithm.n_components, 0
+        page = Page(is_public=settings.serve_public, port=settings.serve_port, token_file=settings.serve_token_file)
+
+    # Warnings follow from public settings, and are printed once nothing is refused anymore.
+    rows, k = inputs.rows_of(source, options), algorithm.n_components
     d = len(rows.features)
     horizon: int | None = getattr(algorithm, "horizon", None)
-    # That of a text file is an estimate from the bytes of its cells: not for a log.
+    # The number of rows of a text file is estimated from the bytes of its cells: not for a log.
     known = rows.expected_rows if is_terminal(sys.stderr) else getattr(rows, "n_rows", None)
     n_rows = min((n for n in (horizon, known) if n is not None), default=None)
     warned = advice.settings_warnings(algorithm.guarantee, n_rows) + advice.dimension_warnings(k, d)
@@ -86,22 +90,23 @@ def run(source: SourceAddress, /, *, options: RunOptions = RunOptions()) -> int:
         warned += room_warnings(options.store, algorithm, d, n_rows)
     if options.bounds == "private":
         warned += PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, None).warnings(d, n_rows)
+
     if isinstance(source, Path):
         refuse_inputs(source, options.out, options.regret, options.private_regret, options.summary)
     files = Files(
         options.out, gram=settings.out_gram, keep_every=settings.out_keep_every, regret=options.regret,
         private_regret=options.private_regret, summary=options.summary, force=options.force,
     )  # fmt: skip
-    scored = getattr(algorithm, "window", None)  # a window is scored against the best subspace of each window
     title = f"streampca run {source.name} · {type(algorithm).__name__}, k = {k}"
-    if scored is not None:
-        title += f" · regret against the best subspace of each {scored} rows"
+    window = getattr(algorithm, "window", None)
+    if window is not None:
+        title += f" · regret against the best subspace of each {window} rows"
     with ExitStack() as opened:
         account = opened.enter_context(inputs.paying(options))
         database = None if options.store is None else inputs.open_store(options.store, settings)
         stream = Stream(
             algorithm, **inputs.stream_settings(algorithm, options, settings), ledger=account, store=database,
-            regret=RegretLog(every=NEVER if database is None else None, window=scored),
+            regret=RegretLog(every=NEVER if database is None else None, window=window),
         )  # fmt: skip
         if database is not None:
             inputs.remember(database, source, options.reading(), options.columns)
@@ -109,17 +114,17 @@ def run(source: SourceAddress, /, *, options: RunOptions = RunOptions()) -> int:
             page.open(title)
         for text in warned:
             caution(text)
-        shown = view(options.live, title, stream.guarantee, k, horizon)
+        views = [view(options.live, title, stream.guarantee, k, horizon)]
+        if page is not None and page.curator is not None:
+            views.append(page.curator)
         session = Session(
-            stream, rows, files, [shown] if page is None else [shown, *page.views()], every=settings.regret_every,
+            stream, rows, files, views, every=settings.regret_every, store=database, page=page,
             # A record costs an eigenproblem. If no file or view needs the curve, only the records shown are computed.
             followed=options.regret is not None or page is not None or is_live(options.live),
-            store=database, page=page,
         )  # fmt: skip
         ending = session.run()
         budget = "" if account is None else account.remaining()
-        write_summary(title, ending, files, budget)
-        lines = closing(ending, stream, files, budget)
+        lines = conclude(title, ending, stream, files, budget)
         if database is not None:
             database.close()
             lines.append(f"curator only: {options.store}, {options.store}.key")
@@ -149,19 +154,19 @@ def resume(
 ) -> int:
     """Continue a durable run where it was.
 
-    Rows that are durable already are passed over; no budget is spent anew. Read
-    the releases with streampca export.
+    Durable rows are passed over; no budget is spent anew. Read the releases with
+    streampca export.
 
     Parameters
     ----------
     store
         Database of the run.
     source
-        The rows: files from the first on. By default that of the run, with its columns.
+        All rows, from the first one. By default the source of the run, with its columns.
     continues
-        The source begins with the row that comes next: a file that comes next, or another topic or query.
+        The source begins with the next row: another file, topic or query.
     moved
-        Continue from a copy, or from a database that was set back, although another copy may have continued. It is a
+        Continue from a copy, or a database that was set back, although another copy may have continued. This is a
         second run with noise of its own: both together cost sqrt(2) times mu, and the ledger pays again.
     live
         Live view in the terminal. On by default, where standard error is one.
@@ -192,17 +197,17 @@ def resume(
         )  # fmt: skip
         ending = session.run()
         print(f"{stream.t - before} rows more, {stream.t} in all; releases: streampca export {store}", file=sys.stderr)
-        made = card_of(ending)
-        if made is not None:
-            print("", *card_lines(made), sep="\n", file=sys.stderr)
+        card = card_of(ending)
+        if card is not None:
+            print("", *card_lines(card), sep="\n", file=sys.stderr)
         return ending.exit_code()
 
 
 def release(file: HyphenPath, /, *, options: ReleaseOptions) -> int:
     """Release the subspace of a whole table once.
 
-    Holds the table in memory. A bad row stops it before anything is paid or released, unless
-    --on-bad-row zero is given. Each release of the same rows spends the budget anew.
+    Holds the table in memory. A bad row stops it before anything is paid or released, unless --on-bad-row is zero.
+    Each release of the same rows spends the budget anew.
 
     Parameters
     ----------
@@ -210,10 +215,10 @@ def release(file: HyphenPath, /, *, options: ReleaseOptions) -> int:
         CSV (also .gz, .zip) or Parquet file of numeric columns.
     """
     started, given = time.perf_counter(), pairs(options.set_)
-    settings = take(Settings, given, "bounds", "out")
+    settings = take(Settings, given, "bounds", "out", others=True)
     private = options.bounds == "private"
-    auto = options.mechanism == "auto" and not private  # private bounds are (epsilon, delta)-private themselves
-    made = make_mechanism("adaptive" if options.mechanism == "auto" else options.mechanism, _common(options), given)
+    name = "adaptive" if options.mechanism == "auto" else options.mechanism
+    mechanism = make_mechanism(name, _common(options), given)
     source = inputs.rows_of(file, options)
     refuse_inputs(file, options.out)
     files = Files(options.out, gram=settings.out_gram, force=options.force)
@@ -226,12 +231,15 @@ def release(file: HyphenPath, /, *, options: ReleaseOptions) -> int:
             raise SourceError(f"{file} has no rows; there is nothing to release")
         rows = np.concatenate(blocks)
         n, d = rows.shape
-        if auto and isinstance(made, AdaptiveCovariance):
-            made = adaptive_mechanism(
-                d, n_components=made.n_components, epsilon=made.epsilon, delta=made.delta, adjacency=made.adjacency
-            )
-        algorithm = Tumbling(made, release_every=n)
-        warned = advice.settings_warnings(made.guarantee, n) + advice.dimension_warnings(made.n_components, d)
+        # Private bounds are (epsilon, delta)-private, so a mechanism with delta 0 gains nothing with them.
+        if options.mechanism == "auto" and not private and isinstance(mechanism, AdaptiveCovariance):
+            mechanism = adaptive_mechanism(
+                d, n_components=mechanism.n_components, epsilon=mechanism.epsilon, delta=mechanism.delta,
+                adjacency=mechanism.adjacency,
+            )  # fmt: skip
+        algorithm = Tumbling(mechanism, release_every=n)
+        warned = advice.settings_warnings(mechanism.guarantee, n)
+        warned += advice.dimension_warnings(mechanism.n_components, d)
         if private:
             wanted = PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, n)
             settings = replace(settings, bounds_warmup=wanted.rows(d))
@@ -246,17 +254,11 @@ def release(file: HyphenPath, /, *, options: ReleaseOptions) -> int:
         files.begin(stream.engine.processor.terms, parameters_of_run(stream, source))
         files.releases.add(releases)
         files.close()
-        seconds = time.perf_counter() - started
+        admitted, seconds = stream.admission, time.perf_counter() - started
         progress = Progress(
-            stream.t,
-            seconds,
-            len(releases),
-            stream.admission.bad_rows,
-            None,
-            release=releases[0],
-            admitted=stream.admission,
+            stream.t, seconds, len(releases), admitted.bad_rows, None, release=releases[0], admitted=admitted
         )
-        lines = closing(Ending(progress), stream, files, "" if account is None else account.remaining())
+        lines = conclude("", Ending(progress), stream, files, "" if account is None else account.remaining())
     print(*lines, sep="\n", file=sys.stderr)
     for text in advice.release_warnings(releases[0]):
         caution(text)
@@ -264,10 +266,5 @@ def release(file: HyphenPath, /, *, options: ReleaseOptions) -> int:
 
 
 def _common(options: PrivateOptions) -> dict[str, object]:
-    """The parameters of algorithms and mechanisms that have options of their own."""
-    names = ["n_components", "epsilon", "delta", "adjacency"]
-    common = {name: getattr(options, name) for name in names}
-    if isinstance(options, RunOptions):
-        common |= {"horizon": options.horizon, "window": options.window, "release_every": options.release_every}
-        common["publish_regret"] = None if options.private_regret is None else True
-    return common
+    """Parameters of algorithms and mechanisms that have options of their own."""
+    return {name: getattr(options, name) for name in ("n_components", "epsilon", "delta", "adjacency")}

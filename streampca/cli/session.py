@@ -9,7 +9,8 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +33,13 @@ from streampca.views.card import Card, curator_card
 if TYPE_CHECKING:  # needs the extra serve
     from streampca.cli.page import Page
 
-#: For `RegretLog.every`, where the session makes the records itself: the log keeps none, so memory stays flat.
+#: For `RegretLog.every`, where the session creates the records itself: the log keeps none, so memory stays flat.
 NEVER = 2**62
 _DO_NOT_PUBLISH = "Curator only: exact functions of raw rows, no privacy at all; do not publish."
 
 
 def parameters_of_run(stream: Stream, source: RowSource) -> dict[str, Any]:
-    """The parameters of a run that may be published."""
+    """Return the parameters of a run that may be published."""
     admission = stream.engine.now.admission
     bounds = "private" if admission.warmup else source.bounds
     return public_parameters(stream.algorithm, row_norm=stream.row_norm, center=admission.center, bounds=bounds)
@@ -48,12 +49,12 @@ class Interrupts:
     """Handler of Ctrl-C and SIGTERM: the first stops a run between two batches, the second immediately."""
 
     def __init__(self) -> None:
-        self.asked = 0
-        self._waiting = False
+        self.asked = 0  #: number of the latest signal; 0 before the first
+        self._is_waiting = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._handle)
         return self
@@ -65,21 +66,21 @@ class Interrupts:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Stop immediately at the first signal: nothing is lost while the run waits for rows."""
-        self._waiting = True
+        self._is_waiting = True
         try:
             yield
         finally:
-            self._waiting = False
+            self._is_waiting = False
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         again, self.asked = bool(self.asked), number
-        if self._waiting or again:
+        if self._is_waiting or again:
             raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended."""
+    """The end of a run."""
 
     progress: Progress  #: the last state
     signal: int = 0  #: number of the signal that stopped it; 0 if none did
@@ -92,45 +93,28 @@ class Ending:
         return 128 + self.signal if self.signal else 0
 
 
+@dataclass(eq=False)
 class Session:
-    """One run. Its files are complete wherever it ends.
+    """One run of a source through a stream. Its files are complete wherever it ends."""
 
-    Parameters
-    ----------
-    stream : what the rows go into.
-    source : where they come from.
-    files : what is written.
-    views : where progress is shown.
-    skip : first rows of the source to pass over.
-    new_source : see `Stream.run`, for sources that continue from a position.
-    limit : number of rows of the source after which the run stops.
-    every : rows between the records of the regret.
-    followed : make exact records at all, for a file or a view. One is made at the end in any case.
-    store : of a durable run. Releases are written when their rows are durable, without waiting for each commit.
-    page : shows the releases too.
-    """
+    stream: Stream
+    source: RowSource
+    files: Files
+    views: Sequence[View]
+    _: KW_ONLY
+    skip: int = 0  #: first rows of the source to pass over
+    new_source: bool = False  #: see `Stream.run`, for sources that continue from a position
+    limit: int | None = None  #: number of rows of the source after which the run stops
+    every: int = 1000  #: rows between the records of the regret
+    followed: bool = False  #: a file or a view needs exact records during the run; one is created at the end anyway
+    #: of a durable run. Releases are written when their rows are durable, without waiting for each commit.
+    store: Store | None = None
+    page: Page | None = None  #: shows the releases too
 
-    def __init__(
-        self,
-        stream: Stream,
-        source: RowSource,
-        files: Files,
-        views: Sequence[View],
-        *,
-        skip: int = 0,
-        new_source: bool = False,
-        limit: int | None = None,
-        every: int = 1000,
-        followed: bool = False,
-        store: Store | None = None,
-        page: Page | None = None,
-    ) -> None:
-        self._stream, self._source, self._files, self._views = stream, source, files, views
-        self._skip, self._limit, self._every, self._followed = skip, limit, every, followed
-        self._store, self._page, self._new_source = store, page, new_source
-        self._waiting: deque[Steps] = deque()  # for their rows to be durable
-        self._ended = False  # the rows: no error, no signal
-        self._made, self._first = 0, stream.t
+    def __post_init__(self) -> None:
+        self._waiting: deque[Steps] = deque()  # steps whose rows are not durable yet
+        self._is_complete = False  # the source ended without error or signal
+        self._releases, self._first = 0, self.stream.t
         self._release: Release | None = None
         self._record: RegretRecord | None = None
         self._private_record: PrivateRegretRecord | None = None
@@ -138,7 +122,7 @@ class Session:
 
     def run(self) -> Ending:
         """Run to the end of the rows, or until interrupted."""
-        for view in self._views:
+        for view in self.views:
             view.start()
         problem: StreamPCAError | None = None
         with Interrupts() as interrupts:
@@ -149,52 +133,54 @@ class Session:
             except StreamPCAError as raised:
                 problem = raised
             finally:
-                for finish in (self._write_all, self._take_private_record, self._take_record):
+                # Each step is tried although an earlier one failed, and the first error is the one reported.
+                for finish in (partial(self._write, last=True), self._take_private_record, self._take_record):
                     try:
                         finish()
                     except StreamPCAError as raised:
                         problem = problem or raised
-                self._files.close()
-                for view in self._views:
+                self.files.close()
+                for view in self.views:
                     view.end(self._progress(self._record))
         return Ending(self._progress(self._record), interrupts.asked, problem)
 
     def _loop(self, interrupts: Interrupts) -> None:
         rows = batches(
-            self._stream.engine, self._source, new_source=self._new_source, limit=self._limit, rest=self._rest,
-            every=self._every if self._followed else None,
+            self.stream.engine, self.source, new_source=self.new_source, limit=self.limit, rest=self._rest,
+            every=self.every if self.followed else None,
         )  # fmt: skip
         while not interrupts.asked:
             with interrupts.waiting():
                 batch = next(rows, None)
             if batch is None:
-                self._ended = True
+                self._is_complete = True
                 return
-            for steps in push(self._stream.engine, batch):
+            for steps in push(self.stream.engine, batch):
                 self._waiting.append(steps)
             self._write()
-            if self._followed and self._stream.t % self._every == 0:
+            if self.followed and self.stream.t % self.every == 0:
                 self._take_record()
-            due = [view for view in self._views if view.due]
+            due = [view for view in self.views if view.due]
             if due:
-                self._files.flush()
+                self.files.flush()
                 progress = self._progress(self._latest())
                 for view in due:
                     view.show(progress)
 
     def _rest(self, blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
-        """The rows after those that are passed over. Refuses another file than that of a durable run."""
-        skip, admission, passed = self._skip, self._stream.engine.now.admission, None
-        if self._store is not None and self._stream.t:
-            passed = self._store.passed_rows()
+        """Yield the rows after those that are passed over. Refuse another file than that of a durable run."""
+        skip, admission, passed = self.skip, self.stream.engine.now.admission, None
+        if self.store is not None and self.stream.t:
+            passed = self.store.passed_rows()
         for block in blocks:
             start = min(skip, len(block))
-            if passed is not None and self._skip:
+            if passed is not None and self.skip:
                 admitted = admission.block(block[:start], passed.count + 1)[0]
-                admitted[: max(0, admission.warmup - passed.count)] = 0.0  # as it was before the bounds were found
+                # The first rows only found the bounds: the store holds zero rows in their place.
+                admitted[: max(0, admission.warmup - passed.count)] = 0.0
                 passed.take(admitted)
             elif passed is not None:
-                passed.check_next(admission.block(block[: passed.HEAD], self._stream.t + 1)[0])
+                passed.check_next(admission.block(block[: passed.HEAD], self.stream.t + 1)[0])
             skip -= start
             if not skip:
                 passed = None
@@ -202,92 +188,92 @@ class Session:
                 yield block[start:]
         if skip:
             raise SourceError(
-                f"the file has {self._skip - skip} rows, but the run has absorbed {self._skip}; give the whole file, "
-                f"or pass --continues if it begins with row {self._skip + 1}"
+                f"the file has {self.skip - skip} rows, but the run has absorbed {self.skip}; give the whole file, "
+                f"or pass --continues if it begins with row {self.skip + 1}"
             )
 
     def _write(self, *, last: bool = False) -> None:
         """Write the releases whose rows are durable; at the end, all of them, waiting for the commit."""
         while self._waiting:
             steps = self._waiting[0]
-            if self._store is not None and not last and steps.first + len(steps) - 1 > self._store.durable:
+            if self.store is not None and not last and steps.first + len(steps) - 1 > self.store.durable:
                 return
             self._waiting.popleft()
             releases = steps.releases
             if not releases:
                 continue
             self._begin()
-            self._made += len(releases)
-            self._files.releases.add(releases)
-            if self._page is not None:
-                self._page.publish(releases)
+            self._releases += len(releases)
+            self.files.releases.add(releases)
+            if self.page is not None:
+                self.page.public.add(releases)
             for release in releases:
                 before = 0 if self._release is None else self._release.t
                 self._release = release
-                if release.t // self._every != before // self._every:
+                if release.t // self.every != before // self.every:
                     self._take_private_record()
-            self._files.flush()  # for readers that follow the file
-
-    def _write_all(self) -> None:
-        self._write(last=True)
-        if self._ended and self._stream.t:
-            self._begin()
+            self.files.flush()  # for readers that follow the file
+        if last and self._is_complete and self.stream.t:
+            self._begin()  # a complete run without a release has its header, too
 
     def _begin(self) -> None:
         """Write the first lines of the files, unless they are written."""
-        if self._files.is_begun:
+        if self.files.is_begun:
             return
-        parameters = parameters_of_run(self._stream, self._source)
-        self._files.begin(self._stream.engine.processor.terms, parameters)
-        if self._page is not None:
-            self._page.describe(parameters)
+        parameters = parameters_of_run(self.stream, self.source)
+        self.files.begin(self.stream.engine.processor.terms, parameters)
+        if self.page is not None:
+            self.page.public.describe(parameters)
 
     def _take_record(self) -> None:
-        """Make the record of this moment for the file and the view, unless there is one."""
+        """Create the exact record of this moment for the file and the views, unless it exists."""
         record = self._latest()
         if record is None or record is self._record:
             return
         self._record = record
-        for view in self._views:
+        for view in self.views:
             view.add(record)
-        self._files.add_regret(record)
+        self.files.add_regret(record)
 
     def _take_private_record(self) -> None:
-        """Make the publishable record of the latest release for its file, unless there is one."""
+        """Create the publishable record of the latest release for its file, unless it exists."""
         release, record = self._release, self._private_record
-        if release is None or self._stream.engine.private_log is None or (record is not None and record.t == release.t):
+        if release is None or self.stream.engine.private_log is None or (record is not None and record.t == release.t):
             return
-        config = self._stream.private_regret.config
+        config = self.stream.private_regret.config
         self._private_record = PrivateRegretRecord.of(release, confidence=config.confidence, rows=config.rows)
-        self._files.private_regret.write(self._private_record.to_json() + "\n")
+        self.files.private_regret.write(self._private_record.to_json() + "\n")
 
     def _latest(self) -> RegretRecord | None:
-        """Return the record of this moment, kept or not."""
-        if self._stream.engine.regret_log is None or not self._stream.t:
+        """Return the exact record of this moment, which may be the kept one."""
+        if self.stream.engine.regret_log is None or not self.stream.t:
             return None
-        if self._record is not None and self._record.t == self._stream.t:
+        if self._record is not None and self._record.t == self.stream.t:
             return self._record
-        return self._stream.regret.now()
+        return self.stream.regret.now()
 
     def _progress(self, record: RegretRecord | None) -> Progress:
-        stream, seconds, admitted = self._stream, time.perf_counter() - self._started, self._stream.admission
-        # Number of rows at the end, if the source knows; it may be off by what its lines do not say.
-        expected: int | None = getattr(self._source, "expected_rows", None)
-        if expected is not None and self._ended:
+        stream, seconds, admitted = self.stream, time.perf_counter() - self._started, self.stream.admission
+        # Expected number of rows at the end. A text file estimates it from its size.
+        expected: int | None = getattr(self.source, "expected_rows", None)
+        if expected is not None and self._is_complete:
             expected = stream.t
         elif expected is not None:
-            expected = expected + self._first - self._skip if self._limit is None else self._limit
+            expected = expected + self._first - self.skip if self.limit is None else self.limit
         return Progress(
-            stream.t, seconds, self._made, admitted.bad_rows, record, self._private_record,
+            stream.t, seconds, self._releases, admitted.bad_rows, record, self._private_record,
             self._release, admitted, expected,
         )  # fmt: skip
 
 
-def closing(ending: Ending, stream: Stream, files: Files, budget: str = "") -> list[str]:
-    """Return the last lines of a run: what happened, which files may be published and which may not, and its card."""
-    progress = ending.progress
+def conclude(title: str, ending: Ending, stream: Stream, files: Files, budget: str = "") -> list[str]:
+    """Write the summary of a run, and return its last lines: files with their readers, and its card or its cost."""
+    progress, card = ending.progress, card_of(ending, budget)
     if ending.problem is not None and not progress.t:
         return []
+    if card is not None:
+        files.summary.write(f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{card.markdown()}")
+        files.summary.close()
     lines, is_begun = [], progress.releases or files.releases.is_written
     complete = "the files are complete up to there" if is_begun else "no file was written"
     if ending.signal:
@@ -301,41 +287,29 @@ def closing(ending: Ending, stream: Stream, files: Files, budget: str = "") -> l
         if stream.warmup_left:
             remedy = f"a bounds.warmup smaller than {warmup}, which is for private bounds, or public bounds"
         lines.append(f"No release was due yet: give more rows, {remedy}.")
-    for whose, file in (
-        ("publishable: ", files.releases), ("publishable: ", files.private_regret),
-        ("curator only:", files.regret), ("curator only:", files.summary),
-    ):  # fmt: skip
-        if file.is_written:
-            lines.append(f"{whose} {file.path}")
+    publishable_files = ((file, "publishable: ") for file in (files.releases, files.private_regret))
+    curator_files = ((file, "curator only:") for file in (files.regret, files.summary))
+    lines += [f"{reader} {file.path}" for file, reader in (*publishable_files, *curator_files) if file.is_written]
     if progress.private is not None:
         lines.append(f"publishable:  {publishable(progress.private)}")
-    made = card_of(ending, budget)
-    if made is not None:
-        return [*lines, "", *card_lines(made, ", or in a file by --summary")]
+    if card is not None:
+        return [*lines, "", *card_lines(card, ", or in a file by --summary")]
     lines.append(f"privacy:      {spent(stream.guarantee, progress.releases)}")
     return [*lines, f"budget:       {budget}"] if budget else lines
 
 
-def card_lines(made: Card, elsewhere: str = "") -> list[str]:
+def card_lines(card: Card, elsewhere: str = "") -> list[str]:
     """Return the card of a run for standard error. Without the curator's figures unless that is a terminal."""
-    if made.is_publishable or is_terminal(sys.stderr):
-        return [made.text(terminal_width())]
+    if card.is_publishable or is_terminal(sys.stderr):
+        return [card.text(terminal_width())]
     # Standard error may be a log that others read.
     hint = f"What was done to the rows, and exact figures: in a terminal{elsewhere} (curator only)."
-    return [made.publishable.text(terminal_width()), hint]
+    return [card.publishable.text(terminal_width()), hint]
 
 
 def card_of(ending: Ending, budget: str = "") -> Card | None:
-    """The card of a run; None without a release. Curator only."""
+    """Return the card of a run; None without a release. Curator only."""
     progress = ending.progress
     if progress.release is None:
         return None
     return curator_card(progress.release, progress.record, progress.admitted, budget, releases=progress.releases)
-
-
-def write_summary(title: str, ending: Ending, files: Files, budget: str = "") -> None:
-    """Write the card of a run to its file, if there is one of each. Curator only, and marked so."""
-    made = card_of(ending, budget)
-    if made is not None:
-        files.summary.write(f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{made.markdown()}")
-        files.summary.close()

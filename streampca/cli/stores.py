@@ -17,7 +17,7 @@ from streampca.release.release import Terms
 from streampca.store import reading
 from streampca.store.database import Database
 from streampca.store.ledger import Ledger
-from streampca.store.verify import Verification
+from streampca.store.reading import Verification
 
 
 def status(store: FilePath, /, *, opening: StoreOptions = StoreOptions()) -> int:  # noqa: B008
@@ -57,8 +57,8 @@ def verify(
     store
         Database of the run.
     file
-        The rows, from the first on: all of them are played again, and every release compared. Left out,
-        only the rows since the last snapshot are.
+        All rows, from the first one: they are replayed, and every release is compared. By default, only the rows
+        since the last snapshot are.
     """
     settings = opening.settings()
     with closing(Verification(store, passphrase_of(settings.store_passphrase_file))) as check:
@@ -108,15 +108,14 @@ def export(
         closing(ReleaseFile(out, gram=gram, keep_every=keep_every, force=force)) as file,
     ):
         guarantee = Guarantee.from_dict(database.run()["guarantee"])
-        database.db.execute("BEGIN")  # one moment of a run that may proceed
+        database.db.execute("BEGIN")  # one snapshot of a run that may proceed
+        parameters = reading.published_parameters(database)
         for i, release in enumerate(database.releases()):
             if i == 0:
-                file.header(release.terms, reading.published_parameters(database))
+                file.header(release.terms, parameters)
             file.add([release])
-        if not file.made:
-            file.header(
-                Terms(guarantee, features=reading.features_of(database)), reading.published_parameters(database)
-            )
+        if not file.count:
+            file.header(Terms(guarantee, features=reading.features_of(database)), parameters)
     print(f"{file.written} releases", *([] if str(out) == "-" else ["in", out]), file=sys.stderr)
     return 0
 
@@ -126,9 +125,9 @@ def backup(store: FilePath, to: Path, /) -> int:
 
     The key is not copied: keep a copy of it elsewhere.
 
-    Resume a copy only if the original is lost and nothing newer is left, with
-    --moved: it continues as another run with noise of its own. Where the original
-    had released more than is in the copy, both together cost sqrt(2) times mu.
+    Resume a copy only if the original is lost, with --moved: it continues as
+    another run with noise of its own. If the original released more than the copy
+    holds, both together cost sqrt(2) times mu.
 
     Parameters
     ----------
@@ -176,7 +175,7 @@ def set_budget(
     Parameters
     ----------
     file
-        The ledger; made if it is missing.
+        The ledger; created if it is missing.
     data_set
         A name for the rows that the budget protects.
     epsilon
@@ -186,8 +185,8 @@ def set_budget(
     adjacency
         Neighbors differ in one row: in place of the zero row (zero-out), or of another row (replace).
     """
-    wanted = Budget(epsilon, delta, adjacency)
+    budget = Budget(epsilon, delta, adjacency)  # checked before the file is created
     with Ledger(file) as opened:
-        opened.set_budget(data_set, wanted)
+        opened.set_budget(data_set, budget)
     print(f"{data_set}: epsilon {epsilon:g} at delta {delta:g}, for one row under {adjacency} adjacency")
     return 0

@@ -1,8 +1,8 @@
 """Whether a stream is a terminal, and consoles that print to it.
 
 Standard output and standard error may be files that others read, so exact figures of the rows go to a terminal only.
-`isatty()` of the stream decides what is one. The environment does not: rich takes a file for a terminal if FORCE_COLOR
-or TTY_COMPATIBLE is set.
+`isatty()` of the stream decides. The environment does not: rich regards a file as a terminal if FORCE_COLOR or
+TTY_COMPATIBLE is set.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def is_terminal(stream: IO[str]) -> bool:
 
 
 def console(stream: IO[str]) -> Console:
-    """Return a console of rich on the stream; without markup, and with one line a fact where it is no terminal."""
-    from rich.console import Console
+    """Return a console of rich without markup. Off a terminal, every fact is one line."""
+    from rich.console import Console  # loads slowly
 
     terminal = is_terminal(stream)
     return Console(

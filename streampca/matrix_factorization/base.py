@@ -1,19 +1,15 @@
 """Base classes of matrix factorizations: the public configuration, and the running noise.
 
-A lower-triangular matrix mechanism releases ``A x + B z`` where ``A`` is the
-workload (for prefix sums the all-ones lower triangle), ``A = B C``, ``z`` is standard
-Gaussian and each column of ``C`` times the sensitivity has norm at most mu. Changing row j of
-the input by ``D`` (norm at most the sensitivity) is absorbed by shifting z by
-``C e_j D``, which does not change earlier outputs; so the whole sequence
-is mu-GDP, also when later inputs depend on earlier outputs (Denisov, McMahan,
-Rush, Smith and Thakurta 2022, Theorem 2.1).
+A lower-triangular matrix mechanism releases ``A x + B z``, where ``A`` is the workload (for prefix sums the all-ones
+lower triangle), ``A = B C``, ``z`` is standard Gaussian and each column of ``C`` times the sensitivity has norm at most
+mu. A change of row j of the input by ``D`` (norm at most the sensitivity) is absorbed by shifting z by ``C e_j D``,
+which does not change earlier outputs. So the whole sequence is mu-GDP, also when later inputs depend on earlier outputs
+(Denisov, McMahan, Rush, Smith and Thakurta 2022, Theorem 2.1).
 
-*Causal form.* Sum n takes exactly one fresh vector, z_n, drawn when input n is
-complete; B and C are lower triangular in n. Two continuations of one prefix share
-the z up to the fork and have independent ones after it. Input j is then absorbed
-by shifting the shared z by its part of ``C e_j D`` and the z of each continuation
-by the rest of their own column: at most sqrt(2) mu for both together, and
-sqrt(W) mu for W continuations.
+*Causal form.* Sum n uses exactly one fresh vector, z_n, drawn when input n is complete; B and C are lower triangular in
+n. Two continuations of one prefix share the z up to the fork and have independent ones after it. Input j is then
+absorbed by shifting the shared z by its part of ``C e_j D`` and the z of each continuation by the rest of their own
+column: at most sqrt(2) mu for both together, and sqrt(W) mu for W continuations.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ from streampca.privacy.outlet import Exact, NoiseSource
 from streampca.privacy.randomness import Draws
 from streampca.state import State
 
-#: Values that are computed together.
+#: Number of values that are computed together.
 _CHUNK = 64
 
 Value = TypeVar("Value")
@@ -54,11 +50,11 @@ class MatrixFactorization(ABC):
 
     @abstractmethod
     def std(self, n: int) -> float:
-        """Exact standard deviation of each coordinate of the noise in the sum of the first n inputs (n >= 1)."""
+        """Exact standard deviation of each coordinate of the noise in sum n (n >= 1)."""
 
     @cached_property
     def std_chunks(self) -> InChunks:
-        """`std`, for sums that are read in order."""
+        """`std`, for sums in order."""
         return InChunks(self.stds, self.horizon)
 
     def stds(self, first: int, last: int) -> FloatArray:
@@ -67,93 +63,76 @@ class MatrixFactorization(ABC):
 
     @abstractmethod
     def constants(self) -> tuple[object, ...]:
-        """Every number that the noise depends on."""
+        """Return every number that the noise depends on."""
 
     @abstractmethod
     def start(self, size: int, source: NoiseSource | None = None) -> RunningNoise:
-        """The noise before the first sum.
+        """Return the noise before the first sum of inputs with ``size`` coordinates.
 
-        Parameters
-        ----------
-        size : coordinates of an input.
-        source : the keys; needed only by mechanisms that draw a vector a second time.
+        ``source`` has the keys, for mechanisms that draw a vector a second time.
         """
 
     def workload(self, n: int) -> FloatArray:
-        """Dense A (n, n), the workload: prefix sums, unless overridden. For tests."""
+        """Return A (n, n), the dense workload. The default is that of prefix sums. For tests."""
         return np.tril(np.ones((n, n)))
 
     @abstractmethod
     def reconstruction(self, n: int) -> FloatArray:
-        """Dense B (n, m): the noise of sums 1..n is B z with z standard normal. For tests."""
+        """Return B (n, m), dense: the noise of sums 1..n is B z with z standard normal. For tests and audits."""
 
     @abstractmethod
     def strategy(self, n: int) -> FloatArray:
-        """Dense C (m, n) with B C = A; columns times sensitivity have norm <= mu. For tests."""
+        """Return C (m, n), dense, with B C = A and columns of norm at most mu / sensitivity. For tests."""
 
     def _validate(self) -> None:
         for name, value in (("mu", self.mu), ("sensitivity", self.sensitivity)):
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
-                raise BadParameterError(f"{name}={value!r} must be a positive finite number")
+                raise BadParameterError(f"{name}={value!r}: expected a positive finite number.")
         if self.horizon is not None:
             check_length("horizon", self.horizon)
 
     def _check(self, n: int) -> None:
-        if n < 1:
-            raise BadParameterError(f"n={n} must be at least 1: the sum of no inputs is not released")
-        if self.horizon is not None and n > self.horizon:
-            raise BadParameterError(f"n={n} is past the horizon of {self.horizon} inputs")
+        if n < 1 or (self.horizon is not None and n > self.horizon):
+            raise BadParameterError(f"n={n}: expected a sum from 1 to the horizon, {self.horizon}.")
 
 
 class RunningNoise(State, ABC):
-    """The noise after n sums: an immutable value. Curator only, since it reveals the sums.
-
-    Attributes
-    ----------
-    n : sums noised so far.
-    noise : noise of the latest sum, (size,), not to be written to; zeros before the first.
-    """
+    """The noise after n sums: an immutable value. Curator only, because it reveals the sums."""
 
     __slots__ = ()
 
     n: int
-    noise: FloatArray
+    noise: FloatArray  # of the latest sum, (size,), read-only by convention; zeros before the first
 
     @abstractmethod
     def advance(self, draws: Draws) -> Self:
-        """The noise after one sum more, with the fresh vector of that sum.
+        """Return the noise after one more sum, with the fresh vector of that sum.
 
         Raises
         ------
         HorizonReachedError
-            If the noise is calibrated for no more sums.
+            If sum n is the last one that the noise is calibrated for.
         """
 
     def released(self, draws: Draws, exact: Exact[Value], std: float) -> tuple[Self, Value]:
-        """`advance`, and an exact sum with the noise after it (`Exact.noisy`)."""
+        """Return `advance`, and an exact sum with the noise after it (`Exact.noisy`)."""
         after = self.advance(draws)
         return after, exact.noisy(after.noise, std)
 
 
 class InChunks:
-    """A function of 1..last (or of every n), computed 64 values at a time from aligned starts, which fixes their bits.
+    """A function of 1..last (None if endless), 64 values at a time from aligned starts, which fixes their bits.
 
-    Parameters
-    ----------
-    make : gives the values at first..last.
-    last : None if endless.
-
-    Attributes
-    ----------
-    latest : the first n of the latest chunk, and its values; one tuple, so that threads read a consistent pair.
+    ``make`` returns the values at first..last.
     """
 
     def __init__(self, make: Callable[[int, int], FloatArray], last: int | None) -> None:
         self._make, self._last = make, last
+        # The first n of the latest chunk, and its values. One tuple, so that threads read a consistent pair.
         self.latest: tuple[int, list[float]] = (1, [])
 
     def at(self, n: int) -> float:
-        """The value at n."""
+        """Return the value at n."""
         first, values = self.latest
         if not 0 <= n - first < len(values):
             first = (n - 1) // _CHUNK * _CHUNK + 1
@@ -164,18 +143,14 @@ class InChunks:
 
 
 def next_sum(n: int, horizon: int | None) -> int:
-    """The number of the sum after sum n; raises `HorizonReachedError` if there is none."""
+    """Return the number of the sum after sum n, or raise `HorizonReachedError`."""
     if horizon is not None and n >= horizon:
-        raise past_horizon(horizon)
+        # The noise is calibrated for the horizon, so no further sum has a guarantee.
+        raise HorizonReachedError(f"the horizon of {horizon} sums is reached.")
     return n + 1
-
-
-def past_horizon(horizon: int) -> HorizonReachedError:
-    """The error for a sum beyond the horizon."""
-    return HorizonReachedError(f"the horizon of {horizon} sums is reached: the noise is calibrated for no more")
 
 
 def check_length(name: str, value: object) -> None:
     """Raise `BadParameterError` unless the value is an integer from 1 to 2**56."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= 2**56:
-        raise BadParameterError(f"{name}={value!r} must be an integer from 1 to 2**56")
+        raise BadParameterError(f"{name}={value!r}: expected an integer from 1 to 2**56.")

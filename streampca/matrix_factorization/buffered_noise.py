@@ -14,7 +14,7 @@ from streampca.linalg.lattice import BITS, TO_LATTICE, GramSum
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import entry_weights
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.base import InChunks, MatrixFactorization, RunningNoise, past_horizon
+from streampca.matrix_factorization.base import InChunks, MatrixFactorization, RunningNoise, next_sum
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Draws
 
@@ -23,36 +23,26 @@ from streampca.privacy.randomness import Draws
 class Recurrence:
     """The recurrence of a BLT.
 
-    Step n takes a fresh vector z, makes ``y = z + sum_i mix_i r_i`` of it, lets each buffer
-    decay, ``r_i <- r_i - rate_i r_i + z``, and adds to the noise, ``total <- keep total + scale(n) y``.
-
-    Attributes
-    ----------
-    mix, rate : of the buffers, (count,).
-    scale : factor of a step, the same for all or by n.
-    keep : factor of the noise before.
-    horizon : steps that may be made; None if endless.
-    restart_after : period, in steps, at which the buffers are emptied; None for never.
+    With a fresh vector z, step n computes ``y = z + sum_i mix_i r_i``, lets each buffer decay,
+    ``r_i <- r_i - rate_i r_i + z``, and adds to the noise, ``total <- keep total + scale(n) y``.
     """
 
-    mix: FloatArray
-    rate: FloatArray
-    scale: float | InChunks
-    keep: float = 1.0
-    horizon: int | None = None
-    restart_after: int | None = None
+    mix: FloatArray  # (count,) weights of the buffers
+    rate: FloatArray  # (count,) decay rates of the buffers
+    scale: float | InChunks  # factor of a step, constant or by n
+    keep: float = 1.0  # factor of the noise before
+    horizon: int | None = None  # largest number of steps
+    restart_after: int | None = None  # period, in steps, at which the buffers are emptied
 
     def scale_at(self, n: int) -> float:
-        """Factor of step n."""
+        """Return the factor of step n."""
         return self.scale if isinstance(self.scale, float) else self.scale.at(n)
 
     def step(
         self, fresh: FloatArray, buffers: FloatArray, total: FloatArray, scale: float
     ) -> tuple[FloatArray, FloatArray]:
-        """The buffers and the noise after a step, in fresh arrays.
-
-        One order of operations, one rounding each: the same bits everywhere.
-        """
+        """Return the buffers and the noise after a step, in fresh arrays."""
+        # The compiled kernel and NumPy have one order of operations with one rounding each, hence the same bits.
         kernels = fast.kernels
         if kernels is not None:
             after, out = np.empty_like(buffers), np.empty_like(total)
@@ -69,15 +59,7 @@ class Recurrence:
 
 
 class BufferedNoise(RunningNoise):
-    """Noise of a BLT: an immutable value. Curator only.
-
-    Parameters
-    ----------
-    rule : the recurrence.
-    n : steps made.
-    buffers : after them, (count, size).
-    noise : of the latest sum, (size,).
-    """
+    """Noise of a BLT after n steps of the recurrence ``rule``; ``buffers`` is a (count, size) array."""
 
     __slots__ = ("buffers", "n", "noise", "rule")
     kept = ("n", "buffers", "noise")
@@ -86,14 +68,12 @@ class BufferedNoise(RunningNoise):
         self.rule, self.n, self.buffers, self.noise = rule, n, buffers, noise
 
     def advance(self, draws: Draws) -> BufferedNoise:
-        """The noise after one sum more."""
         buffers, scale = self._before_next()
         return BufferedNoise(
             self.rule, self.n + 1, *self.rule.step(draws.normal(self.noise.size), buffers, self.noise, scale)
         )
 
     def released(self, draws: Draws, exact: Any, std: float) -> tuple[BufferedNoise, Any]:
-        """`RunningNoise.released`; of a Gram matrix in one compiled pass."""
         kernels, rule, total, gram = fast.kernels, self.rule, self.noise, exact
         if kernels is None or not isinstance(gram, GramSum):
             return super().released(draws, exact, std)
@@ -105,15 +85,14 @@ class BufferedNoise(RunningNoise):
             draws.normal(total.size), buffers, total, rule.mix, rule.rate, scale, rule.keep,
             gram.parts, entry_weights(gram.n_features), TO_LATTICE, step, after, out,
         )  # fmt: skip
-        made = BufferedNoise.__new__(BufferedNoise)  # this runs once a release: no call of __init__
-        made.rule, made.n, made.buffers, made.noise = rule, self.n + 1, after, out[0]
-        return made, out[1]
+        following = BufferedNoise.__new__(BufferedNoise)  # once a release: avoids __init__
+        following.rule, following.n, following.buffers, following.noise = rule, self.n + 1, after, out[0]
+        return following, out[1]
 
     def _before_next(self) -> tuple[FloatArray, float]:
-        """The buffers and the scale with which the next step begins."""
-        rule, buffers, n = self.rule, self.buffers, self.n + 1
-        if rule.horizon is not None and n > rule.horizon:
-            raise past_horizon(rule.horizon)
+        """Return the buffers and the scale with which the next step begins."""
+        rule, buffers = self.rule, self.buffers
+        n = next_sum(self.n, rule.horizon)
         if rule.restart_after is not None and (n - 1) % rule.restart_after == 0:
             buffers = np.zeros(buffers.shape)
         scale = rule.scale
@@ -132,12 +111,10 @@ class BufferedFactorization(MatrixFactorization):
         """The recurrence of one step."""
 
     def constants(self) -> tuple[object, ...]:
-        """Mixes, rates, `keep`, the scale if it is constant, and the period at which the buffers are emptied."""
         rule = self.recurrence
         scale = rule.scale if isinstance(rule.scale, float) else None
         return tuple(rule.mix.tolist()), tuple(rule.rate.tolist()), rule.keep, scale, rule.restart_after
 
     def start(self, size: int, source: NoiseSource | None = None) -> RunningNoise:
-        """The noise before the first sum."""
         rule = self.recurrence
         return BufferedNoise(rule, 0, np.zeros((rule.mix.size, size)), np.zeros(size))

@@ -1,16 +1,14 @@
-"""Buffered linear Toeplitz factorisations (BLT): their algebra, and the one with the least noise for a length.
+"""Buffered linear Toeplitz factorizations (BLT): their algebra, and the one with the least noise for a length.
 
 ``C`` is the lower-triangular Toeplitz matrix of the rational function
 
     C(x) = prod_i (1 - theta^_i x) / prod_i (1 - theta_i x),
 
-with ``a_i = 1 - theta_i`` and ``a^_i = 1 - theta^_i`` interlaced,
-``a_1 < a^_1 < a_2 < a^_2 < ...``, so that C(x) approximates (1 - x)**-1/2 (Dvijotham,
-McMahan, Pillutla, Steinke and Thakurta 2024, "Efficient and near-optimal noise
-generation for streaming differential privacy"). Both C and its inverse are sums
-of as many exponentials as there are buffers, so noise ``C**-1 z`` needs only
-that many running vectors. With interlacing, every sum below has terms of
-one sign, so there is no cancellation.
+with ``a_i = 1 - theta_i`` and ``a^_i = 1 - theta^_i`` interlaced, ``a_1 < a^_1 < a_2 < a^_2 < ...``, so that C(x)
+approximates (1 - x)**-1/2 (Dvijotham, McMahan, Pillutla, Steinke and Thakurta 2024, "Efficient and near-optimal noise
+generation for streaming differential privacy"). C and its inverse are sums of one exponential per buffer, so the noise
+``C**-1 z`` needs one running vector per buffer. Because of the interlacing every sum below has terms of one sign, so
+there is no cancellation.
 """
 
 from __future__ import annotations
@@ -21,23 +19,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
 
-#: Squared column norms are taken this much larger than computed, so that rounding never costs privacy.
+#: Factor of computed squared column norms, so that rounding never weakens the guarantee.
 INFLATION = 1.0 + 1e-6
 
 
 class Buffers:
-    """A BLT with geometric decay rates ``a_i = alpha r**(i-1)``, ``a^_i = alpha r**(i-1+q)``.
-
-    Parameters
-    ----------
-    alpha : smallest rate, in (0, 1).
-    ratio : r, above 1.
-    count : number of buffers.
-    shift : q, in (0, 1).
-    """
+    """A BLT with ``count`` geometric decay rates ``a_i = alpha ratio**(i-1)``, ``a^_i = alpha ratio**(i-1+shift)``."""
 
     def __init__(self, alpha: float, ratio: float, count: int, shift: float = 0.5) -> None:
         self.alpha, self.ratio, self.count, self.shift = alpha, ratio, count, shift
@@ -47,39 +36,30 @@ class Buffers:
         across = self.a_hat[None, :] - self.a[:, None]  # [i, j] = a^_j - a_i
         self.omega = np.diagonal(across) * _others(across, self.a)
         self.omega_hat = -np.diagonal(across) * _others(-across.T, self.a_hat)
-        #: b_k = level + sum_i weights_i theta^_i**k: the coefficients of A C**-1.
+        # b_k = level + sum_i weights_i theta^_i**k are the coefficients of A C**-1.
         self.level = math.prod(self.a / self.a_hat)
         self.weights = -self.omega_hat / self.a_hat
-
-    @cached_property
-    def _log_theta(self) -> FloatArray:
-        return np.log1p(-self.a)
-
-    @cached_property
-    def log_theta_hat(self) -> FloatArray:
-        """Logarithms of the decay factors of C**-1."""
-        return np.log1p(-self.a_hat)
-
-    @cached_property
-    def gaps_hat(self) -> FloatArray:
-        """1 - theta^_i theta^_j, (count, count)."""
-        return self.a_hat[:, None] + self.a_hat - self.a_hat[:, None] * self.a_hat
+        self.theta: FloatArray = 1.0 - self.a
+        #: Logarithms of the decay factors of C and of C**-1.
+        self.log_theta: FloatArray = np.log1p(-self.a)
+        self.log_theta_hat: FloatArray = np.log1p(-self.a_hat)
+        #: 1 - theta_i theta_j and 1 - theta^_i theta^_j, (count, count).
+        self.gaps: FloatArray = self.a[:, None] + self.a - self.a[:, None] * self.a
+        self.gaps_hat: FloatArray = self.a_hat[:, None] + self.a_hat - self.a_hat[:, None] * self.a_hat
 
     def column_square(self, n: FloatArray | float) -> FloatArray:
-        """S(n): the squared norm of the first n coefficients of C, for each n."""
+        """S(n), the squared norm of the first n coefficients of C, for each n."""
         steps = np.asarray(n, dtype=np.float64)[..., None, None] - 1.0
-        gaps = self.a[:, None] + self.a - self.a[:, None] * self.a
-        faded = -np.expm1(steps * (self._log_theta[:, None] + self._log_theta))
-        squares: FloatArray = 1.0 + (faded * (self.omega[:, None] * self.omega / gaps)).sum(axis=(-2, -1))
+        faded = -np.expm1(steps * (self.log_theta[:, None] + self.log_theta))
+        squares: FloatArray = 1.0 + (faded * (self.omega[:, None] * self.omega / self.gaps)).sum(axis=(-2, -1))
         return squares
 
     def column_square_limit(self) -> float:
         """S(infinity)."""
-        gaps = self.a[:, None] + self.a - self.a[:, None] * self.a
-        return 1.0 + float((self.omega[:, None] * self.omega / gaps).sum())
+        return 1.0 + float((self.omega[:, None] * self.omega / self.gaps).sum())
 
     def row_square(self, n: FloatArray | float) -> FloatArray:
-        """The squared norm of the first n coefficients of A C**-1, for each n."""
+        """Squared norm of the first n coefficients of A C**-1, for each n."""
         steps = np.asarray(n, dtype=np.float64)
         single = -np.expm1(steps[..., None] * self.log_theta_hat)
         pairs = -np.expm1(steps[..., None, None] * (self.log_theta_hat[:, None] + self.log_theta_hat))
@@ -91,16 +71,15 @@ class Buffers:
         return squares
 
     def lagged_square(self, lag: int) -> FloatArray:
-        """Largest squared row norm of (A - A shifted by lag) C**-1: noise of a difference of prefix sums."""
+        """Largest squared row norm of (A - A shifted by lag) C**-1, the noise of a difference of prefix sums."""
         q = self.weights * -np.expm1(lag * self.log_theta_hat)
         squares: FloatArray = self.row_square(lag) + (q[:, None] * q / self.gaps_hat).sum(axis=(-2, -1))
         return squares
 
     def faded_column_square(self, fade: float) -> float:
         """Sum of gamma**2k c_k**2 with gamma**2 = 1 - fade."""
-        gaps = self.a[:, None] + self.a - self.a[:, None] * self.a
         kept = 1.0 - fade
-        return 1.0 + kept * float((self.omega[:, None] * self.omega / (fade + kept * gaps)).sum())
+        return 1.0 + kept * float((self.omega[:, None] * self.omega / (fade + kept * self.gaps)).sum())
 
     def faded_row_square(self, fade: float, n: float = math.inf) -> float:
         """Sum over k < n of gamma**2k b_k**2 with gamma**2 = 1 - fade, b_k the coefficients of A C**-1."""
@@ -116,12 +95,8 @@ class Buffers:
         return float(self.level**2 * level + 2.0 * self.level * single + pairs)
 
     def strategy_coefficients(self, n: int) -> FloatArray:
-        """The first n coefficients of C."""
-        return _series(self.omega, self._log_theta, n)
-
-    def inverse_coefficients(self, n: int) -> FloatArray:
-        """The first n coefficients of C**-1."""
-        return _series(self.omega_hat, self.log_theta_hat, n)
+        """First n coefficients of C."""
+        return _series(self.omega, self.log_theta, n)
 
     def strategy(self, n: int) -> FloatArray:
         """Dense C, (n, n)."""
@@ -129,11 +104,11 @@ class Buffers:
 
     def inverse(self, n: int) -> FloatArray:
         """Dense C**-1, (n, n)."""
-        return toeplitz(self.inverse_coefficients(n))
+        return toeplitz(_series(self.omega_hat, self.log_theta_hat, n))
 
 
 def toeplitz(column: FloatArray) -> FloatArray:
-    """The lower-triangular Toeplitz matrix with this first column."""
+    """Return the lower-triangular Toeplitz matrix with this first column."""
     n = column.size
     lag = np.arange(n)[:, None] - np.arange(n)
     return np.where(lag >= 0, column[lag], 0.0)
@@ -149,75 +124,53 @@ def _others(across: FloatArray, own: FloatArray) -> FloatArray:
 
 def _series(weights: FloatArray, log_decay: FloatArray, n: int) -> FloatArray:
     out = np.ones(n)
-    # Not a product of matrices: the scale of the noise rests on these, and must have the same bits under every BLAS.
+    # Not a product of matrices: these set the scale of the noise, which must have the same bits under every BLAS.
     out[1:] = (np.exp(np.arange(n - 1.0)[:, None] * log_decay) * weights).sum(axis=1)
     return out
 
 
 @lru_cache(maxsize=256)
 def fit_buffers(horizon: int) -> Buffers:
-    """The geometric BLT with the least noise in the last of ``horizon`` sums, before column normalisation.
-
-    Deterministic, a few hundredths of a second: a simplex search on
-    0.5 log[S(T) sum_k b_k**2] over (log alpha, log r), rounded to four digits.
-    """
-    return _fit(
-        lambda blt: float(blt.column_square(horizon)) * float(blt.row_square(horizon)), horizon, buffers_for(horizon)
-    )
+    """Return the geometric BLT with the least noise in the last of ``horizon`` sums, before column normalization."""
+    # More buffers would reduce the noise by less than about 0.5 %.
+    count = min(8, max(1, (2 * horizon.bit_length() + 3) // 5))
+    return _fit(lambda blt: float(blt.column_square(horizon)) * float(blt.row_square(horizon)), horizon, count)
 
 
 @lru_cache(maxsize=256)
 def fit_lagged(window: int) -> Buffers:
-    """The geometric BLT with the least noise in differences of prefix sums ``window`` apart, at any time."""
+    """Return the geometric BLT with the least noise in differences of prefix sums ``window`` apart, at any time."""
     count = max(1, (window.bit_length() + 2) // 3)
     return _fit(lambda blt: blt.column_square_limit() * float(blt.lagged_square(window)), window, count)
 
 
 @lru_cache(maxsize=256)
 def fit_forgetting(memory: int) -> Buffers:
-    """The geometric BLT with the least noise in sums that decay by 1 - 1/memory a step."""
+    """Return the geometric BLT with the least noise in sums that decay by 1 - 1/memory a step."""
     fade = 2.0 / memory - 1.0 / memory**2  # 1 - (1 - 1/memory)**2
     count = max(1, (memory.bit_length() + 3) // 3)
     return _fit(lambda blt: blt.faded_column_square(fade) * blt.faded_row_square(fade), memory, count)
 
 
 def _fit(square: Callable[[Buffers], float], length: int, count: int) -> Buffers:
-    def loss(x: tuple[float, float]) -> float:
-        buffers = _make(x, count)
-        return math.inf if buffers is None else 0.5 * math.log(square(buffers))
+    """Minimize 0.5 log of the squared noise over (log alpha, log ratio)."""
 
-    best = simplex_search(loss, (math.log(0.2 / length), math.log(_ratio(length, count))))
+    def loss(x: tuple[float, float]) -> float:
+        alpha, ratio = math.exp(x[0]), math.exp(x[1])
+        if not (1.0 + 1e-6 < ratio < 1e9 and alpha * ratio ** (count - 0.5) < 0.999):
+            return math.inf
+        return 0.5 * math.log(square(Buffers(alpha, ratio, count)))
+
+    start = math.log(0.2 / length), math.log((2.0 * length) ** (1.0 / count))
     # Four digits of each change the noise by less than 2e-8. At seven, the exponentials of machines with and without
     # AVX-512 led to different constants, hence to different noise under one seed.
-    return Buffers(_rounded(math.exp(best[0])), _rounded(math.exp(best[1])), count)
-
-
-def buffers_for(horizon: int) -> int:
-    """How many buffers bring the noise within about 0.5 % of what more would."""
-    return min(8, max(1, (2 * horizon.bit_length() + 3) // 5))
-
-
-def _ratio(horizon: int, count: int) -> float:
-    return float((2.0 * horizon) ** (1.0 / count))
-
-
-def _make(x: tuple[float, float], count: int) -> Buffers | None:
-    alpha, ratio = math.exp(x[0]), math.exp(x[1])
-    if not (1.0 + 1e-6 < ratio < 1e9 and alpha * ratio ** (count - 0.5) < 0.999):
-        return None
+    alpha, ratio = (float(f"{math.exp(x):.4g}") for x in simplex_search(loss, start))
     return Buffers(alpha, ratio, count)
 
 
-def _rounded(x: float) -> float:
-    return float(f"{x:.4g}")
-
-
 def simplex_search(loss: Callable[[tuple[float, float]], float], start: tuple[float, float]) -> tuple[float, float]:
-    """Nelder and Mead's search in two dimensions.
-
-    Fitted constants are part of the label of the noise. With `scipy.optimize` 52 of 120 fits differ in the
-    seventh digit, and the same seed would give other noise.
-    """
+    """Minimize in two dimensions by the method of Nelder and Mead."""
+    # Not `scipy.optimize`, whose results differ between versions: fitted constants are part of the label of the noise.
     points = list(np.array(start) + np.array([[0.0, 0.0], [0.5, 0.0], [0.0, 0.2]]))
     values = [loss((p[0], p[1])) for p in points]
     for _ in range(200):

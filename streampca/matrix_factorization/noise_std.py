@@ -1,9 +1,8 @@
-"""Standard deviations of the noise of a column-normalised BLT, as a table over time.
+"""Standard deviations of the noise of a column-normalized BLT, as a table over time.
 
-Step t adds ``s_t y_t`` to the noise N, with ``s_t = sqrt(S(T - t + 1))`` and
-``y_t = z_t + sum_i omega^_i r_i``. Time is cut into panels on which s is taken as constant.
-Over a panel Var(N) gains ``2 s Cov(N, Y) + s**2 Var(Y)``, Y the sum of the panel's y, and
-``q_i = Cov(N, r_i)`` follows a linear recursion; all else is in closed form.
+Step t adds ``s_t y_t`` to the noise N, with ``s_t = sqrt(S(T - t + 1))`` and ``y_t = z_t + sum_i omega^_i r_i``. Time
+is cut into panels on which s is constant. Over a panel Var(N) gains ``2 s Cov(N, Y) + s**2 Var(Y)``, where Y is the sum
+of the panel's y, and ``q_i = Cov(N, r_i)`` follows a linear recursion. All other terms are in closed form.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from streampca.matrix_factorization.buffers import INFLATION, Buffers, fit_buffe
 
 #: The longest horizon whose panels are single steps, so that its table is exact.
 LONGEST_IN_STEPS = 2**17
-#: A longer panel is at most this fraction of its distance from the nearer end: a relative error of at most 3e-6.
+#: Bound on the length of a longer panel over its distance from the nearer end, for a relative error of at most 3e-6.
 _SHARE = 1.0 / 2048.0
 
 
 def noise_std(horizon: int, n: IntArray) -> FloatArray:
     """Standard deviation of the noise in the sums n of the geometric BLT of a horizon, at mu = sensitivity = 1.
 
-    Exact up to rounding for horizons up to `LONGEST_IN_STEPS`; to 5e-6 beyond, linear between the ends of panels.
+    Exact up to rounding for horizons up to `LONGEST_IN_STEPS`. For longer ones, within 5e-6, by linear interpolation.
     """
     return np.interp(n, *_table(horizon))
 
@@ -37,7 +36,7 @@ def _table(horizon: int) -> tuple[FloatArray, FloatArray]:
 
 
 def panel_ends(horizon: int) -> IntArray:
-    """Last steps of the panels."""
+    """Return the last steps of the panels."""
     ends, start = [], 1
     while start <= horizon:
         start += max(1, int(_SHARE * min(start, horizon - start + 1)))
@@ -46,14 +45,15 @@ def panel_ends(horizon: int) -> IntArray:
 
 
 def variances(blt: Buffers, horizon: int, ends: IntArray) -> FloatArray:
-    """Noise variance at the ends of panels, the scale on each being that of its middle."""
+    """Noise variance at the ends of panels. The scale on a panel is that of its middle."""
     lengths, before = np.diff(ends, prepend=0), np.append(0, ends[:-1]).astype(np.float64)
     squares = np.empty(ends.size)
-    for part in _parts(ends.size):
+    for start in range(0, ends.size, 2**13):  # bounds the memory of `column_square`
+        part = slice(start, start + 2**13)
         squares[part] = blt.column_square(horizon - before[part] - 0.5 * (lengths[part] - 1.0))
     scale = np.sqrt(squares * INFLATION)
-    # What depends on the length of a panel only, for each length that occurs: of m steps, the decay of a
-    # buffer, the share of its start in Y, and the covariance of its end with the part of Y that is drawn meanwhile.
+    # For each length of m steps that occurs: the decay of a buffer, the share of its start in Y, and the covariance of
+    # its end with the part of Y that is drawn within the panel.
     distinct, kind = np.unique(lengths, return_inverse=True)
     m = distinct.astype(np.float64)
     decay = np.exp(m[:, None] * blt.log_theta_hat)
@@ -76,7 +76,3 @@ def variances(blt: Buffers, horizon: int, ends: IntArray) -> FloatArray:
         q = lapack.dtbtrs(band, after, uplo="L")[0]
         covariance[1:] += share[kind[1:], i] * q[:-1].ravel()
     return np.cumsum(scale * (2.0 * covariance + scale * variance))
-
-
-def _parts(size: int) -> list[slice]:
-    return [slice(start, start + 2**13) for start in range(0, size, 2**13)]

@@ -18,28 +18,25 @@ from streampca.privacy.outlet import Exact
 
 
 class Noise(ABC):
-    """A family of matrix factorizations. To add one, subclass this as a frozen dataclass, and nothing else.
+    """A family of matrix factorizations. To add one, subclass this as a frozen dataclass.
 
     It is part of the trusted code: columns of the strategy C times the sensitivity must have norm at most mu, and B C
     must be the matrix of prefix sums (`matrix_factorization.base`).
 
     Attributes
     ----------
-    citation : where the factorization is published.
+    citation : publication of the factorization.
     smooth : whether the standard deviation varies slowly with n, which the regret bound needs.
-    remark : what the theorem of the guarantee says of it.
-    arithmetic : makes the exact sum in the arithmetic of the noise of a Gram matrix; None where that takes it as it is.
+    remark : addition to the theorem of the guarantee.
+    arithmetic : converts an exact Gram matrix to the arithmetic of the noise; None for floating point.
+    unsupported : options of `PrivateFPL` that it does not support.
     """
 
     citation: ClassVar[str]
     smooth: ClassVar[bool] = False
     remark: str = ""
     arithmetic: Callable[[GramSum], Exact[FloatArray]] | None = None
-
-    @property
-    def unsupported(self) -> frozenset[str]:
-        """Options of `PrivateFPL` that it does not support."""
-        return frozenset()
+    unsupported: frozenset[str] = frozenset()
 
     @abstractmethod
     def mechanism(self, leaves: int | None, mu: float, sensitivity: float) -> MatrixFactorization:
@@ -54,7 +51,6 @@ class BLT(Noise):
     smooth: ClassVar[bool] = True
 
     def mechanism(self, leaves: int | None, mu: float, sensitivity: float) -> MatrixFactorization:
-        """Return a `GeometricBLT`, or an `AnytimeBLT` for an endless stream."""
         return AnytimeBLT(mu, sensitivity) if leaves is None else GeometricBLT(leaves, mu, sensitivity)
 
 
@@ -64,8 +60,8 @@ class Tree(Noise):
 
     Parameters
     ----------
-    discrete : integer arithmetic throughout, with exact discrete Gaussian noise, so that the guarantee holds without
-        floating-point error (`privacy.discrete_gaussian`); same noise level.
+    discrete : integer arithmetic throughout, with exact discrete Gaussian noise of the same level, so that the
+        guarantee holds without floating-point error (`privacy.discrete_gaussian`).
     """
 
     citation: ClassVar[str] = "Dwork, Naor, Pitassi, Rothblum, STOC 2010; Chan, Shi, Song, ICALP 2010 (binary tree)"
@@ -77,21 +73,18 @@ class Tree(Noise):
 
     @property
     def remark(self) -> str:  # type: ignore[override]
-        """What the theorem of the guarantee says of it."""
         return "; exact discrete Gaussian noise on integers" if self.discrete else ""
 
     @property
     def arithmetic(self) -> Callable[[GramSum], Exact[FloatArray]] | None:  # type: ignore[override]
-        """Integers, for integer noise."""
         return LatticeGram if self.discrete else None
 
     @property
-    def unsupported(self) -> frozenset[str]:
-        """Options of `PrivateFPL` that it does not support; integer noise is drawn node by node, without rewards."""
+    def unsupported(self) -> frozenset[str]:  # type: ignore[override]
+        # Integer noise is drawn node by node, without rewards.
         return frozenset(["horizon=None", "solver=Smoothed()", *(["publish_regret=True"] if self.discrete else [])])
 
     def mechanism(self, leaves: int | None, mu: float, sensitivity: float) -> MatrixFactorization:
-        """Return a `BinaryTree`, or an `ExactTree` of integers."""
         assert leaves is not None, "an endless stream is refused"
         return (ExactTree if self.discrete else BinaryTree)(leaves, mu, sensitivity)
 

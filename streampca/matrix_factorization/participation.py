@@ -1,25 +1,25 @@
 """Sensitivity of a matrix factorization to a user with several rows.
 
-A user with at most m rows among all inputs changes inputs j of a set S, |S| <= m, by D_j each. In the
-units of the noise the outputs move by ``|sum_j c_j (x) D_j|``, c_j the columns of the strategy C, so
+A user with at most m rows among all inputs changes inputs j of a set S, |S| <= m, by D_j each. In the units of the
+noise the outputs move by ``|sum_j c_j (x) D_j|``, c_j the columns of the strategy C, so
 
     square = sum over i, j in S of <c_i, c_j> <D_i, D_j>.
 
-<D_i, D_j> is at most the square of what one row may do, in magnitude: for outer products of rows from the unit
-ball 1 (zero-out) or 2 (replace), and with the rows' own sum beside them the squares of `linalg.centering`.
-So the sensitivity of a user is that of a row times `user_factor`, which bounds the square root of
-``sum |<c_i, c_j>|`` over every S, with columns scaled to norm 1. Group privacy alone would give m;
-neighbouring columns of a good strategy are far from parallel, which is what these bounds use:
+|<D_i, D_j>| is at most the square of the sensitivity to one row: for outer products of rows from the unit ball 1
+(zero-out) or 2 (replace), and with the sum of the rows released jointly the squares of `linalg.centering`. So the
+sensitivity to a user is that to a row times `user_factor`, which bounds the square root of ``sum |<c_i, c_j>|`` over
+every S, with columns scaled to norm 1. Group privacy alone gives m. Neighboring columns of a good strategy are far from
+parallel, which these bounds use:
 
-- *Toeplitz with column normalisation* (non-negative, falling coefficients): for a fixed later column,
-  ``<c_i, c_j>`` falls with the lag (its terms fall, the norm of the earlier column
-  grows). Sorted positions satisfy ``s_j - s_i >= j - i``, so the sum is at most ``m + 2 sum_l (m - l) g(l)``, where
-  g(l) is the largest normalised product at lag l over all positions: computed for every position.
-- *Trees*: at each level an input is in one node, and a node of 2**h inputs holds at most that
-  many rows, so the counts of a level have a sum of squares of at most ``m min(m, 2**h)``.
+- *Toeplitz with column normalization* (non-negative, falling coefficients): for a fixed later column, ``<c_i, c_j>``
+  falls with the lag, because its terms fall and the norm of the earlier column grows. Sorted positions satisfy
+  ``s_j - s_i >= j - i``, so the sum is at most ``m + 2 sum_l (m - l) g(l)``, where g(l) is the largest normalized
+  product at lag l over all positions, computed for every position.
+- *Trees*: at each level an input is in one node, and a node of 2**h inputs has at most 2**h rows, so the counts of a
+  level have a sum of squares of at most ``m min(m, 2**h)``.
 
-With b rows to an input (`rows_per_input`), rows that are l apart are at least ``floor(l / b)`` inputs
-apart, and nodes hold b times as many.
+With b rows to an input (`rows_per_input`), rows that are l apart are at least ``floor(l / b)`` inputs apart, and nodes
+have b times as many rows.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from streampca.matrix_factorization.tree import BinaryTree
 
 
 def user_factor(mechanism: MatrixFactorization, max_rows: int, rows_per_input: int = 1) -> float:
-    """Sensitivity of one user over that of one row: at most ``max_rows``, often well below.
+    """Sensitivity to one user divided by that to one row, at most ``max_rows``.
 
     Parameters
     ----------
     mechanism : a `GeometricBLT`, `AnytimeBLT` or `BinaryTree`.
-    max_rows : most rows that a user may have, m.
-    rows_per_input : rows summed into each input.
+    max_rows : largest number of rows of a user, m.
+    rows_per_input : rows summed into each input, b.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def user_factor(mechanism: MatrixFactorization, max_rows: int, rows_per_input: i
     """
     for name, value in (("max_rows", max_rows), ("rows_per_input", rows_per_input)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise BadParameterError(f"{name}={value!r} must be an integer of at least 1")
+            raise BadParameterError(f"{name}={value!r}: expected an integer of at least 1.")
     m, b = int(max_rows), int(rows_per_input)
     if mechanism.horizon is not None:
         m = min(m, mechanism.horizon * b)
@@ -65,26 +65,24 @@ def user_factor(mechanism: MatrixFactorization, max_rows: int, rows_per_input: i
         # A sum in a fixed order: the scale of the noise must have the same bits under every BLAS.
         square = m + 2.0 * math.fsum((m - lags) * products)
     else:
-        raise BadParameterError(f"mechanism={mechanism!r}: no bound for users is proved; use a BLT or a tree")
+        raise BadParameterError(f"mechanism={mechanism!r}: expected a BLT or a tree, for which a bound is proved.")
     return min(float(m), math.sqrt(square) * (1.0 + 1e-9))
 
 
 def _products(mechanism: GeometricBLT | AnytimeBLT, last: int) -> FloatArray:
-    """Largest normalised products of columns at lags 0..last, which fall with the lag."""
+    """Return the largest normalized products of columns at lags 0..last, which fall with the lag."""
     buffers = mechanism.buffers
     if isinstance(mechanism, AnytimeBLT):
         # The scale is constant, so full columns have the largest products; sums to infinity bound them.
-        theta = 1.0 - buffers.a
-        gaps = buffers.a[:, None] + buffers.a - buffers.a[:, None] * buffers.a
         lags = np.arange(last + 1.0)
-        tails = (buffers.omega[:, None] * buffers.omega / gaps).sum(axis=0)
-        sums = buffers.strategy_coefficients(last + 1) + (theta[None, :] ** lags[:, None] * tails).sum(axis=1)
+        tails = (buffers.omega[:, None] * buffers.omega / buffers.gaps).sum(axis=0)
+        sums = buffers.strategy_coefficients(last + 1) + (buffers.theta[None, :] ** lags[:, None] * tails).sum(axis=1)
         square = float(buffers.column_square(mechanism.restart_after))
         bounds: FloatArray = np.minimum(1.0, sums / square)
         return bounds
     horizon = mechanism.horizon
     coefficients = buffers.strategy_coefficients(horizon)
-    norms = np.sqrt(np.cumsum(coefficients**2))  # of a column with so many entries
+    norms = np.sqrt(np.cumsum(coefficients**2))  # of columns with 1, 2, ... entries
     out = np.zeros(last + 1)
     for lag in range(last + 1):
         shared = np.cumsum(coefficients[: horizon - lag] * coefficients[lag:])

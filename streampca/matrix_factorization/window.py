@@ -24,7 +24,7 @@ _ITEM = 8 + NAME_BYTES
 
 @lru_cache(maxsize=4096)
 def _lagged_square(window: int, lag: int) -> tuple[float, FloatArray, FloatArray]:
-    """`Buffers.lagged_square` as a limit, less weights that decay at these rates with the steps before the lag."""
+    """Return `Buffers.lagged_square`, and the weights and rates of what it loses with few steps before the lag."""
     buffers = fit_lagged(window)
     q = buffers.weights * -np.expm1(lag * buffers.log_theta_hat)
     rates = buffers.log_theta_hat[:, None] + buffers.log_theta_hat
@@ -35,8 +35,7 @@ def _lagged_square(window: int, lag: int) -> tuple[float, FloatArray, FloatArray
 class _Lagged(BufferedFactorization):
     """A BLT for an endless stream, fitted to differences of prefix sums ``window`` apart.
 
-    C is Toeplitz with all its columns of norm sqrt(S(infinity)), whatever the
-    time, so the scale is constant.
+    C is Toeplitz with columns of norm sqrt(S(infinity)) at any time, so the scale is constant.
     """
 
     window: int
@@ -51,17 +50,16 @@ class _Lagged(BufferedFactorization):
 
     @cached_property
     def buffers(self) -> Buffers:
-        """The fitted factorisation."""
+        """The fitted factorization."""
         return fit_lagged(self.window)
 
     @cached_property
     def scale(self) -> float:
-        """Factor of every step of the noise: sensitivity times the norm of C's columns, over mu."""
+        """Factor of every step of the noise: sensitivity times the norm of the columns of C, over mu."""
         return self.sensitivity / self.mu * math.sqrt(self.buffers.column_square_limit() * INFLATION)
 
     @cached_property
     def recurrence(self) -> Recurrence:
-        """The recurrence of one step."""
         return Recurrence(self.buffers.omega_hat, self.buffers.a_hat, self.scale)
 
     def lag_std(self, lag: int) -> float:
@@ -77,7 +75,6 @@ class _Lagged(BufferedFactorization):
         return self.scale * math.sqrt(limit - float((weights * np.exp((n - lag) * rates)).sum()))
 
     def strategy(self, n: int) -> FloatArray:
-        """Dense C (n, n). For tests."""
         self._check(n)
         return self.buffers.strategy(n) / self.scale
 
@@ -86,111 +83,72 @@ class _Lagged(BufferedFactorization):
 class StationaryBLT(_Lagged):
     """Prefix sums of an endless stream whose differences have noise that does not grow with time.
 
-    The noise of a prefix sum itself grows like sqrt(t), slowly; that of a
-    difference of two prefix sums depends on their distance only (`lag_std`). So every
-    window, of any start, is post-processing of this one sequence.
-
-    Parameters
-    ----------
-    window : the distance at which differences have the least noise.
-    mu : Gaussian-DP parameter of the whole endless sequence.
-    sensitivity : bound on the norm by which one input may change.
+    The noise of a prefix sum grows like sqrt(t). That of a difference of two prefix sums depends on their distance
+    only (`lag_std`) and is smallest at distance ``window``. So every window is post-processing of this one sequence.
 
     Notes
     -----
-    Privacy: C is Toeplitz with columns of norm at most sqrt(S(infinity)), so the noise ``sqrt(S(infinity)) A C**-1 z
-    sensitivity / mu`` makes the endless sequence mu-GDP per input, adaptive inputs included.
-
-    Noise of a window at mu = 1: 3.52, 4.14, 5.39, 6.02 for W = 2**8, 2**10, 2**14, 2**16. A fresh BLT a
-    block of W costs 4.12 ... 6.90, differences of anytime prefixes 4.52 ... 7.08, a binary tree 12.7 ... 24.0.
+    *Guarantee.* C is Toeplitz with columns of norm at most sqrt(S(infinity)), so the noise
+    ``sqrt(S(infinity)) A C**-1 z sensitivity / mu`` makes the endless sequence mu-GDP per input, also for inputs
+    chosen adaptively.
     """
 
     def std(self, n: int) -> float:
-        """Exact standard deviation of the noise in the sum of the first n inputs."""
         self._check(n)
         return self.scale * math.sqrt(float(self.buffers.row_square(n)))
 
     def reconstruction(self, n: int) -> FloatArray:
-        """Dense B (n, n). For tests."""
         self._check(n)
         return self.scale * np.cumsum(self.buffers.inverse(n), axis=0)
 
 
 @dataclass(frozen=True)
 class WindowDifference(_Lagged):
-    """Sums over exactly the last W inputs, in memory that grows with W by 24 bytes an input only.
+    """Sums over exactly the last ``window`` inputs, in memory of 24 bytes an input.
 
-    Two recurrences take the same vectors, the second with a delay of W steps: the noise
-    gains sqrt(S(infinity)) (y_t - y_{t-W}) at every step. The names of the last W vectors
-    are kept, and a vector is drawn again when the second recurrence takes it.
-
-    Parameters
-    ----------
-    window : W.
-    mu : Gaussian-DP parameter of the whole endless sequence.
-    sensitivity : bound on the norm by which one input may change.
+    Two recurrences use the same vectors, the second with a delay of W steps: the noise gains
+    sqrt(S(infinity)) (y_t - y_{t-W}) at every step. The names of the last W vectors are kept, and a vector is drawn a
+    second time for the second recurrence.
 
     Notes
     -----
-    Privacy: a difference of the prefix sums of `StationaryBLT`, so post-processing of a mu-GDP sequence.
-
-    Noise at mu = 1: 3.52, 4.14, 5.39, 6.02 for W = 2**8, 2**10, 2**14, 2**16.
+    *Guarantee.* A sum is a difference of the prefix sums of `StationaryBLT`, so post-processing of a mu-GDP sequence.
     """
 
     def std(self, n: int) -> float:
-        """Exact standard deviation of the noise in the n-th window sum (n < W: of all inputs so far)."""
         return self.difference_std(n, self.window)
 
     def workload(self, n: int) -> FloatArray:
-        """Dense A (n, n): sums of the last W inputs. For tests."""
         ones = np.ones((n, n))
         return np.tril(ones) - np.tril(ones, -self.window)
 
     def reconstruction(self, n: int) -> FloatArray:
-        """Dense B (n, n). For tests."""
         self._check(n)
         return self.scale * self.workload(n) @ self.buffers.inverse(n)
 
     def start(self, size: int, source: NoiseSource | None = None) -> TwinNoise:
-        """The noise before the first sum; the source draws vectors a second time."""
         if source is None:
-            raise BadParameterError("WindowDifference draws its vectors twice: pass source= to start")
+            raise BadParameterError("source=None: expected the keys, because WindowDifference draws vectors twice.")
         zeros = np.zeros((self.recurrence.mix.size, size))
         names = Recent(self.window, (_ITEM,), np.uint8)
         return TwinNoise(self.recurrence, source, 0, zeros, zeros, np.zeros(size), names)
 
 
 class TwinNoise(RunningNoise):
-    """Noise of a `WindowDifference`: an immutable value. Curator only.
-
-    Parameters
-    ----------
-    rule : the recurrence.
-    source : draws the vectors of W steps ago again.
-    n : steps made.
-    lead, lag : buffers after n steps, and after n - W, (count, size).
-    noise : of the latest sum, (size,).
-    names : numbers and names of the last W vectors.
-    """
+    """Noise of a `WindowDifference` after n steps of the recurrence ``rule``."""
 
     __slots__ = ("lag", "lead", "n", "names", "noise", "rule", "source")
     kept = ("n", "lead", "lag", "noise", "names")
 
     def __init__(
-        self,
-        rule: Recurrence,
-        source: NoiseSource,
-        n: int,
-        lead: FloatArray,
-        lag: FloatArray,
-        noise: FloatArray,
+        self, rule: Recurrence, source: NoiseSource, n: int, lead: FloatArray, lag: FloatArray, noise: FloatArray,
         names: Recent,
-    ) -> None:
-        self.rule, self.source, self.n = rule, source, n
-        self.lead, self.lag, self.noise, self.names = lead, lag, noise, names
+    ) -> None:  # fmt: skip
+        self.rule, self.source, self.n, self.noise = rule, source, n, noise
+        self.lead, self.lag = lead, lag  # buffers after n steps, and after n - W, (count, size)
+        self.names = names  # numbers and names of the last W vectors
 
     def advance(self, draws: Draws) -> TwinNoise:
-        """The noise after one sum more."""
         rule, lag, n = self.rule, self.lag, self.n + 1
         scale = rule.scale_at(n)
         lead, noise = rule.step(draws.normal(self.noise.size), self.lead, self.noise, scale)

@@ -41,24 +41,14 @@ FAILURE = 1e-3
 class DoublingFPL(Leader):
     """Follow the perturbed leader with the doubling trick of DTTZ14, Algorithm 4. For comparison with the paper.
 
-    Noise is added as OPT grows, and the sums start over when the guess of OPT is passed; the last releases of earlier
-    epochs are added to those of the current one. No regret bound is proved, and the noise is never less than that of
-    `PrivateFPL`.
-
-    Parameters
-    ----------
-    n_components : dimension of the subspace, k.
-    epsilon, delta : budget for the whole stream of releases.
-    horizon : number of rows in the stream, for which the noise is calibrated; no more are accepted.
-    n_features : number of features, d; default: that of the first row.
-    release_every : rows between releases.
-    adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
+    The sums restart with more noise when the guess of OPT is passed. No regret bound is proved, and the noise is never
+    less than that of `PrivateFPL`, whose parameters of the same names it has; ``horizon`` is required.
 
     Notes
     -----
-    *Guarantee.* Each epoch is a matrix mechanism of its own on the rows after its start, which is chosen from releases
-    only. A row is in one epoch, so the guarantee is that of the costliest epoch, the first. A release is the matrix of
-    the epoch plus the last ones of the epochs before: post-processing.
+    *Guarantee.* Each epoch is a matrix mechanism on the rows after its start, which is chosen from releases only. A row
+    is in one epoch, so the guarantee is that of the first epoch, which spends the whole budget. A release is the matrix
+    of the epoch plus the last ones of the epochs before: post-processing.
     """
 
     n_components: int
@@ -76,12 +66,11 @@ class DoublingFPL(Leader):
 
     @cached_property
     def mechanism(self) -> GeometricBLT:
-        """The matrix factorization of an epoch that has the whole budget."""
+        """Matrix factorization of an epoch that has the whole budget."""
         return GeometricBLT(self.leaves(self.horizon), self.budget.mu, self.budget.sensitivity(center=False))
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """(epsilon, delta)-DP and mu-GDP for all releases together, known before any row."""
         return Guarantee(
             self.epsilon,
             self.delta,
@@ -93,17 +82,15 @@ class DoublingFPL(Leader):
         )
 
     def first_epoch(self, n_features: int) -> Doubling:
-        """The first epoch of a run."""
+        """Return the first epoch of a run."""
         leaves = self.leaves(self.horizon)
         return Doubling.first(self.budget, self.n_components, n_features, self.horizon, leaves)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """Every number of the noise of the first epoch, and the rule for the others."""
         first = self.first_epoch(n_features)
         return (*first.mechanism.constants(), first.opt_guess, self.budget.mu)
 
     def std(self, n: int) -> float:
-        """Standard deviation of a diagonal entry of the noise in release n of an epoch that has the whole budget."""
         return self.mechanism.std(n)
 
     def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> DoublingProcessor:
@@ -111,14 +98,7 @@ class DoublingFPL(Leader):
 
 
 class DoublingProcessor(LeaderProcessor):
-    """State of a run of `DoublingFPL`; ``gram`` is that of the epoch.
-
-    Attributes
-    ----------
-    doubling : the epoch.
-    noise : the noise of its latest release.
-    past : the exact Gram matrix of the epochs before.
-    """
+    """State of a run of `DoublingFPL`: the epoch, its noise and exact sum, and that of the epochs before (``past``)."""
 
     __slots__ = ("doubling", "noise", "past")
     kept = __slots__
@@ -132,11 +112,11 @@ class DoublingProcessor(LeaderProcessor):
         self.past = GramSum(n_features)
 
     def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[DoublingProcessor, Release]:
-        """The processor after a release, in the next epoch if the guess of OPT is passed, and the release."""
         algorithm, doubling = self.algorithm, self.doubling
         std = doubling.mechanism.std_chunks.at(self.noise.n + 1)
         noise, own = outlet.running("gram", gram, self.noise, std)
-        packed, std = doubling.with_past(own, std)
+        # The sum of the last releases of all epochs so far.
+        packed, std = own + doubling.released, math.sqrt(std**2 + doubling.variance)
         release = Release(
             t=t, n_components=algorithm.n_components, terms=self.terms, packed_gram=packed, noise_std=std,
             details={"epoch": doubling.epoch, "epoch_start": doubling.start_row},
@@ -144,9 +124,9 @@ class DoublingProcessor(LeaderProcessor):
         return self.after(t, outlet.chain, gram=gram, noise=noise).next_epoch(own, packed, std), release
 
     def next_epoch(self, own: FloatArray, released: FloatArray, std: float) -> DoublingProcessor:
-        """The processor, or that of the next epoch if the guess of OPT is passed.
+        """Return the processor, in the next epoch if the guess of OPT is passed.
 
-        ``own`` is the released matrix of the epoch alone, packed; ``released`` and ``std`` are of all epochs.
+        ``own`` is the packed released matrix of the epoch; ``released`` and ``std`` are of all epochs so far.
         """
         t, d, doubling = self.t, self.n_features, self.doubling
         leaves = self.algorithm.leaves(self.algorithm.horizon - t)
@@ -158,22 +138,14 @@ class DoublingProcessor(LeaderProcessor):
             noise=following.mechanism.start(svec_size(d)),
         )  # fmt: skip
 
-    def noise_std(self, t: int) -> float:
-        """`Leader.noise_std` in the epoch under way."""
-        every = self.algorithm.release_every
-        own = self.doubling.mechanism.std(max(1, -(-t // every) - self.doubling.start_row // every))
-        return math.sqrt(own**2 + self.doubling.variance)
-
     def regret_bound(self, t: int, opt: float) -> float | None:
-        """None: no bound is proved."""
         return None
 
     def curator_gram(self) -> GramSum:
-        """The exact Gram matrix of all rows absorbed. Curator only."""
         return self.past.add_high_low(*self.gram.high_low())
 
     def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> DoublingProcessor:
-        """See `State.restored`; the noise of a later epoch is that of another mechanism."""
+        # The noise of a later epoch is that of another mechanism, so the epoch is restored first.
         doubling = self.doubling.restored(snapshot["doubling"])
         first = self.after(0, self.chain, noise=doubling.mechanism.start(svec_size(self.n_features)))
         return super(DoublingProcessor, first).restored(snapshot)
@@ -183,23 +155,8 @@ class DoublingProcessor(LeaderProcessor):
 class Doubling(State):
     """One epoch: its guess of OPT and its noise. An immutable value.
 
-    Attributes
-    ----------
-    budget : of the whole stream; no epoch spends more.
-    n_components, n_features : k and d.
-    rows : horizon m in rows.
-    epoch : number of the epoch, from 0.
-    start_row : rows before it.
-    leaves : largest number of releases in the epoch.
-    opt_guess : guess of OPT.
-    released, variance : sum of the last releases of the epochs before, packed, and the variance of
-        a diagonal entry of its noise. They are added to what the epoch releases: post-processing.
-
-    Notes
-    -----
-    Epoch e runs at epsilon_e = min(epsilon, sqrt(k sqrt(d) log^2(m/delta) / OPT_e)),
-    the paper's choice. X, the sum of the top k eigenvalues of the released
-    matrix of the epoch, is post-processing, and so is every restart.
+    Epoch e runs at epsilon_e = min(epsilon, sqrt(k sqrt(d) log^2(m/delta) / OPT_e)), the paper's choice. X, the sum of
+    the top k eigenvalues of the released matrix of the epoch, is post-processing, and so is every restart.
     """
 
     kept = ("epoch", "start_row", "leaves", "opt_guess", "released", "variance")
@@ -207,49 +164,41 @@ class Doubling(State):
     budget: Budget
     n_components: int
     n_features: int
-    rows: int
-    epoch: int
-    start_row: int
-    leaves: int
+    rows: int  # horizon m
+    epoch: int  # from 0
+    start_row: int  # rows before the epoch
+    leaves: int  # largest number of releases in the epoch
     opt_guess: float
-    released: FloatArray
-    variance: float = 0.0
+    released: FloatArray  # sum of the last releases of the epochs before, packed
+    variance: float = 0.0  # of a diagonal entry of its noise
 
     @classmethod
     def first(cls, budget: Budget, n_components: int, n_features: int, rows: int, leaves: int) -> Doubling:
-        """The first epoch: its guess is doubled until the threshold is at least half of it."""
         scale = n_components * math.sqrt(n_features) * math.log(rows / budget.delta) ** 2
         nothing = np.zeros(svec_size(n_features))
-        made = cls(budget, n_components, n_features, rows, 0, 0, leaves, scale / budget.epsilon**2, nothing)
-        while made.opt_guess < 2.0 * made.quantile(leaves):
-            made = replace(made, opt_guess=2.0 * made.opt_guess)
-        return made
+        epoch = cls(budget, n_components, n_features, rows, 0, 0, leaves, scale / budget.epsilon**2, nothing)
+        # The guess is doubled until the threshold is at least half of it.
+        while epoch.opt_guess < 2.0 * epoch.quantile(leaves):
+            epoch = replace(epoch, opt_guess=2.0 * epoch.opt_guess)
+        return epoch
 
     @cached_property
     def mechanism(self) -> GeometricBLT:
-        """The matrix factorization of this epoch."""
-        return GeometricBLT(self.leaves, self.mu, self.budget.sensitivity(center=False))
-
-    @property
-    def mu(self) -> float:
-        """Gaussian-DP parameter of this epoch."""
+        """Matrix factorization of this epoch."""
         scale = self.n_components * math.sqrt(self.n_features) * math.log(self.rows / self.budget.delta) ** 2
         epsilon = min(self.budget.epsilon, math.sqrt(scale / self.opt_guess))
-        return mu_of(epsilon, self.budget.delta)
+        mu = mu_of(epsilon, self.budget.delta)
+        return GeometricBLT(self.leaves, mu, self.budget.sensitivity(center=False))
 
     def passed(self, packed: FloatArray, leaf: int) -> bool:
         """True if the private estimate of the epoch's OPT, from its own released matrix, passes the threshold."""
         found = top_sum(unpack_entries(packed, self.n_features), self.n_components)
         return found > self.opt_guess - self.quantile(leaf)
 
-    def with_past(self, packed: FloatArray, std: float) -> tuple[FloatArray, float]:
-        """The released matrix of all epochs so far, packed, and its noise_std, from those of this epoch."""
-        return packed + self.released, math.sqrt(std**2 + self.variance)
-
     def restarted(self, row: int, leaves: int, released: FloatArray, std: float) -> Doubling:
-        """The next epoch, with twice the guess, after ``row`` rows and with ``leaves`` releases to come.
+        """Return the next epoch, with twice the guess, after ``row`` rows and with ``leaves`` releases to come.
 
-        ``released`` and ``std`` are those of all epochs so far, from `with_past`.
+        ``released`` and ``std`` are those of all epochs so far.
         """
         return replace(
             self, epoch=self.epoch + 1, start_row=row, leaves=leaves, opt_guess=2.0 * self.opt_guess,
@@ -257,9 +206,7 @@ class Doubling(State):
         )  # fmt: skip
 
     def quantile(self, leaf: int) -> float:
-        """K times a bound on the noise's largest eigenvalue that holds for all releases of the epoch at once.
-
-        E lambda_1(GOE) <= sqrt(2 d), and lambda_1 is 1-Lipschitz in svec coordinates.
-        """
+        """Bound on k times the largest eigenvalue of the noise, for all releases of the epoch together."""
+        # E lambda_1(GOE) <= sqrt(2 d), and lambda_1 is 1-Lipschitz in svec coordinates.
         deviation = math.sqrt(2.0 * self.n_features) + math.sqrt(2.0 * math.log(max(self.leaves, 1) / FAILURE))
         return self.n_components * self.mechanism.std(leaf) * deviation

@@ -16,21 +16,17 @@ from streampca.privacy.randomness import Draws
 class LaplaceCovariance(PureCovariance):
     """Gram matrix plus independent Laplace noise on its upper triangle: pure epsilon.
 
-    `MatrixLaplaceCovariance` gives the same guarantee with about
-    ``0.85 * sqrt(d)`` times less noise; this one is the baseline.
-
-    Parameters are those of `PureCovariance`.
+    `MatrixLaplaceCovariance` has the same guarantee with about ``0.85 * sqrt(d)`` times less noise. The parameters are
+    those of `PureCovariance`.
 
     Notes
     -----
-    The whole matrix is released: (epsilon, 0)-DP per row by the Laplace
-    mechanism, scale ``sensitivity / epsilon``, where the l1 sensitivity of the
-    upper triangle is `sensitivity`. In floating point, up to the guarantee's ``floating_delta``: a row changes every
-    entry.
+    *Guarantee.* The whole matrix is released: (epsilon, 0)-DP per row by the Laplace mechanism, scale
+    ``sensitivity / epsilon``, where `sensitivity` is the l1 sensitivity of the upper triangle. In floating point, up to
+    the guarantee's ``floating_delta``, because a row changes every entry.
 
-    Citation: Jiang, Xie and Zhang, "Wishart Mechanism for Differentially
-    Private Principal Components Analysis", AAAI 2016, Theorem 3, whose scale
-    is ``2 d / epsilon``.
+    References: Jiang, Xie and Zhang, "Wishart Mechanism for Differentially Private Principal Components Analysis",
+    AAAI 2016, Theorem 3, whose scale is ``2 d / epsilon``.
     """
 
     theorem = "Laplace mechanism, l1 sensitivity of the upper triangle"
@@ -38,41 +34,35 @@ class LaplaceCovariance(PureCovariance):
 
     @property
     def guarantee(self) -> Guarantee:
-        """(epsilon, 0)-DP for one release of one data set, but for floating point."""
         d = self.n_features
         return replace(
             super().guarantee, floating_delta=None if d is None else laplace_delta(svec_size(d), self.epsilon)
         )
 
     def guarantee_for(self, n_features: int) -> Guarantee:
-        """The guarantee of one release of rows with so many features, and what floating point costs it."""
         return replace(self, n_features=n_features).guarantee
 
     def sensitivity(self, n_features: int) -> float:
-        """The l1 sensitivity of the upper triangle.
+        """Return the l1 sensitivity of the upper triangle.
 
-        Zero-out: the sum of ``|a_i a_j|`` over i <= j is ``(|a|_1^2 + |a|^2)/2``,
-        at most ``(d + 1)/2`` and attained. Replace: by Cauchy-Schwarz against
-        ``|a a^T - b b^T|_F <= sqrt(2)``, at most ``sqrt(d (d + 3) / 2)``, attained
-        at d = 2 and within 5 % of what two rows can do beyond; 1 if d = 1.
+        Zero-out: the sum of ``|a_i a_j|`` over i <= j is ``(|a|_1^2 + |a|^2)/2``, at most ``(d + 1)/2`` and attained.
+        Replace: by Cauchy-Schwarz against ``|a a^T - b b^T|_F <= sqrt(2)``, at most ``sqrt(d (d + 3) / 2)``, attained
+        at d = 2 and within 5 % for larger d; 1 if d = 1.
         """
         if self.adjacency == "zero-out":
             return (n_features + 1) / 2.0
         return math.sqrt(n_features * (n_features + 3) / 2.0) if n_features > 1 else 1.0
 
     def scale(self, n_features: int) -> float:
-        """Scale of the Laplace noise of every entry."""
         return self.sensitivity(n_features) / self.epsilon
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
-        """Draw the noise of the entries, and convert it to svec coordinates."""
         entries = self.scale(n_features) * draws.laplace(svec_size(n_features))
         return entries / entry_weights(n_features)
 
     def noise_std(self, n_features: int) -> float:
-        """Standard deviation of every entry of the noise."""
         return math.sqrt(2.0) * self.scale(n_features)
 
     def spectral_error(self, n_features: int) -> float:
-        """``2 sqrt(2 d)`` scales: the edge of the semicircle for entries of that variance."""
+        # The edge of the semicircle for entries of that variance.
         return self.scale(n_features) * (2.0 * math.sqrt(2.0 * n_features) if n_features > 1 else 1.0)

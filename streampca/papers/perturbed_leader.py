@@ -20,21 +20,10 @@ from streampca.release.release import Release, Terms, centered_fields
 class PerturbedLeader(Leader):
     """Follow the perturbed leader with fresh noise at every release. Not private across steps.
 
-    Each release taken alone is (epsilon, delta)-DP under zero-out; together
-    they are not: the noise of successive releases averages out. It is the
-    online learner with which the private one is compared.
-
-    Parameters
-    ----------
-    n_components : dimension of the subspace, k.
-    epsilon, delta : strength of the regularisation; not a privacy budget.
-    n_features : number of features, d; taken from the first row if left out.
-    release_every : rows between releases.
-    center : release Gram matrices about the mean, as `PrivateFPL` does.
-
-    Notes
-    -----
-    DTTZ14 Algorithm 3 with standard deviation ``1 / mu(epsilon, delta)`` in svec coordinates.
+    One release is (epsilon, delta)-DP under zero-out. All releases together are not, because the noise of successive
+    releases averages out. This is the online learner with which the private one is compared: DTTZ14 Algorithm 3 with
+    standard deviation ``1 / mu(epsilon, delta)`` in svec coordinates. ``epsilon`` and ``delta`` are the strength of the
+    regularization, not a privacy budget. The other parameters are those of `PrivateFPL`.
     """
 
     n_components: int
@@ -57,20 +46,17 @@ class PerturbedLeader(Leader):
 
     @property
     def guarantee(self) -> Guarantee:
-        """None: the releases together have no guarantee."""
         composed = epsilon_at(math.sqrt(100.0) / self.sigma, self.delta)
         return Guarantee.none(
-            "fresh noise at every step is a regulariser: each release alone is "
-            f"({self.epsilon:g}, {self.delta:g})-DP, 100 of them together are at epsilon = {composed:.3g}, and so on",
+            "fresh noise at every step is a regularizer: one release is "
+            f"({self.epsilon:g}, {self.delta:g})-DP, 100 of them together are at epsilon = {composed:.3g}",
             f"{DTTZ14}, Algorithm 3",
         )
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """The standard deviation of the noise."""
         return (self.sigma,)
 
     def std(self, n: int) -> float:
-        """Standard deviation of a diagonal entry of the noise in release n."""
         return self.sigma
 
     def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> PerturbedLeaderProcessor:
@@ -85,7 +71,6 @@ class PerturbedLeaderProcessor(LeaderProcessor):
     algorithm: PerturbedLeader
 
     def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[PerturbedLeaderProcessor, Release]:
-        """The processor after a release, and the release."""
         algorithm = self.algorithm
         packed = outlet.gram("gram", gram, svec_size(self.n_features), algorithm.sigma)
         fields: dict[str, Any] = {"packed_gram": packed, "noise_std": algorithm.sigma}

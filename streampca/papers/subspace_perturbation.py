@@ -22,19 +22,18 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
 from streampca.release.release import Release, Terms
 
-#: How many rows' worth a row may move the k-th eigengap.
+#: Sensitivity of the k-th eigengap to one row.
 _MOVES = {"zero-out": 1.0, "replace": 2.0}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubspacePerturbation(Mechanism):
-    """A private subspace with noise that shrinks with the eigengap.
+    """A private subspace with noise that decreases with the eigengap.
 
-    The gap between eigenvalues k and k + 1 is measured privately. If it is
-    so large that noise on the projector costs less captured variance, noise goes on
-    the projector; if not, the Gram matrix is released with Gaussian noise instead, at
-    the same price. Which of the two happened is in ``release.details["released"]``,
-    ``"projector"`` or ``"gram"``; the measured gap is there too, in units of row_norm**2.
+    The gap between eigenvalues k and k + 1 is measured privately. If it is so large that noise on the projector loses
+    less captured variance, the projector is released with noise; otherwise the Gram matrix with Gaussian noise, for the
+    same budget. ``release.details["released"]`` is ``"projector"`` or ``"gram"``, and ``release.details["gap"]`` the
+    measured gap, in units of row_norm**2.
 
     Parameters
     ----------
@@ -45,33 +44,27 @@ class SubspacePerturbation(Mechanism):
 
     Notes
     -----
-    Everything is released, the measured gap included: (epsilon, delta)-DP
-    per row; mu-GDP with ``mu**2 = mu1**2 + mu2**2``, plus ``delta1``.
+    *Guarantee.* The release includes the measured gap: (epsilon, delta)-DP per row, mu-GDP with
+    ``mu**2 = mu1**2 + mu2**2``, plus ``delta1``.
 
-    1. A row moves the gap by at most 1 (zero-out; 2 under replace), by Weyl,
-       so ``gap + N(0, 1 / mu1**2)`` is mu1-GDP. Less ``z / mu1``, z the upper
-       delta1-quantile, it is a g that exceeds the gap with probability delta1.
+    1. A row moves the gap by at most 1 (zero-out; 2 under replace), by Weyl, so ``gap + N(0, 1 / mu1**2)`` is mu1-GDP.
+       Less ``z / mu1``, z the upper delta1-quantile, it is a g that exceeds the gap with probability delta1.
     2. Along ``G + s a a^T`` the projector moves at Frobenius speed at most
-       ``sqrt(2) |P a| |(1 - P) a| / gap <= 1 / (sqrt(2) gap)`` and the gap
-       falls at speed at most 1. So, where g does not exceed the gap, the row
-       moves the projector by at most ``ln(g / (g - 1)) / sqrt(2)``, and
-       svec-GOE noise of that over mu2 is mu2-GDP (replace:
-       ``ln(g / (g - 2)) / sqrt(2)``).
-    3. If g <= 2 (4 under replace), or the projector is predicted to lose more, the mu2-GDP
-       Gaussian mechanism runs instead. Given g, one branch runs, so the two compose with step 1.
+       ``sqrt(2) |P a| |(1 - P) a| / gap <= 1 / (sqrt(2) gap)`` and the gap falls at speed at most 1. So, where g does
+       not exceed the gap, the row moves the projector by at most ``ln(g / (g - 1)) / sqrt(2)``, and svec-GOE noise of
+       that over mu2 is mu2-GDP (replace: ``ln(g / (g - 2)) / sqrt(2)``).
+    3. If g <= 2 (4 under replace), or the projector is predicted to lose more, the mu2-GDP Gaussian mechanism runs
+       instead. Given g, one branch runs, so the two compose with step 1.
 
-    *Prediction.* To first order, with svec-GOE noise of sd s_P on the projector or s_G on
-    the Gram matrix, the released subspace loses ``s_P**2 sum(D) / 2`` or ``s_G**2 sum(1 / D) / 2``
-    of captured variance, over the k (d - k) differences D between the first k and the
-    other eigenvalues. The mean of D is at most n / k, as the first k eigenvalues add up to at
-    most n, and by Jensen's inequality the mean of 1 / D is at least k / n. So the projector loses no
-    more, whatever the spectrum, if ``s_P n / k <= s_G``: the rule, in which only n and
-    the measured g enter. Under zero-out that asks for a gap of some ``n / (sqrt(2) k)`` or more: nearly all
-    rows of full norm in k directions of like weight. Then the projector has up to half the loss. It never
-    has less than half of it (all D equal to the gap), and may have any multiple of it
-    where the rule does not hold. Under replace, where the gap would have to be n / k, it is hardly ever taken.
+    *Prediction.* To first order, with svec-GOE noise of sd s_P on the projector or s_G on the Gram matrix, the released
+    subspace loses ``s_P**2 sum(D) / 2`` or ``s_G**2 sum(1 / D) / 2`` of captured variance, over the k (d - k)
+    differences D between the first k and the other eigenvalues. The mean of D is at most n / k, as the first k
+    eigenvalues add up to at most n, and by Jensen's inequality the mean of 1 / D is at least k / n. So for any spectrum
+    the projector loses no more if ``s_P n / k <= s_G``, a rule in n and the measured g only. Under zero-out it needs a
+    gap of about ``n / (sqrt(2) k)``: nearly all rows of full norm in k directions of equal weight. The projector then
+    has between half of the loss and all of it. Under replace the rule needs a gap of n / k and hardly ever holds.
 
-    Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Section 3.4, whose printed algorithm has
+    References: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Section 3.4, whose printed algorithm has
     no guarantee (``docs/theory/dttz14.md``).
     """
 
@@ -91,7 +84,6 @@ class SubspacePerturbation(Mechanism):
 
     @cached_property
     def mu(self) -> float:
-        """Gaussian-DP parameter of the gap and the noise together."""
         return Budget(self.epsilon, self.delta * (1.0 - self.failure_share), self.adjacency).mu
 
     @property
@@ -114,7 +106,6 @@ class SubspacePerturbation(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """(epsilon, delta)-DP, mu-GDP but for an event of probability delta1, for one release of one data set."""
         return self._promise(
             "propose-test-release on the eigengap, then Gaussian noise on the projector or the Gram matrix",
             "after Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 2",
@@ -124,42 +115,38 @@ class SubspacePerturbation(Mechanism):
 
     @property
     def square_bytes(self) -> float:
-        """Of the sum, its noise, and the release."""
         return 45.0
 
     def check(self, n_features: int) -> None:
-        """Raise `BadParameterError` unless rows of so many features fit the parameters, with one to spare."""
         super().check(n_features)
         if self.n_components >= n_features:
             raise BadParameterError(
-                f"n_components={self.n_components} must be below the {n_features} features: "
-                "the whole space has no eigengap"
+                f"n_components={self.n_components}: expected less than {n_features}, the number of features."
             )
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """The noise standard deviations of the gap and of the Gram matrix, and mu of the noise on the projector."""
         return self.gap_std, self._gram_std, self._mu2
 
     def _lower_bound(self, gap: float, gap_std: float, rounding: float) -> float:
-        """The g that exceeds the true gap with probability at most delta1."""
+        """Return the g that exceeds the true gap with probability at most delta1."""
         margin = -float(ndtri(self.failure)) + 2.0**-19  # the released gap is rounded to 2**-20 of its noise
         return gap - margin * gap_std - rounding
 
     def projector_loses_less(self, sigma: float, n_rows: int) -> bool:
-        """Whether noise of sd ``sigma`` on the projector loses no more than the Gram matrix, whatever the spectrum."""
+        """Return whether noise of sd ``sigma`` on the projector loses no more than the Gram matrix for any spectrum."""
         return sigma * n_rows <= self.n_components * self._gram_std
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
-        """The top eigenvectors of the noisy projector, or the noisy Gram matrix."""
         (n_rows, d), k = rows.shape, self.n_components
         gram = GramSum.of(rows)
         values, basis = top_eigh(unpack_entries(gram.packed(), d), k + 1)
-        # Computed eigenvalues are exact to within this (backward stability of the symmetric eigensolver,
-        # with a factor of 16 to spare), and n_rows and d are public.
+        # Bound on the error of computed eigenvalues by backward stability of the symmetric eigensolver, 16 times larger
+        # than needed. It is public, because n_rows and d are.
         rounding = 16.0 * d * n_rows * 2.0**-52
         moves = _MOVES[self.adjacency]
         gap_std = self.gap_std * (moves + 2.0 * rounding) / moves
-        # The standard deviations depend on n_rows, so it is hidden too: equal matrices of more rows have other noise.
+        # The standard deviations depend on n_rows, so that it is hidden too: equal matrices of more rows have
+        # independent noise.
         causes = (*gram.hidden, np.array([n_rows]))
         gap = float(outlet.gram("gap", _Computed(values[k - 1 : k] - values[k], *causes), 1, gap_std)[0])
         bound = self._lower_bound(gap, gap_std, rounding)
@@ -190,7 +177,7 @@ class SubspacePerturbation(Mechanism):
 
 
 class _Computed:
-    """Numbers computed in floating point, as an outlet hides them: with the exact values they come from."""
+    """Numbers computed in floating point, which an outlet hides together with the exact values they come from."""
 
     __slots__ = ("_causes", "_values")
 
@@ -206,14 +193,11 @@ class _Computed:
 
 
 def projector_shift(bound: float, adjacency: Adjacency = "zero-out") -> float:
-    """Bound how far one row moves the top-k projector, in Frobenius norm.
+    """Sensitivity of the top-k projector to one row, in Frobenius norm.
 
-    Parameters
-    ----------
-    bound : lower bound on the gap of eigenvalues k and k + 1, above 1 (2 under replace).
-    adjacency : ``"zero-out"`` or ``"replace"``.
+    ``bound`` is a lower bound on the gap of eigenvalues k and k + 1, above 1 (2 under replace).
     """
     moves = _MOVES[adjacency]
     if not bound > moves:
-        raise BadParameterError(f"bound={bound!r} must be above {moves:g}: a row could close a smaller gap")
+        raise BadParameterError(f"bound={bound!r}: expected more than {moves:g}, because a row may close the gap.")
     return -math.log1p(-moves / bound) / math.sqrt(2.0)

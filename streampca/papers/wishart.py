@@ -23,25 +23,17 @@ from streampca.privacy.randomness import Draws
 class WishartCovariance(CovarianceMechanism):
     """Gram matrix plus Wishart noise: the release is positive semidefinite.
 
-    The noise is PSD with mean ``degrees * scale`` times the identity, which is
-    public (both are in ``release.details``, the scale in units of
-    row_norm**2) and left in; it does not move the subspace. Where PSD output is not
-    needed, `GaussianCovariance` has some 3 times less noise.
-
-    Parameters
-    ----------
-    n_components, epsilon, delta, adjacency, n_features : see `Mechanism`.
+    The noise is positive semidefinite. Its mean, ``degrees * scale`` times the identity, is public (both are in
+    ``release.details``, the scale in units of row_norm**2) and is not subtracted, because it does not move the
+    subspace. `GaussianCovariance` has about 3 times less noise. The parameters are those of `Mechanism`.
 
     Notes
     -----
-    The whole matrix is released: (epsilon, delta)-DP per row by
-    `profile`, which is exact under zero-out and an upper bound under replace
-    (there, two features need about two thirds of the scale it gives).
-    The degrees of freedom and the scale minimise the spectral norm of the noise.
+    *Guarantee.* The whole matrix is released: (epsilon, delta)-DP per row by `profile`, which is exact under zero-out
+    and an upper bound under replace. The degrees of freedom and the scale minimize the spectral norm of the noise.
 
-    Citation: Jiang, Xie and Zhang, "Wishart Mechanism for Differentially
-    Private Principal Components Analysis", AAAI 2016, whose claim of
-    (epsilon, 0) does not hold (``docs/theory/jxz16.md``).
+    References: Jiang, Xie and Zhang, "Wishart Mechanism for Differentially Private Principal Components Analysis",
+    AAAI 2016, whose claim of (epsilon, 0) does not hold (``docs/theory/jxz16.md``).
     """
 
     n_components: int
@@ -54,13 +46,12 @@ class WishartCovariance(CovarianceMechanism):
         super().__post_init__()
         if self.delta <= 0.0:
             raise BadParameterError(
-                f"delta={self.delta!r} must be in (0, 1): one-sided Wishart noise has no pure epsilon guarantee; "
-                "use MatrixLaplaceCovariance for delta=0"
+                f"delta={self.delta!r}: expected a number in (0, 1), because one-sided noise has no pure epsilon "
+                "guarantee. Use MatrixLaplaceCovariance for delta=0."
             )
 
     @property
     def guarantee(self) -> Guarantee:
-        """(epsilon, delta)-DP for one release of one data set."""
         return self._promise(
             "profile of Wishart noise by its Schur complement, a chi-square against its shift",
             "after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2",
@@ -75,19 +66,15 @@ class WishartCovariance(CovarianceMechanism):
         return design(self.epsilon, self.delta, self.adjacency, n_features)[1]
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
-        """Draw ``c * Wis_d(m, I)``."""
         return svec(self.scale(n_features) * wishart(draws, n_features, self.degrees(n_features)))
 
     def noise_std(self, n_features: int) -> float:
-        """Standard deviation of a diagonal entry of the noise."""
         return self.scale(n_features) * math.sqrt(2.0 * self.degrees(n_features))
 
     def spectral_error(self, n_features: int) -> float:
-        """``c * (sqrt(m) + sqrt(d))**2``, the mean included."""
         return _norm(self.scale(n_features), self.degrees(n_features), n_features)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """The degrees of freedom and the scale."""
         return self.degrees(n_features), self.scale(n_features)
 
     def _details(self, n_features: int) -> dict[str, Any]:
@@ -95,12 +82,8 @@ class WishartCovariance(CovarianceMechanism):
 
 
 def wishart(draws: Draws, n_features: int, degrees: int) -> FloatArray:
-    """Draw from ``Wis_d(m, I)`` as Z Z^T, Z standard normal (d, m).
-
-    By definition of the distribution, without approximation. Bartlett's
-    triangular form needs chi-squares, which take as many normals as Z itself
-    when m is near d.
-    """
+    """Draw from ``Wis_d(m, I)`` as Z Z^T, Z standard normal (d, m)."""
+    # Exact by definition. The chi-squares of Bartlett's triangular form need the same number of normals if m is near d.
     normals = draws.normal(n_features * degrees).reshape(n_features, degrees)
     product: FloatArray = np.dot(normals, normals.T)
     return product
@@ -109,12 +92,10 @@ def wishart(draws: Draws, n_features: int, degrees: int) -> FloatArray:
 def profile(epsilon: float, degrees: int, scale: float, n_features: int, adjacency: Adjacency = "zero-out") -> float:
     """Delta at which adding ``c * Wis_d(m, I)`` to a Gram matrix is (epsilon, delta)-DP.
 
-    Under zero-out the worst row is a unit vector, and the likelihood ratio
-    depends on the noise only through its Schur complement, which is c times
-    a chi-square X of ``m - d + 1`` degrees: the mechanism is exactly as
-    private as X against ``X + 1/c``. Under replace the two steps, taking the
-    row out and putting the other in, are composed at the best split of
-    epsilon: an upper bound.
+    Under zero-out the worst row is a unit vector, and the likelihood ratio depends on the noise only through its Schur
+    complement, which is c times a chi-square X of ``m - d + 1`` degrees: the mechanism is exactly as private as X
+    against ``X + 1/c``. Under replace the two steps, removing one row and adding the other, are composed at the best
+    split of epsilon, an upper bound.
     """
     nu, shift = degrees - n_features + 1, 1.0 / scale
     ends = np.array([epsilon])
@@ -126,7 +107,7 @@ def profile(epsilon: float, degrees: int, scale: float, n_features: int, adjacen
     return min(1.0, max(direct, float(bounds.min())))
 
 
-#: Largest argument of exp, which would overflow beyond; a smaller one only overestimates delta.
+#: Largest argument of exp without overflow. Clamping overestimates delta, so it is safe.
 _LARGEST = 700.0
 
 
@@ -168,7 +149,7 @@ def design(epsilon: float, delta: float, adjacency: Adjacency, n_features: int) 
         degrees = nu + n_features - 1
         return _norm(_least_scale(epsilon, delta, adjacency, nu), degrees, n_features)
 
-    # The norm falls, then rises with nu: widen by doubling, then close in by golden section on integers.
+    # The norm falls, then rises with nu: bracket by doubling, then search by golden section on integers.
     high = 8
     while norm(2 * high) < norm(high):
         high *= 2
@@ -186,7 +167,7 @@ def design(epsilon: float, delta: float, adjacency: Adjacency, n_features: int) 
 
 @lru_cache(maxsize=4096)
 def _least_scale(epsilon: float, delta: float, adjacency: Adjacency, nu: int) -> float:
-    """The smallest scale that meets (epsilon, delta) at ``nu = m - d + 1``, to 1e-12 and from above."""
+    """Return the smallest scale that meets (epsilon, delta) at ``nu = m - d + 1``, within 1e-12 and from above."""
     low, high = 1e-3, 1.0
     while profile(epsilon, nu, high, 1, adjacency) > delta:
         low, high = high, 2.0 * high

@@ -1,11 +1,9 @@
 """Common parts of stochastic ascents: a starting basis, orthonormal steps, and segments of rows.
 
-An ascent steps ``W <- orth(W + eta * G)`` with G the gradient ``sum a a^T W`` of a minibatch.
-Everything here works on (d, k) arrays: no d x d matrix exists.
+An ascent steps ``W <- orth(W + eta * G)`` with G the gradient ``sum a a^T W`` of a minibatch, on (d, k) arrays only.
 
-`DPPCA` cuts rows into public segments. A row is in one segment and each segment is one mechanism
-with the full budget, so all of them together cost that budget once: they compose in
-parallel, adaptively, the segments being public.
+`DPPCA` cuts rows into public segments. A row is in one segment and each segment is one mechanism with the full budget.
+By adaptive parallel composition all of them together satisfy that budget.
 """
 
 from __future__ import annotations
@@ -37,11 +35,11 @@ LearningRate = Literal["adaptive"] | float | tuple[float, float]
 
 #: Sums over rows and their noise are multiples of this, so that low bits hold no information.
 GRID = 2.0**-30
-#: Rows whose sum on the lattice is exact in float64, each number at most 1.
+#: Number of rows whose sum on the lattice is exact in float64, each number at most 1.
 EXACT_ROWS = 2**23
 #: c in steps of c / (rayleigh * t): contraction like t**(-4 gap / lambda), 16/7 of the least noise.
 GAIN = 4.0
-#: Ratio of the diagonal of R beyond which Householder QR replaces Cholesky QR.
+#: Largest ratio of the diagonal of R for which Cholesky QR is used.
 _WELL_CONDITIONED = 1e3
 
 
@@ -52,12 +50,12 @@ def random_basis(n_features: int, n_components: int, noise: NoiseStream, index: 
 
 
 def start_basis(n_features: int, n_components: int, start: bytes) -> FloatArray:
-    """The random basis of a run: a public function of the 16 bytes of its start, so a resumed run has the same."""
+    """Draw the random basis of a run from the 16 bytes of its start, so that a resumed run has the same basis."""
     return random_basis(n_features, n_components, Randomness(start * 2).stream("start"))
 
 
 def released(processor: Processor, basis: FloatArray, values: FloatArray, **details: Any) -> Release:
-    """A release of the subspace of a (d, k) basis, with its columns by descending values."""
+    """Release the subspace of a (d, k) basis, with its columns by descending values."""
     order = np.argsort(-values, kind="stable")
     return Release(
         t=processor.t, n_components=processor.n_components, terms=processor.terms, basis=fix_signs(basis[:, order]),
@@ -66,12 +64,9 @@ def released(processor: Processor, basis: FloatArray, values: FloatArray, **deta
 
 
 def orthonormalise(matrix: FloatArray) -> FloatArray:
-    """Orthonormal basis of the columns, with a positive diagonal of R: QR by Cholesky where that is safe.
-
-    ``matrix`` is column-major and is overwritten. After Oja's update the basis is
-    well conditioned, so the Gram matrix's factor is accurate; otherwise
-    Householder QR is used.
-    """
+    """Return the Q of a QR factorization with a positive diagonal of R. Overwrites the column-major ``matrix``."""
+    # Cholesky QR squares the condition number. After a step of Oja's update the basis is well conditioned, so the
+    # factor of its Gram matrix is accurate. Otherwise Householder QR is used.
     factor, info = dpotrf(dgemm(1.0, matrix, matrix, trans_a=1), lower=0, overwrite_a=1)
     diagonal = factor.diagonal()
     if info != 0 or not diagonal.max() <= _WELL_CONDITIONED * diagonal.min():
@@ -79,65 +74,60 @@ def orthonormalise(matrix: FloatArray) -> FloatArray:
     return dtrsm(1.0, factor, matrix, side=1, lower=0, overwrite_b=1)
 
 
-def hashable(rate: Any) -> Any:
-    """The learning rate, as a tuple if it is a list."""
-    return tuple(rate) if isinstance(rate, list) else rate
+def set_schedule(configuration: Any) -> None:
+    """Set ``schedule`` of a frozen configuration to (c, offset) of steps of c / (offset + t), or None if adaptive.
 
-
-def schedule_of(rate: object) -> tuple[float, float] | None:
-    """(c, offset) of a learning rate ``c / (offset + t)``, None for ``"adaptive"``, or `BadParameterError`."""
+    Raises
+    ------
+    BadParameterError
+        If ``learning_rate`` is neither "adaptive", nor c > 0, nor a pair of c > 0 and offset >= 0.
+    """
+    rate = configuration.learning_rate
+    if isinstance(rate, list):  # configurations are hashable
+        object.__setattr__(configuration, "learning_rate", tuple(rate))
     if isinstance(rate, str) and rate == "adaptive":
-        return None
+        object.__setattr__(configuration, "schedule", None)
+        return
     pair = rate if isinstance(rate, Sequence) and not isinstance(rate, str) else (rate, rate)
     try:
-        c, offset = (float(part) for part in pair)  # type: ignore[arg-type]
+        c, offset = (float(part) for part in pair)
     except (TypeError, ValueError):
         c = offset = math.nan
     if not (0.0 < c < math.inf and 0.0 <= offset < math.inf):
         raise BadParameterError(
-            f"learning_rate={rate!r} must be 'adaptive', or (c, offset) for steps of c / (offset + t) "
-            "with c > 0 and offset >= 0"
+            f"learning_rate={rate!r}: expected 'adaptive', or (c, offset) with c > 0 and offset >= 0 "
+            "for steps of c / (offset + t)."
         )
-    return c, offset
+    object.__setattr__(configuration, "schedule", (c, offset))
 
 
 Purpose = Literal["top", "range", "center", "mean", "compare", "norm", "inside", "across"]
 #: Purposes of the last segment of a minibatch.
 ENDS = ("mean", "compare", "across")
-#: Rows added to a tally at a time, unless votes determine it.
+#: Rows added to a tally at a time, except for votes.
 CHUNK = 64
-#: A minibatch is one part in so many of all rows of its run before it.
+#: The rows of a run before a minibatch, divided by the rows of the minibatch.
 GROWTH = 2
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive rows of one purpose: the ``rows`` rows up to row ``stop``.
+    """Consecutive rows of one purpose."""
 
-    ``used`` counts the rows of its run up to the end of its minibatch, which
-    is the run's ``step``-th from 0, and maybe its ``last``.
-    """
-
-    stop: int
+    stop: int  # last row
     rows: int
     purpose: Purpose
     component: int
     candidate: int = 0
-    step: int = 0
-    used: int = 0
-    last: bool = False
+    step: int = 0  # number of the minibatch in its run, from 0
+    used: int = 0  # rows of the run up to the end of the minibatch
+    last: bool = False  # whether the minibatch ends the run
 
 
 class Plan(ABC):
-    """The public schedule of an ascent and its mechanisms. Fixed before any row.
+    """The public schedule of an ascent and its mechanisms. Fixed before any row."""
 
-    Attributes
-    ----------
-    budget : of each segment's mechanism.
-    segments : the schedule.
-    """
-
-    budget: Budget
+    budget: Budget  # of each segment's mechanism
     segments: tuple[Segment, ...]
 
     @cached_property
@@ -147,47 +137,37 @@ class Plan(ABC):
 
     @abstractmethod
     def constants(self) -> tuple[object, ...]:
-        """Every number the noise is made with."""
+        """Return every number that the noise depends on."""
 
     @abstractmethod
     def begin(self, basis: FloatArray) -> Engine:
-        """The ascent before the first row, from a (d, k) basis that is independent of all rows."""
+        """Return the ascent before the first row, from a (d, k) basis that is independent of all rows."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Engine(State, ABC):
-    """State of an ascent: an immutable value.
-
-    What subclasses add are private estimates.
-
-    Attributes
-    ----------
-    plan : schedule and mechanisms.
-    at : number of the segment in progress.
-    tally : the exact statistic of the segment's rows so far. Curator only.
-    fallbacks : how often each private mechanism had no answer. Publishable.
-    """
+    """State of an ascent: an immutable value. All but the tally is computed from released values."""
 
     plan: Plan
-    at: int
-    tally: npt.NDArray[Any]
-    fallbacks: dict[str, int]
+    at: int  # number of the current segment
+    tally: npt.NDArray[Any]  # the exact statistic of the segment's rows so far; curator only
+    fallbacks: dict[str, int]  # number of fallbacks of each private mechanism; publishable
 
     kept: ClassVar[tuple[str, ...]] = ("at", "tally", "fallbacks")
 
     @property
     def segment(self) -> Segment | None:
-        """The segment in progress; None after the last."""
+        """The current segment; None after the last."""
         segments = self.plan.segments
         return segments[self.at] if self.at < len(segments) else None
 
     @abstractmethod
     def chunk(self, segment: Segment) -> int:
-        """Rows to take at a time."""
+        """Number of rows that `take` receives at a time."""
 
     @abstractmethod
     def take(self, segment: Segment, rows: FloatArray) -> Self:
-        """The ascent with rows of the segment added to the tally."""
+        """Add rows of the segment to the tally."""
 
     @abstractmethod
     def close(self, segment: Segment, outlet: Outlet) -> Self:
@@ -195,41 +175,38 @@ class Engine(State, ABC):
 
     @abstractmethod
     def subspace(self) -> tuple[FloatArray, FloatArray]:
-        """Orthonormal (d, k) basis and (k,) mean rewards, largest first. Publishable."""
+        """Return an orthonormal (d, k) basis and (k,) mean rewards, largest first. Publishable."""
 
     @abstractmethod
     def empty(self, segment: Segment) -> npt.NDArray[Any]:
-        """The tally of no rows."""
+        """Return the tally of no rows."""
 
     def opened(self, **changes: Any) -> Self:
-        """The ascent with some values replaced, at the next segment."""
+        """Return the ascent at the next segment, with other values of some attributes."""
         after = replace(self, at=self.at + 1, **changes)
         following = after.segment
         return replace(after, tally=np.zeros(0) if following is None else after.empty(following))
 
 
 def check_horizon(horizon: int, needed: int, smallest: int, margin: int) -> None:
-    """Raise `BadParameterError` if the rows are too few.
+    """Raise `BadParameterError` if the horizon is too short.
 
-    Parameters
-    ----------
-    horizon : rows.
-    needed : rows that the mechanisms need.
-    smallest : rows of the smallest minibatch.
-    margin : how many times ``needed`` it takes until fewer than 1 run in 100 fails; 1 for a batch_size of the user's.
+    The mechanisms need ``needed`` rows in minibatches of ``smallest`` rows. With ``margin`` times ``needed`` rows
+    fewer than 1 run in 100 fails. The margin is 1 if the user sets batch_size.
     """
     if horizon >= margin * needed:
         return
     why = f"{needed}" if margin == 1 else f"{margin * needed} for fewer than 1 run in 100 to fail"
-    own = "" if margin == 1 else f"; with batch_size={smallest} it takes {needed}, and fails more often"
+    own = "" if margin == 1 else f" With batch_size={smallest} it needs {needed}, and fails more often."
     raise BadParameterError(
         f"horizon={horizon} rows are too few for DPPCA: minibatches of {smallest} rows or more need {why}. "
-        f"Pass more rows or a larger epsilon, or use GaussianCovariance or PrivateOja, which work at any n{own}"
+        f"Pass more rows or a larger epsilon, or use GaussianCovariance or PrivateOja, which work at any n.{own}"
     )
 
 
 def batches(rows: int, smallest: int, growing: bool, at_least: int) -> Iterator[tuple[int, int]]:
-    """Bounds of minibatches of one run: at least so many, the last one ending with it."""
+    """Return the bounds of the minibatches of a run of ``rows`` rows, at least ``at_least`` if there is room."""
+    # Counted back from the end, so that the last minibatch, which has the least noise, is a full one.
     bounds = [rows]
     while True:
         end, before = bounds[0], bounds[0] - smallest

@@ -1,10 +1,8 @@
 """Base classes of algorithms and processors.
 
-An *algorithm* is a frozen configuration of public parameters: `PrivateFPL(...)`.
-It has a guarantee, and starts processors. A *processor* is the state of one run
-after t rows: an immutable value. `Processor.step` absorbs rows and returns the
-processor after them; the one before does not change, so an interrupted step has
-no effect.
+An *algorithm* is a frozen configuration of public parameters, such as `PrivateFPL(...)`. It has a guarantee and starts
+processors. A *processor* is the state of one run after t rows: an immutable value. `Processor.step` absorbs rows and
+returns the processor after them. The processor before is unchanged, so an interrupted step has no effect.
 """
 
 from __future__ import annotations
@@ -29,73 +27,62 @@ from streampca.state import State, fields_of, label_of, repr_of
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Public settings of a stream that its processor depends on.
+    """Public settings of a stream that its processor depends on."""
 
-    Attributes
-    ----------
-    terms : of the releases it makes.
-    label : further public parameters; runs that differ in one of them have independent noise.
-    """
-
-    terms: Terms
-    label: tuple[object, ...] = ()
+    terms: Terms  # of the releases
+    label: tuple[object, ...] = ()  # further public parameters; runs that differ in one have independent noise
 
 
 class Algorithm(ABC):
-    """A streaming algorithm: public parameters, fixed when it is made.
+    """A streaming algorithm: public parameters, fixed at construction.
 
     Concrete algorithms are frozen dataclasses. One object can feed any number of streams.
 
     Attributes
     ----------
     n_components : dimension of the released subspaces.
-    n_features : number of features, or None for that of the rows.
-    center : whether it releases Gram matrices about the mean. Its processors then take rows with a constant
+    n_features : number of features; None uses that of the first row.
+    center : whether Gram matrices are released about the mean. The processors then absorb rows with a constant
         appended (`linalg.centering`), which ``n_features`` does not count.
+    absorbs_grams : whether only the exact Gram matrix of the rows is used (`Processor.step_gram`).
+    square_bytes : peak bytes of (d, d) matrices, divided by d**2 (measured): exact sums, noise and a decoded release.
     """
 
     n_components: int
     n_features: int | None
     center: bool = False
-
-    # -- what an algorithm provides -------------------------------------------------
+    absorbs_grams: bool = False
+    square_bytes: float = 0.0
 
     @property
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """The guarantee of all releases together. Known before any row."""
+        """Guarantee of all releases together. Known before any row."""
 
     def guarantee_for(self, n_features: int) -> Guarantee:
-        """The guarantee of all releases of rows with so many features."""
+        """Guarantee of all releases of rows with ``n_features`` features."""
         return self.guarantee
 
     @abstractmethod
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """Every number that the noise depends on: standard deviations, scales, mixes and rates.
+        """Return every number that the noise depends on: standard deviations, scales, mixes and rates.
 
         They are part of the label of the noise: configurations that differ in one bit have independent noise.
         """
 
     @abstractmethod
     def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> Processor:
-        """The processor before the first row."""
-
-    @property
-    def square_bytes(self) -> float:
-        """Bytes that (d, d) matrices take at the peak, over d**2 (measured); 0 if there are none."""
-        return 0.0
+        """Return the processor before the first row."""
 
     def check(self, n_features: int) -> None:
-        """Raise `BadParameterError` unless rows of so many features fit the parameters and the memory."""
+        """Raise `BadParameterError` unless ``n_features`` fits the parameters and the memory."""
         check_memory(n_features, self.square_bytes)
         if self.n_features is not None and n_features != self.n_features:
-            raise BadParameterError(
-                f"the algorithm was made for n_features={self.n_features}, the rows have {n_features}"
-            )
+            raise BadParameterError(f"n_features={self.n_features}: expected {n_features}, the length of the rows.")
         check_components(self.n_components, n_features)
 
     def centered(self) -> Self:
-        """The same algorithm with ``center=True``.
+        """Return the same algorithm with ``center=True``.
 
         Raises
         ------
@@ -104,36 +91,33 @@ class Algorithm(ABC):
         """
         if "center" not in self.parameters():
             raise BadParameterError(
-                f"center=True needs an algorithm that releases Gram matrices with Gaussian noise, such as PrivateFPL; "
-                f"{type(self).__name__} does not"
+                "center=True: expected an algorithm that releases Gram matrices with Gaussian noise, "
+                f"such as PrivateFPL, not {type(self).__name__}."
             )
         return self if self.center else replace(self, center=True)  # type: ignore[type-var]
 
     @property
     def can_center(self) -> bool:
-        """True if `centered` does not refuse."""
+        """True if `centered` does not raise."""
         try:
             return self.centered().center
         except BadParameterError:
             return False
 
-    @property
-    def absorbs_grams(self) -> bool:
-        """True if it uses the rows' exact Gram matrix only (`Processor.step_gram`)."""
-        return False
-
-    # -- what all share -------------------------------------------------------------
-
-    def __repr__(self) -> str:
-        return repr_of(self) if is_dataclass(self) else super().__repr__()
-
     def check_blocks(self) -> None:
         """Raise `BadParameterError` unless the algorithm absorbs Gram matrices of blocks."""
         if not self.absorbs_grams:
             raise BadParameterError(
-                f"{type(self).__name__} with these parameters needs rows, not Gram matrices of blocks; "
-                "use PrivateFPL without publish_regret= and max_rows_per_user=, or push rows"
+                f"{type(self).__name__} with these parameters needs rows, not Gram matrices of blocks. "
+                "Use PrivateFPL without publish_regret= and max_rows_per_user=, or push rows."
             )
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters by name."""
+        return fields_of(self)
+
+    def __repr__(self) -> str:
+        return repr_of(self) if is_dataclass(self) else super().__repr__()
 
     def start(
         self,
@@ -144,14 +128,14 @@ class Algorithm(ABC):
         start: bytes | None = None,
         snapshot: Mapping[str, Any] | None = None,
     ) -> Processor:
-        """A processor that has seen no row, or that of a snapshot.
+        """Create a processor before its first row, or restore one from a snapshot.
 
         Parameters
         ----------
         n_features : length of the admitted rows, with the constant if ``center``.
-        randomness : the key; fresh from the system if left out.
-        setting : given by a stream.
-        start : 16 bytes that name this start of a run; fresh if left out (with a seed, derived from it).
+        randomness : the key; None draws one from the system.
+        setting : settings of the stream; None for a processor without a stream.
+        start : 16 bytes that name this start of a run. None draws them, or derives them from the seed if there is one.
         snapshot : from `Processor.snapshot`, for the same parameters, randomness, setting and start.
 
         Raises
@@ -161,17 +145,13 @@ class Algorithm(ABC):
         """
         randomness = randomness or Randomness()
         if setting is None:
-            promised = self.guarantee_for(n_features - int(self.center))
-            setting = Setting(Terms(promised.seeded() if randomness.is_seeded else promised))
+            guarantee = self.guarantee_for(n_features - int(self.center))
+            setting = Setting(Terms(guarantee.seeded() if randomness.is_seeded else guarantee))
         self.check(n_features - int(self.center))
         label = label_of(self), n_features, self.constants(n_features), setting.label
         source = NoiseSource(randomness, *label, start=start)
         begun = self._begun(n_features, source, setting.terms)
         return begun if snapshot is None else begun.restored(snapshot)
-
-    def parameters(self) -> dict[str, Any]:
-        """The parameters by name."""
-        return fields_of(self)
 
 
 class Processor(State, ABC):
@@ -181,10 +161,10 @@ class Processor(State, ABC):
     ----------
     algorithm : the configuration.
     n_features : length of the admitted rows, with the constant if ``algorithm.center``.
-    terms : of the releases.
+    terms : terms of the releases, with the guarantee.
     t : rows absorbed.
-    source : the keys of the noise.
-    chain : the chain value of the noise drawn so far.
+    source : keys of the noise.
+    chain : chain value of the noise drawn so far.
     """
 
     __slots__ = ("algorithm", "chain", "n_features", "source", "t", "terms")
@@ -205,32 +185,33 @@ class Processor(State, ABC):
         self.chain: Chain = source.first
         self.t = 0
 
-    # -- what a processor provides --------------------------------------------------
-
     @property
     @abstractmethod
     def rows_until_release(self) -> int:
-        """How many rows may be absorbed before the next release; 0 once the horizon is reached."""
+        """Rows until the next release; 0 at the horizon."""
 
     @abstractmethod
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
-        """Absorb rows that were admitted; return the processor after them, and a release if one is due.
+        """Absorb admitted rows. Return the processor after them, and a release if one is due.
 
         Parameters
         ----------
         rows : (n, n_features) array from `Admission`, with 1 <= n <= `rows_until_release`.
-        outlet : made by `outlet`, used for this step alone.
+        outlet : from `outlet`, used for this step only.
         """
 
     def step_gram(self, count: int, high: IntArray, low: IntArray, outlet: Outlet) -> tuple[Processor, Release | None]:
-        """`step` of admitted rows of which only the exact packed Gram matrix is known: the same release, bit for bit.
+        """Absorb rows of which only the exact packed Gram matrix is known. The release has the bits of `step`'s.
 
         Called only where ``algorithm.absorbs_grams``.
         """
         raise NotImplementedError
 
     def finish(self, outlet: Outlet) -> tuple[Processor, Release | None]:
-        """End the stream; release the rows that are still held, if the parameters say so."""
+        """End the stream, and release the rows that wait if the parameters say so.
+
+        The moment of the end must not depend on the rows. No rows are absorbed afterwards.
+        """
         return self, None
 
     @property
@@ -242,31 +223,28 @@ class Processor(State, ABC):
     def regret_bound(self, t: int, opt: float) -> float | None:
         """Bound on the expected regret after t rows of a stream fixed in advance; None where none is proved.
 
-        ``opt`` is the best reward in hindsight, and always a bound: rewards are not negative.
+        ``opt`` is the best reward in hindsight. It is always a bound, because rewards are not negative.
         """
         return None
 
     def curator_gram(self) -> GramSum | None:
-        """The exact Gram matrix of all rows absorbed, if the processor keeps one. Curator only."""
+        """Exact Gram matrix of all rows absorbed, if the processor keeps one. Curator only."""
         return None
 
-    # -- what all share -------------------------------------------------------------
-
     def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Self:
-        """See `State.restored`; the keys are those of this processor."""
         return self.after(**self.read(snapshot, self.source))
 
     def after(self, t: int, chain: Chain, **changes: Any) -> Self:
-        """The processor after some rows: a copy with other values."""
-        made = object.__new__(type(self))
-        for name in self.slots:  # this runs once a release: `copy.copy` takes twice as long
-            setattr(made, name, getattr(self, name))
+        """Return a copy after t rows with other values of some attributes."""
+        copy = object.__new__(type(self))
+        for name in self.slots:  # once a release; `copy.copy` needs twice the time
+            setattr(copy, name, getattr(self, name))
         if hasattr(self, "__dict__"):
-            made.__dict__.update(self.__dict__)
-        made.t, made.chain = t, chain
+            copy.__dict__.update(self.__dict__)
+        copy.t, copy.chain = t, chain
         for name, value in changes.items():
-            setattr(made, name, value)
-        return made
+            setattr(copy, name, value)
+        return copy
 
     @property
     def n_components(self) -> int:
@@ -275,84 +253,83 @@ class Processor(State, ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of all releases together."""
+        """Guarantee of all releases together."""
         return self.terms.guarantee
 
     def outlet(self, recorded: Sequence[bytes] | None = None) -> Outlet:
-        """The outlet of the next step; ``recorded`` are the fresh bytes of a replay."""
+        """Return the outlet of the next step; ``recorded`` are the fresh bytes of a replay."""
         return Outlet(self.source, self.chain, recorded)
 
     def absorb(self, rows: FloatArray, outlet: Outlet | None = None) -> tuple[Processor, Release | None]:
-        """`step`, with a check of the rows first.
+        """Check rows, then `step`.
 
         Raises
         ------
         BadParameterError
-            If the block is of the wrong shape or too long.
+            If the block has the wrong shape or exceeds `rows_until_release`.
         BadRowError
             If a row was not admitted. Privacy does not depend on the caller.
         HorizonReachedError
-            If the processor can take no more rows.
+            If the rows exceed the horizon.
         """
         if rows.ndim != 2 or rows.shape[1] != self.n_features or rows.shape[0] < 1:
-            raise BadParameterError(f"rows of shape {rows.shape} given; (n, {self.n_features}) with n >= 1 expected")
+            raise BadParameterError(f"rows of shape {rows.shape}: expected (n, {self.n_features}) with n >= 1.")
         self.check_room(rows.shape[0])
         center = self.algorithm.center
         if not is_admitted(rows[:, :-1] if center else rows) or (center and (rows[:, -1] != CONSTANT).any()):
             raise BadRowError(
-                "a row is outside the unit ball or off the lattice; pass rows through Stream, "
-                "or through streampca.linalg.lattice.onto_ball"
+                "a row is outside the unit ball or off the lattice. "
+                "Pass rows through Stream, or through streampca.linalg.lattice.onto_ball."
             )
         return self.step(rows, outlet or self.outlet())
 
     def absorb_gram(
         self, count: int, high: IntArray, low: IntArray, outlet: Outlet | None = None
     ) -> tuple[Processor, Release | None]:
-        """`step_gram`, with a check of the block first.
-
-        Parameters
-        ----------
-        count : how many rows, with 1 <= count <= `rows_until_release`.
-        high, low : their exact Gram matrix, from `linalg.lattice.GramSum.high_low`.
+        """Check the exact Gram matrix of ``count`` rows (`linalg.lattice.GramSum.high_low`), then `step_gram`.
 
         Raises
         ------
         BadParameterError
-            If the algorithm needs the rows themselves, or the block is of the wrong shape or too long.
+            If the algorithm needs the rows themselves, or the block has the wrong shape or is too long.
         BadRowError
-            If the trace exceeds the number of rows, or a diagonal entry is negative.
-            The sum does not show whether each row was admitted: the maker of the block is trusted with that.
+            If the trace exceeds the number of rows, or a diagonal entry is negative. The sum does not show whether
+            each row was admitted: the process that computed the block is trusted with that.
         HorizonReachedError
-            If the processor can take no more rows.
+            If the rows exceed the horizon.
         """
         self.algorithm.check_blocks()
         size = svec_size(self.n_features)
         if high.shape != (size,) or low.shape != (size,) or count < 1:
             raise BadParameterError(
-                f"{count} rows with high {high.shape} and low {low.shape} given; rows and shapes ({size},) expected"
+                f"count={count}, high of shape {high.shape} and low of shape {low.shape}: "
+                f"expected at least one row and shapes ({size},)."
             )
         self.check_room(count)
         constant = CONSTANT if self.algorithm.center else 0.0
         if not is_plausible((high, low), count, self.n_features, constant):
-            raise BadRowError(f"this is no Gram matrix of {count} rows of the unit ball; make blocks with BlockGram.of")
+            raise BadRowError(
+                f"the block is no Gram matrix of {count} rows with norm at most 1. Build blocks with BlockGram.of."
+            )
         return self.step_gram(count, high, low, outlet or self.outlet())
 
     def check_horizon(self, count: int) -> None:
-        """Raise `HorizonReachedError` if so many rows would exceed the horizon."""
+        """Raise `HorizonReachedError` if ``count`` further rows exceed the horizon."""
         left = self.rows_left
         if left is not None and count > left:
+            # The noise is calibrated for the horizon, so no further row has a guarantee.
             raise HorizonReachedError(
-                f"{count} rows given, but the horizon of {self.t + left} rows leaves room for {left}: noise is "
-                "calibrated for no more; use horizon=None for a stream of unknown length"
+                f"{count} rows given, but the horizon of {self.t + left} rows leaves room for {left}; "
+                "use horizon=None for a stream of unknown length"
             )
 
     def check_room(self, count: int) -> None:
-        """Raise unless so many rows may be absorbed at once: up to the next release and within the horizon."""
+        """Raise unless ``count`` rows fit before the next release and the horizon."""
         due = self.rows_until_release
         if due == 0:
             self.check_horizon(count)
         if count > due:
-            raise BadParameterError(f"{count} rows given, but a release is due after {due}; cut it there")
+            raise BadParameterError(f"{count} rows given, but a release is due after {due}. Cut the block there.")
 
     def __repr__(self) -> str:
         return f"<processor of {self.algorithm!r} after {self.t} rows>"

@@ -23,16 +23,16 @@ from streampca.privacy.outlet import Outlet
 from streampca.processors.ascent import CHUNK, GAIN, GRID, Engine, Plan, Purpose, Segment, batches, check_horizon
 from streampca.state import State
 
-#: Fewest minibatches to a run: from a random start to a direction.
+#: Least number of minibatches in a run, from a random start to a direction.
 MIN_STEPS = 4
-#: The least horizon is so many times what they need: on rows as in `dp_pca_tangent`, less than .98 of the variance was
-#: captured in 5 of 40 runs without it, in 0 of 80 with it or more.
+#: The least horizon, divided by the rows of `MIN_STEPS` minibatches. On rows as in `dp_pca_tangent`, no run of 80
+#: captured less than .98 of the variance; without the margin 5 of 40 did.
 MARGIN = 2
 #: Learning rates (c1, c2) that the search compares, for steps of c1 / (c2 + t).
 CANDIDATES: tuple[tuple[float, float], ...] = ((2.0, 0.0), (8.0, 0.0), (32.0, 0.0), (2.0, 2.0), (8.0, 2.0), (32.0, 2.0))
 #: Smallest radius and bin: the lattice of the rows.
 _FINEST = 2.0**-20
-#: Bins are this many (estimated) standard deviations wide.
+#: Width of a bin in (estimated) standard deviations.
 _WIDTH = 1.2
 
 Rate = tuple[float, float] | Literal["search"] | None
@@ -40,32 +40,22 @@ Rate = tuple[float, float] | Literal["search"] | None
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Ascent(State):
-    """A direction on its way to an eigenvector, and what is known of the gradients there: an immutable value.
-
-    Attributes
-    ----------
-    direction : (d,) unit vector.
-    guess : gradient that earlier steps predict; ``doubt`` is its squared error, roughly.
-    center, radius : the ball that the next mean clips to.
-    value : latest private estimate of w^T E[a a^T] w.
-    spread, range : private estimates of the gradients' top variance and of
-        their largest squared distance from their mean; None where there was no answer.
-    """
+    """An iterate of the ascent to an eigenvector, and private estimates of the gradients there: an immutable value."""
 
     kept = ("direction", "guess", "center", "radius", "doubt", "value", "spread", "range")
 
-    direction: FloatArray
-    guess: FloatArray
-    center: FloatArray
-    radius: float = 1.0
-    doubt: float = math.inf
-    value: float = 0.0
-    spread: float | None = None
-    range: float | None = None
+    direction: FloatArray  # (d,) unit vector
+    guess: FloatArray  # gradient predicted from earlier steps
+    center: FloatArray  # of the ball that the next mean clips to
+    radius: float = 1.0  # of that ball
+    doubt: float = math.inf  # estimated squared error of the guess
+    value: float = 0.0  # latest private estimate of w^T E[a a^T] w
+    spread: float | None = None  # top variance of the gradients; None if the mechanism had no answer
+    range: float | None = None  # largest squared distance of a gradient from the mean; None as above
 
     @classmethod
     def start(cls, direction: FloatArray) -> Ascent:
-        """The ascent from a unit vector that is independent of the rows."""
+        """Return the ascent from a unit vector that is independent of the rows."""
         nowhere = np.zeros(direction.size)
         return cls(direction=direction, guess=nowhere, center=nowhere)
 
@@ -78,16 +68,14 @@ class Ascent(State):
         return max(_WIDTH * math.sqrt(square), _FINEST)
 
     def placed(self, center: FloatArray, found: npt.NDArray[np.bool_]) -> Self:
-        """The ascent with the ball for the mean set from a private center.
-
-        A coordinate keeps the predicted center if that is believed to be the
-        better one and its bin, or the next, is the popular one, or if no bin is.
-        Without a range, the ball is the one that holds every gradient.
-        """
+        """Set the ball for the mean from a private center, whose coordinates are valid where ``found``."""
         width, d = self.width, center.size
-        doubt = d * width**2 / 12.0
+        doubt = d * width**2 / 12.0  # variance of a uniform error within a bin, over d coordinates
         if self.range is None:
+            # Every gradient is in this ball.
             return replace(self, center=np.zeros(d), radius=1.0)
+        # A coordinate keeps the predicted center if that has the smaller estimated error, unless its bin is far from
+        # the popular one.
         if self.doubt < doubt:
             keep = ~found | (np.abs(center - self.guess) <= 1.5 * width)
             center, doubt = np.where(keep, self.guess, center), self.doubt
@@ -96,13 +84,14 @@ class Ascent(State):
     def moved(
         self, gradient: FloatArray, std: float, count: int, step: int, used: int, rate: tuple[float, float] | None
     ) -> Self:
-        """The ascent after a step on a private mean gradient.
+        """Make a step on a private mean gradient.
 
         Parameters
         ----------
         gradient : (d,) array.
-        std, count : standard deviation of the noise in the sum it is the mean of, and the number of vectors in it.
-        step : minibatches before it in this run; ``used``: rows up to its end.
+        std, count : standard deviation of the noise in the sum of gradients, and their number.
+        step : minibatches before it in this run.
+        used : rows of the run up to its end.
         rate : (c1, c2) for a step of c1 / (c2 + t), or None for `_share`.
         """
         w = self.direction
@@ -115,22 +104,18 @@ class Ascent(State):
         length = float(np.linalg.norm(moved))
         direction = moved / length if length > 0.0 else w
         guess = along * direction
-        # A gradient says little of one in another direction: after a large move, any guess is bad.
+        # The gradient at w does not predict the one at a distant direction, so a large move voids the guess.
         overlap = float(w @ direction)
         strayed = float(np.sum((gradient - guess) ** 2) + np.sum(gradient**2) * (1.0 - overlap**2))
         doubt = strayed / overlap**2 if overlap > 0.5 else math.inf
         return replace(self, direction=direction, value=along, guess=guess, doubt=doubt)
 
     def _share(self, gradient: FloatArray, along: float, std: float, count: int, used: int) -> float:
-        """How far to go from the direction to the gradient's: 1 is a step of the power method.
-
-        At least ``c / (1 + c)`` with c = 4 times the minibatch's share of all
-        rows so far; and as far as is best for a direction whose error is what
-        the gradient's angle to it shows beyond the noise in the gradient.
-        """
+        """Step size, relative to a step of the power method."""
         across = float(gradient @ gradient) - along**2
         if along <= 0.0 or across <= 0.0:
             return 1.0
+        # The best share is 1 - noise / energy of the gradient across w. At least c / (1 + c), as for steps of c / t.
         noise = gradient.size * (std / count) ** 2 + (self.range or 0.0) / count
         c = GAIN * count / used
         return max(c / (1.0 + c), 1.0 - noise / across)
@@ -141,25 +126,18 @@ class DeflationPlan(Plan):
     """The schedule of the centered ascent. Each segment is one mechanism, (epsilon, delta)-DP in its own rows.
 
     - ``top``, ``range``: votes for the spread of gradients (`PrivateEigenvalue`).
-    - ``center``: votes for where they gather (`PrivateCenter`).
+    - ``center``: votes for their center (`PrivateCenter`).
     - ``mean``: their clipped mean (`ClippedMean`): mu-GDP.
     - ``compare``: scores of the search's finalists: mu-GDP.
 
-    A component has horizon / k rows of its own; rows are projected off the
-    components before it. Only the last part of a minibatch grows with n.
-
-    Parameters
-    ----------
-    n_features, n_components, budget : as in `DPPCA`.
-    rate : (c1, c2) for steps of c1 / (c2 + t), "search" among `CANDIDATES`, or None for `Ascent` to choose.
-    top, range, center : mechanisms.
-    segments : the schedule.
+    A component has horizon / k rows of its own, which are projected off the components before it. Only ``mean`` grows
+    with the length of a minibatch.
     """
 
     n_features: int
     n_components: int
     budget: Budget
-    rate: Rate
+    rate: Rate  # (c1, c2) for steps of c1 / (c2 + t), "search" among `CANDIDATES`, or None for `Ascent` to choose
     top: PrivateEigenvalue
     range: PrivateEigenvalue
     center: PrivateCenter
@@ -170,7 +148,7 @@ class DeflationPlan(Plan):
         cls, n_features: int, n_components: int, horizon: int, budget: Budget, batch_size: int | Literal["auto"],
         rate: Rate,
     ) -> DeflationPlan:  # fmt: skip
-        """Lay out minibatches over ``horizon`` rows, or raise `BadParameterError` if they are too few to be of use."""
+        """Lay out minibatches over ``horizon`` rows, or raise `BadParameterError` if they are too few."""
         candidates = len(CANDIDATES) if rate == "search" else 1
         epsilon, delta = budget.epsilon, budget.delta
         top = PrivateEigenvalue(epsilon, delta, pairs=8, statistic="top", bins_per_octave=2, split=2.5)
@@ -181,9 +159,8 @@ class DeflationPlan(Plan):
         if batch_size != "auto":
             if batch_size < smallest:
                 raise BadParameterError(
-                    f"batch_size={batch_size} is too small: at epsilon={epsilon:g}, delta={delta:g} and {n_features} "
-                    f"features a minibatch needs {top.rows} rows for the spread, {ranges.rows} for the range, "
-                    f"{center.rows} for the center and half as many again to learn from: {smallest}; use 'auto'"
+                    f"batch_size={batch_size}: expected at least {smallest} or 'auto' at epsilon={epsilon:g}, "
+                    f"delta={delta:g} and {n_features} features."
                 )
             smallest = batch_size
         compare = 0 if candidates == 1 else math.ceil(20.0 * math.sqrt(candidates) / budget.mu)
@@ -211,15 +188,16 @@ class DeflationPlan(Plan):
         return cls(n_features, n_components, budget, rate, top, ranges, center, tuple(segments))
 
     def mean(self, radius: float) -> ClippedMean:
-        """The mean of gradients clipped to a radius. Those of the unit ball, a (a^T w), fill a ball of diameter 1."""
+        """Return the mechanism of the mean of gradients clipped to a radius."""
+        # The gradients a (a^T w) of rows of the unit ball fill a ball of diameter 1.
         return ClippedMean(self.mu, self.n_features, radius, self.budget.adjacency, diameter=1.0)
 
     def compare_std(self, finalists: int) -> float:
-        """Standard deviation of the noise in scores: a row adds at most 1 to each finalist's, zero-out or replace."""
+        """Standard deviation of the noise in the scores of ``finalists`` directions."""
+        # A row adds a number in [0, 1] to each score, so zero-out and replace move it by at most 1.
         return math.sqrt(finalists) * (1.0 + 1e-9) / self.mu
 
     def constants(self) -> tuple[object, ...]:
-        """Scales and thresholds of votes, standard deviations, lattice and rates."""
         votes = [mechanism.histogram for mechanism in (self.top, self.range)]
         center = self.center.histograms
         return (
@@ -229,7 +207,6 @@ class DeflationPlan(Plan):
         )  # fmt: skip
 
     def begin(self, basis: FloatArray) -> Deflation:
-        """The ascent before the first row."""
         d, k = basis.shape
         fallbacks = {"spread": 0, "range": 0, "center_coordinates": 0}
         return Deflation(
@@ -240,33 +217,22 @@ class DeflationPlan(Plan):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Deflation(Engine):
-    """State of a centered ascent. All but the tally is private.
-
-    Attributes
-    ----------
-    random : (d, k) orthonormal array: where components start.
-    found : (d, j) orthonormal array: the components that are done.
-    values : (k,) array: latest private mean rewards of the components.
-    finalists : (c, d) array: directions that the search has found for the component in progress.
-    ascent : of the run in progress.
-    """
+    """State of a centered ascent."""
 
     plan: DeflationPlan
-    random: FloatArray
-    found: FloatArray
-    values: FloatArray
-    finalists: FloatArray
-    ascent: Ascent
+    random: FloatArray  # (d, k) orthonormal: the starts of the components
+    found: FloatArray  # (d, j) orthonormal: the components that are done
+    values: FloatArray  # (k,) latest private mean rewards of the components
+    finalists: FloatArray  # (c, d) results of the search for the current component
+    ascent: Ascent  # the current run
 
     kept = ("found", "values", "finalists", "ascent")
 
     def chunk(self, segment: Segment) -> int:
-        """Rows to hand over at a time."""
         pairs = {"top": self.plan.top.pairs, "range": self.plan.range.pairs}.get(segment.purpose)
         return CHUNK if pairs is None else 2 * pairs
 
     def empty(self, segment: Segment) -> npt.NDArray[Any]:
-        """The tally of no rows."""
         d = self.random.shape[0]
         if segment.purpose == "center":
             return np.zeros((d, BINS), dtype=np.int64)
@@ -275,7 +241,6 @@ class Deflation(Engine):
         return np.zeros(d if segment.purpose == "mean" else self.finalists.shape[0])
 
     def take(self, segment: Segment, rows: FloatArray) -> Deflation:
-        """Add rows to the tally."""
         plan, ascent = self.plan, self.ascent
         rows = _deflated(rows, self.found)
         if segment.purpose == "compare":
@@ -290,26 +255,28 @@ class Deflation(Engine):
         return replace(self, tally=np.append(self.tally, mechanism.cast(gradients)))
 
     def close(self, segment: Segment, outlet: Outlet) -> Deflation:
-        """Release the tally once; update the ascent from the answer."""
         plan, ascent = self.plan, self.ascent
-        if segment.purpose == "top":
-            spread = plan.top.decide(self.tally, outlet, "top")
-            return self._answered("spread", spread is None, replace(ascent, spread=spread))
-        if segment.purpose == "range":
-            largest = plan.range.decide(self.tally, outlet, "range")
-            return self._answered("range", largest is None, replace(ascent, range=largest))
-        if segment.purpose == "center":
-            center, found = plan.center.decide(self.tally, ascent.width, ascent.guess, outlet, "center")
-            return self._answered("center_coordinates", int((~found).sum()), ascent.placed(center, found))
         if segment.purpose == "mean":
             return self._moved(segment, outlet)
-        return self._chosen(segment, outlet)
-
-    def _answered(self, name: str, missing: int, ascent: Ascent) -> Deflation:
+        if segment.purpose == "compare":
+            # Keep the finalist that captures most of further rows, by noisy scores.
+            scores = outlet.gaussian("compare", self.tally, plan.compare_std(self.tally.size), GRID)
+            best = int(np.argmax(scores))
+            return self._kept(self.finalists[best], self._valued(segment.component, float(scores[best]) / segment.rows))
+        name, missing = "spread", 0
+        if segment.purpose == "top":
+            spread = plan.top.decide(self.tally, outlet, "top")
+            ascent, missing = replace(ascent, spread=spread), int(spread is None)
+        elif segment.purpose == "range":
+            largest = plan.range.decide(self.tally, outlet, "range")
+            name, ascent, missing = "range", replace(ascent, range=largest), int(largest is None)
+        else:
+            center, found = plan.center.decide(self.tally, ascent.width, ascent.guess, outlet, "center")
+            name, ascent, missing = "center_coordinates", ascent.placed(center, found), int((~found).sum())
         return self.opened(ascent=ascent, fallbacks=self.fallbacks | {name: self.fallbacks[name] + missing})
 
     def _moved(self, segment: Segment, outlet: Outlet) -> Deflation:
-        """A step of the ascent, and the end of its run where it is the last."""
+        """Make a step of the ascent, and end its run if it is the last."""
         plan, mean = self.plan, self.plan.mean(self.ascent.radius)
         gradient = self.ascent.center + mean.release(self.tally, segment.rows, outlet, "mean")
         gradient = _deflated(gradient[None], self.found)[0]
@@ -323,33 +290,26 @@ class Deflation(Engine):
             return self.opened(ascent=self._restarted(self.found), values=values, finalists=finalists)
         return self._kept(ascent.direction, values)
 
-    def _chosen(self, segment: Segment, outlet: Outlet) -> Deflation:
-        """Keep the finalist that captures most of further rows, by noisy scores."""
-        scores = outlet.gaussian("compare", self.tally, self.plan.compare_std(self.tally.size), GRID)
-        best = int(np.argmax(scores))
-        return self._kept(self.finalists[best], self._valued(segment.component, float(scores[best]) / segment.rows))
-
     def _valued(self, component: int, value: float) -> FloatArray:
         values = self.values.copy()
         values[component] = value
         return values
 
     def _kept(self, direction: FloatArray, values: FloatArray) -> Deflation:
-        """One component more is done."""
+        """Add a component to those that are done, and start the next one."""
         found = orthonormal(np.column_stack([self.found, direction]))
         return self.opened(
             found=found, values=values, finalists=np.zeros((0, direction.size)), ascent=self._restarted(found)
         )
 
     def _restarted(self, found: FloatArray) -> Ascent:
-        """A fresh start for one component and one learning rate; the last run's where none is left."""
+        """Start the run of one component and one learning rate; keep the last run if no component remains."""
         if found.shape[1] == self.values.size:
             return self.ascent
         start = _deflated(self.random[:, found.shape[1]][None], found)[0]
         return Ascent.start(start / np.linalg.norm(start))
 
     def subspace(self) -> tuple[FloatArray, FloatArray]:
-        """Basis and mean rewards."""
         columns, done = [self.found], self.found.shape[1]
         if done < self.values.size:
             columns += [self.ascent.direction[:, None], self.random[:, done + 1 :]]
@@ -358,7 +318,7 @@ class Deflation(Engine):
 
 
 def _deflated(rows: FloatArray, found: FloatArray) -> FloatArray:
-    """Rows without their part in the components found. Never longer than before."""
+    """Subtract the part of rows in the components found. Their norms do not grow, which the sensitivity needs."""
     if not found.shape[1]:
         return rows
     return rows - (rows @ found) @ found.T

@@ -1,24 +1,12 @@
 """The tangent ascent of DP-PCA: all components together, on the part of gradients that moves the subspace.
 
-The gradient ``a a^T W`` falls into ``W (W^T a)(a^T W)``, which moves nothing
-out of the span of W, and the product of ``(I - W W^T) a`` with ``a^T W``, which
-alone moves the subspace. Near the truth the second is as small as the rows'
-own noise, whatever the first is: its norm is measured privately, it is clipped
-to that, and so is the noise. The first, a k x k matrix, sets the scale of the
-step at little cost.
+The gradient ``a a^T W`` is the sum of ``W (W^T a)(a^T W)``, which does not move the span of W, and of the product of
+``(I - W W^T) a`` with ``a^T W``, which does. Near the optimum the second part is as small as the noise in the rows, for
+any size of the first. Its norm is measured privately, it is clipped to that norm, and the noise is in proportion. The
+first part, a k x k matrix, only sets the scale of the step.
 
-So nothing needs a center, k components need no deflation and share all rows,
-and the noise falls with the rows' own noise also for k > 1, where the gradients of
-single rows differ within the span by as much as they are long. Sines of the
-largest angle at d = 200, k = 2, epsilon = 1, delta = 0.01, eigenvalues 10 and 5 in
-random signs plus noise of standard deviation sigma, n = 100 000, zero-out, mean of 3::
-
-    sigma                    0.1      0.025    0.001
-    tangent                  2.5e-03  6.1e-04  2.5e-05
-    deflation (k-DP-PCA)     3.8e-03  2.0e-03  1.9e-03
-    Private Oja              3.1e-03  2.2e-03  2.1e-03
-    Gaussian mechanism       2.0e-03  8.1e-04  6.7e-04
-    not private              1.9e-03  4.8e-04  2.0e-05
+So no center is needed, k components need no deflation and share all rows, and the noise falls with the noise in the
+rows also for k > 1, where gradients of single rows differ within the span by their length.
 """
 
 from __future__ import annotations
@@ -40,16 +28,16 @@ from streampca.privacy.budget import Budget
 from streampca.privacy.outlet import Outlet
 from streampca.processors.ascent import CHUNK, GAIN, GRID, Engine, Plan, Purpose, Segment, batches, check_horizon
 
-#: Fewest minibatches: from a random start to a subspace.
+#: Least number of minibatches, from a random start to a subspace.
 MIN_STEPS = 6
-#: The least horizon is so many times what they need. On N(0, v v^T + I / 100) / 4, rows of squared norm 1/16, less than
-#: .9 of the variance was captured in 0 of 560 runs (d = 20, 50, 100; epsilon = 1, 8); at half of it in 2 of 12.
+#: The least horizon, divided by the rows of `MIN_STEPS` minibatches. On rows N(0, v v^T + I / 100) / 4 no run of 560
+#: captured less than .9 of the variance (d = 20, 50, 100; epsilon = 1, 8); at half the horizon 2 of 12 did.
 MARGIN = 4
-#: ||(I - W W^T) a|| ||a^T W|| is at most this for rows of the unit ball.
+#: Bound on ||(I - W W^T) a|| ||a^T W|| for rows of the unit ball: sin x cos x <= 1/2.
 _LARGEST = 0.5
-#: Up to this part of all rows every step is one of the power method: early noise is forgotten later anyway.
+#: All rows divided by the rows in which every step is one of the power method. Their noise is forgotten later.
 _EARLY = 8
-#: Part of a minibatch that goes to the scale of the step, and to eigenvalues.
+#: Rows of a minibatch divided by the rows for the scale of the step and the eigenvalues.
 _INSIDE = 16
 _FINEST = 2.0**-40
 
@@ -59,23 +47,15 @@ class TangentPlan(Plan):
     """The schedule of the tangent ascent. Each segment is one mechanism, (epsilon, delta)-DP in its own rows.
 
     - ``norm``: votes for the largest squared norm of the moving part (`PrivateEigenvalue`).
-    - ``inside``: the sum of ``(W^T a)(a^T W)``, whose svec has norm at most 1,
-      plus N(0, (sensitivity / mu)**2): mu-GDP.
+    - ``inside``: the sum of ``(W^T a)(a^T W)``, whose svec has norm at most 1, with Gaussian noise: mu-GDP.
     - ``across``: the clipped sum of the moving parts (`ClippedMean`): mu-GDP.
-
-    Parameters
-    ----------
-    n_features, n_components, budget : as in `DPPCA`.
-    rate : (c1, c2) for steps of c1 / (c2 + t), or None for `Tangent` to choose.
-    votes : for the norm.
-    segments : the schedule.
     """
 
     n_features: int
     n_components: int
     budget: Budget
-    rate: tuple[float, float] | None
-    votes: PrivateEigenvalue
+    rate: tuple[float, float] | None  # (c1, c2) for steps of c1 / (c2 + t), or None for `Tangent` to choose
+    votes: PrivateEigenvalue  # for the norm
     segments: tuple[Segment, ...]
 
     @classmethod
@@ -83,7 +63,7 @@ class TangentPlan(Plan):
         cls, n_features: int, n_components: int, horizon: int, budget: Budget, batch_size: int | Literal["auto"],
         rate: tuple[float, float] | None,
     ) -> TangentPlan:  # fmt: skip
-        """Lay out minibatches over ``horizon`` rows, or raise `BadParameterError` if they are too few to be of use."""
+        """Lay out minibatches over ``horizon`` rows, or raise `BadParameterError` if they are too few."""
         votes = PrivateEigenvalue(budget.epsilon, budget.delta, pairs=2, statistic="norm", bins_per_octave=1, split=3.0)
         inside = math.ceil(40.0 * n_components / budget.mu)
         fixed = votes.rows + inside
@@ -91,9 +71,8 @@ class TangentPlan(Plan):
         if batch_size != "auto":
             if batch_size < smallest:
                 raise BadParameterError(
-                    f"batch_size={batch_size} is too small: at epsilon={budget.epsilon:g}, delta={budget.delta:g} and "
-                    f"{n_features} features a minibatch needs {votes.rows} rows for the norm, {inside} for the scale "
-                    f"and at least {smallest} in all; use 'auto'"
+                    f"batch_size={batch_size}: expected at least {smallest} or 'auto' at epsilon={budget.epsilon:g}, "
+                    f"delta={budget.delta:g} and {n_features} features."
                 )
             smallest = batch_size
         check_horizon(horizon, MIN_STEPS * smallest, smallest, MARGIN if batch_size == "auto" else 1)
@@ -113,16 +92,15 @@ class TangentPlan(Plan):
     @property
     def inside_std(self) -> float:
         """Standard deviation of the noise in the sum of ``(W^T a)(a^T W)`` over rows of the unit ball."""
-        # A row adds a number in [0, 1] if k is 1.
+        # If k is 1, a row adds a number in [0, 1], and replacing it moves the sum by at most 1.
         exact = 1.0 if self.n_components == 1 else self.budget.gram_sensitivity
         return (exact * (1.0 + 1e-9) + math.sqrt(svec_size(self.n_components)) * GRID) / self.mu
 
     def across(self, radius: float) -> ClippedMean:
-        """The mean of the moving parts, clipped to a radius."""
+        """Return the mechanism of the mean of the moving parts, clipped to a radius."""
         return ClippedMean(self.mu, self.n_features * self.n_components, radius, self.budget.adjacency)
 
     def constants(self) -> tuple[object, ...]:
-        """Scale and threshold of the votes, standard deviations, lattice and rates."""
         histogram = self.votes.histogram
         return (
             histogram.scale, histogram.threshold, self.inside_std, self.across(_LARGEST).std, GRID,
@@ -130,7 +108,6 @@ class TangentPlan(Plan):
         )  # fmt: skip
 
     def begin(self, basis: FloatArray) -> Tangent:
-        """The ascent before the first row."""
         k = self.n_components
         return Tangent(
             plan=self, at=-1, tally=np.zeros(0), fallbacks={"norm": 0}, basis=basis, values=np.zeros(k),
@@ -140,38 +117,26 @@ class TangentPlan(Plan):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tangent(Engine):
-    """State of a tangent ascent. All but the tally is private.
-
-    Attributes
-    ----------
-    basis : (d, k) orthonormal array, W.
-    values : (k,) array: latest private mean rewards, largest first.
-    inside : (k, k) array: latest private mean of ``(W^T a)(a^T W)``.
-    radius : bound that the next moving parts are clipped to.
-    floor : standard deviation of the noise in ``inside``, below which its eigenvalues say nothing.
-    """
+    """State of a tangent ascent."""
 
     plan: TangentPlan
-    basis: FloatArray
-    values: FloatArray
-    inside: FloatArray
-    radius: float
-    floor: float
+    basis: FloatArray  # (d, k) orthonormal, W
+    values: FloatArray  # (k,) latest private mean rewards, largest first
+    inside: FloatArray  # (k, k) latest private mean of (W^T a)(a^T W)
+    radius: float  # bound that the next moving parts are clipped to
+    floor: float  # standard deviation of the noise in ``inside``; smaller eigenvalues are noise
 
     kept = ("basis", "values", "inside", "radius", "floor")
 
     def chunk(self, segment: Segment) -> int:
-        """Rows to hand over at a time."""
         return 2 * self.plan.votes.pairs if segment.purpose == "norm" else CHUNK
 
     def empty(self, segment: Segment) -> npt.NDArray[Any]:
-        """The tally of no rows."""
         if segment.purpose == "norm":
             return np.zeros(0, dtype=np.int64)
         return np.zeros(svec_size(self.values.size) if segment.purpose == "inside" else self.basis.shape)
 
     def take(self, segment: Segment, rows: FloatArray) -> Tangent:
-        """Add rows to the tally."""
         scores = rows @ self.basis
         if segment.purpose == "inside":
             return replace(self, tally=self.tally + np.rint(svec(scores.T @ scores) / GRID) * GRID)
@@ -182,7 +147,6 @@ class Tangent(Engine):
         return replace(self, tally=np.append(self.tally, self.plan.votes.cast(norms[:, None])))
 
     def close(self, segment: Segment, outlet: Outlet) -> Tangent:
-        """Release the tally once; update the ascent from the answer."""
         plan = self.plan
         if segment.purpose == "norm":
             square = plan.votes.decide(self.tally, outlet, "norm")
@@ -196,7 +160,7 @@ class Tangent(Engine):
         return self._moved(segment, mean.release(self.tally, segment.rows, outlet, "across"), mean.std)
 
     def _moved(self, segment: Segment, across: FloatArray, std: float) -> Tangent:
-        """One step, from private answers alone: post-processing."""
+        """Make one step from private answers: post-processing."""
         across = across - self.basis @ (self.basis.T @ across)
         values, turn = np.linalg.eigh(self.inside)
         values, turn = values[::-1], turn[:, ::-1]
@@ -209,19 +173,14 @@ class Tangent(Engine):
         return self.opened(basis=np.asfortranarray(orthonormal(basis + step)), values=np.maximum(values, 0.0))
 
     def _share(self, segment: Segment, across: FloatArray, std: float) -> float:
-        """How far to go: 1 is a step of the power method.
-
-        At least ``c / (1 + c)`` with c = 4 times the minibatch's share of all
-        rows so far; and as far as is best for a subspace whose error is what
-        the moving part shows beyond the noise in it: that of privacy, and that of
-        sampling if squared norms are half of the largest on average.
-        """
+        """Step size, relative to a step of the power method."""
         if segment.step == 0 or segment.used * _EARLY < self.plan.segments[-1].stop:
             return 1.0
+        # The best share is 1 - noise / energy of the moving part. The noise is that of privacy, and that of sampling
+        # if squared norms are half of the largest on average. At least c / (1 + c), as for steps of c / t.
         noise = across.size * (std / segment.rows) ** 2 + 0.5 * self.radius**2 / segment.rows
         c = GAIN * segment.rows / segment.used
         return max(c / (1.0 + c), 1.0 - noise / max(float(np.sum(across**2)), 1e-300))
 
     def subspace(self) -> tuple[FloatArray, FloatArray]:
-        """Basis and mean rewards."""
         return self.basis, self.values

@@ -23,32 +23,28 @@ from streampca.theorems import batched_leader_regret, instability, perturbed_lea
 
 DTTZ14 = "Dwork, Talwar, Thakurta, Zhang, 'Analyze Gauss', STOC 2014"
 
-
-def _panel_ends() -> tuple[int, ...]:
-    ends = [1]
-    while ends[-1] < 2**63:
-        ends.append(max(ends[-1] + 1, int(1.04 * ends[-1])))
-    return tuple(ends)
-
-
-#: Releases at which panels end.
-_ENDS = _panel_ends()
+#: Releases at which panels end. Each panel is longer than the one before by a 25th.
+_ENDS = [1]
+while _ENDS[-1] < 2**63:
+    _ENDS.append(max(_ENDS[-1] + 1, int(1.04 * _ENDS[-1])))
 PANEL_ENDS = frozenset(_ENDS)
 
-#: Most rows of a block.
+#: Largest number of rows in a block.
 _MOST = 2**53
 
 
 class Leader(Algorithm):
-    """An algorithm that releases its whole Gram matrix, noised, after every ``release_every`` rows."""
+    """An algorithm that releases its whole Gram matrix with noise after every ``release_every`` rows."""
 
     epsilon: float
     delta: float
     adjacency: Adjacency = "zero-out"
     release_every: int
     horizon: int | None
-    #: True if a release is made after every block of rows, whatever its length.
+    #: True if every block of rows ends with a release, for any length of the block.
     batches: ClassVar[bool] = False
+    absorbs_grams = True
+    square_bytes = 130.0
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)
@@ -58,25 +54,15 @@ class Leader(Algorithm):
 
     @cached_property
     def budget(self) -> Budget:
-        """The budget of the whole stream."""
+        """Privacy budget of the whole stream."""
         return Budget(self.epsilon, self.delta, self.adjacency)
 
-    @property
-    def square_bytes(self) -> float:
-        """Of sums, their noise, and a release that is read."""
-        return 130.0
-
-    @property
-    def absorbs_grams(self) -> bool:
-        """True: only the Gram matrix of the rows is used."""
-        return True
-
     def leaves(self, rows: int) -> int:
-        """Releases in so many rows, the short one at a horizon included."""
+        """Releases in a stream of ``rows`` rows, counting a shorter last block at the horizon."""
         return -(-rows // self.release_every)
 
     def due(self, t: int) -> int:
-        """How many rows may follow row t up to the next release; 0 at the horizon. Public."""
+        """Rows from row t to the next release; 0 at the horizon. Public."""
         due = _MOST if self.batches else self.release_every - t % self.release_every
         return due if self.horizon is None else min(due, self.horizon - t)
 
@@ -87,7 +73,7 @@ class Leader(Algorithm):
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
 
-        In units of row_norm**2; off-diagonal entries have this over sqrt(2).
+        In units of row_norm**2. Off-diagonal entries have this over sqrt(2).
 
         Raises
         ------
@@ -96,23 +82,15 @@ class Leader(Algorithm):
         """
         check_count("t", t)
         if self.horizon is not None and t > self.horizon:
-            raise BadParameterError(f"t={t} is past the horizon of {self.horizon} rows")
+            raise BadParameterError(f"t={t}: expected at most horizon={self.horizon}.")
         n = t // self.release_every if t != self.horizon else self.leaves(t)
         if n < 1:
-            raise BadParameterError(f"t={t}: the first release comes after {self.release_every} rows")
+            raise BadParameterError(f"t={t}: expected at least {self.release_every}, the row of the first release.")
         return self.std(n)
 
 
 class LeaderProcessor(Processor):
-    """State of a leader.
-
-    Attributes
-    ----------
-    gram : the exact Gram matrix of the rows since the start (of the epoch).
-    rows_until_release : rows until the next release; 0 at the horizon.
-    spectra : (m, 4) array: release, sum of the first k eigenvalues of the exact Gram matrix, eigenvalues k and
-        k + 1, at the ends of panels. Curator only: the regret bound is computed from it.
-    """
+    """State of a leader: the exact Gram matrix of the rows since the start (of the epoch)."""
 
     __slots__ = ("gram", "rows_until_release", "spectra")
     kept: ClassVar[tuple[str, ...]] = ("gram", "spectra")
@@ -124,18 +102,17 @@ class LeaderProcessor(Processor):
         super().__init__(algorithm, n_features, source, terms)
         self.gram = GramSum(n_features)
         self.rows_until_release = algorithm.due(0)
+        # At the ends of panels: release, sum of the first k eigenvalues of the exact Gram matrix, eigenvalues k and
+        # k + 1. Curator only; the regret bound is computed from it.
         self.spectra: FloatArray = np.empty((0, 4))
 
     def after(self, t: int, chain: Chain, **changes: Any) -> Self:
-        """The processor after some rows: a copy with other values."""
         return super().after(t, chain, rows_until_release=self.algorithm.due(t), **changes)
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
-        """Add the rows to the Gram matrix; release it if that is due."""
         return self._after(self.t + rows.shape[0], self.gram.add(rows), outlet)
 
     def step_gram(self, count: int, high: IntArray, low: IntArray, outlet: Outlet) -> tuple[Processor, Release | None]:
-        """Add the Gram matrix of a block; release the sum if that is due."""
         return self._after(self.t + count, self.gram.add_high_low(high, low), outlet)
 
     def _after(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[Processor, Release | None]:
@@ -146,14 +123,10 @@ class LeaderProcessor(Processor):
 
     @abstractmethod
     def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[Processor, Release]:
-        """The processor after a release, and the release."""
-
-    def noise_std(self, t: int) -> float:
-        """`Leader.noise_std`."""
-        return self.algorithm.noise_std(t)
+        """Return the processor after a release, and the release."""
 
     def regret_bound(self, t: int, opt: float) -> float | None:
-        """The least of two bounds: `worst_case_bound` and `theorems.batched_leader_regret`."""
+        # The lesser of a bound from public numbers and one from the exact spectra.
         algorithm, played = self.algorithm, (t - 1) // self.algorithm.release_every
         bound = worst_case_bound(algorithm, self.n_features, t, opt)
         spectra = self.spectra[: np.searchsorted(self.spectra[:, 0], played, side="right")]
@@ -173,35 +146,30 @@ class LeaderProcessor(Processor):
         return min(bound, batched)
 
     def spectra_with(self, n: int, gram: GramSum) -> FloatArray:
-        """``spectra`` after release n, the end of a panel, of the exact matrix."""
+        """Return ``spectra`` after release n, the end of a panel, of the exact matrix."""
         return np.vstack([self.spectra, [n, *_spectrum(gram, self.algorithm.n_components)]])
 
     def curator_gram(self) -> GramSum | None:
-        """The exact Gram matrix of all rows absorbed. Curator only."""
         return self.gram
 
 
 def _spectrum(gram: GramSum, k: int) -> tuple[float, float, float]:
-    """The sum of the first k eigenvalues, eigenvalue k, and eigenvalue k + 1, or 0 where there is none."""
+    """Return the sum of the first k eigenvalues, eigenvalue k, and eigenvalue k + 1 (0 if k = d)."""
     d = gram.n_features
     values = top_pairs(gram.packed(), min(k + 1, d))[0]
     return float(values[:k].sum()), float(values[k - 1]), float(values[k]) if k < d else 0.0
 
 
 def worst_case_bound(algorithm: Leader, n_features: int, t: int, opt: float) -> float:
-    """Theorem 14 of DTTZ14 with its constants (`theorems.perturbed_leader_regret`), from OPT and public numbers.
-
-    It is evaluated on panels of releases whose ends grow by a 25th. The standard
-    deviation of the noise rises to one peak and falls after it, so its least value on a
-    panel is at one of the ends. All panels but the last are the same as for the rows
-    before, and their share of the sum is kept.
-    """
-    played = (t - 1) // algorithm.release_every  # releases that were in play for some row
+    """Theorem 14 of DTTZ14 with its constants (`theorems.perturbed_leader_regret`), from OPT and public numbers."""
+    played = (t - 1) // algorithm.release_every  # releases that scored some row
     if played < 1:
         return opt
+    # The std of the noise rises to one peak and falls after it, so its least value on a panel is at one of the ends.
     past = bisect_left(_ENDS, played)
     end = _ENDS[past - 1] if past else 0
     before, last = _std_at(algorithm, end) if past else 0.0, algorithm.std(played)
+    # All panels but the last are those of earlier rows, and their share of the sum is cached.
     instable, variation = _full_panels(algorithm, past)
     return perturbed_leader_regret(
         opt,
@@ -217,19 +185,19 @@ def worst_case_bound(algorithm: Leader, n_features: int, t: int, opt: float) -> 
 
 @lru_cache(maxsize=4096)
 def _std_at(algorithm: Leader, n: int) -> float:
-    """`Leader.std` at the end of a panel, computed once."""
+    """`Leader.std` at the end of a panel."""
     return algorithm.std(n)
 
 
 @lru_cache(maxsize=64)
 def _stds_at(algorithm: Leader, ends: bytes) -> FloatArray:
-    """`_std_at` of releases, given by the bytes of their numbers as floats."""
+    """`_std_at` of an array of floats, as bytes because arrays have no hash."""
     return np.array([_std_at(algorithm, int(end)) for end in np.frombuffer(ends)])
 
 
 @lru_cache(maxsize=64)
 def _full_panels(algorithm: Leader, panels: int) -> tuple[FloatArray | float, float]:
-    """`instability` of the first panels, and the variation of the standard deviation over them."""
+    """Return `instability` of the first panels, and the variation of the standard deviation over them."""
     if not panels:
         return 0.0, 0.0
     ends = np.array([_std_at(algorithm, n) for n in _ENDS[:panels]])

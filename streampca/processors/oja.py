@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.linalg.blas import dgemm
@@ -13,7 +13,7 @@ from streampca.linalg.memory import Rows
 from streampca.linalg.types import FloatArray
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
-from streampca.processors.ascent import LearningRate, hashable, orthonormalise, released, schedule_of, start_basis
+from streampca.processors.ascent import LearningRate, orthonormalise, released, set_schedule, start_basis
 from streampca.processors.base import Algorithm, Processor
 from streampca.release.release import Release, Terms
 
@@ -24,27 +24,23 @@ CITATION = "Oja 1982; Liu, Kong, Jain and Oh 2022, Algorithm 1; Henriksen and Wa
 class Oja(Algorithm):
     """Streaming PCA by stochastic gradient ascent: the baseline without privacy.
 
-    Every ``batch_size`` rows the basis W makes one step,
-    ``W <- orth(W + eta * sum a a^T W)``, in O(dk) time a row and O(dk) memory.
+    Every ``batch_size`` rows the basis W makes one step, ``W <- orth(W + eta * sum a a^T W)``.
 
     Parameters
     ----------
     n_components : dimension of the subspace.
-    n_features : number of features; left out, the first row fixes it.
-    learning_rate : ``"adaptive"`` divides each column by the root of the sum of its
-        squared gradient norms (AdaOja: Henriksen and Ward 2019), which needs no
-        scale; ``(c, offset)`` takes steps of ``c / (offset + t)`` after t rows, for
-        which c times the eigengap (of the mean of a a^T, rows in the unit ball)
-        should exceed 1/2; a number c is ``(c, c)``.
-    batch_size : rows to a step. Rows wait, so that the bits of a release do
-        not depend on how they were pushed.
-    release_every : rows from one release to the next; left out, batch_size.
+    n_features : number of features. None uses that of the first row.
+    learning_rate : ``"adaptive"`` divides each column by the root of the sum of its squared gradient norms (AdaOja:
+        Henriksen and Ward 2019), which needs no scale; ``(c, offset)`` makes steps of ``c / (offset + t)`` after t
+        rows, for which c times the eigengap of the mean of a a^T should exceed 1/2; a number c is ``(c, c)``.
+    batch_size : rows in a step. Rows wait, so that the bits of a release do not depend on the blocks of rows.
+    release_every : rows between releases. None uses batch_size.
 
     Notes
     -----
-    Guarantee: none. A release is a function of the rows and of a random start.
-    ``release.eigenvalues`` are sums of squared projections of the rows on the columns as they were,
-    an underestimate of the eigenvalues of the Gram matrix.
+    *Guarantee.* None. A release is a function of the rows and of a random start. ``release.eigenvalues`` are sums of
+    squared projections of the rows on the columns before them, which underestimate the eigenvalues of the Gram matrix.
+    *Cost.* O(dk) time a row and O(dk) memory.
     """
 
     n_components: int = 1
@@ -52,32 +48,25 @@ class Oja(Algorithm):
     learning_rate: LearningRate = "adaptive"
     batch_size: int = 32
     release_every: int | None = None
+    schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)
         check_components(self.n_components, self.n_features)
         check_count("batch_size", self.batch_size)
         check_count("release_every", self.release_every, optional=True)
-        object.__setattr__(self, "learning_rate", hashable(self.learning_rate))
-        _ = self.schedule
-
-    @cached_property
-    def schedule(self) -> tuple[float, float] | None:
-        """(c, offset) of steps of ``c / (offset + t)``; None if adaptive."""
-        return schedule_of(self.learning_rate)
+        set_schedule(self)
 
     @cached_property
     def period(self) -> int:
-        """Rows from one release to the next."""
+        """Rows between releases."""
         return self.batch_size if self.release_every is None else self.release_every
 
     @property
     def guarantee(self) -> Guarantee:
-        """No guarantee: there is no noise."""
         return Guarantee.none("Oja's algorithm adds no noise", CITATION)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """Nothing: there is no noise."""
         return ()
 
     def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> OjaProcessor:
@@ -90,9 +79,8 @@ class OjaProcessor(Processor):
     Attributes
     ----------
     basis : (d, k) orthonormal array, columns in any order.
-    squares : (k,) array: sums of the squared norms of gradients.
-    energy : (k,) array: sums of squared projections on each column.
-    waiting : rows of the step in progress.
+    squares, energy : (k,) arrays: sums of squared norms of gradients, and of squared projections, by column.
+    waiting : rows of the current step.
     """
 
     __slots__ = ("basis", "energy", "squares", "waiting")
@@ -108,12 +96,10 @@ class OjaProcessor(Processor):
 
     @property
     def rows_until_release(self) -> int:
-        """Rows to the next release."""
         period = self.algorithm.period
         return period - self.t % period
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[OjaProcessor, Release | None]:
-        """Absorb rows; make a step for each batch that they complete."""
         algorithm, size = self.algorithm, self.algorithm.batch_size
         basis, squares, energy, waiting = self.basis, self.squares, self.energy, self.waiting
         start, count, t = 0, rows.shape[0], self.t
@@ -137,5 +123,4 @@ class OjaProcessor(Processor):
         return after, after.release() if t % algorithm.period == 0 else None
 
     def release(self) -> Release:
-        """The current subspace."""
         return released(self, self.basis, self.energy)

@@ -23,71 +23,63 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Processor
 from streampca.processors.leader import DTTZ14, PANEL_ENDS, Leader, LeaderProcessor
-from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity
+from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity, reward_scale
 from streampca.processors.solvers import SOLVERS, Exact, Smoothed, Solver
-from streampca.release.release import Release, Terms, centered_fields
+from streampca.release.release import Release, Scoring, Terms, centered_fields
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PrivateFPL(Leader):
-    """Private follow-the-perturbed-leader: a private subspace after every b rows.
+    """Private follow-the-perturbed-leader for streaming PCA.
 
-    The Gram matrix of all rows is released after every ``release_every`` rows
-    with noise that is correlated over time, so that all releases together
-    cost one budget and the noise grows with log t only. The subspace and the
-    eigenvalues are read off the released matrix.
+    After every `release_every` rows, publishes the top-k subspace of a noisy Gram matrix of all rows so far. The noise
+    of successive releases is correlated, so that all releases together satisfy one privacy budget and the standard
+    deviation of the noise grows only logarithmically with the number of releases.
 
     Parameters
     ----------
     n_components : dimension of the subspace, k.
-    epsilon, delta : budget for the whole stream of releases.
-    n_features : number of features, d; taken from the first row if left out.
-    horizon : rows in the stream, for which the noise is calibrated; no more are taken. None for an
-        endless stream (noise `BLT` only; some 20 % more noise, and half more in the last release).
-    noise : the matrix factorization: `BLT`, the least noise known; `Tree`, the paper's binary tree, exactly
-        calibrated; or another `Noise`. ``"blt"`` and ``"tree"`` are short for the first two.
-    release_every : rows between releases, b. Noise and time both fall with it.
+    epsilon, delta : privacy budget of the whole stream of releases.
+    n_features : number of features, d. None uses that of the first row.
+    horizon : rows in the stream, for which the noise is calibrated. Further rows raise `HorizonReachedError`. None
+        allows an endless stream (noise `BLT` only) and costs about 20 % more noise, 50 % in the last release.
+    noise : matrix factorization of the correlated noise: `BLT`, the least noise known; `Tree`, the paper's binary tree,
+        exactly calibrated; or another `Noise`. ``"blt"`` and ``"tree"`` are short for the first two.
+    release_every : rows between releases, b. Noise and running time decrease as b increases.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
-    publish_regret : release the noisy sum of rewards too, from which anyone
-        can compute an interval for the regret (`PrivateRegret`). Costs 11.8 % more
-        noise under zero-out, 6.1 % under replace.
-    solver : how subspaces are computed from the released matrices: `Exact`, to which the regret bound applies;
+    publish_regret : release the noisy sum of rewards too, which gives an interval for the regret (`PrivateRegret`).
+        11.8 % more noise under zero-out, 6.1 % under replace.
+    solver : method that computes the subspace from the released matrices: `Exact`, to which the regret bound applies;
         `Tracking`, in O(d^2 k) a release; `Smoothed`, with less regret where noise is large. ``"exact"``,
         ``"tracking"`` and ``"smoothed"`` are short for them. Post-processing.
-    center : release Gram matrices about the mean, with the sum of the rows released jointly (`linalg.centering`):
+    center : release Gram matrices about the mean, with the sum of the rows released jointly (`linalg.centering`).
         11.8 % more noise under zero-out, 12.5 % under replace. `Stream` with ``center=True`` sets it.
-    max_rows_per_user : calibrate for all rows of a user together, of which so many count
-        (`UserStream` sees to that); `matrix_factorization.participation` has the proof. None: for one row.
+    max_rows_per_user : calibrate for all rows of a user together, of which at most this number count (`UserStream`
+        enforces it; proof in `matrix_factorization.participation`). None calibrates for one row.
 
     Raises
     ------
     BadParameterError
-        If a parameter is outside its domain.
+        If a parameter is outside its domain, or `noise` does not support another option.
 
     Notes
     -----
-    *Guarantee.* svec(a a^T) has norm ||a||**2 <= 1, so one row changes one
-    input of the prefix-sum mechanism by at most 1 in Euclidean norm (zero-out)
-    or sqrt(2) (replace, since <a a^T, b b^T> >= 0). The mechanism is mu-GDP
-    over all its outputs and for inputs chosen adaptively (`matrix_factorization.base`),
-    with mu solved exactly from (epsilon, delta). Everything released is
-    post-processing of them.
+    *Guarantee.* svec(a a^T) has norm ||a||**2 <= 1, so one row changes one input of the prefix-sum mechanism by at most
+    1 in Euclidean norm (zero-out) or sqrt(2) (replace, since <a a^T, b b^T> >= 0). The mechanism is mu-GDP over all its
+    outputs and for inputs chosen adaptively (`matrix_factorization.base`), with mu solved exactly from
+    (epsilon, delta). Subspaces and eigenvalues are post-processing.
 
-    With ``publish_regret`` the inputs are pairs (svec(a a^T), c r), r the reward
-    of the row on the subspace in play and c = 1/2, and their sensitivity is
-    sqrt(1 + c**2) or sqrt(2 + c**2) (`processors.rewards`). `noise_std` counts it in.
+    With ``publish_regret`` the inputs are pairs (svec(a a^T), c r), where r is the reward of the row on the scoring
+    subspace and c = 1/2. Their sensitivity is sqrt(1 + c**2) or sqrt(2 + c**2) (`processors.rewards`), and `noise_std`
+    includes it. With ``center`` they are pairs (svec(a a^T), lambda a), lambda = 1/2, of sensitivity
+    sqrt(1 + lambda**2) or sqrt(2) (1 + lambda**2 / 2) (proof in `linalg.centering`), and the matrix about the mean is
+    post-processing of the two sums. The guarantee of users uses only these norms.
 
-    With ``center`` they are pairs (svec(a a^T), lambda a), lambda = 1/2, of sensitivity sqrt(1 + lambda**2) or
-    sqrt(2) (1 + lambda**2 / 2) (`linalg.centering`, with the proof), and the matrix about the mean is post-processing
-    of the two sums. What is said here of users holds as it is: only norms of what a row moves are used.
-
-    *Differences from the paper.* DTTZ14 calibrate each tree node with variance
-    50 log^3(m/delta)/epsilon^2 over the upper triangle; the same tree
-    calibrated exactly in svec coordinates has some 50 times less noise, and
-    the default mechanism some 180 times less. The extra noise of line 6 only
-    evens out the tree's standard deviation and is left out.
+    *Differences from the paper.* DTTZ14 calibrate each tree node with variance 50 log^3(m/delta)/epsilon^2 over the
+    upper triangle. The same tree calibrated exactly in svec coordinates has about 50 times less noise. The extra noise
+    of Algorithm 4, line 6 only evens out the tree's standard deviation and is omitted.
     """
 
     n_components: int
@@ -109,28 +101,32 @@ class PrivateFPL(Leader):
         check_strategy(self, "noise", NOISES, Noise)  # type: ignore[type-abstract]
         check_strategy(self, "solver", SOLVERS, Solver)  # type: ignore[type-abstract]
         smoothed = isinstance(self.solver, Smoothed)
-        given = {"horizon=None": self.horizon is None, "solver=Smoothed()": smoothed}
-        for option, used in (given | {"publish_regret=True": self.publish_regret}).items():
+        options = {
+            "horizon=None": self.horizon is None, "solver=Smoothed()": smoothed,
+            "publish_regret=True": self.publish_regret,
+        }  # fmt: skip
+        for option, used in options.items():
             if used and option in self.noise.unsupported:
-                raise BadParameterError(f"noise={self.noise!r} does not support {option}; use noise=BLT()")
+                raise BadParameterError(f"{option}: not supported by noise={self.noise!r}. Use noise=BLT().")
+        # Rewards are rounded row by row, and rows of users are capped, so a sum over a block is not enough.
+        object.__setattr__(self, "absorbs_grams", not self.publish_regret and self.max_rows_per_user is None)
         _ = self.mechanism
 
     @cached_property
     def mechanism(self) -> MatrixFactorization:
-        """The matrix factorization that the whole stream is released by."""
+        """Matrix factorization of all releases of the stream."""
         mu, leaves = self.budget.mu, None if self.horizon is None else self.leaves(self.horizon)
         sensitivity = self.budget.sensitivity(center=self.center)
         if self.publish_regret:
             sensitivity = joint_sensitivity(sensitivity)
-        made = self.noise.mechanism(leaves, mu, sensitivity)
+        of_rows = self.noise.mechanism(leaves, mu, sensitivity)
         if self.max_rows_per_user is None:
-            return made
-        factor = user_factor(made, self.max_rows_per_user, self.release_every)
+            return of_rows
+        factor = user_factor(of_rows, self.max_rows_per_user, self.release_every)
         return self.noise.mechanism(leaves, mu, sensitivity * factor)
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """(epsilon, delta)-DP and mu-GDP for all releases together, known before any row."""
         rows = "an endless stream" if self.horizon is None else f"a stream of up to {self.horizon} rows"
         users = self.max_rows_per_user
         return Guarantee(
@@ -147,17 +143,10 @@ class PrivateFPL(Leader):
             unit="one row" if users is None else f"one user with up to {users} rows",
         )
 
-    @property
-    def absorbs_grams(self) -> bool:
-        """False where rewards are released, each rounded by itself, or rows of users are capped."""
-        return not self.publish_regret and self.max_rows_per_user is None
-
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """Every number of the noise."""
         return self.mechanism.constants()
 
     def std(self, n: int) -> float:
-        """Standard deviation of a diagonal entry of the noise in release n."""
         return self.mechanism.std(n)
 
     def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> FPLProcessor:
@@ -165,14 +154,7 @@ class PrivateFPL(Leader):
 
 
 class FPLProcessor(LeaderProcessor):
-    """State of a run of `PrivateFPL`.
-
-    Attributes
-    ----------
-    noise : the noise of the latest release.
-    reading : state of the solver.
-    rewards : the exact sum of rewards, with ``publish_regret``.
-    """
+    """State of a run of `PrivateFPL`: noise of the latest release, state of the solver, and sum of rewards."""
 
     __slots__ = ("noise", "reading", "rewards")
     kept = __slots__
@@ -186,11 +168,11 @@ class FPLProcessor(LeaderProcessor):
         self.reading = algorithm.solver.start(algorithm.mechanism, d, k, algorithm.release_every, size)
         self.rewards: RewardSum | None = None
         if algorithm.publish_regret:
-            replace = algorithm.adjacency == "replace"
-            self.rewards = RewardSum.first(n_features, k, center=algorithm.center, replace=replace)
+            scale = reward_scale(center=algorithm.center, replace=algorithm.adjacency == "replace")
+            # The first axes score the rows before the first release.
+            self.rewards = RewardSum(0, Scoring.first(n_features, k, center=algorithm.center), scale)
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
-        """Add the rows to the sums; release them if that is due."""
         algorithm, t, gram = self.algorithm, self.t + rows.shape[0], self.gram.add(rows)
         scored = self if self.rewards is None else self.after(self.t, self.chain, rewards=self.rewards.add(rows))
         if t % algorithm.release_every and t != algorithm.horizon:
@@ -198,7 +180,6 @@ class FPLProcessor(LeaderProcessor):
         return scored.released(t, gram, outlet)
 
     def released(self, t: int, gram: GramSum, outlet: Outlet) -> tuple[FPLProcessor, Release]:
-        """The processor after a release, and the release."""
         algorithm, d, n = self.algorithm, self.n_features, self.noise.n + 1
         first, stds = algorithm.mechanism.std_chunks.latest
         std = stds[n - first] if 0 <= n - first < len(stds) else algorithm.mechanism.std_chunks.at(n)
@@ -212,7 +193,8 @@ class FPLProcessor(LeaderProcessor):
             details["rewards"] = {**noisy, "split": int(outlet.coins("split").words(1)[0] >> np.uint64(11))}
         count = self.terms.count(1, t) if algorithm.center else t
         if algorithm.center:
-            packed[-1] = count * CONSTANT**2  # public
+            # The number of rows is public, so the entry of the constants is replaced without noise.
+            packed[-1] = count * CONSTANT**2
         reading = self.reading
         if reading.name is not None:
             details["solver"] = reading.name
@@ -226,27 +208,28 @@ class FPLProcessor(LeaderProcessor):
         if algorithm.center:
             fields = centered_fields(packed, count, std, self.terms, details, reading.estimate)
         if reading.span is not None:
-            # Released rewards are computed on this span: then it has the same bits without compiled kernels.
+            # Released rewards are computed on this span, so that it must have the same bits without compiled kernels.
             reading = reading.follow(fields["packed_gram"], std * math.sqrt(2.0 * d), plain=rewards is not None)
         release = Release(t=t, n_components=algorithm.n_components, terms=self.terms, span=reading.span, **fields)
-        after = FPLProcessor.__new__(FPLProcessor)  # this runs once a release: no call of __init__
+        after = FPLProcessor.__new__(FPLProcessor)  # once a release: avoids __init__
         after.algorithm, after.n_features, after.source, after.terms = algorithm, d, self.source, self.terms
         after.chain, after.t, after.gram = outlet.chain, t, gram
         after.noise, after.reading = noise, reading
         after.spectra = self.spectra_with(n, gram) if n in PANEL_ENDS and self._bounded else self.spectra
-        # `Stream` hands out no release of a warm-up: the subspace in play stays what it was.
-        after.rewards = rewards if rewards is None or t <= self.terms.warmup else rewards.playing_now(release)
+        # `Stream` publishes no release of a warm-up, so the scoring subspace stays that of before.
+        if rewards is not None and t > self.terms.warmup:
+            rewards = RewardSum(rewards.total, release, rewards.scale, rewards.of_zeros)
+        after.rewards = rewards
         every, horizon = algorithm.release_every, algorithm.horizon
         due = algorithm.due(t) if algorithm.batches else every - t % every  # `Leader.due`, mostly without a call
         after.rows_until_release = due if horizon is None else min(due, horizon - t)
         return after, release
 
     def regret_bound(self, t: int, opt: float) -> float | None:
-        """`LeaderProcessor.regret_bound` where it applies; otherwise none is proved."""
         return super().regret_bound(t, opt) if self._bounded else None
 
     @property
     def _bounded(self) -> bool:
-        """Whether a regret bound is proved: leaders are exact, of the matrix about 0, and noise is smooth in time."""
+        """True if a regret bound is proved: exact leaders of the matrix about 0, and noise smooth in time."""
         algorithm = self.algorithm
         return algorithm.solver.bounded and algorithm.noise.smooth and not algorithm.center

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -23,10 +23,9 @@ from streampca.processors.ascent import (
     GAIN,
     GRID,
     LearningRate,
-    hashable,
     orthonormalise,
     released,
-    schedule_of,
+    set_schedule,
     start_basis,
 )
 from streampca.processors.base import Algorithm, Processor
@@ -39,7 +38,7 @@ ROUNDING = 1.0 + 1e-9
 #: Rows whose gradients are summed at a time, from the start of a step on.
 _CHUNK = 64
 _FIRST_BATCH = 256
-#: A step is one part in so many of all rows before it.
+#: The rows before a step, divided by the rows of the step.
 _GROWTH = 2
 
 
@@ -47,30 +46,22 @@ _GROWTH = 2
 class PrivateStepSizes(State):
     """Learning rates from public parameters and private gradients: an immutable value.
 
-    Without a schedule, steps are ``4 / (rayleigh * t)`` a column, with
-    ``rayleigh`` the running mean of w^T g over the rows so far, floored by its
-    own noise. That is ``c / t`` with c = 4 / lambda, without knowing lambda:
-    it suits eigengaps above lambda / 8.
-
-    Parameters
-    ----------
-    schedule : (c, offset) for steps of ``c / (offset + t)``, or None (`schedule_of`).
-    collected : (k,) array: sum of w^T g over the steps so far.
-    variance : of the noise in each entry of it.
-    steps : steps so far.
+    Without a schedule, steps are ``4 / (rayleigh * t)`` a column, where ``rayleigh`` is the running mean of w^T g over
+    the rows so far, at least its own noise. These are steps of ``c / t`` with c = 4 / lambda for an unknown lambda,
+    and suit eigengaps above lambda / 8.
     """
 
     kept = ("collected", "variance", "steps")
 
-    schedule: tuple[float, float] | None
-    collected: FloatArray
-    variance: float = 0.0
+    schedule: tuple[float, float] | None  # (c, offset) for steps of c / (offset + t), or None
+    collected: FloatArray  # (k,) sum of w^T g over the steps so far
+    variance: float = 0.0  # of the noise in each entry of it
     steps: int = 0
 
     def step(
         self, gradient: FloatArray, basis: FloatArray, t: int, noise_std: float
     ) -> tuple[PrivateStepSizes, FloatArray]:
-        """The rates after one step more, and the step, for the noisy sum of gradients of the latest rows, t in all."""
+        """Return the rates after one more step, and the step, from the noisy sum of gradients of rows up to row t."""
         collected = self.collected + np.einsum("ij,ij->j", basis, gradient)
         after = PrivateStepSizes(self.schedule, collected, self.variance + noise_std**2, self.steps + 1)
         if self.schedule is not None:
@@ -81,13 +72,11 @@ class PrivateStepSizes(State):
 def gradient_sensitivity(n_components: int, clip: float, adjacency: Adjacency) -> float:
     """Sensitivity of a sum of clipped gradients ``a a^T W`` to one row, in Frobenius norm.
 
-    For rows of the unit ball and W with orthonormal columns. Zero-out: the
-    gradient itself, at most ``clip``. Replace: at most twice that, and at most
-    the diameter of the set of all gradients, which is 1 for one component and
-    sqrt(2) for more: with D = a a^T - b b^T, one component gives ||D w|| <=
-    ||D||_2 <= 1, and more give ||D W||_F <= ||D||_F <= sqrt(2). Clipping is a
-    projection onto a ball and moves no two gradients apart. All are attained
-    (replace with one component: a and b at 45 degrees to w on either side).
+    For rows of the unit ball and W with orthonormal columns. Zero-out: the gradient itself, at most ``clip``. Replace:
+    at most twice that, and at most the diameter of the set of all gradients, which is 1 for one component and sqrt(2)
+    for more: with D = a a^T - b b^T, one component gives ||D w|| <= ||D||_2 <= 1, and more give
+    ||D W||_F <= ||D||_F <= sqrt(2). Clipping is a projection onto a ball, so it does not increase distances. All bounds
+    are attained (replace with one component: a and b at 45 degrees to w on either side).
     """
     clip = min(clip, 1.0)
     if adjacency == "zero-out":
@@ -96,10 +85,8 @@ def gradient_sensitivity(n_components: int, clip: float, adjacency: Adjacency) -
 
 
 def clipped_gradients(rows: FloatArray, basis: FloatArray, bound: float) -> FloatArray:
-    """Sum of the gradients ``a a^T W`` of rows, each clipped to a norm, rounded to the lattice. Curator only.
-
-    The block's bounds must not depend on the rows.
-    """
+    """Sum the gradients ``a a^T W`` of rows, each clipped to a norm, and round to the lattice. Curator only."""
+    # Privacy: the block must be chosen without the rows, because the sum is rounded once a block.
     columns = rows.T  # (d, n) in column-major order
     scores = dgemm(1.0, columns, basis, trans_a=1)
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows) * np.einsum("ij,ij->i", scores, scores))
@@ -115,42 +102,37 @@ class PrivateOja(Algorithm):
     Parameters
     ----------
     n_components : dimension of the subspace, k.
-    epsilon, delta : budget for everything that is ever released.
-    n_features : number of features, d; taken from the first row if left out.
-    horizon : rows in the stream, if known; no more are taken.
-    batch_size : rows to a step; ``"auto"`` makes each step half as long as
-        all before it, and the last one end at a known horizon. Every step
-        adds the same noise, whatever its length, so few long steps have the
-        least: 16 equal ones have twice the error; with steps of one row noise dominates.
-        At most 2**23, up to which sums of gradients are exact.
-    learning_rate : ``"adaptive"`` (see `PrivateStepSizes`), or
-        ``(c, offset)`` for steps of ``c / (offset + t)`` on the sum of gradients.
-    clip : bound on a row's gradient, in units of row_norm**2; left out, 1, at
-        which nothing is clipped. Gradients are shorter than 1 where the basis
-        explains little of a row: a smaller clip lowers the noise there.
-    shuffle : number of rows to collect and shuffle secretly before a pass over
-        them, one row to a step. Holds that many rows in memory. For
-        ``adjacency="replace"`` only, and where its bound is proved and of use; minibatches have less noise.
+    epsilon, delta : privacy budget of all releases.
+    n_features : number of features, d. None uses that of the first row.
+    horizon : rows in the stream; None for an endless stream.
+    batch_size : rows in a step, at most 2**23, up to which sums of gradients are exact. ``"auto"`` makes each step half
+        as long as all before it, and the last one end at a known horizon. Every step adds the same noise for any
+        length, so few long steps have the least.
+    learning_rate : ``"adaptive"`` (`PrivateStepSizes`), or ``(c, offset)`` for steps of ``c / (offset + t)`` on the sum
+        of gradients.
+    clip : bound on the norm of a row's gradient, in units of row_norm**2. None means 1, at which nothing is clipped.
+        Gradients are shorter than 1 where the basis explains little of a row; a smaller clip lowers the noise there.
+    shuffle : number of rows to hold and shuffle secretly before a pass over them, one row a step. For
+        ``adjacency="replace"`` only, where its bound is proved. Minibatches have less noise.
     adjacency : ``"zero-out"`` or ``"replace"``.
-    release_every : rows from one release to the next; left out, a release
-        after every step (or every shuffled pass).
+    release_every : rows between releases. None releases after every step (or every shuffled pass).
+
+    Raises
+    ------
+    BadParameterError
+        If a parameter is outside its domain, or does not go with ``shuffle``.
 
     Notes
     -----
-    *Guarantee.* Step j releases ``S_j + N(0, s^2)`` with S_j the (d, k) sum of
-    the clipped gradients ``a a^T W_{j-1}`` of its rows, and s = sensitivity /
-    mu (`gradient_sensitivity`). A row is in one step, whose place in the
-    stream is public; all later steps see it only through what was released.
-    So the sequence of all noisy sums, shown to someone who knows every other
-    row, is N(0, 1) against N(mu, 1): mu-GDP, whatever the number of steps,
-    under zero-out or replacement of one row. Bases, eigenvalues and step
-    sizes are post-processing. Noise and sums are rounded to multiples of
-    2**-30, which the sensitivity allows for.
+    *Guarantee.* Step j releases ``S_j + N(0, s^2)`` with S_j the (d, k) sum of the clipped gradients ``a a^T W_{j-1}``
+    of its rows, and s = sensitivity / mu (`gradient_sensitivity`). A row is in one step, whose place in the stream is
+    public, and later steps depend on it only through released sums. So the sequence of all noisy sums, given every
+    other row, is N(0, 1) against N(mu, 1): mu-GDP for any number of steps, under zero-out or replacement of one row.
+    Bases, eigenvalues and step sizes are post-processing. Noise and sums are rounded to multiples of 2**-30, which the
+    sensitivity includes. The claims of the paper: ``docs/theory/lkjo22.md``.
 
-    *Shuffled.* Each step is a mechanism on one row at mu_0; the pass is
-    (epsilon, delta)-DP by `privacy.shuffling`. A row is in one pass.
-
-    What the paper claims: ``docs/theory/lkjo22.md``.
+    *Shuffled.* Each step is a mechanism on one row at mu_0. The pass is (epsilon, delta)-DP by `privacy.shuffling`, and
+    a row is in one pass.
     """
 
     n_components: int = 1
@@ -164,6 +146,7 @@ class PrivateOja(Algorithm):
     shuffle: int | None = None
     adjacency: Adjacency = "zero-out"
     release_every: int | None = None
+    schedule: tuple[float, float] | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)
@@ -174,18 +157,11 @@ class PrivateOja(Algorithm):
         if self.batch_size != "auto":
             check_count("batch_size", self.batch_size)
             if self.batch_size > EXACT_ROWS:
-                raise BadParameterError(
-                    f"batch_size={self.batch_size} is too large: sums are exact up to {EXACT_ROWS} rows"
-                )
-        object.__setattr__(self, "learning_rate", hashable(self.learning_rate))
+                raise BadParameterError(f"batch_size={self.batch_size}: expected at most {EXACT_ROWS} or 'auto'.")
+        set_schedule(self)
         if self.clip is not None and not 0.0 < self.clip <= 1.0:
-            raise BadParameterError(f"clip={self.clip!r} must be in (0, 1], in units of row_norm**2, or None for 1")
-        _ = self.schedule, self.mu
-
-    @cached_property
-    def schedule(self) -> tuple[float, float] | None:
-        """(c, offset) of steps of ``c / (offset + t)``; None if adaptive."""
-        return schedule_of(self.learning_rate)
+            raise BadParameterError(f"clip={self.clip!r}: expected a number in (0, 1] or None.")
+        _ = self.mu
 
     @property
     def bound(self) -> float:
@@ -199,18 +175,15 @@ class PrivateOja(Algorithm):
         if rows is None:
             return budget.mu
         if self.adjacency != "replace":
-            raise BadParameterError("shuffle= needs adjacency='replace', for which its bound is proved")
+            raise BadParameterError(f"shuffle={rows}: expected adjacency='replace', for which its bound is proved.")
         if self.batch_size not in ("auto", 1):
-            raise BadParameterError(
-                f"batch_size={self.batch_size!r} cannot be combined with shuffle=: each shuffled row is a step"
-            )
+            raise BadParameterError(f"batch_size={self.batch_size!r}: expected 1 or 'auto' with shuffle={rows}.")
         if self.horizon is not None and self.horizon % rows:
-            raise BadParameterError(f"shuffle={rows} must divide horizon={self.horizon}: only full passes are proved")
+            raise BadParameterError(f"shuffle={rows}: expected a divisor of horizon={self.horizon}.")
         return shuffling.shuffled_mu(self.epsilon, self.delta, rows)
 
     @property
     def guarantee(self) -> Guarantee:
-        """(epsilon, delta)-DP for all releases together, and mu-GDP unless shuffled. Known before any row."""
         scope = "all releases of the stream, and every step in between"
         if self.shuffle is not None:
             return Guarantee(
@@ -228,13 +201,12 @@ class PrivateOja(Algorithm):
         return (exact * ROUNDING + math.sqrt(d * self.n_components) * GRID) / self.mu
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """Standard deviation, bounds, lattice, schedule of steps and rates."""
         return (
             self.noise_std(n_features), self.mu, self.bound, ROUNDING, GRID, GAIN, _FIRST_BATCH, _GROWTH, self.schedule
         )  # fmt: skip
 
     def step_end(self, t: int) -> int:
-        """Rows at which the step (or the shuffled pass) that begins after t rows ends. Public."""
+        """Return the last row of the step (or the shuffled pass) that begins after row t. Public."""
         if self.shuffle is not None:
             return t + self.shuffle
         if self.batch_size != "auto":
@@ -258,12 +230,11 @@ class PrivateOjaProcessor(Processor):
 
     Attributes
     ----------
-    basis : (d, k) orthonormal array, columns in any order. A function of the noisy sums so far: private.
-    rates : step sizes. Private.
-    total : (d, k) array: the exact sum of gradients of the step in progress. Curator only.
+    basis, rates : (d, k) orthonormal array, and step sizes. Functions of released sums.
+    total : (d, k) array: the exact sum of gradients of the current step. Curator only.
     waiting : rows that are not in it yet. Curator only.
-    end : rows at which the step in progress ends. Public.
-    std : standard deviation of each entry of the noise in a step's sum.
+    end : last row of the current step. Public.
+    std : standard deviation of each entry of the noise in the sum of a step.
     """
 
     __slots__ = ("basis", "end", "rates", "std", "total", "waiting")
@@ -282,13 +253,11 @@ class PrivateOjaProcessor(Processor):
 
     @property
     def rows_until_release(self) -> int:
-        """Rows until the next release; 0 at the horizon."""
         every, left = self.algorithm.release_every, self.rows_left
         due = self.end - self.t if every is None else every - self.t % every
         return due if left is None else min(due, left)
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[PrivateOjaProcessor, Release | None]:
-        """Sum gradients; make the steps that end with these rows."""
         algorithm, end, ended = self.algorithm, self.end, False
         basis, rates, total, waiting = self.basis, self.rates, self.total, self.waiting
         chunk = _CHUNK if algorithm.shuffle is None else algorithm.shuffle
@@ -317,7 +286,7 @@ class PrivateOjaProcessor(Processor):
     def _pass(
         self, rows: FloatArray, basis: FloatArray, rates: PrivateStepSizes, outlet: Outlet
     ) -> tuple[FloatArray, PrivateStepSizes]:
-        """A step for each row, in a secret order that is drawn once all rows are held."""
+        """Make a step for each row, in a secret order that is drawn after the last row."""
         parts = [rows[start : start + _CHUNK] for start in range(0, rows.shape[0], _CHUNK)]
         for i in outlet.hide("shuffle", *parts).permutation(rows.shape[0]).tolist():
             gradient = clipped_gradients(rows[i : i + 1], basis, self.algorithm.bound)
@@ -327,11 +296,10 @@ class PrivateOjaProcessor(Processor):
     def _moved(
         self, total: FloatArray, basis: FloatArray, rates: PrivateStepSizes, t: int, outlet: Outlet
     ) -> tuple[FloatArray, PrivateStepSizes]:
-        """Release a sum of gradients, and step along it."""
+        """Release a sum of gradients, and make a step on it."""
         released = np.asfortranarray(outlet.gaussian("gradient", total, self.std, GRID))
         rates, step = rates.step(released, basis, t, self.std)
         return orthonormalise(np.asfortranarray(basis + step)), rates
 
     def release(self) -> Release:
-        """The current subspace."""
         return released(self, self.basis, self.rates.collected, steps=self.rates.steps)

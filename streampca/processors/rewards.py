@@ -25,19 +25,19 @@ _UNITS = 2.0**_BITS
 def joint_sensitivity(gram_sensitivity: float) -> float:
     """Sensitivity to one row of the pair (sums of sensitivity ``gram_sensitivity``, c times the sum of scaled rewards).
 
-    Scaled rewards (`reward_scale`) move by at most 1, so they add at most ``c**2`` to the square.
-    Without centering both bounds are met: sqrt(1 + c**2) under zero-out by a unit row in the
-    subspace in play, sqrt(2 + c**2) under replace by such a row against one orthogonal to it.
+    Scaled rewards (`reward_scale`) move by at most 1, so they add at most ``c**2`` to the square. Without centering
+    both bounds are attained: sqrt(1 + c**2) under zero-out by a unit row in the scoring subspace, sqrt(2 + c**2) under
+    replace by such a row against one orthogonal to it.
     """
     return math.hypot(gram_sensitivity, REWARD_WEIGHT)
 
 
 def reward_scale(*, center: bool, replace: bool) -> int:
-    """How far one row moves the sum of rewards, at most.
+    """Sensitivity of the sum of rewards to one row, rounded up.
 
-    A reward about 0 is between 0 and 1. In a centered stream, with m the mean in play and u its part across the
-    subspace, it is ``||V^T a||**2 + 2 u . a - ||u||**2``. The last term does not depend on the row. The rest is 0
-    for the zero row, and from ``-2 ||u||`` to ``1 + ||u||**2`` for rows of the unit ball, where ||u|| is at most 1.
+    A reward about 0 is between 0 and 1. In a centered stream, with m the mean that scores and u its part across the
+    subspace, it is ``||V^T a||**2 + 2 u . a - ||u||**2``. The last term does not depend on the row. The rest is 0 for
+    the zero row, and from ``-2 ||u||`` to ``1 + ||u||**2`` for rows of the unit ball, where ||u|| is at most 1.
     """
     return 1 if not center else 4 if replace else 2
 
@@ -47,23 +47,18 @@ class RewardSum(State):
 
     Parameters
     ----------
-    total : the sum of rewards over ``scale``, less those of as many zero rows, in units of 2**-30.
-    playing : the subspace in play: a release, or its `Scoring`.
+    total : the sum of rewards over ``scale``, less those of the same number of zero rows, in units of 2**-30.
+    playing : the release, or its `Scoring`, that scores the next row.
     scale : `reward_scale`.
-    of_zeros : sum of the rewards of as many zero rows, in units of 2**-30. Public: a function of releases.
+    of_zeros : sum of the rewards of the same number of zero rows, in units of 2**-30. Public: a function of releases.
 
     Notes
     -----
-    *Privacy.* A reward is a function of its row and of earlier releases. Let
-    the prefix-sum mechanism of sensitivity `joint_sensitivity` run on (svec(a
-    a^T), c r): its inputs then depend on earlier outputs, which its theorem
-    allows (`matrix_factorization.base`). So Gram matrices and rewards together are
-    mu-GDP, and the sum of rewards carries noise of standard deviation ``std / c``, independent
-    of that of the Gram matrix. Published without noise, rewards would have no
-    guarantee at all.
-
-    Rewards are clipped to the range that `reward_scale` rests on, rounded to multiples of 2**-30 and summed in
-    integers.
+    *Guarantee.* A reward is a function of its row and of earlier releases. The prefix-sum mechanism of sensitivity
+    `joint_sensitivity` runs on (svec(a a^T), c r). Its inputs then depend on earlier outputs, which its theorem allows
+    (`matrix_factorization.base`), so Gram matrices and rewards together are mu-GDP, and the sum of rewards carries
+    noise of standard deviation ``std / c``, independent of that of the Gram matrix. Rewards published without noise
+    have no guarantee.
     """
 
     __slots__ = ("of_zeros", "playing", "scale", "total")
@@ -72,45 +67,32 @@ class RewardSum(State):
     def __init__(self, total: int, playing: Release | Scoring, scale: int = 1, of_zeros: int = 0) -> None:
         self.total, self.playing, self.scale, self.of_zeros = total, playing, scale, of_zeros
 
-    @classmethod
-    def first(cls, n_features: int, n_components: int, *, center: bool, replace: bool) -> RewardSum:
-        """No reward yet; the first axes are in play."""
-        scale = reward_scale(center=center, replace=replace)
-        return cls(0, Scoring.first(n_features, n_components, center=center), scale)
-
     def add(self, rows: FloatArray) -> RewardSum:
-        """The sum with the rewards of rows on the subspace in play added."""
+        """Add the rewards of rows on the scoring subspace."""
         scoring, scale, of_zeros = self.scoring, self.scale, self.of_zeros
         scores = score(rows, scoring)
         if scoring.linear is not None:
             of_zero = 2.0 * (CONSTANT * float(scoring.linear[-1]))
             scores = (scores - of_zero) / scale
             of_zeros += rows.shape[0] * round(of_zero * _UNITS)
+        # Privacy: rounding errors must not exceed the range that `reward_scale` bounds. The sum in integers is exact.
         most = 2.0 / scale if scale > 1 else 1.0
         units = np.rint(np.clip(scores, -most, most) * _UNITS).astype(np.int64)
         return RewardSum(self.total + int(units.sum()), scoring, scale, of_zeros)
 
-    def playing_now(self, playing: Release) -> RewardSum:
-        """The same sum with a release in play."""
-        return RewardSum(self.total, playing, self.scale, self.of_zeros)
-
     @property
     def scoring(self) -> Scoring:
-        """That of the subspace in play."""
+        """The subspace, and the mean if centered, that score the next row."""
         playing = self.playing
         if not isinstance(playing, Release):
             return playing
         return Scoring.of_release(playing) if playing.is_centered else Scoring.of(playing.subspace.basis)
 
     def noisy(self, noise: float, std: float) -> dict[str, float]:
-        """The noisy sum of rewards, from joint noise and its standard deviation: may be released.
+        """Return the noisy sum of rewards and the std of its noise, in units of row_norm**2. Publishable.
 
-        Rounded to a power of two near 2**-20 of the standard deviation of its own noise.
-
-        Returns
-        -------
-        dict
-            ``sum`` and the ``std`` of its noise, in units of row_norm**2.
+        ``noise`` is the last coordinate of the joint noise, of standard deviation ``std``. The sum is rounded to a
+        power of two near 2**-20 of the standard deviation of its own noise.
         """
         factor = self.scale / REWARD_WEIGHT
         own = std * factor
@@ -120,18 +102,12 @@ class RewardSum(State):
         return {"sum": total / _UNITS, "std": own}
 
     def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> RewardSum:
-        """See `State.restored`."""
         total, of_zeros, scoring = self.read(snapshot, source).values()
         return RewardSum(total, scoring, self.scale, of_zeros)
 
 
 class GramWithRewards:
-    """A Gram matrix and the sum of rewards, released together by one vector of noise.
-
-    Parameters
-    ----------
-    gram, rewards : the exact sums.
-    """
+    """A Gram matrix and the sum of rewards, released together by one vector of noise."""
 
     __slots__ = ("gram", "rewards")
 
@@ -144,5 +120,5 @@ class GramWithRewards:
         return self.gram.parts, str(self.rewards.total).encode()
 
     def noisy(self, noise: FloatArray, std: float) -> tuple[FloatArray, dict[str, float]]:
-        """The noisy packed Gram matrix and sum of rewards: may be released."""
+        """Return the noisy packed Gram matrix and sum of rewards. Publishable."""
         return self.gram.noisy(noise[:-1], std), self.rewards.noisy(float(noise[-1]), std)

@@ -8,16 +8,16 @@ from typing import Literal
 from streampca.errors import BadParameterError
 from streampca.linalg.counts import check_components, check_count, check_share, use_plain_numbers
 from streampca.linalg.lazy import cached_property
-from streampca.privacy.budget import Adjacency, Budget
+from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import NoiseSource
-from streampca.processors.base import Algorithm
 from streampca.processors.spectral_histogram import HistogramMethod
 from streampca.processors.window_methods import (
     ForgettingMethod,
     OnceMethod,
     RingMethod,
     SmoothedMethod,
+    WindowAlgorithm,
     WindowMethod,
     WindowProcessor,
 )
@@ -35,69 +35,65 @@ METHODS: dict[str, type[WindowMethod]] = {
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SlidingWindowPCA(Algorithm):
+class SlidingWindowPCA(WindowAlgorithm):
     """A private subspace of the last W rows, after every b rows of an endless stream.
 
     Parameters
     ----------
     window : rows in the window, W.
     n_components : dimension of the subspace, k.
-    epsilon, delta : budget per row for all releases together.
-    n_features : number of features, d; taken from the first row if left out.
-    eta : of ``"histogram"``: checkpoints are dropped when they agree within a factor 1 - eta/2.
-    method : how the window is followed.
+    epsilon, delta : privacy budget per row for all releases together.
+    n_features : number of features, d. None uses that of the first row.
+    eta : for ``"histogram"``: checkpoints are dropped when they agree within a factor 1 - eta/2.
+    method : the method that follows the window.
 
-        * ``"histogram"``: private running sums and a spectral histogram of them. Memory grows with
-          log W, not W. Covers the window and a few rows more (``release.details["window"]``).
-        * ``"ring"``: exactly the window, with the same noise; holds W rows, or their leaves' Gram matrices.
-        * ``"smoothed"``: the releases of ``"ring"``, and subspaces read off an estimate of the window from the
-          releases over two windows (`Release.smoothed`): less error where rows change slowly beside the window, at
-          the price of some lag. Keeps two windows' releases; at most 100 releases a window.
-        * ``"forgetting"``: the weight of rows falls by 1 - b/W a release; 30 % less noise and two matrices of
-          memory, but old rows keep some weight.
+        * ``"histogram"``: private running sums and a spectral histogram of them. Memory grows with log W. Covers the
+          window and a few rows more (``release.details["window"]``).
+        * ``"ring"``: exactly the window, with the same noise. Holds W rows, or the Gram matrices of their leaves.
+        * ``"smoothed"``: the releases of ``"ring"``, with subspaces of an estimate of the window from the releases
+          over two windows (`Release.smoothed`). Less error where rows change slowly, with some lag. At most 100
+          releases a window.
+        * ``"forgetting"``: the weight of rows falls by 1 - b/W a release. 30 % less noise and two matrices of memory,
+          but old rows keep some weight.
         * ``"once"``: the last W of ``horizon`` rows, released once at the end with the noise of one release.
     adjacency : ``"zero-out"`` (one row against the zero row) or ``"replace"``.
-    release_every : rows between releases, b. Noise and time both fall with it.
-    checkpoint_every : of ``"histogram"``: rows between checkpoints, a multiple of
-        ``release_every``. Left out, as many as move the Gram matrix by less than its noise.
-    overhang : of ``"histogram"``: how many rows before the window the released sum may cover at most,
-        as a share of it. About 1 / overhang more checkpoints are kept.
-    sketch_rank : of ``"histogram"``: keep only so many directions between two checkpoints, in O(d
-        rank) memory instead of O(d**2), with an error of at most `sketch_error`. A good value is n_components / eta.
-    failure_rate : probability, at any one time, that `additive_error` is exceeded. It does not affect the guarantee.
-    horizon : rows in the stream, for ``"once"``: the window is released after the last of them, and no more are taken.
+    release_every : rows between releases, b. Noise and running time decrease as b increases.
+    checkpoint_every : for ``"histogram"``: rows between checkpoints, a multiple of ``release_every``. None uses the
+        number of rows that move the Gram matrix by less than its noise.
+    overhang : for ``"histogram"``: largest number of rows before the window that a release covers, as a share of the
+        window. About 1 / overhang more checkpoints are kept.
+    sketch_rank : for ``"histogram"``: directions kept between two checkpoints, in O(d rank) memory instead of O(d**2).
+        The truncation error is in ``release.details["sketch_error"]``. A good value is n_components / eta.
+    failure_rate : probability, at any one time, that `additive_error` is exceeded. The guarantee does not depend on it.
+    horizon : for ``"once"``: rows in the stream. The window is released after the last of them.
     center : release Gram matrices about the mean of the window, as `PrivateFPL` does. Not with ``sketch_rank``.
-        `additive_error` and `noise_bound` are then of the matrix before its mean is taken out.
+        `additive_error` and `noise_bound` are then of the matrix before the mean is subtracted.
+
+    Raises
+    ------
+    BadParameterError
+        If a parameter is outside its domain, or the method does not support it.
 
     Notes
     -----
-    *Guarantee.* One row changes one input of a matrix mechanism by at most 1 in Euclidean norm
-    (zero-out) or sqrt(2) (replace). Each mechanism is mu-GDP over the endless sequence and for adaptive rows
-    (`streampca.matrix_factorization.window`, `forgetting`), with mu solved exactly from (epsilon, delta).
-    Which checkpoints are kept, and every subspace, is computed from private sums: post-processing.
+    *Guarantee.* One row changes one input of a matrix mechanism by at most 1 in Euclidean norm (zero-out) or sqrt(2)
+    (replace). Each mechanism is mu-GDP over the endless sequence and for adaptive rows
+    (`streampca.matrix_factorization.window`, `forgetting`), with mu solved exactly from (epsilon, delta). The choice of
+    checkpoints and every subspace are computed from private sums, so they are post-processing.
 
-    *Accuracy of the histogram.* The checkpoints between checkpoints i < j are deleted if (1 - eta/2)
-    K(i) - slack I is below K(j), K(i) the private sum since checkpoint i. With z a bound on the noise of any K,
-    and f on that of the rows between i and j (both at most a quantile of failure_rate over all comparisons of two
-    windows), slack = f + eta z. Then, with S_W the exact Gram matrix of the window and probability 1 - failure_rate
-    at any one time,
+    *Accuracy of the histogram.* The checkpoints between checkpoints i < j are deleted if (1 - eta/2) K(i) - slack I is
+    below K(j), where K(i) is the private sum since checkpoint i. Let z bound the noise of any K, and f that of the rows
+    between i and j, each at a quantile of failure_rate over all comparisons of two windows, and slack = f + eta z.
+    Then, with S_W the exact Gram matrix of the window and probability 1 - failure_rate at any one time,
 
-        S_W - z I <= gram <= (1 - eta/2)**-1 (S_W + (2 f + 1.5 eta z) I) + z I,
+        S_W - z I <= gram <= (1 - eta/2)**-1 (S_W + (2 f + 1.5 eta z) I) + z I.
 
-    and there are at most 2 + ceil((window - 1) / p) + (4/eta) sum_i ln(1 + lambda_i / z) checkpoints: every p-th row
-    starts one that is never deleted, with p the largest multiple of ``checkpoint_every`` up to overhang * window
-    (the least one if there is none), and lambda_i are the eigenvalues of the exact sum since the oldest.
-    As f <= z, this implies the bounds with (4 - eta/2) z that a slack of 2 z has.
+    At most 2 + ceil((window - 1) / p) + (4/eta) sum_i ln(1 + lambda_i / z) checkpoints are kept: every p-th row starts
+    one that is never deleted, p is the largest multiple of ``checkpoint_every`` up to overhang * window (at least
+    ``checkpoint_every``), and lambda_i are the eigenvalues of the exact sum since the oldest checkpoint.
 
-    *Rows of one distribution.* `Tumbling` with ``release_every=window`` puts each row in one release, with
-    noise of standard deviation 1 / mu; its latest release lags by up to a window. Where rows do not change that
-    is closer to the window's subspace than any method here.
-
-    *Noise of the histogram.* All checkpoints come from one sequence of private running sums, whose noise is
-    shaped so that differences over W rows have the least of it. (The algorithms of the paper are not private:
-    ``docs/theory/uu21.md``.) Its standard deviation times mu, at W = 2**8 and 2**14: 3.52 and 5.39; with a fresh
-    mechanism per block of W rows 4.12 and 6.21; with the anytime mechanism 4.52 and 6.31; with a binary tree per
-    block, 12.4 and 20.9.
+    *Noise of the histogram.* All checkpoints come from one sequence of private running sums, whose noise is smallest
+    for differences over W rows. The algorithms of the paper are not private (``docs/theory/uu21.md``).
     """
 
     window: int
@@ -116,6 +112,9 @@ class SlidingWindowPCA(Algorithm):
     horizon: int | None = None
     center: bool = field(default=False, repr=False)
 
+    #: Bytes of exact sums, their noise and one decoded release, over d**2 (measured).
+    square_bytes = 85.0
+
     def __post_init__(self) -> None:
         use_plain_numbers(self)
         check_components(self.n_components, self.n_features)
@@ -127,63 +126,30 @@ class SlidingWindowPCA(Algorithm):
         check_share("failure_rate", self.failure_rate)
         if self.overhang != 1.0:
             check_share("overhang", self.overhang)
-        _ = self.mu
+        _ = self.budget.mu
         if self.method not in METHODS:
-            raise BadParameterError(
-                f"method={self.method!r} is not known; use 'histogram', 'ring', 'smoothed', 'forgetting' or 'once'"
-            )
+            raise BadParameterError(f"method={self.method!r}: expected one of {', '.join(map(repr, METHODS))}.")
         if self.center and self.sketch_rank is not None:
-            raise BadParameterError("center=True keeps whole matrices; leave out sketch_rank=")
+            raise BadParameterError(f"sketch_rank={self.sketch_rank}: expected None with center=True.")
         self.followed.check()
-
-    @property
-    def square_bytes(self) -> float:
-        """Of sums, their noise, and a release that is read."""
-        return 85.0
 
     @cached_property
     def followed(self) -> WindowMethod:
         """The object that implements ``method``."""
         return METHODS[self.method](self)
 
-    # -- guarantee --------------------------------------------------------------------
-
-    @cached_property
-    def budget(self) -> Budget:
-        """The target budget of all releases together."""
-        return Budget(self.epsilon, self.delta, self.adjacency)
-
-    @cached_property
-    def mu(self) -> float:
-        """The Gaussian-DP parameter of all releases together."""
-        return self.budget.mu
-
-    @property
-    def sensitivity(self) -> float:
-        """Sensitivity to one row of a Gram matrix, with the sum of rows if ``center``."""
-        return self.budget.sensitivity(center=self.center)
-
     @cached_property
     def guarantee(self) -> Guarantee:
-        """(epsilon, delta)-DP and mu-GDP per row for all releases together, known before any row."""
         method = self.followed
         return Guarantee(
-            self.epsilon, self.delta, self.adjacency, method.scope, method.theorem, method.citation, mu=self.mu
+            self.epsilon, self.delta, self.adjacency, method.scope, method.theorem, method.citation, mu=self.budget.mu
         )
-
-    # -- noise and accuracy -----------------------------------------------------------
-
-    @property
-    def leaves(self) -> int:
-        """Releases in a window."""
-        return -(-self.window // self.release_every)
 
     def noise_std(self, t: int) -> float:
         """Standard deviation of a diagonal entry of the noise in the latest released Gram matrix after t rows.
 
-        In units of row_norm**2; off-diagonal entries have this over sqrt(2). For
-        ``"histogram"``, as if the oldest checkpoint lay at the window's start; `Release.noise_std`
-        has the standard deviation for where it really lay.
+        In units of row_norm**2. Off-diagonal entries have this over sqrt(2). For ``"histogram"`` it assumes that the
+        oldest checkpoint is at the start of the window; `Release.noise_std` uses its actual place.
 
         Raises
         ------
@@ -193,15 +159,15 @@ class SlidingWindowPCA(Algorithm):
         check_count("t", t)
         first = self.horizon or self.release_every
         if t < first or (self.horizon is not None and t > self.horizon):
-            raise BadParameterError(f"t={t}: the first release comes after {first} rows")
+            raise BadParameterError(f"t={t}: expected a row from the first release on, after {first} rows.")
         return self.followed.std(t // self.release_every)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """Every number of the noise, and of the choice of checkpoints."""
-        return self.mu, self.sensitivity, self.noise_bound(n_features), *self.followed.constants(n_features)
+        bound = self.noise_bound(n_features)
+        return self.budget.mu, self.sensitivity, bound, *self.followed.constants(n_features)
 
     def noise_bound(self, n_features: int) -> float:
-        """Bound on the spectral norm of the noise, for all that one release and its checkpoints rest on.
+        """Bound on the spectral norm of the noise in a release and its checkpoints.
 
         It holds with probability 1 - failure_rate at any one time.
         """
@@ -215,12 +181,11 @@ class SlidingWindowPCA(Algorithm):
     def additive_error(self, n_features: int) -> float:
         """Absolute error of the released matrix against the window's, in units of row_norm**2.
 
-        With a this number and S the exact Gram matrix of the window (of the
-        fading sum, with ``"forgetting"``), ``S - a I <= gram <= (1 +
-        multiplicative_error) S + a I`` with probability 1 - failure_rate at any one time.
-        With `sketch_rank` the truncation error, ``release.details["sketch_error"]``, adds to it.
+        With a this number and S the exact Gram matrix of the window (of the fading sum, with ``"forgetting"``),
+        ``S - a I <= gram <= (1 + multiplicative_error) S + a I`` with probability 1 - failure_rate at any one time.
+        With `sketch_rank`, add the truncation error ``release.details["sketch_error"]``.
         """
         return self.followed.additive_error(n_features)
 
     def _begun(self, n_features: int, source: NoiseSource, terms: Terms) -> WindowProcessor:
-        return self.followed.kind(n_features)(self, n_features, source, terms)
+        return self.followed.kind(n_features)(self.followed, n_features, source, terms)

@@ -1,6 +1,6 @@
-"""Solvers of `PrivateFPL`: how a subspace is computed from the released matrices. Post-processing.
+"""Solvers of `PrivateFPL`, which compute a subspace from the released matrices.
 
-A solver is given released matrices and public numbers only, never the exact sums.
+A solver receives released matrices and public numbers only, never the exact sums, so it is post-processing.
 """
 
 from __future__ import annotations
@@ -23,49 +23,32 @@ from streampca.state import State
 
 
 class Reading(State):
-    """State of a solver after some releases: an immutable value. Publishable, because it is a function of releases.
-
-    Attributes
-    ----------
-    name : of the solver, for the details of a release; None for the default.
-    observes : whether `observe` changes it.
-    estimate : of the exact sum, packed; None where it is the latest release.
-    noise_std : standard deviation of the noise in each svec coordinate of the estimate.
-    span : (d, k) basis of the latest subspace; None where it is that of the estimate, and `follow` does not change it.
-    """
+    """State of a solver after some releases: an immutable value. Publishable, because it is a function of releases."""
 
     __slots__ = ()
-    name: ClassVar[str | None] = None
-    observes: ClassVar[bool] = False
-    noise_std: float | None = None
-    estimate: FloatArray | None = None
-    span: FloatArray | None = None
+    name: ClassVar[str | None] = None  # of the solver, for the details of a release
+    observes: ClassVar[bool] = False  # whether `observe` changes the state
+    noise_std: float | None = None  # standard deviation of the noise in each svec coordinate of the estimate
+    estimate: FloatArray | None = None  # of the exact sum, packed; None if it is the latest release
+    span: FloatArray | None = None  # (d, k) basis of the latest subspace; None if it is that of the estimate
 
     def observe(self, packed: FloatArray, share: float) -> Reading:
         """Return the state after a released matrix; ``share`` is below 1 for a last leaf with fewer rows."""
         return self
 
     def follow(self, packed_gram: FloatArray, shift: float, *, plain: bool) -> Reading:
-        """Return the state after the matrix of the release is known, about the mean if that is released.
+        """Return the state after the matrix of the release, about the mean if that is released.
 
-        Parameters
-        ----------
-        packed_gram : the matrix.
-        shift : size of the eigenvalues of its noise.
-        plain : whether the span must have the same bits without compiled kernels.
+        ``shift`` is the size of the eigenvalues of its noise. With ``plain``, the span has the same bits without
+        compiled kernels.
         """
         return self
 
 
 class Solver(ABC):
-    """The `solver` of `PrivateFPL`: a frozen configuration.
+    """The `solver` of `PrivateFPL`: a frozen configuration."""
 
-    Attributes
-    ----------
-    bounded : whether the regret bound of the paper is proved for it.
-    """
-
-    bounded: ClassVar[bool] = False
+    bounded: ClassVar[bool] = False  # whether the regret bound of the paper is proved for it
 
     @abstractmethod
     def start(self, mechanism: MatrixFactorization, n_features: int, k: int, every: int, size: int) -> Reading:
@@ -73,21 +56,20 @@ class Solver(ABC):
 
         Parameters
         ----------
-        mechanism : what releases the sums.
+        mechanism : factorization that releases the sums.
         n_features, k : d and the dimension of the subspace.
         every : rows between releases.
-        size : coordinates of a released matrix, with those of the mean where it is centered.
+        size : coordinates of a released matrix, with those of the mean if it is centered.
         """
 
 
 @dataclass(frozen=True)
 class Exact(Solver):
-    """The top eigenvectors of each released matrix, to which the regret bound applies. O(d^3) a release."""
+    """Top eigenvectors of each released matrix, to which the regret bound applies. O(d^3) a release."""
 
     bounded: ClassVar[bool] = True
 
     def start(self, mechanism: MatrixFactorization, n_features: int, k: int, every: int, size: int) -> Reading:
-        """Return a state that holds nothing."""
         return Reading()
 
 
@@ -95,12 +77,11 @@ class Exact(Solver):
 class Tracking(Solver):
     """One step of subspace iteration a release, from the subspace before: O(d^2 k).
 
-    It averages noise over releases and follows change slowly, so its regret is below that of `Exact` where noise is
-    large and up to five times it where noise is small.
+    It averages noise over releases and follows change slowly. Its regret is below that of `Exact` where noise is
+    large, and up to five times that of `Exact` where noise is small.
     """
 
     def start(self, mechanism: MatrixFactorization, n_features: int, k: int, every: int, size: int) -> Reading:
-        """Return the state with the first axes."""
         return Tracked(np.asfortranarray(np.eye(n_features, k)))
 
 
@@ -115,25 +96,24 @@ class Tracked(Reading):
         self.span = span
 
     def follow(self, packed_gram: FloatArray, shift: float, *, plain: bool) -> Tracked:
-        """See `Reading.follow`. The shift keeps negative eigenvalues of the noise from leading the iteration."""
         assert self.span is not None
-        made = Tracked.__new__(Tracked)  # this runs once a release: no call of __init__
-        made.span = power_step(packed_gram, self.span, shift, plain=plain)
-        return made
+        after = Tracked.__new__(Tracked)  # once a release: avoids __init__
+        # The shift keeps negative eigenvalues of the noise from leading the iteration.
+        after.span = power_step(packed_gram, self.span, shift, plain=plain)
+        return after
 
 
 @dataclass(frozen=True)
 class Smoothed(Solver):
-    """The top eigenvectors of the best linear estimate of the exact matrix from all releases so far.
+    """Top eigenvectors of the best linear estimate of the exact matrix from all releases so far.
 
-    The released matrix stays as it is; the estimate is `Release.smoothed`. Noise `BLT` only. Regret over that of
-    `Exact`, at epsilon = .1, .3, 1 and 3: .93 on twelve tables (geometric mean; worst cell 1.25), .96 on streams that
-    turn or jump (worst 1.30). ``docs/utility.md`` has them all.
+    The released matrix does not change; the estimate is `Release.smoothed`. Noise `BLT` only. ``docs/utility.md``
+    compares its regret with that of `Exact`.
 
     Parameters
     ----------
-    drift : how fast the mean square of rows is taken to change. Its variance grows by ``drift / t`` a row, relative
-        to that of rows of full norm; 0 for rows that keep to one distribution.
+    drift : rate of change of the mean square of rows in the model. Its variance grows by ``drift / t`` a row, relative
+        to that of rows of full norm; 0 for rows of one distribution.
     """
 
     drift: float = 1.0
@@ -141,16 +121,15 @@ class Smoothed(Solver):
     def __post_init__(self) -> None:
         use_plain_numbers(self)
         if isinstance(self.drift, bool) or not isinstance(self.drift, float) or not 0.0 <= self.drift < math.inf:
-            raise BadParameterError(f"drift={self.drift!r} must be a finite number, at least 0")
+            raise BadParameterError(f"drift={self.drift!r}: expected a finite number, at least 0.")
 
     def smoothing(self, mechanism: MatrixFactorization, n_features: int, k: int, every: int) -> Smoothing:
-        """Return the filter."""
+        """Return the filter of the releases of a mechanism."""
         if not isinstance(mechanism, (GeometricBLT, AnytimeBLT)):
-            raise BadParameterError("solver=Smoothed() needs noise=BLT()")
+            raise BadParameterError("solver=Smoothed(): expected noise=BLT().")
         return Smoothing(mechanism, InputModel.of_grams(n_features, k, every, self.drift))
 
     def start(self, mechanism: MatrixFactorization, n_features: int, k: int, every: int, size: int) -> Reading:
-        """Return the state with the estimate before the first release."""
         return SmoothedReading(self.smoothing(mechanism, n_features, k, every).start(size))
 
 
@@ -167,19 +146,15 @@ class SmoothedReading(Reading):
 
     @property
     def estimate(self) -> FloatArray:  # type: ignore[override]
-        """Estimate of the exact sum, packed."""
         return self.sums.sum
 
     def observe(self, packed: FloatArray, share: float) -> SmoothedReading:
-        """See `Reading.observe`."""
         return SmoothedReading(self.sums.after(packed, share))
 
     @property
     def noise_std(self) -> float:  # type: ignore[override]
-        """Standard deviation of the noise in each svec coordinate of the estimate."""
         return self.sums.noise_std
 
 
 #: Strings that are short for a solver.
-
 SOLVERS: dict[str, type[Solver]] = {"exact": Exact, "tracking": Tracking, "smoothed": Smoothed}

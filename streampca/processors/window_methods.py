@@ -1,8 +1,7 @@
 """Methods to follow a sliding window, each with its processor.
 
-A method defines the checks, the guarantee and the noise of `SlidingWindowPCA` for one value of
-``method=``. A step of a processor works on a copy, which replaces the processor when complete. The method
-``"histogram"`` is in `streampca.processors.spectral_histogram`.
+A method defines the checks, the guarantee and the noise of `SlidingWindowPCA` for one value of ``method=``.
+The method ``"histogram"`` is in `streampca.processors.spectral_histogram`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,24 +25,49 @@ from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.forgetting import ForgettingBLT
 from streampca.matrix_factorization.smoothing import MOST_LEAVES, WindowSmoothing
 from streampca.matrix_factorization.window import WindowDifference
+from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.outlet import NoiseSource, Outlet
-from streampca.processors.base import Processor
+from streampca.processors.base import Algorithm, Processor
 from streampca.release.release import Release, Terms, centered_fields
-
-if TYPE_CHECKING:
-    from streampca.processors.sliding_window import SlidingWindowPCA
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
 BLT24 = "Dvijotham, McMahan, Pillutla, Steinke, Thakurta, FOCS 2024 (buffered linear Toeplitz)"
 
 
-class WindowMethod(ABC):
-    """A method to follow a window: checks of parameters, noise, accuracy and processor.
+class WindowAlgorithm(Algorithm):
+    """The parameters that the methods read. `SlidingWindowPCA` documents them."""
 
-    Parameters
-    ----------
-    algorithm : the public parameters.
-    """
+    window: int
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    method: str
+    eta: float
+    release_every: int
+    checkpoint_every: int | None
+    overhang: float
+    sketch_rank: int | None
+    failure_rate: float
+    horizon: int | None
+
+    @cached_property
+    def budget(self) -> Budget:
+        """Privacy budget of all releases together."""
+        return Budget(self.epsilon, self.delta, self.adjacency)
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """Sensitivity to one row of a Gram matrix, with the sum of rows if ``center``."""
+        return self.budget.sensitivity(center=self.center)
+
+    @property
+    def leaves(self) -> int:
+        """Releases in a window, rounded up."""
+        return -(-self.window // self.release_every)
+
+
+class WindowMethod(ABC):
+    """A method to follow a window: checks of parameters, noise, accuracy and processor."""
 
     processor: ClassVar[type[WindowProcessor]]
     theorem: ClassVar[str]
@@ -51,35 +75,33 @@ class WindowMethod(ABC):
     scope: str = "all releases of an endless stream"
     #: Whether the window must be a multiple of ``release_every``.
     whole_leaves: ClassVar[bool] = False
-    #: Parameters that no other method takes.
+    #: Optional parameters that the method accepts.
     options: ClassVar[tuple[str, ...]] = ()
     #: Relative error by which the released matrix may exceed the window's.
     multiplicative_error: float = 0.0
 
-    def __init__(self, algorithm: SlidingWindowPCA) -> None:
+    def __init__(self, algorithm: WindowAlgorithm) -> None:
         self.algorithm = algorithm
 
     def check(self) -> None:
         """Raise `BadParameterError` if parameters do not go together."""
-        given, every = self.algorithm, self.algorithm.release_every
+        algorithm, every = self.algorithm, self.algorithm.release_every
         for name in ("horizon", "checkpoint_every", "sketch_rank"):
-            value = getattr(given, name)
+            value = getattr(algorithm, name)
             if value is not None and name not in self.options:
-                raise BadParameterError(f"{name}={value!r} is not for method={given.method!r}; leave it out")
-        if given.window < every and given.horizon is None:
+                raise BadParameterError(f"{name}={value!r}: expected None with method={algorithm.method!r}.")
+        if algorithm.window < every and algorithm.horizon is None:
+            # Rows would leave the window before they are released.
+            raise BadParameterError(f"window={algorithm.window}: expected at least release_every={every}.")
+        if self.whole_leaves and algorithm.window % every:
             raise BadParameterError(
-                f"window={given.window} must be at least release_every={every}: "
-                "otherwise rows would leave the window before they are released"
-            )
-        if self.whole_leaves and given.window % every:
-            raise BadParameterError(
-                f"window={given.window} must be a multiple of release_every={every} with "
-                f"method={given.method!r}: rows leave the window in groups of release_every"
+                f"window={algorithm.window}: expected a multiple of release_every={every} "
+                f"with method={algorithm.method!r}."
             )
 
     @cached_property
     def noise(self) -> Any:
-        """The `MatrixFactorization` that makes the noise; None if there is one release only."""
+        """The `MatrixFactorization` of the noise; None if there is one release only."""
         return None
 
     def std(self, n: int) -> float:
@@ -89,7 +111,7 @@ class WindowMethod(ABC):
 
     @abstractmethod
     def noise_bound(self, n_features: int) -> float:
-        """Bound on the spectral norm of the noise, for all that one release rests on."""
+        """Bound on the spectral norm of the noise in a release and in the sums that determine it."""
 
     def additive_error(self, n_features: int) -> float:
         """Absolute error of the released matrix against the window's."""
@@ -100,97 +122,76 @@ class WindowMethod(ABC):
         return () if self.noise is None else self.noise.constants()
 
     def kind(self, n_features: int) -> type[WindowProcessor]:
-        """The class of processors for rows of so many features."""
+        """Class of the processors for rows of ``n_features`` features."""
         return self.processor
 
     def norm(self, std: float, n_features: int, comparisons: float = 1.0) -> float:
-        """Bound on the spectral norms of many svec-GOE(std) matrices at once, but for the failure rate.
+        """Bound on the spectral norms of ``comparisons`` svec-GOE(std) matrices together, but for the failure rate.
 
-        The largest eigenvalue has mean at most std sqrt(2 d) (Slepian) and is a
-        Lipschitz function of the noise with constant 1, so it exceeds its mean by
-        std u with probability at most exp(-u**2 / 2); both ends of the spectrum count.
+        The largest eigenvalue has mean at most std sqrt(2 d) (Slepian) and is a Lipschitz function of the noise with
+        constant 1, so it exceeds its mean by std u with probability at most exp(-u**2 / 2). The union bound covers
+        both ends of each spectrum.
         """
         tail = math.sqrt(2.0 * math.log(2.0 * comparisons / self.algorithm.failure_rate))
         return std * (math.sqrt(2.0 * n_features) + tail)
 
 
 class View(NamedTuple):
-    """The content of one release.
+    """The content of one release."""
 
-    Attributes
-    ----------
-    packed : packed entries of the private Gram matrix.
-    std : standard deviation of a diagonal entry of its noise, or None if the noise is not svec-GOE.
-    first : first row it covers.
-    details : further publishable facts for the release.
-    smoothed : packed estimate of the window's exact Gram matrix, if there is one.
-    weight : sum of the weights of its rows, where these are not 1.
-    """
-
-    packed: FloatArray
-    std: float | None
-    first: int
-    details: Mapping[str, Any] = {}
-    smoothed: FloatArray | None = None
-    weight: float | None = None
+    packed: FloatArray  # entries of the private Gram matrix
+    std: float | None  # of a diagonal entry of its noise; None if the noise is not svec-GOE
+    first: int  # first row it covers
+    details: Mapping[str, Any] = {}  # further publishable facts
+    smoothed: FloatArray | None = None  # packed estimate of the exact Gram matrix
+    weight: float | None = None  # sum of the weights of its rows, where these are not 1
 
 
 class WindowProcessor(Processor):
-    """State of a run of `SlidingWindowPCA`.
-
-    Attributes
-    ----------
-    method : how the window is followed.
-    noise : the noise of the latest private sum; None with one release only.
-    """
+    """State of a run of `SlidingWindowPCA`: the exact sums, and the noise of the latest private sum."""
 
     __slots__ = ("method", "noise")
     kept: ClassVar[tuple[str, ...]] = ("noise",)
 
-    algorithm: SlidingWindowPCA
-    #: Names of the exact Gram matrices that it holds, and of its sequences of latest items.
+    algorithm: WindowAlgorithm
+    #: Names of the attributes that hold exact Gram matrices, and of those that hold sequences of latest items.
     sums: ClassVar[tuple[str, ...]] = ("gram",)
     rings: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, algorithm: SlidingWindowPCA, n_features: int, source: NoiseSource, terms: Terms) -> None:
-        super().__init__(algorithm, n_features, source, terms)
-        self.method: Any = algorithm.followed
-        noise = self.method.noise
+    def __init__(self, method: WindowMethod, n_features: int, source: NoiseSource, terms: Terms) -> None:
+        super().__init__(method.algorithm, n_features, source, terms)
+        self.method: Any = method
+        noise = method.noise
         self.noise: Any = None if noise is None else noise.start(svec_size(n_features), source)
         for name in self.sums:
             setattr(self, name, GramSum(n_features))
         self.begin()
 
-    # -- what a method's processor provides: called on a fresh copy --------------------
-
     def begin(self) -> None:
-        """Hold nothing yet, beyond `sums`."""
+        """Set the attributes beyond `sums` to their values before the first row."""
 
     @abstractmethod
     def take(self, rows: FloatArray) -> None:
-        """Take admitted rows, all of one leaf; t counts them already."""
+        """Absorb admitted rows of one leaf, in place. Called on a fresh copy, whose t includes them."""
 
     @abstractmethod
     def close(self, outlet: Outlet) -> View:
-        """Close the leaf that ends at row t; the window's private Gram matrix."""
-
-    # -- common to all methods --------------------------------------------------------
+        """Close the leaf that ends at row t, in place, and return the window's private Gram matrix."""
 
     @property
     def memory(self) -> int:
-        """Bytes held for rows, sums and checkpoints; noise apart."""
+        """Bytes for rows, sums and checkpoints, without the noise."""
         sums = sum(getattr(self, name).parts.nbytes for name in self.sums)
         return int(sums + sum(getattr(self, name).nbytes for name in self.rings))
 
     @property
     def rows_until_release(self) -> int:
-        """Rows until the next release; 0 once a one-time release is made."""
         left, every = self.rows_left, self.algorithm.release_every
         return every - self.t % every if left is None else left
 
     def step(self, rows: FloatArray, outlet: Outlet) -> tuple[Processor, Release | None]:
-        """Take rows of one leaf; release the window if the leaf ends with them."""
         ends = rows.shape[0] == self.rows_until_release
+        # All changes are made on a copy, so that an interrupt leaves this value as before.
         after = self.after(self.t + rows.shape[0], self.chain)
         after.take(rows)
         if not ends:
@@ -206,41 +207,31 @@ class WindowProcessor(Processor):
             fields = centered_fields(view.packed, count, view.std or 0.0, self.terms, details, view.smoothed)
         return after, Release(t=after.t, n_components=self.algorithm.n_components, terms=self.terms, **fields)
 
-    def noise_std(self, t: int) -> float:
-        """`SlidingWindowPCA.noise_std`."""
-        return self.algorithm.noise_std(t)
-
 
 class RingProcessor(WindowProcessor):
-    """The exact sum of a window. Rows that leave it are subtracted, and so is their noise.
-
-    Attributes
-    ----------
-    window : an exact sum: at the end of a leaf, of the window.
-    ring : rows or sums that will be subtracted.
-    """
+    """The exact sum of a window. Rows that leave it are subtracted, and so is their noise."""
 
     __slots__ = ("ring", "window")
     kept: ClassVar[tuple[str, ...]] = ("window", "ring")
 
     method: RingMethod
-    ring: Recent
-    window: GramSum
+    ring: Recent  # rows or sums that are subtracted later
+    window: GramSum  # at the end of a leaf, the exact sum of the window
     sums: ClassVar[tuple[str, ...]] = ("window",)
     rings: ClassVar[tuple[str, ...]] = ("ring",)
 
     @abstractmethod
     def _shift(self) -> None:
-        """Close the leaf: the window ends with it."""
+        """Close the leaf: subtract what has left the window, in place."""
 
     def close(self, outlet: Outlet) -> View:
-        """The private Gram matrix of exactly the window."""
         self._shift()
         std = self.method.noise.std(self.noise.n + 1)
         self.noise, packed = outlet.running("window", self.window, self.noise, std)
         first = max(1, self.t - self.algorithm.window + 1)
         if self.algorithm.center:
-            packed[-1] = (self.t - first + 1) * CONSTANT**2  # public
+            # The number of rows is public, so the entry of the constants is replaced without noise.
+            packed[-1] = (self.t - first + 1) * CONSTANT**2
         return View(packed, std, first)
 
 
@@ -250,12 +241,10 @@ class RowRingProcessor(RingProcessor):
     __slots__ = ()
 
     def begin(self) -> None:
-        """Hold no row yet."""
-        # The oldest leaf is read when the newest one is complete.
+        # One leaf more than the window: the oldest leaf is read when the newest one is complete.
         self.ring = Recent(self.algorithm.window + self.algorithm.release_every, (self.n_features,), np.int32)
 
     def take(self, rows: FloatArray) -> None:
-        """Take admitted rows, all of one leaf."""
         self.window = self.window.add(rows)
         self.ring = self.ring.extend((rows * (1.0 / STEP)).astype(np.int32))
 
@@ -263,58 +252,43 @@ class RowRingProcessor(RingProcessor):
         last = self.t - self.algorithm.window
         if last > 0:
             rows = self.ring.between(last - self.algorithm.release_every + 1, last)
-            self.window = _without(self.window, GramSum.of(rows * STEP))
+            self.window = without(self.window, GramSum.of(rows * STEP))
 
 
 class SumRingProcessor(RingProcessor):
-    """A ring of the exact sums of leaves, in two parts each.
-
-    Attributes
-    ----------
-    leaf : the exact sum of the open leaf.
-    """
+    """A ring of the exact sums of leaves, in two parts each."""
 
     __slots__ = ("leaf",)
     kept: ClassVar[tuple[str, ...]] = ("leaf",)
 
-    leaf: GramSum
+    leaf: GramSum  # the exact sum of the open leaf
     sums = ("window", "leaf")
 
     def begin(self) -> None:
-        """Hold no leaf yet."""
         self.ring = Recent(self.algorithm.leaves, (2, svec_size(self.n_features)), np.float64)
 
     def take(self, rows: FloatArray) -> None:
-        """Take admitted rows, all of one leaf."""
         self.leaf = self.leaf.add(rows)
 
     def _shift(self) -> None:
         self.window = self.window.add_high_low(*self.leaf.high_low())
         leaving = self.ring.n + 1 - self.algorithm.leaves
         if leaving > 0:
-            self.window = _without(self.window, GramSum(self.n_features, self.ring.item(leaving)))
+            self.window = without(self.window, GramSum(self.n_features, self.ring.item(leaving)))
         self.ring = self.ring.append(self.leaf.parts)
         self.leaf = GramSum(self.n_features)
 
 
 class SmoothedRingProcessor(RingProcessor):
-    """A ring whose subspaces are those of an estimate from its releases.
-
-    Attributes
-    ----------
-    smoothing : the weights of increments.
-    increments : the latest increments of the private running sum, of two windows.
-    released : the latest released matrix, packed.
-    """
+    """A ring whose subspaces are those of an estimate from its releases."""
 
     smoothing: WindowSmoothing
-    increments: Recent
-    released: FloatArray
+    increments: Recent  # of the private running sum, over two windows
+    released: FloatArray  # the latest released matrix, packed
     rings = ("ring", "increments")
     kept: ClassVar[tuple[str, ...]] = ("increments", "released")
 
     def begin(self) -> None:
-        """Hold no release yet."""
         super().begin()
         algorithm, size = self.algorithm, svec_size(self.n_features)
         d = self.n_features - int(algorithm.center)
@@ -322,9 +296,8 @@ class SmoothedRingProcessor(RingProcessor):
         self.increments, self.released = Recent(self.smoothing.length, (size,), np.float64), np.zeros(size)
 
     def close(self, outlet: Outlet) -> View:
-        """The private Gram matrix of exactly the window, and the estimate."""
         view, increments = super().close(outlet), self.increments
-        # Difference of two successive windows: the new leaf less the oldest one.
+        # The difference of two successive windows is the new leaf less the oldest one.
         increment = view.packed - self.released
         leaving = increments.n + 1 - self.algorithm.leaves
         if leaving > 0:
@@ -343,21 +316,16 @@ class SmoothedSumRingProcessor(SmoothedRingProcessor, SumRingProcessor):
     """A ring of the exact sums of leaves, with an estimate."""
 
 
-def _without(total: GramSum, leaving: GramSum) -> GramSum:
-    """A sum less a part of it."""
+def without(total: GramSum, leaving: GramSum) -> GramSum:
+    """Subtract a part from an exact sum."""
     rest = total.parts[1] - leaving.parts[1]
+    # Invariant: the second part is in [0, 1). Differences of lattice values are exact in float64.
     whole = np.floor(rest)
     return GramSum(total.n_features, np.array([total.parts[0] - leaving.parts[0] + whole, rest - whole]))
 
 
 class ForgettingProcessor(WindowProcessor):
-    """The fading sum.
-
-    Attributes
-    ----------
-    fading : the exact fading sum of the closed leaves.
-    leaf : the exact sum of the open leaf.
-    """
+    """The exact fading sum of the closed leaves, and the exact sum of the open leaf."""
 
     __slots__ = ("fading", "leaf")
     kept = __slots__
@@ -367,39 +335,29 @@ class ForgettingProcessor(WindowProcessor):
     sums = ("leaf",)
 
     def begin(self) -> None:
-        """Hold nothing yet."""
         self.fading = FadingSum(self.n_features)
 
     def take(self, rows: FloatArray) -> None:
-        """Take admitted rows, all of one leaf."""
         self.leaf = self.leaf.add(rows)
 
     def close(self, outlet: Outlet) -> View:
-        """The private fading Gram matrix."""
         mechanism = self.method.noise
         self.fading = self.fading.after(self.leaf, mechanism.memory)
         self.leaf = GramSum(self.n_features)
         std = mechanism.std(self.noise.n + 1)
         self.noise, packed = outlet.running("fading", self.fading, self.noise, std)
+        # Sum of the weights of all rows: b (1 + gamma + ... + gamma**(n - 1)).
         weights = (1.0 - mechanism.decay**self.noise.n) / (1.0 - mechanism.decay)
         count = self.algorithm.release_every * weights
         return View(packed, std, 1, {"decay_per_release": mechanism.decay}, weight=count)
 
     @property
     def memory(self) -> int:
-        """Bytes held for the sums."""
         return super().memory + self.fading.parts.nbytes
 
 
 class OnceProcessor(WindowProcessor):
-    """The sum of the last rows before a known end.
-
-    The start of the window is public arithmetic on public numbers; it never depends on the rows.
-
-    Attributes
-    ----------
-    gram : the exact sum of the window's rows.
-    """
+    """The exact sum of the last rows before a known end."""
 
     __slots__ = ("gram",)
     kept = __slots__
@@ -407,20 +365,15 @@ class OnceProcessor(WindowProcessor):
     method: OnceMethod
     gram: GramSum
 
-    @property
-    def _first(self) -> int:
-        return max(1, self.t + (self.rows_left or 0) - self.algorithm.window + 1)
-
     def take(self, rows: FloatArray) -> None:
-        """Add the rows that are in the window."""
-        within = min(self.t - self._first + 1, rows.shape[0])
+        # Privacy: the start of the window is a function of public numbers only.
+        within = min(self.t - self.method.first + 1, rows.shape[0])
         if within > 0:
             self.gram = self.gram.add(rows[-within:])
 
     def close(self, outlet: Outlet) -> View:
-        """The window's private Gram matrix."""
         sigma = self.method.sigma
-        return View(outlet.gram("window", self.gram, svec_size(self.n_features), sigma), sigma, self._first)
+        return View(outlet.gram("window", self.gram, svec_size(self.n_features), sigma), sigma, self.method.first)
 
 
 class RingMethod(WindowMethod):
@@ -433,16 +386,13 @@ class RingMethod(WindowMethod):
 
     @cached_property
     def noise(self) -> WindowDifference:
-        """The noise, in sums of the last rows."""
-        return WindowDifference(self.algorithm.leaves, self.algorithm.mu, self.algorithm.sensitivity)
+        return WindowDifference(self.algorithm.leaves, self.algorithm.budget.mu, self.algorithm.sensitivity)
 
     def noise_bound(self, n_features: int) -> float:
-        """Bound on the spectral norm of the noise in a whole window."""
         return self.norm(self.noise.lag_std(self.algorithm.leaves), n_features)
 
     def kind(self, n_features: int) -> type[WindowProcessor]:
-        """A ring of rows, or of their leaves' sums where these are smaller."""
-        # A leaf's sum takes two numbers an entry, its rows four bytes a number.
+        # Keep the smaller of the two: the sum of a leaf has two float64 an entry, its rows four bytes a number.
         small = 16 * svec_size(n_features) < 4 * self.algorithm.release_every * n_features
         return self.of_sums if small else self.processor
 
@@ -454,38 +404,35 @@ class SmoothedMethod(RingMethod):
     of_sums = SmoothedSumRingProcessor
 
     def check(self) -> None:
-        """Raise `BadParameterError` if parameters do not go together, or a window has too many releases."""
         super().check()
         if self.algorithm.leaves > MOST_LEAVES:
+            least = -(-self.algorithm.window // MOST_LEAVES)
             raise BadParameterError(
-                f"release_every={self.algorithm.release_every} makes {self.algorithm.leaves} releases in a window; "
-                f"method='smoothed' takes at most {MOST_LEAVES}: release every "
-                f"{-(-self.algorithm.window // MOST_LEAVES)} rows or more"
+                f"release_every={self.algorithm.release_every}: expected at least {least} with method='smoothed', "
+                f"which accepts up to {MOST_LEAVES} releases in a window."
             )
 
 
 class ForgettingMethod(WindowMethod):
-    """Rows fade by 1 - b/W at every leaf: two matrices of memory, the least noise."""
+    """Rows fade by 1 - b/W at every leaf: two matrices of memory and the least noise."""
 
     processor = ForgettingProcessor
     theorem = "Gaussian matrix mechanism on fading Gram matrices, adaptive rows; subspaces are post-processing"
     whole_leaves = True
 
     def check(self) -> None:
-        """Raise `BadParameterError` if parameters do not go together, or the window is longer than `LONGEST`."""
         super().check()
         if self.algorithm.window > LONGEST:
             raise BadParameterError(
-                f"window={self.algorithm.window} must be at most {LONGEST} with method='forgetting'"
+                f"window={self.algorithm.window}: expected at most {LONGEST} with method='forgetting'."
             )
 
     @cached_property
     def noise(self) -> ForgettingBLT:
-        """The noise, in fading sums."""
-        return ForgettingBLT(self.algorithm.leaves, self.algorithm.mu, self.algorithm.sensitivity + ROUNDING)
+        # The fading sum is rounded at every leaf, which adds ROUNDING to its sensitivity.
+        return ForgettingBLT(self.algorithm.leaves, self.algorithm.budget.mu, self.algorithm.sensitivity + ROUNDING)
 
     def noise_bound(self, n_features: int) -> float:
-        """Bound on the spectral norm of the noise after any number of releases."""
         return self.norm(self.noise.limit_std, n_features)
 
 
@@ -497,22 +444,19 @@ class OnceMethod(WindowMethod):
     citation = "Dwork, Talwar, Thakurta, Zhang, 'Analyze Gauss', STOC 2014, Algorithm 1"
     options = ("horizon",)
 
-    def __init__(self, algorithm: SlidingWindowPCA) -> None:
+    def __init__(self, algorithm: WindowAlgorithm) -> None:
         super().__init__(algorithm)
         self.scope = f"one release, after row {algorithm.horizon}"
-        #: Standard deviation of the noise.
-        self.sigma = algorithm.sensitivity / algorithm.mu
+        self.sigma = algorithm.sensitivity / algorithm.budget.mu
+        self.first = max(1, (algorithm.horizon or 0) - algorithm.window + 1)
 
     def check(self) -> None:
-        """Raise `BadParameterError` if parameters do not go together, or the end is not known."""
         if self.algorithm.horizon is None:
-            raise BadParameterError("horizon=None with method='once': pass the row of the release")
+            raise BadParameterError("horizon=None: expected the row of the release with method='once'.")
         super().check()
 
     def std(self, n: int) -> float:
-        """Standard deviation of the noise."""
         return self.sigma
 
     def noise_bound(self, n_features: int) -> float:
-        """Bound on the spectral norm of the noise."""
         return self.norm(self.sigma, n_features)

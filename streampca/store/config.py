@@ -1,6 +1,6 @@
-"""Configuration of a run: into a store and back, with a label that tells whether the noise is the same in both places.
+"""Configuration of a run as JSON, and the label that shows whether two places draw the same noise.
 
-A configuration is JSON: public algorithms and mechanisms by name, and their parameters.
+A configuration holds the names and parameters of public algorithms and mechanisms, and nothing else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from streampca.regret.regret import RegretLog
 from streampca.rows import admission as rows_admission
 from streampca.rows.admission import Admission
 from streampca.rows.bounds import PrivateBounds
-from streampca.store.database import Database
 from streampca.store.keys import RunKey
 from streampca.stream.engine import Engine
 from streampca.stream.replay import restore
@@ -36,46 +35,32 @@ _CLASS, _TUPLE, _ARRAY = "\x00class", "\x00tuple", "\x00array"
 
 
 def dump(config: Mapping[str, Any]) -> str:
-    """JSON of a configuration. Raises `BadParameterError` if it holds something that could not be read back."""
+    """Return a configuration as JSON. Raises `BadParameterError` if it holds values that `load` cannot read."""
     return json.dumps(_plain(dict(config)), separators=(",", ":"))
 
 
 def load(text: str) -> dict[str, Any]:
-    """Inverse of `dump`.
-
-    Raises
-    ------
-    StoreCorruptError
-        If the text is not a configuration, or its parameters are refused.
-    """
+    """Return the configuration in JSON. Raises `StoreCorruptError` if the text or its parameters are invalid."""
     try:
         config = _rebuilt(json.loads(text))
         if not isinstance(config, dict):
             raise TypeError("not a mapping")
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as problem:
         raise StoreCorruptError(
-            f"the configuration of the run cannot be read ({str(problem)[:80]}); open it with the version that wrote it"
+            f"the configuration of the run cannot be read ({str(problem)[:80]}). Open it with the version that wrote it"
         ) from problem
     return config
 
 
-def config_in(database: Database) -> dict[str, Any]:
-    """The configuration of the run in a database. Raises `StoreCorruptError` if there is none, or it is refused."""
-    return load(database.fact("config"))
-
-
 def storable(name: Any) -> type[Any] | None:
-    """Return the public class of this name whose objects a store holds: an algorithm, a mechanism or a strategy of one.
-
-    Nothing else is ever built from a store.
-    """
-    package = import_module("streampca")  # by name: the package imports this module
-    # The papers are imported for their own names only: they load much of scipy.
+    """Return the public algorithm, mechanism or strategy of this name; None for any other name."""
+    # Security: `load` builds objects of these classes only.
+    package = import_module("streampca")  # by name, because the package imports this module
+    # The papers load much of scipy, so they are imported for their own names only.
     room = package if name in package.__all__ else package.papers
-    found = getattr(room, name) if name in room.__all__ else None
+    kind = getattr(room, name) if name in room.__all__ else None
     kinds = (Algorithm, Mechanism, Noise, Solver)
-    stored = isinstance(found, type) and issubclass(found, kinds) and is_dataclass(found)
-    return found if stored else None
+    return kind if isinstance(kind, type) and issubclass(kind, kinds) and is_dataclass(kind) else None
 
 
 def _plain(value: Any) -> Any:
@@ -95,16 +80,14 @@ def _plain(value: Any) -> Any:
     if storable(name) is type(value):
         return {_CLASS: name, "with": {k: _plain(v) for k, v in state.fields_of(value).items()}}
     raise BadParameterError(
-        f"{name} cannot be kept in a store; it holds runs of the public algorithms and mechanisms of streampca, "
-        "and their parameters"
+        f"{name} cannot be kept in a store, which holds public algorithms and mechanisms of streampca and their "
+        "parameters"
     )
 
 
 def public_parameters(algorithm: Algorithm, *, row_norm: float, center: bool, bounds: Any) -> dict[str, Any]:
-    """Parameters of a run that go into its file of releases. Public: no seed, no key, nothing of the rows.
-
-    ``bounds`` are ``(lower, upper)``, ``"private"`` or None.
-    """
+    """Return the public parameters of a run, for its file of releases; ``bounds`` as (lower, upper) or as given."""
+    # Privacy: no seed, no key and no value that depends on rows may be added.
     return {
         "processor": type(algorithm).__name__,
         **{
@@ -129,15 +112,15 @@ def _rebuilt(plain: Any) -> Any:
     if _TUPLE in plain:
         return tuple(_rebuilt(inner) for inner in plain[_TUPLE])
     if _CLASS in plain:
-        made = storable(plain[_CLASS])
-        if made is None:
-            raise ValueError(f"it names {short(plain[_CLASS])}, which is no algorithm or mechanism")
-        return made(**{k: _rebuilt(v) for k, v in plain["with"].items()})
+        kind = storable(plain[_CLASS])
+        if kind is None:
+            raise ValueError(f"{short(plain[_CLASS])} is not an algorithm or mechanism")
+        return kind(**{k: _rebuilt(v) for k, v in plain["with"].items()})
     return {k: _rebuilt(v) for k, v in plain.items()}
 
 
 def config_of(engine: Engine) -> dict[str, Any]:
-    """The public configuration of a stream, without its key."""
+    """Return the public configuration of a stream, without its key."""
     admission, log, private = engine.now.admission, engine.regret_log, engine.private_log
     return {
         "processor": engine.algorithm,
@@ -156,7 +139,7 @@ def config_of(engine: Engine) -> dict[str, Any]:
 
 
 def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stream]) -> Stream:
-    """A stream that has seen no row, as `config_of` described it."""
+    """Return a stream before its first row from the value of `config_of`."""
     try:
         log, private = config["regret"], config["private_regret"]
         stream = kind(
@@ -177,13 +160,13 @@ def stream_of(config: dict[str, Any], key: RunKey, start: bytes, kind: type[Stre
         restore(stream.engine, known, None, copied=False)
     except (BadParameterError, KeyError, TypeError) as problem:
         raise StoreCorruptError(
-            f"the configuration of the run is refused ({reason(problem)}); open it with the version that wrote it"
+            f"the configuration of the run is refused ({reason(problem)}). Open it with the version that wrote it"
         ) from problem
     return stream
 
 
 def label_of(algorithm: Algorithm, admission: Admission) -> dict[str, Any]:
-    """Parameters that determine the noise of a run, with its key, start, fresh bytes and rows. Public."""
+    """Return the parameters that determine the noise of a run, with its key, start, fresh bytes and rows. Public."""
     d = admission.admitted_features
     return {
         "noise scheme": outlet.SCHEME,
@@ -196,20 +179,20 @@ def label_of(algorithm: Algorithm, admission: Admission) -> dict[str, Any]:
 
 
 def check_label(stored: Any, engine: Engine, path: str) -> None:
-    """Raise `StoreCorruptError` unless the noise of a run is the same here as where it was written."""
-    here = label_of(engine.algorithm, engine.now.admission)
-    differs = [name for name in here if not isinstance(stored, dict) or stored.get(name) != here[name]]
-    if not differs:
-        return
+    """Raise `StoreCorruptError` unless this process draws the noise of the run that was stored."""
+    label = label_of(engine.algorithm, engine.now.admission)
+    differs = [name for name in label if not isinstance(stored, dict) or stored.get(name) != label[name]]
     if differs == ["constants"]:
+        # Only floating-point results differ: another processor, LAPACK or scipy.
         raise StoreCorruptError(
-            f"{path}: the standard deviations and mixes of the noise come out otherwise here than where the run was "
-            "written; resume it on that machine, with the versions that wrote it"
+            f"{path}: the standard deviations and mixes of the noise differ from those that were stored. "
+            "Resume the run on the machine and with the versions that wrote it"
         )
-    raise StoreCorruptError(
-        f"{path} was written by another version of streampca ({', '.join(differs)} differ); "
-        "resume it with the version that wrote it"
-    )
+    if differs:
+        raise StoreCorruptError(
+            f"{path} was written by another version of streampca ({', '.join(differs)} differ). "
+            "Resume it with the version that wrote it"
+        )
 
 
 def _digest(values: tuple[object, ...]) -> str:

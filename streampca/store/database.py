@@ -1,4 +1,4 @@
-"""The database of a durable run, SQLite files in general, and their errors as errors of the store."""
+"""The database of a durable run, and the SQLite files of stores and ledgers."""
 
 from __future__ import annotations
 
@@ -37,37 +37,37 @@ CREATE TABLE snapshot (chunk INTEGER PRIMARY KEY, chunks INTEGER NOT NULL, seale
 _PAGE = 16384
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-# Checksums tell damage, not forgery, which needs a secret: the key is public. GMAC (AES-GCM with nothing to encrypt)
-# takes a tenth of the time of BLAKE2b.
+# The key is public: checksums detect damage, not forgery. GMAC (AES-GCM with nothing to encrypt) requires a tenth of
+# the time of BLAKE2b.
 _CHECKSUM = AESGCM(bytes(16))
 
 
 @contextmanager
 def plain_errors(path: object) -> Iterator[None]:
-    """Turn errors of SQLite and of the system into one clear error each."""
+    """Turn errors of SQLite and of the system into errors of the store."""
     try:
         yield
     except sqlite3.Error as problem:
-        code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # without the extended code
         if code in _BUSY:
-            raise StoreLockedError(f"{path} is in use by another program; let it finish, then try again") from problem
+            raise StoreLockedError(f"{path} is in use by another program. Let it finish, then try again") from problem
         unwritable = (sqlite3.OperationalError, sqlite3.InternalError, sqlite3.ProgrammingError)
         if code in _DAMAGED or not isinstance(problem, unwritable):
             raise StoreCorruptError(
-                f"{path} is damaged or not a store ({reason(problem)}); restore the newest copy"
+                f"{path} is damaged or not a store ({reason(problem)}). Restore the newest copy"
             ) from problem
         what = "the disk is full" if code == sqlite3.SQLITE_FULL else f"it cannot be written ({reason(problem)})"
-        raise StoreUnwritableError(f"{path}: {what}; mend that, then go on. What was committed is safe") from problem
-    except UnicodeDecodeError as problem:  # of what SQLite says
-        raise StoreCorruptError(f"{path} is damaged or not a store; restore the newest copy") from problem
+        raise StoreUnwritableError(f"{path}: {what}. Repair that, then continue: all commits are safe") from problem
+    except UnicodeDecodeError as problem:  # of a message of SQLite that quotes damaged bytes
+        raise StoreCorruptError(f"{path} is damaged or not a store. Restore the newest copy") from problem
     except OSError as problem:
         what = "the disk is full" if problem.errno in (errno.ENOSPC, errno.EDQUOT) else str(problem.strerror)
         where = problem.filename or path
-        raise StoreUnwritableError(f"{where}: {what}; mend that, then go on. What was committed is safe") from problem
+        raise StoreUnwritableError(f"{where}: {what}. Repair that, then continue: all commits are safe") from problem
 
 
 def checksum(name: str, data: bytes) -> bytes:
-    """Checksum of a record under its name, 16 bytes. Damage passes with probability below ``len(data) * 2**-132``."""
+    """Return the checksum of a record under its name, 16 bytes. Misses damage with probability < len(data) / 2**132."""
     return _CHECKSUM.encrypt(blake2b(name.encode(), digest_size=12).digest(), b"", data)
 
 
@@ -76,7 +76,7 @@ _INHERITED: list[sqlite3.Connection] = []
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that the process that opened it closes when nobody holds it any more."""
+    """A connection that only the process that opened it closes when it is collected."""
 
     _process: int | None = None
 
@@ -95,33 +95,17 @@ class _Connection(sqlite3.Connection):
 class Format(NamedTuple):
     """Format of an SQLite file."""
 
-    what: str  #: in one word
-    application: int  #: number of the program, in the file
-    schema: int  #: number of the schema, in the file
-    tables: str  #: statements that make its tables, each on lines of its own
+    what: str  #: noun for messages
+    application: int  #: ``application_id`` of the file
+    schema: int  #: ``user_version`` of the file
+    tables: str  #: statements that create its tables, each on lines of its own
 
 
 class SQLiteFile:
     """An SQLite file in write-ahead mode, every commit flushed to the disk. Threads may share it.
 
-    Parameters
-    ----------
-    path : the file, or ``":memory:"``.
-    kind : what it must be.
-    write : open for writing and make it if it is missing; else nothing is changed.
-    timeout : seconds to wait for other processes.
-
-    Attributes
-    ----------
-    db : the connection.
-    process : the process that opened it. The child of a fork must not use it, and does not close it.
-
-    Raises
-    ------
-    StoreCorruptError
-        If it is damaged, another program's, or of another schema.
-    StoreUnwritableError
-        If it cannot be opened.
+    ``write`` opens the file for writing, and creates it if it is missing; otherwise nothing is changed. ``timeout`` is
+    the time to wait for other processes, in seconds. Only the process that opened the file may use or close it.
     """
 
     def __init__(self, path: str, kind: Format, *, write: bool = True, timeout: float = 5.0) -> None:
@@ -145,14 +129,15 @@ class SQLiteFile:
                 raise
 
     def _set_up(self, kind: Format, write: bool, until: float) -> None:
-        application, version, tables = self.transact(_identity, write=False)
+        # One transaction, because another process may be creating the tables.
+        queries = "PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master"
+        numbers = self.transact(lambda db: [db.execute(query).fetchone()[0] for query in queries], write=False)
+        application, version, tables = numbers
         if (tables or application) and application != kind.application:
-            raise StoreCorruptError(
-                f"{self.path} is another program's database; give the {kind.what} a file of its own"
-            )
+            raise StoreCorruptError(f"{self.path} is another program's database. Name another file")
         if version != kind.schema and (tables or version):
             raise StoreCorruptError(
-                f"{self.path} is of schema {version}, this version reads {kind.schema}; use the version that wrote it"
+                f"{self.path} is of schema {version}, this version reads {kind.schema}. Use the version that wrote it"
             )
         if not write:
             if not tables:
@@ -161,50 +146,43 @@ class SQLiteFile:
         if not tables:
             self.db.execute(f"PRAGMA page_size = {_PAGE}")
         while self.db.execute("PRAGMA journal_mode").fetchone() != ("wal",) and self.path != ":memory:":
-            try:  # SQLite does not wait here for another process that does the same
+            try:  # SQLite does not wait for another process that does the same
                 self.db.execute("PRAGMA journal_mode = WAL")
             except sqlite3.OperationalError:
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.01)
+        # secure_delete overwrites rows that a snapshot replaces; trusted_schema keeps a forged file from running code.
         for setting in ("synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF", "foreign_keys = ON"):
             self.db.execute(f"PRAGMA {setting}")
         if not tables:
-            statements = kind.tables.strip().removesuffix(";").replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS")
-            numbers = f"PRAGMA application_id = {kind.application}", f"PRAGMA user_version = {kind.schema}"
-            # Another process may have made them meanwhile.
-            self.transact(lambda db: [db.execute(one) for one in (*statements.split(";\n"), *numbers)])
+            created = kind.tables.strip().removesuffix(";").replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS")
+            marks = f"PRAGMA application_id = {kind.application}", f"PRAGMA user_version = {kind.schema}"
+            self.transact(lambda db: [db.execute(one) for one in (*created.split(";\n"), *marks)])
 
     @exclusive
     def transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
-        """Make all of ``work`` one transaction: all that it writes, or nothing of it."""
+        """Run ``work`` as one transaction: everything that it writes is committed, or nothing."""
         try:
-            if self.db.in_transaction:  # of a call that was interrupted twice
+            if self.db.in_transaction:  # a second interrupt stopped the rollback below
                 self.db.execute("ROLLBACK")
             self.db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            made = work(self.db)
+            result = work(self.db)
             self.db.execute("COMMIT")
-            return made
+            return result
         finally:
             if self.db.in_transaction:
                 with suppress(sqlite3.Error):
                     self.db.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close the file. Closing again does nothing, and so does the child of a fork."""
+        """Close the file. Idempotent; no effect in the child of a fork."""
         if self.process == os.getpid():
             self.db.close()
 
 
-def _identity(db: sqlite3.Connection) -> tuple[int, int, int]:
-    """Number of the application, schema, and number of tables: in one transaction, as another process may make them."""
-    queries = "PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master"
-    application, version, tables = (db.execute(query).fetchone()[0] for query in queries)
-    return application, version, tables
-
-
 def _read_only(path: Path) -> str:
-    """Address for reading only, also on a disk that cannot be written to, where SQLite cannot keep its index."""
+    """Return the URI for reading only, also on a read-only disk, where SQLite cannot create its index."""
     uri = path.absolute().as_uri() + "?mode=ro"
     log, index = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
     if not os.access(path.absolute().parent, os.W_OK):
@@ -212,8 +190,8 @@ def _read_only(path: Path) -> str:
             return uri + "&immutable=1"
         if not index.exists():
             raise StoreUnwritableError(
-                f"{path} was not closed, and its last commits ({log.name}) can be read only on a disk that can be "
-                "written to; copy all of its files to one"
+                f"{path} was not closed, and reading its last commits ({log.name}) requires a disk that can be "
+                "written to. Copy all of its files to one"
             )
     return uri
 
@@ -223,127 +201,122 @@ class Progress(NamedTuple):
 
     rows: int = 0  #: rows that are durable
     releases: int = 0  #: releases that are durable
-    snapshot: int = 0  #: rows in the latest snapshot; 0 before the first
+    snapshot: int = 0  #: rows in the latest snapshot, or 0
     digest: str = ""  #: keyed digest of the chain value after the rows
-    records: int = 0  #: records of the log so far, those that were folded included
-    folded: int = 0  #: how many of them the snapshot holds
-    released: int = 0  #: row of the latest release; 0 before the first
+    records: int = 0  #: records of the log so far, including those that a snapshot replaced
+    folded: int = 0  #: records that the snapshot replaced
+    released: int = 0  #: row of the latest release, or 0
 
 
 class Database(SQLiteFile):
-    """The database of one run: what can be read of it without a key. See `SQLiteFile`."""
+    """The database of one run, as far as it can be read without a key."""
 
     FORMAT = Format("store", 0x53504341, SCHEMA, _TABLES)
 
     def __init__(self, path: str, *, write: bool) -> None:
-        wait_for_last_calls()  # what a collected stream commits can be read at once in its process
+        wait_for_last_calls()  # the commits of collected streams of this process
         if path != ":memory:" and write:
             with plain_errors(path):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # curator only, whatever the umask
         super().__init__(path, self.FORMAT, write=write)
 
     def checkpoint(self) -> None:
-        """Copy SQLite's write-ahead log into the file, as far as readers let it. What is committed is safe anyway."""
+        """Copy SQLite's write-ahead log into the file, as far as readers permit. Commits do not depend on it."""
         with self.guard.lock, suppress(sqlite3.Error):
             self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     # -- small facts ----------------------------------------------------------------
 
     def put(self, name: str, value: Any) -> None:
-        """Write a small fact, with its checksum. Within a transaction."""
+        """Write a small fact, with its checksum, within a transaction."""
         text = json.dumps(value, separators=(",", ":")).encode()
         self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (name, text, checksum(name, text)))
 
     def get(self, name: str) -> Any:
-        """A small fact, or None."""
+        """Return a small fact, or None."""
         found = self._first("SELECT value, sum FROM meta WHERE name = ?", name)
         if found is None:
             return None
         if not isinstance(found[0], bytes) or checksum(name, found[0]) != found[1]:
             raise StoreCorruptError(
-                f"{self.path}: {name!r} fails its checksum: the file is damaged; restore the newest copy"
+                f"{self.path}: {name!r} fails its checksum: the file is damaged. Restore the newest copy"
             )
         return json.loads(found[0])
 
     def fact(self, name: str) -> Any:
-        """A small fact that every run has. Raises `StoreCorruptError` if it is missing."""
+        """Return a small fact that every run has. Raises `StoreCorruptError` if it is missing."""
         found = self.get(name)
         if found is None:
-            raise StoreCorruptError(f"{self.path} holds no {name}; restore the newest copy")
+            raise StoreCorruptError(f"{self.path} holds no {name}. Restore the newest copy")
         return found
 
     @property
     def progress(self) -> Progress:
         """Progress of the run."""
-        found = self.get("progress")
-        return Progress() if found is None else Progress(*found)
+        return Progress(*(self.get("progress") or ()))
 
     def run(self) -> dict[str, Any]:
-        """Public facts of the run. Raises `BadParameterError` if there is none."""
+        """Return the public facts of the run. Raises `BadParameterError` if there is none."""
         found = self.get("run")
         if found is None:
-            raise BadParameterError(f"{self.path} holds no run yet; begin one with Stream(..., store=store)")
+            raise BadParameterError(f"{self.path} holds no run yet. Begin one with Stream(..., store=store)")
         return dict(found)
 
     # -- the log, snapshots and releases --------------------------------------------
 
     def _first(self, query: str, *values: Any) -> tuple[Any, ...] | None:
-        """The first row that a query finds."""
         with plain_errors(self.path), self.guard.lock:
             found: tuple[Any, ...] | None = self.db.execute(query, values).fetchone()
         return found
 
     def _each(self, query: str, after: int, last: int) -> Iterator[tuple[Any, ...]]:
-        """Rows by their first column, each by a query of its own: nothing stays open while the caller works on one."""
+        """Yield rows by their first column. Each has its own query: no read transaction stays open between rows."""
         while (found := self._first(f"{query} LIMIT 1", after, last)) is not None:
             after = found[0]
             yield found
 
     def log(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """The records of the log since the snapshot as (number, first row, rows, sealed), in order."""
+        """Yield the records of the log since the snapshot as (number, first row, rows, sealed), in order."""
         query = "SELECT number, first, count, sealed FROM log WHERE number > ? AND number <= ? ORDER BY number"
         yield from self._each(query, 0, self.progress.records)
 
     def trace(self) -> Iterator[tuple[int, bytes]]:
-        """The fresh bytes of all commits that drew noise as (number, sealed), in order."""
+        """Yield the fresh bytes of all commits that drew noise as (number, sealed), in order."""
         query = "SELECT number, sealed FROM trace WHERE number > ? AND number <= ? ORDER BY number"
         yield from self._each(query, 0, self.progress.records)
 
-    def snapshot(self) -> Iterator[tuple[int, int, bytes]]:
-        """The snapshot as (chunk, chunks, sealed), in order; nothing if there is none."""
+    def chunks(self) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the chunks of the snapshot as (chunk, chunks, sealed), in order."""
         query = "SELECT chunk, chunks, sealed FROM snapshot WHERE chunk > ? AND chunk <= ? ORDER BY chunk"
         yield from self._each(query, 0, 2**62)
 
     def has_point(self, t: int, digest: str) -> bool:
-        """True if a recent commit of this database ended at this point."""
+        """Return whether a recent commit of this database ended at this point."""
         return self._first("SELECT 1 FROM points WHERE t = ? AND digest = ?", t, digest) is not None
 
     def releases(self, after: int = 0) -> Iterator[Release]:
-        """The releases after row ``after``, in order, each checked. Publishable.
-
-        Raises `StoreCorruptError` if one is damaged, or one is missing.
-        """
-        promised, seen = self.progress, 0
+        """Yield the releases after row ``after``, in order. Publishable. `StoreCorruptError` for damage or a gap."""
+        progress, seen = self.progress, 0
         query = "SELECT t, record, sum FROM releases WHERE t > ? AND t <= ? ORDER BY t"
-        for found in self._each(query, after, promised.rows):
+        for found in self._each(query, after, progress.rows):
             for release in self._checked(*found):
                 if release.t > after:
                     seen += 1
                     yield release
-        if not after and seen != promised.releases:
+        if not after and seen != progress.releases:
             raise StoreCorruptError(
-                f"{self.path}: {seen} of {promised.releases} releases found; restore the newest copy"
+                f"{self.path}: {seen} of {progress.releases} releases found. Restore the newest copy"
             )
 
     def release(self, t: int) -> Release | None:
-        """The release at row t, or None."""
+        """Return the release at row t, or None."""
         found = self._first("SELECT t, record, sum FROM releases WHERE t >= ? ORDER BY t LIMIT 1", t)
         return None if found is None else next((one for one in self._checked(*found) if one.t == t), None)
 
     def _checked(self, last: int, record: Any, total: bytes) -> list[Release]:
-        """The releases of one record, which is kept under the last of them."""
+        """Return the releases of one record, whose number is the row of the last of them."""
         if not isinstance(record, bytes) or checksum(str(last), record) != total:
             raise StoreCorruptError(
-                f"{self.path}: the release at row {last} fails its checksum; restore the newest copy"
+                f"{self.path}: the release at row {last} fails its checksum. Restore the newest copy"
             )
         return releases_of(record)

@@ -1,13 +1,11 @@
-"""Write-ahead log of a durable stream. Groups entries into transactions, and holds releases back until they are done.
+"""Write-ahead log of a durable stream: groups entries into transactions, and holds releases until they are durable.
 
-Three places know how far a run has come, and each follows the one before: the
-stream (`State.entries`), the database (`Writer._stored`), and what is noted
-outside of it (witness, ledger: `Writer._noted`). An entry stays in memory until all
-of them have it, so a commit that failed is made again from what is kept.
+The progress of a run is in three places, in this order: the stream (`State.entries`), the database (`Writer._stored`),
+and the witness and the ledger outside of it (`Writer._noted`). An entry stays in memory until all of them have it, so
+a commit that failed is repeated from memory.
 
-An exception may break off what the stream's thread does at any point: that thread
-changes the log by single assignments, takes no lock that the writing thread waits
-for, and reads off the stream which entries were taken.
+An exception may interrupt the stream's thread at any point. That thread changes the log by single assignments, takes
+no lock that the writing thread waits for, and reads from the stream which entries were absorbed.
 """
 
 from __future__ import annotations
@@ -50,20 +48,17 @@ from streampca.stream.replay import committed_state
 
 logger = logging.getLogger("streampca.store")
 
-#: Ends of commits that are kept, to recognise the one that witness or ledger remember.
+#: Ends of commits that the database keeps, to recognize the one that witness or ledger hold.
 POINTS = 64
-#: A snapshot is kept in chunks of so many bytes, far below the largest value that SQLite takes.
+#: Bytes of a chunk of a snapshot, far below the largest value that SQLite accepts.
 CHUNK = 2**26
-# Entries of so many bytes are committed whatever the schedule says, so that memory stays flat.
-_MOST_BYTES = 2**24
-_LEAST_SNAPSHOT = 2**16
-# SQLite's write-ahead log is copied into the file whenever so much was written.
-_CHECKPOINT_BYTES = 2**19
-_HEAD_BYTES = 2**14
-# Seconds that the end of the interpreter waits for a stream that another thread holds.
-_PATIENCE = 5.0
-_CLOSED = "this stream's store was closed, or passed on to a resumed stream; use that one"
-#: Stands for the note of an epoch that is under way, of which nothing may be written.
+_MOST_BYTES = 2**24  # entries of this size are committed before the schedule, so that memory stays bounded
+_LEAST_SNAPSHOT = 2**16  # bytes of entries below which no snapshot replaces them
+_CHECKPOINT_BYTES = 2**19  # bytes written between copies of SQLite's write-ahead log into the file
+_HEAD_BYTES = 2**14  # about the bytes of a commit without rows
+_PATIENCE = 5.0  # seconds that the end of the interpreter waits for a stream that another thread holds
+_CLOSED = "this stream's store was closed, or passed on to a resumed stream. Use that one"
+#: Stands for the note of an unfinished epoch, of which nothing may be written.
 _UNDER_WAY: dict[str, Any] = {}
 
 _UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -71,7 +66,7 @@ _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|rows?)\s*")
 
 
 class Schedule(NamedTuple):
-    """Rows or seconds between commits, one of them, and seconds between snapshots."""
+    """Rows or seconds between commits, one of the two, and seconds between snapshots."""
 
     rows: int | None
     seconds: float | None
@@ -80,30 +75,29 @@ class Schedule(NamedTuple):
     @classmethod
     def of(cls, commit_every: int | str | timedelta, snapshot_every: str | timedelta) -> Schedule:
         """Read the parameters of a store. Raises `BadParameterError` if one is outside its domain."""
-        snapshot = _seconds("snapshot_every", snapshot_every)
+        snapshot = _seconds("snapshot_every", snapshot_every, "a time")
         if isinstance(commit_every, str) and (found := _TEXT.fullmatch(commit_every)) and found[2].startswith("row"):
             commit_every = int(found[1]) if found[1].isdigit() else 0
         if isinstance(commit_every, int) and not isinstance(commit_every, bool):
             if commit_every < 1:
-                raise BadParameterError(f"commit_every={commit_every!r} must be at least 1 row")
+                raise BadParameterError(f"commit_every={commit_every!r}: expected at least 1 row.")
             return cls(commit_every, None, snapshot)
-        return cls(None, _seconds("commit_every", commit_every), snapshot)
+        return cls(None, _seconds("commit_every", commit_every, "a number of rows, or a time"), snapshot)
 
 
-def _seconds(name: str, value: object) -> float:
+def _seconds(name: str, value: object, expected: str) -> float:
     seconds = math.nan
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, str) and (found := _TEXT.fullmatch(value)) and found[2] in _UNITS:
         seconds = float(found[1]) * _UNITS[found[2]]
     if not 0.0 < seconds < math.inf:
-        rows = "a number of rows, or " if name == "commit_every" else ""
-        raise BadParameterError(f"{name}={value!r} must be {rows}a time such as '200ms', '2s' or '5min'")
+        raise BadParameterError(f"{name}={value!r}: expected {expected} such as '200ms', '2s' or '5min'.")
     return seconds
 
 
 class _Noted(NamedTuple):
-    """Up to where all is durable: number of the entry, rows, and bytes and entries without rows since the beginning."""
+    """End of the durable entries: number of the last one, rows, and totals of bytes and of entries without rows."""
 
     number: int
     rows: int
@@ -112,7 +106,7 @@ class _Noted(NamedTuple):
 
 
 class _Kept:
-    """An entry that may not be durable yet, its number in the stream, and the one before it.
+    """An entry that may not be durable yet, its number in the stream, and the entry before it.
 
     ``rows``, ``size`` and ``ends`` are as in `_Noted`, if it were the last; ``position`` is that of the source.
     """
@@ -130,9 +124,6 @@ class _Kept:
         self.ends: int = before.ends + (entry.count == 0)
 
 
-_NOTHING = _Noted(0, 0, 0, 0)
-
-
 class _Commit(NamedTuple):
     """Contents of one transaction."""
 
@@ -145,8 +136,9 @@ class _Commit(NamedTuple):
 class Writer:
     """Commit log of one stream (`streampca.stream.blocks.CommitLog`).
 
-    ``witness`` and ``account`` note outside of the database how far the run has come; ``head`` is what the account
-    holds now. ``store`` stays open as long as the stream is held, and ``lock`` is its lock.
+    ``witness`` and ``account`` hold the progress of the run outside of the database; ``head`` is the point in the
+    account. The stream keeps ``store`` open, and ``lock`` is its lock. A non-empty ``lost`` refuses further rows;
+    ``durable_position`` is the position of the source after the durable rows, or None.
     """
 
     def __init__(
@@ -169,16 +161,16 @@ class Writer:
         self._stored = engine.now.entries
         self._point: Point = self._progress.rows, self._progress.digest
         self._noted = _Noted(engine.now.entries, self._progress.rows, 0, 0)
-        self._rows = TakenRows(key.row_key(), sessions_of(database), self._progress.rows)
+        self._rows = TakenRows(key.derive(b"streampca rows"), sessions_of(database), self._progress.rows)
         self._newest: _Kept | None = None
-        self._unnoted: list[_Kept] = []  # in the database, but not noted outside of it
+        self._unnoted: list[_Kept] = []  # in the database, but not in witness and ledger
         number, sealed = database.get("position") or (0, None)
-        self._position: Position | None = None  # of the source, in the database; None if it is not known
+        self.durable_position: Position | None = None
         if sealed is not None:
-            self._position = Position(*decode(self._seal.open("position", number, bytes.fromhex(sealed))))
+            self.durable_position = Position(*decode(self._seal.open("position", number, bytes.fromhex(sealed))))
         self._described = self._progress.records > 0
         self._epoch: dict[str, Any] | None = None
-        self._lost = ""
+        self.lost = ""
         self._problem: Exception | None = None
         self._job: Job | None = None
         self._logged = self._snapshot_bytes = self._since_checkpoint = 0
@@ -191,38 +183,33 @@ class Writer:
 
     @property
     def room(self) -> int | None:
-        """Number of single rows that may wait before the next commit; None if it does not count rows."""
+        """Number of single rows that may wait before the next commit; None for no limit."""
         rows = self._schedule.rows
         return None if rows is None else max(1, rows - self._waiting().rows)
 
     @property
     def position(self) -> Position | None:
-        """Position of the source after the rows taken; None if it is not known."""
+        """Position of the source after the rows absorbed; None if unknown."""
         newest = self._newest_taken()
-        return self._position if newest is None else newest.position
-
-    @property
-    def durable_position(self) -> Position | None:
-        """Position of the source after the rows that are durable."""
-        return self._position
+        return self.durable_position if newest is None else newest.position
 
     def check(self) -> bool:
-        """Raise if the log takes no more entries; tell if a commit is overdue. A commit that failed is made again."""
-        if self._lost:
-            raise StoreLockedError(self._lost)
+        """Raise if the log accepts no more entries; return whether a commit is overdue."""
+        if self.lost:
+            raise StoreLockedError(self.lost)
         if self._problem is not None and self._epoch is not _UNDER_WAY:
-            self.commit()
+            self.commit()  # repeats the commit that failed, or raises its exception
         seconds = self._schedule.seconds
         return seconds is not None and time.monotonic() - self._last >= seconds
 
     def append(self, entry: Entry) -> None:
-        """Keep an entry. Those that the stream has not taken are replaced."""
+        """Keep an entry, in place of those that the stream did not absorb."""
         taken, newest, noted = self._engine.now.entries, self._newest_taken(), self._noted
-        position = self._position if newest is None else newest.position
+        position = self.durable_position if newest is None else newest.position
         self._newest = _Kept(entry, taken + 1, newest, newest or noted, position)
 
     def appended(self) -> None:
-        """Commit if it is time."""
+        """Commit if a commit is due."""
         if self._epoch is _UNDER_WAY:
             return
         waiting = self._waiting()
@@ -238,31 +225,27 @@ class Writer:
             self._last, self._job = time.monotonic(), self.thread.begin(self._write)
 
     def hold(self, t: int) -> None:
-        """Return once the first t rows, and the releases made of them, are durable."""
+        """Return once the first t rows and their releases are durable."""
         while True:
             rows, waiting = self._noted.rows, self._waiting()
+            # A release after the last row, as of `finish`, belongs to an entry without rows.
             if t < rows or waiting.number == 0 or (t == rows and waiting.ends == 0):
                 return
             if self._epoch is _UNDER_WAY:
-                raise BadParameterError(
-                    "releases of an epoch can be read once all of it is durable; read them after it"
-                )
+                raise BadParameterError("releases of an epoch are durable only after all of it. Read them after it")
             self.commit()
 
     # -- what the store calls ---------------------------------------------------------
 
     @property
     def durable(self) -> int:
-        """Rows that are durable."""
+        """Number of durable rows."""
         return self._noted.rows
 
     def commit(self, *, snapshot: bool = False) -> None:
-        """Commit all that the stream has taken, and wait for it.
-
-        Raises `StoreUnwritableError` if that is not possible. The next call tries again.
-        """
-        if self._lost:
-            raise StoreLockedError(self._lost)
+        """Commit all that the stream has absorbed, and wait for it. After a failure, the next call tries again."""
+        if self.lost:
+            raise StoreLockedError(self.lost)
         self._last = time.monotonic()
         self.thread.do(partial(self._write, snapshot))
 
@@ -272,14 +255,14 @@ class Writer:
         self.commit()
 
     def note(self) -> None:
-        """Note the progress of the database again: it may be one commit further than what is noted outside of it."""
-        self.thread.do(partial(self._note, again=True))
+        """Write the progress of the database, which may be one commit ahead, to witness and ledger."""
+        self.thread.do(partial(self._note, repeat=True))
 
     @contextmanager
     def one_commit(self, epoch: dict[str, Any]) -> Iterator[None]:
-        """All that is taken within becomes durable together and with this note, or not at all.
+        """Make all rows absorbed within the block durable together and with this note, or none of them.
 
-        If it breaks off, the stream holds what is not durable and may come again: it takes no more rows.
+        If the block raises, the stream holds rows that are not durable and may come again: it accepts no more rows.
         """
         if self._epoch is _UNDER_WAY:
             raise StreamBusyError("the store is in the middle of an epoch. Begin another one after it has ended")
@@ -292,7 +275,7 @@ class Writer:
             self._epoch = dict(epoch)
         except BaseException:
             if self._engine.now.entries > before or self._engine.t > self.durable:
-                self._lost = "an epoch broke off in the middle and is not durable; continue with Stream.resume(store)"
+                self.lost = "an epoch broke off in the middle and is not durable. Continue with Stream.resume(store)"
             else:
                 self._epoch = None
             raise
@@ -300,18 +283,19 @@ class Writer:
 
     def finish(self, *, snapshot: bool = True) -> None:
         """Commit all, with a snapshot, and accept no more rows. Idempotent."""
-        if not self._lost:
-            self.flush()  # should there be room for the rows, but not for a snapshot
-            self._engine.absorb_waiting(partial(self._end, snapshot))
 
-    def _end(self, snapshot: bool) -> None:
-        """Commit what came since, and accept no more rows. No row can come in between."""
-        self.commit(snapshot=snapshot)
-        self._lost = _CLOSED
+        def end() -> None:
+            self.commit(snapshot=snapshot)
+            self.lost = _CLOSED
+
+        if not self.lost:
+            self.flush()  # first without a snapshot: the disk may have room for the rows only
+            # Under the lock of the stream, so that no row comes between the commit and the end.
+            self._engine.absorb_waiting(end)
 
     def last_call(self) -> None:
         """Commit all, with a snapshot, once only this thread holds the stream. In the writing thread."""
-        if self._lost:
+        if self.lost:
             return
         self._engine.guard.helper = 0
         try:
@@ -321,8 +305,8 @@ class Writer:
         self._write(snapshot=True)
 
     def leave(self) -> None:
-        """Commit all when the interpreter ends; nothing if another thread keeps the stream to itself."""
-        if self._lost:
+        """Commit all when the interpreter ends, unless another thread holds the stream."""
+        if self.lost:
             return
         if not self._engine.guard.lock.acquire(timeout=_PATIENCE):
             logger.error("not committed, a thread holds the stream: run=%s rows=%d", self._key.run, self.durable)
@@ -331,30 +315,27 @@ class Writer:
         self.flush()
 
     def detach(self) -> None:
-        """Take no more rows: the store is closed, or the run has passed to another stream. Again, it does nothing."""
-        self._lost = self._lost or _CLOSED
-        self._owner = None  # a store that goes on with another stream
+        """Stop accepting rows: the store is closed, or another stream has resumed the run. Idempotent."""
+        self.lost = self.lost or _CLOSED
+        self._owner = None  # the store may continue with another stream
         self.thread.stop()
-        self._engine.guard.helper = 0  # the identifier may become that of another thread
-
-    def after_fork(self) -> None:
-        """Take no more rows in the child of a fork, where there is no thread that writes."""
-        self._lost = "the parent process of this one writes this store; use it there"
+        self._engine.guard.helper = 0  # the system may give the identifier to another thread
 
     # -- how it works -----------------------------------------------------------------
 
     def _waiting(self) -> _Noted:
-        """Entries, rows, bytes and entries without rows that the stream took and that are not durable."""
+        """Return the numbers of entries, rows, bytes and entries without rows that are absorbed but not durable."""
         newest, noted = self._newest_taken(), self._noted
         if newest is None:
-            return _NOTHING
+            return _Noted(0, 0, 0, 0)
         return _Noted(
             newest.number - noted.number, newest.rows - noted.rows, newest.size - noted.size, newest.ends - noted.ends
         )
 
     def _newest_taken(self) -> _Kept | None:
-        """The latest entry that the stream took, if it is not noted."""
+        """Return the latest entry that the stream absorbed, unless it is noted."""
         newest, noted, taken = self._newest, self._noted, self._engine.now.entries
+        # An entry is appended before the stream absorbs it: at most one is ahead.
         if newest is not None and newest.number > taken:
             newest = newest.previous
         return None if newest is None or newest.number <= noted.number else newest
@@ -362,7 +343,7 @@ class Writer:
     # -- what the writing thread does -------------------------------------------------
 
     def _write(self, snapshot: bool = False) -> None:
-        """Bring the database, and then what is noted outside of it, to where the stream stands."""
+        """Bring the database, and then witness and ledger, to the state of the stream."""
         began, before = time.monotonic(), self._progress
         try:
             with plain_errors(self._database.path):
@@ -382,20 +363,23 @@ class Writer:
                 "committed: run=%s rows=%d new=%d releases=%d seconds=%.4f", self._key.run, self.durable,
                 self.durable - before.rows, self._progress.releases, time.monotonic() - began,
             )  # fmt: skip
-        if self._since_checkpoint >= _CHECKPOINT_BYTES:  # after this commit is told to be done
+        if self._since_checkpoint >= _CHECKPOINT_BYTES:  # in a job of its own, which no caller waits for
             self._since_checkpoint = 0
             self.thread.begin(self._database.checkpoint)
 
     def _next(self, snapshot: bool) -> _Commit | None:
-        """Next transaction: all that the stream has taken, as one consistent view; None if there is nothing."""
+        """Return the next transaction: all that the stream has absorbed, as one consistent view; None if nothing."""
         while True:
             epoch = self._epoch
             if epoch is _UNDER_WAY:
                 return None
-            due = snapshot or self._is_snapshot_due()
+            # A snapshot is due if it is no larger than the entries that it replaces, or if the last one is old.
+            kept_bytes = self._logged + self._waiting().size
+            old = kept_bytes and time.monotonic() - self._last_snapshot >= self._schedule.snapshot_seconds
+            due = snapshot or old or kept_bytes >= max(self._snapshot_bytes, _LEAST_SNAPSHOT)
             state = committed_state(self._engine) if due else None
             last = self._engine.now.entries if state is None else state["entries"]
-            if self._epoch is epoch:  # else an epoch began or ended meanwhile, and some of it may be in view
+            if self._epoch is epoch:  # otherwise an epoch began or ended meanwhile, and part of it may be in view
                 break
         kept, node = [], self._newest
         while node is not None and node.number > self._stored:
@@ -408,14 +392,8 @@ class Writer:
             return None
         return _Commit(kept[::-1], last, state, epoch)
 
-    def _is_snapshot_due(self) -> bool:
-        """True if a snapshot is no larger than the entries that it saves from being kept, or the last one is old."""
-        kept = self._logged + self._waiting().size
-        old = kept and time.monotonic() - self._last_snapshot >= self._schedule.snapshot_seconds
-        return bool(old) or kept >= max(self._snapshot_bytes, _LEAST_SNAPSHOT)
-
     def _store(self, found: _Commit) -> None:
-        """One transaction: entries, or a snapshot that holds them; releases, and the progress."""
+        """Write entries, or a snapshot that holds them, with releases and progress, in one transaction."""
         before, seal, engine = self._progress, self._seal, self._engine
         entries = [kept.entry for kept in found.kept]
         groups = list(groups_of(entries))
@@ -447,16 +425,17 @@ class Writer:
         trace = [(number, seal.seal("trace", number, encode(fresh)))] if fresh else []
         rows = self._rows.after([entry.rows for entry in entries if entry.count])
         described: dict[str, Any] = {}
-        if entries and not self._described:  # features and bounds are fixed by the first row
+        if entries and not self._described:  # the first row fixes features and bounds
             described["config"] = dump(config_of(engine))
             described["label"] = label_of(engine.algorithm, engine.now.admission)
-        position = found.kept[-1].position if entries else self._position
-        if position != self._position:
+        position = found.kept[-1].position if entries else self.durable_position
+        if position != self.durable_position:
             sealed = None if position is None else seal.seal("position", number, encode(list(position))).hex()
             described["position"] = [number, sealed]
 
         def work(db: sqlite3.Connection) -> None:
-            for table in ("log", "trace", "points"):  # of a commit that failed and is made again
+            # Remove what a commit that failed after its transaction has left.
+            for table in ("log", "trace", "points"):
                 db.execute(f"DELETE FROM {table} WHERE number > ?", (before.records,))  # noqa: S608
             db.execute("DELETE FROM releases WHERE t > ?", (before.released,))
             if chunks:
@@ -484,7 +463,7 @@ class Writer:
             self._database.put("sessions", rows.sessions())
 
         self._database.transact(work)
-        self._progress, self._stored, self._rows, self._position = progress, found.last, rows, position
+        self._progress, self._stored, self._rows, self.durable_position = progress, found.last, rows, position
         self._unnoted += found.kept
         if found.epoch is not None and self._epoch is found.epoch:
             self._epoch = None
@@ -496,22 +475,22 @@ class Writer:
             self._logged += written
         self._since_checkpoint += _HEAD_BYTES + written + sum(len(record) for _, record in records)
 
-    def _note(self, *, again: bool = False) -> None:
-        """Note the progress of the database in witness and ledger, and drop the entries that are durable."""
+    def _note(self, *, repeat: bool = False) -> None:
+        """Write the progress of the database to witness and ledger, and drop the entries that are durable."""
         point: Point = self._progress.rows, self._progress.digest
-        if again or point != self._point:
+        if repeat or point != self._point:
             with plain_errors(self._database.path):
                 if self._witness is not None:
                     self._witness.remember(self._key.run, point)
                 if self._account is not None:
-                    self._account.note(self._key.run, self._head, point)
+                    self._account.ledger.note(self._account.data_set, self._key.run, self._head, point)
                     self._head = point
             self._point = point
         if self._unnoted:
             last, older = self._unnoted[-1], self._unnoted
             self._noted, self._unnoted = _Noted(last.number, last.rows, last.size, last.ends), []
             for kept in older:
-                kept.previous = None
+                kept.previous = None  # frees the entries before, which the newest one still refers to
 
 
 #: Writers of this process.
@@ -520,7 +499,7 @@ _WRITERS: weakref.WeakSet[Writer] = weakref.WeakSet()
 
 @atexit.register
 def _commit_at_exit() -> None:
-    """Commit what streams hold when the interpreter ends, as files are written that nobody closed."""
+    """Commit the rows of open streams when the interpreter ends, like the buffers of open files."""
     for writer in list(_WRITERS):
         with suppress(Exception):  # it is logged
             writer.leave()
@@ -528,11 +507,11 @@ def _commit_at_exit() -> None:
 
 
 def sessions_of(database: Database) -> Sessions:
-    """Digests of the rows that the run has taken."""
+    """Return the digests of the rows of a run."""
     found = database.get("sessions")
     return Sessions() if found is None else Sessions(*found)
 
 
 def chunk_name(chunk: int, chunks: int) -> str:
-    """Kind of record under which a chunk of a snapshot is sealed."""
+    """Return the kind under which a chunk of a snapshot is sealed."""
     return f"snapshot {chunk}/{chunks}"

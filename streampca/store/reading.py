@@ -1,35 +1,53 @@
-"""Reading a store without its key: status, parameters, a copy. Safe while the run goes on."""
+"""Read a store while its run continues: status, parameters, a copy and checks. Only `Verification` needs the key."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from streampca.errors import BadParameterError, StoreCorruptError
-from streampca.store.config import config_in, public_parameters
+from streampca.errors import BadParameterError, HorizonReachedError, StoreCorruptError
+from streampca.rows.protocol import Reader, RowSource
+from streampca.store.config import load, public_parameters
 from streampca.store.database import SCHEMA, Database, plain_errors
-from streampca.store.recovery import check_lineage
+from streampca.store.keys import Seal, read_key
+from streampca.store.records import read_trace
+from streampca.store.recovery import (
+    TOLERANCE,
+    alike,
+    check_key,
+    check_lineage,
+    fresh_stream,
+    rebuild,
+    replay_checked,
+)
 from streampca.store.witness import beside, is_locked, peek, sync_folder
+from streampca.stream.blocks import Entry
+from streampca.stream.stream import Stream
+
+#: Rows that are replayed together.
+_AT_ONCE = 4096
 
 
 def features_of(database: Database) -> tuple[str, ...] | None:
-    """Names of the features."""
-    features = config_in(database)["features"]
+    """Return the names of the features, or None."""
+    features = load(database.fact("config"))["features"]
     return None if features is None else tuple(features)
 
 
 def check_witness(path: Path, witness: Path | None = None) -> str:
-    """Compare a store with what its witness remembers, which no damage to the database can change.
+    """Compare a store with its witness, which damage to the database cannot change. Return the result as a sentence.
 
-    Returns what was found, for people. Raises `StoreForkedError` if the witness remembers rows that are not there: the
-    last commits are gone, or this is another copy.
+    Raises `StoreForkedError` if the witness holds rows that the store lacks: the last commits are gone, or the store
+    is another copy.
     """
     where = beside(path, ".witness") if witness is None else witness
     with closing(Database(str(path), write=False)) as database:
-        seen = peek(where, database.run()["run"])  # before the rows are counted: a commit is noted after it was made
+        # Before the rows are counted: a running writer notes a commit after it.
+        seen = peek(where, database.run()["run"])
         if seen is None:
             return f"{where} remembers nothing; commits missing from the end could not be seen"
         check_lineage(database, seen, f"the witness {where}")
@@ -37,15 +55,15 @@ def check_witness(path: Path, witness: Path | None = None) -> str:
 
 
 def kernels_of(database: Database) -> str:
-    """Whose kernels made the bases and eigenvalues, and from which row on. Released matrices do not depend on it."""
+    """Return the kernels that computed bases and eigenvalues, with their first rows."""
     return ", ".join(f"{name} from row {row}" for row, name in database.fact("kernels"))
 
 
 def status(path: Path) -> dict[str, Any]:
-    """Status of a run. Curator only: the number of rows may not be public."""
+    """Return the status of a run. Curator only: the number of rows may be secret."""
     with closing(Database(str(path), write=False)) as database:
         run, progress = database.run(), database.progress
-        config, kernels = config_in(database), kernels_of(database)
+        config, kernels = load(database.fact("config")), kernels_of(database)
     return {
         "run": run["run"],
         "schema": SCHEMA,
@@ -63,15 +81,9 @@ def status(path: Path) -> dict[str, Any]:
 
 
 def backup(path: Path, to: Path) -> int:
-    """Copy a database consistently, also while the run goes on; return the rows in it. The key stays where it is.
-
-    Raises
-    ------
-    BadParameterError
-        If the target exists.
-    """
+    """Copy a database consistently, also while the run continues, but not the key. Return the number of its rows."""
     if to.exists():
-        raise BadParameterError(f"{to} exists; give another name: a backup never overwrites one")
+        raise BadParameterError(f"{to} exists. Name another file: a backup overwrites none")
     with closing(Database(str(path), write=False)) as source, plain_errors(to):
         source.run()
         part = beside(to, ".part")
@@ -83,11 +95,11 @@ def backup(path: Path, to: Path) -> int:
                 (bad,) = target.execute("PRAGMA quick_check").fetchone()
                 target.execute("PRAGMA journal_mode = DELETE")
             if bad != "ok":
-                raise StoreCorruptError(f"{path} is damaged ({bad}); restore the newest copy")
+                raise StoreCorruptError(f"{path} is damaged ({bad}). Restore the newest copy")
             handle = os.open(part, os.O_RDONLY)
             os.fsync(handle)
             os.close(handle)
-            os.link(part, to)
+            os.link(part, to)  # unlike a rename, fails if the target exists by now
         finally:
             part.unlink(missing_ok=True)
         sync_folder(to)
@@ -96,9 +108,101 @@ def backup(path: Path, to: Path) -> int:
 
 
 def published_parameters(database: Database) -> dict[str, Any]:
-    """The parameters of a run that may be published; never the key or a seed, which are not in the database."""
-    config = config_in(database)
+    """Return the publishable parameters of a run. Neither key nor seed is in the database."""
+    config = load(database.fact("config"))
     bounds = config["bounds"]
     if isinstance(bounds, dict):
         bounds = [[float(bounds[name][side]) for name in config["features"] or ()] for side in (0, 1)]
     return public_parameters(config["processor"], row_norm=config["row_norm"], center=config["center"], bounds=bounds)
+
+
+class Verification:
+    """Checks of a run as it is when they begin: every checksum, and replays. Curator only."""
+
+    def __init__(self, path: Path, passphrase: str | None = None) -> None:
+        self._path = path
+        self._database = Database(str(path), write=False)
+        try:
+            with plain_errors(path):
+                self._database.db.execute("BEGIN")  # one view, while the run may continue
+            self._key = read_key(beside(path, ".key"), passphrase)
+            check_key(self._database, self._key)
+            config = load(self._database.fact("config"))
+        except BaseException:
+            self._database.close()
+            raise
+        self.rows = self._database.progress.rows
+        self.kernels = kernels_of(self._database)
+        self.features = None if config["features"] is None else tuple(config["features"])
+        self.on_bad_row: Literal["raise", "zero"] = config["on_bad_row"]
+        self._replayed: Stream | None = None
+
+    def file(self) -> Path:
+        """Check pages and releases. Raises `StoreCorruptError` for damage."""
+        with plain_errors(self._path):
+            (found,) = self._database.db.execute("PRAGMA integrity_check(1)").fetchone()
+        if found != "ok":
+            raise StoreCorruptError(f"{self._path} is damaged ({found}). Restore the newest copy")
+        for _release in self._database.releases():
+            pass
+        return self._path
+
+    def replay(self) -> int:
+        """Rebuild the stream from the snapshot and the entries since. Return the number of rows of these entries."""
+        self._replayed = rebuild(self._database, self._key, Stream)
+        return self.rows - self._database.progress.snapshot
+
+    def replay_all(self, source: RowSource) -> int:
+        """Replay all rows from their source, compare every release, and return the number of releases.
+
+        Raises
+        ------
+        StoreCorruptError
+            If a release or the final state differs.
+        """
+        engine = fresh_stream(self._database, self._key, Stream).engine
+        engine.adopt(source)
+        rows, due, count = Reader(source.blocks()), self._database.releases(), 0
+        differs = StoreCorruptError(
+            f"{self._path}: these rows lead to another state than the stored one: another source?"
+        )
+        try:
+            for kind, last, fresh in self._taken():
+                used = 0
+                while kind == "rows" and engine.t < last:
+                    # The first row after a warm-up begins a block, as in the run.
+                    taken = rows.take(min(last - engine.t, engine.warmup_left or _AT_ONCE, _AT_ONCE))
+                    if not len(taken):
+                        break
+                    admitted, marks = engine.now.admission.block(taken, engine.t + 1)
+                    drawn = engine.processor.chain.n
+                    entry = Entry(engine.t + 1, len(taken), admitted, None, marks.counts(), fresh[used:])
+                    count += replay_checked(engine, entry, due, str(self._path))
+                    used += engine.processor.chain.n - drawn
+                if kind != "rows":
+                    entry = Entry(engine.t + 1, 0, None, None, fresh=fresh, kind=kind)
+                    count += replay_checked(engine, entry, due, str(self._path))
+        except (BadParameterError, HorizonReachedError) as problem:
+            raise differs from problem
+        if engine.t != self.rows:
+            raise StoreCorruptError(f"{self._path}: {self.rows} rows were taken, the source has {engine.t}")
+        replayed = (self._replayed or rebuild(self._database, self._key, Stream)).engine
+        if self.rows and not alike(engine.processor.snapshot(), replayed.processor.snapshot(), TOLERANCE):
+            raise differs
+        if next(due, None) is not None:
+            raise StoreCorruptError(f"{self._path}: these rows lead to fewer releases than are stored: another source?")
+        return count
+
+    def _taken(self) -> Iterator[tuple[str, int, tuple[bytes, ...]]]:
+        """Yield the entries of the run as (kind, last row, fresh bytes)."""
+        seal = Seal(self._key)
+        for number, sealed in self._database.trace():
+            for last, kind, fresh in read_trace(seal.open("trace", number, sealed)):
+                if kind != "rows":  # the rows before it drew no noise, and have no trace
+                    yield "rows", last, ()
+                yield kind, last, tuple(fresh)
+        yield "rows", self.rows, ()
+
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()

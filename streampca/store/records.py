@@ -1,8 +1,7 @@
-"""Records of a store, as bytes and back: snapshots, entries of the log, fresh bytes of noise, and releases.
+"""Records of a store as bytes: snapshots, entries of the log, fresh bytes of noise, and releases.
 
-Records are msgpack. Reading one builds numbers, strings, lists, dictionaries and
-arrays of six types, and nothing else. Records of entries are as secret as the
-rows, and sealed before they are written; releases are publishable.
+Records are msgpack. Reading one builds numbers, strings, lists, dictionaries and arrays of six types, and nothing else.
+Records of entries are as secret as the rows, and sealed before they are written; releases are publishable.
 """
 
 from __future__ import annotations
@@ -23,11 +22,12 @@ from streampca.stream.blocks import BlockGram, Entry
 
 T = TypeVar("T")
 
-#: Bytes of rows in a record of entries, at most, except where one entry takes more.
+#: Largest number of bytes of rows in a record of entries. A larger entry has a record of its own.
 MOST_BYTES = 2**18
-_RELEASE_BYTES = 2**20  # after so many bytes of releases, a record ends
+_RELEASE_BYTES = 2**20  # bytes of releases after which a record ends
 _TYPES = ("<f8", "<i8", "<u8", "<i4", "|b1", "|u1")
 _CODE = 1
+# Everything that the decoders and constructors raise for damaged bytes.
 _PROBLEMS = (
     msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError,
 )  # fmt: skip
@@ -37,21 +37,15 @@ _PROBLEMS = (
 
 
 def encode(value: Any) -> bytes:
-    """Bytes of nested dictionaries and lists of numbers, strings, bytes and arrays.
-
-    Raises `BadParameterError` if something else is in it.
-    """
+    """Return nested dictionaries and lists of numbers, strings, bytes and arrays as bytes."""
     try:
         return _ENCODER.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as problem:
-        raise BadParameterError(f"this cannot be stored: {problem}") from problem
+        raise BadParameterError(f"a value cannot be stored: {problem}") from problem
 
 
 def decode(data: bytes) -> Any:
-    """Inverse of `encode`. Arrays are fresh, writable and in the memory order they had; tuples come back as lists.
-
-    Raises `StoreCorruptError` if the bytes are not a record.
-    """
+    """Return the value of a record: arrays are writable and in their original memory order, tuples become lists."""
     return _read(_ANYTHING.decode, data, "a record of the store")
 
 
@@ -72,23 +66,23 @@ def _array(code: int, data: memoryview) -> Any:
     dtype, shape, order, flat = _PARTS.decode(data)
     if code != _CODE or dtype not in _TYPES:
         raise ValueError("not an array")
-    found = np.frombuffer(flat, dtype) if len(flat) else np.empty(0, dtype)
+    values = np.frombuffer(flat, dtype) if len(flat) else np.empty(0, dtype)  # numpy refuses an empty buffer
     native = np.dtype(dtype).newbyteorder("=")
-    return found.reshape(shape, order=order).astype(native, order="K", copy=True)
+    return values.reshape(shape, order=order).astype(native, order="K", copy=True)
 
 
 def _read(decoder: Callable[[bytes], T], data: bytes, what: str) -> T:
     try:
         return decoder(data)
     except _PROBLEMS as problem:
-        raise StoreCorruptError(f"{what} cannot be read ({reason(problem)}); restore the newest copy") from problem
+        raise StoreCorruptError(f"{what} cannot be read ({reason(problem)}). Restore the newest copy") from problem
 
 
 # -- entries of the log -------------------------------------------------------------
 
 
 class _EntryRecord(msgspec.Struct):
-    """Entries of rows that follow each other, or one other entry. A stream gives the same bits however rows are cut."""
+    """Consecutive entries of rows, or one other entry. Joining entries is exact: releases do not depend on blocks."""
 
     kind: str
     counts: list[Any]
@@ -100,14 +94,14 @@ class _EntryRecord(msgspec.Struct):
 
 
 def size_of(entry: Entry) -> int:
-    """Bytes that the rows of an entry take in a record."""
+    """Return the bytes of the rows of an entry in a record."""
     if entry.rows is not None:
         return 4 * entry.rows.size
     return 0 if entry.block is None else 2 * entry.block.high.nbytes
 
 
 def groups_of(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """The entries of each record: rows up to a size together, all others alone."""
+    """Yield the entries of each record: consecutive entries of rows up to `MOST_BYTES`, or one other entry."""
     group: list[Entry] = []
     size = 0
     for entry in entries:
@@ -124,7 +118,7 @@ def groups_of(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def record_of(group: Sequence[Entry]) -> bytes:
-    """One record of the entries of a group."""
+    """Return the record of a group of entries."""
     last, rows = group[-1], [entry.rows for entry in group if entry.rows is not None]
     fresh = [name for entry in group for name in entry.fresh]
     counts = reduce(Counts.plus, (entry.counts for entry in group))
@@ -137,7 +131,7 @@ def record_of(group: Sequence[Entry]) -> bytes:
 
 
 def entry_of(first: int, count: int, data: bytes) -> Entry:
-    """The entry that a record is replayed as. Raises `StoreCorruptError` if it is not a record of entries."""
+    """Return the entry that replays a record. Raises `StoreCorruptError` for damage."""
 
     def read(data: bytes) -> Entry:
         record = _ENTRY.decode(data)
@@ -155,10 +149,8 @@ def entry_of(first: int, count: int, data: bytes) -> Entry:
 
 
 def trace_of(entries: Iterable[Entry]) -> list[tuple[int, str, list[bytes]]]:
-    """The fresh bytes of the noise of some entries, as (last row that they served, kind of entry, fresh bytes).
-
-    Kept when the rows are folded into a snapshot, so that all rows can be replayed by who has them.
-    """
+    """Return the fresh bytes of the noise of entries, as (last row that used them, kind of entry, fresh bytes)."""
+    # Kept after a snapshot replaces the rows, so that the owner of the rows can replay the whole run.
     trace: list[tuple[int, str, list[bytes]]] = []
     for entry in entries:
         if entry.fresh or entry.kind != "rows":
@@ -170,7 +162,7 @@ def trace_of(entries: Iterable[Entry]) -> list[tuple[int, str, list[bytes]]]:
 
 
 def read_trace(data: bytes) -> list[tuple[int, str, list[bytes]]]:
-    """Inverse of ``encode(trace_of(...))``."""
+    """Return the value of `trace_of` from its record."""
     return _read(_TRACE.decode, data, "the fresh bytes of the noise")
 
 
@@ -178,7 +170,7 @@ def read_trace(data: bytes) -> list[tuple[int, str, list[bytes]]]:
 
 
 class _ReleaseRecord(msgspec.Struct, array_like=True):
-    """The parameters of a `Release`; ``terms`` is a place in the list of terms."""
+    """The parameters of a `Release`; ``terms`` is an index into the list of terms."""
 
     terms: int
     t: int
@@ -197,46 +189,37 @@ class _Releases(msgspec.Struct):
     each: list[_ReleaseRecord]
 
 
-def release_records(releases: Iterable[Release]) -> Iterator[tuple[int, bytes]]:
-    """Releases as records, each with the row of its last release. Those of a commit share few records."""
-    group: list[Release] = []
-    size = 0
-    for release in releases:
-        group.append(release)
-        size += release_size(release)
-        if size >= _RELEASE_BYTES:
-            yield release.t, _release_record(group)
-            group, size = [], 0
-    if group:
-        yield group[-1].t, _release_record(group)
-
-
-def release_size(release: Release) -> int:
-    """Bytes of its arrays."""
-    arrays = release.packed, release.own_smoothed, release.own_basis, release.own_span
-    return sum(array.nbytes for array in arrays if array is not None)
-
-
-def _release_record(group: Sequence[Release]) -> bytes:
-    places: dict[int, int] = {}
-    record = _Releases([], [])
-    for one in group:
-        terms = one.terms
+def release_records(releases: Sequence[Release]) -> Iterator[tuple[int, bytes]]:
+    """Yield records of about `_RELEASE_BYTES`, each with the row of its last release."""
+    record, places, size, t = _Releases([], []), dict[int, int](), 0, 0
+    for one in releases:
+        terms, t = one.terms, one.t
         place = places.setdefault(id(terms), len(places))
         if place == len(record.terms):
             shared = {name: getattr(terms, name) for name in ("row_norm", "features", "middle", "scale", "warmup")}
             record.terms.append(shared | {"guarantee": terms.guarantee.to_dict()})
         record.each.append(
             _ReleaseRecord(
-                place, one.t, one.n_components, one.packed, one.own_basis, one.own_span, one.own_eigenvalues,
+                place, t, one.n_components, one.packed, one.own_basis, one.own_span, one.own_eigenvalues,
                 one.own_noise_std, one.details or None, one.own_smoothed,
             )
         )  # fmt: skip
-    return encode(record)
+        size += release_size(one)
+        if size >= _RELEASE_BYTES:
+            yield t, encode(record)
+            record, places, size = _Releases([], []), {}, 0
+    if record.each:
+        yield t, encode(record)
+
+
+def release_size(release: Release) -> int:
+    """Return the bytes of the arrays of a release."""
+    arrays = release.packed, release.own_smoothed, release.own_basis, release.own_span
+    return sum(array.nbytes for array in arrays if array is not None)
 
 
 def releases_of(data: bytes) -> list[Release]:
-    """The releases of a record, in order, bit for bit. Raises `StoreCorruptError` if it is not a record of releases."""
+    """Return the releases of a record, bit for bit. Raises `StoreCorruptError` for damage."""
 
     def read(data: bytes) -> list[Release]:
         record = _RELEASES.decode(data)

@@ -1,4 +1,4 @@
-"""From what is durable back to a running stream, and the checks on the way."""
+"""Rebuilds a stream from its durable snapshot and log, and checks that both are whole and belong together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca.errors import HorizonReachedError, StoreCorruptError, StoreForkedError, WrongKeyError, reason
 from streampca.release.release import Release
-from streampca.store.config import check_label, config_in, stream_of
+from streampca.store.config import check_label, load, stream_of
 from streampca.store.database import Database, plain_errors
 from streampca.store.keys import RunKey, Seal
 from streampca.store.log import chunk_name
@@ -24,10 +24,10 @@ from streampca.stream.stream import Stream
 
 logger = logging.getLogger("streampca.store")
 
-#: How far what follows from a release may differ between machines and kernels. Spans of `solver="tracking"`, each made
-#: of the one before, differ by 4e-13 at most over 60 000 rows of noise (measured).
+#: Tolerance of bases and eigenvalues between machines and kernels, relative. Spans of `Tracking`, each computed from
+#: the one before, accumulate rounding errors: up to 4e-13 over 60 000 rows.
 TOLERANCE = 1e-11
-#: The same for the standard deviation of the noise that a release states, relative. It differs by 2e-15 (measured).
+#: Tolerance of the standard deviation of the noise, relative. Measured differences are 2e-15.
 STD_TOLERANCE = 1e-12
 
 
@@ -35,18 +35,15 @@ def check_key(database: Database, key: RunKey) -> None:
     """Raise `WrongKeyError` unless the key is that of the run."""
     run = database.run()
     if run["run"] != key.run or run["check"] != key.check():
-        raise WrongKeyError(f"the key is not that of the run in {database.path}; put the key file of this run back")
+        raise WrongKeyError(f"the key is not that of the run in {database.path}. Put the key file of this run back")
 
 
 def check_lineage(database: Database, seen: Point | None, who: str) -> None:
-    """Raise `StoreForkedError` if this is not the one copy of the run that its witness or its ledger knows.
-
-    ``seen`` is the latest point of the run that ``who`` remembers.
-    """
+    """Raise `StoreForkedError` unless the history of a database contains ``seen``, the latest point of ``who``."""
     progress = database.progress
     if seen is None:
         if progress.rows:
-            raise forked(f"{who} remembers nothing of the run in {database.path}: another copy may have gone on")
+            raise forked(f"{who} remembers nothing of the run in {database.path}: another copy may have continued")
         return
     rows, digest = seen
     if rows > progress.rows:
@@ -56,57 +53,58 @@ def check_lineage(database: Database, seen: Point | None, who: str) -> None:
         )
     if digest and not database.has_point(rows, digest):
         raise forked(
-            f"{database.path} and the run that {who} remembers went on with different rows after a common beginning, "
+            f"{database.path} and the run that {who} remembers continued with different rows after a common beginning, "
             "or what is remembered is an old copy"
         )
 
 
 def forked(what: str) -> StoreForkedError:
-    """The refusal of a copy, with what going on would cost."""
+    """Return the error that refuses a copy, with the price of continuing it."""
     return StoreForkedError(
-        f"{what}. Resume the newest copy; to go on from here is a second run, and both together cost sqrt(2) times mu: "
-        "pass moved=True (--moved) for that, and it has noise of its own and is paid for again where there is a ledger"
+        f"{what}. Resume the newest copy. To continue this one as a second run, pass moved=True (--moved): it draws "
+        "noise of its own, both together cost sqrt(2) times mu, and a ledger pays for it again"
     )
 
 
 def rebuild(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
-    """The stream as it stood after the last durable row: the snapshot, then the entries since, replayed.
+    """Return the stream after the last durable row: the snapshot, then a replay of the entries since.
 
-    Raises `StoreCorruptError` if something is damaged or missing, the run is of another version, or the replay gives
+    Raises `StoreCorruptError` if a record is damaged or missing, the run is of another version, or the replay yields
     other chain values or releases than the stored ones.
     """
     stream, progress, seal = fresh_stream(database, key, kind), database.progress, Seal(key)
     try:
         if progress.folded:
-            state = decode(_snapshot(database, seal))
-            restore(stream.engine, state, _stored(database, state["release"]), copied=False)
+            found = list(database.chunks())
+            if not found or [row[:2] for row in found] != [(at + 1, len(found)) for at in range(len(found))]:
+                raise StoreCorruptError(f"{database.path}: a chunk of the snapshot is missing. Restore the newest copy")
+            parts = (seal.open(chunk_name(at, chunks), progress.folded, sealed) for at, chunks, sealed in found)
+            state = decode(b"".join(parts))
+            t = state["release"]
+            release = None if t is None else database.release(t)
+            if release is None and t is not None:
+                raise _missing(database.path, t)
+            restore(stream.engine, state, release, copied=False)
         _replay(database, seal, stream.engine)
     except (KeyError, TypeError, ValueError, AttributeError, HorizonReachedError) as problem:
         raise StoreCorruptError(
-            f"{database.path}: what is stored does not fit the configuration ({reason(problem)}); "
-            "restore the newest copy"
+            f"{database.path}: the stored state does not fit the configuration ({reason(problem)}). "
+            "Restore the newest copy"
         ) from problem
     if stream.t != progress.rows:
         raise StoreCorruptError(
-            f"{database.path}: rows up to {progress.rows} are due, {stream.t} found; restore the newest copy"
+            f"{database.path}: {stream.t} rows found, {progress.rows} expected. Restore the newest copy"
         )
     logger.info("resumed: run=%s rows=%d snapshot=%d", key.run, progress.rows, progress.snapshot)
     return stream
 
 
 def fresh_stream(database: Database, key: RunKey, kind: type[Stream]) -> Stream:
-    """The stream of a run before its first row, checked to draw the same noise as where the run was written."""
+    """Return the stream of a run before its first row. Checks that it draws the same noise as the stored run."""
     start = Seal(key).open("start", 0, bytes.fromhex(database.fact("start")))
-    stream = stream_of(config_in(database), key, start, kind)
+    stream = stream_of(load(database.fact("config")), key, start, kind)
     check_label(database.get("label"), stream.engine, database.path)
     return stream
-
-
-def _snapshot(database: Database, seal: Seal) -> bytes:
-    number, found = database.progress.folded, list(database.snapshot())
-    if not found or [row[:2] for row in found] != [(at + 1, len(found)) for at in range(len(found))]:
-        raise StoreCorruptError(f"{database.path}: a chunk of the snapshot is missing; restore the newest copy")
-    return b"".join(seal.open(chunk_name(chunk, chunks), number, sealed) for chunk, chunks, sealed in found)
 
 
 def _replay(database: Database, seal: Seal, engine: Engine) -> None:
@@ -117,25 +115,25 @@ def _replay(database: Database, seal: Seal, engine: Engine) -> None:
             entry = entry_of(first, count, seal.open("entry", number, sealed))
             if number != last + 1 or first != engine.t + 1:
                 raise StoreCorruptError(
-                    f"{database.path}: record {last + 1} of the log, from row {engine.t + 1} on, is missing; "
-                    "restore the newest copy"
+                    f"{database.path}: record {last + 1} of the log, from row {engine.t + 1} on, is missing. "
+                    "Restore the newest copy"
                 )
             replay_checked(engine, entry, due, database.path)
             last = number
     if last != database.progress.records:
-        raise StoreCorruptError(f"{database.path}: the end of the log is missing; restore the newest copy")
+        raise StoreCorruptError(f"{database.path}: the end of the log is missing. Restore the newest copy")
     late = next(due, None)
     if late is not None:
         raise _differs(database.path, late.t)
 
 
 def replay_checked(engine: Engine, entry: Entry, due: Iterator[Release], path: str) -> int:
-    """Replay an entry, compare its releases with those that are due, and count them."""
+    """Replay an entry, compare its releases with the next stored ones, and return their number."""
     releases = replay(engine, entry)
     if entry.link and engine.processor.chain.link != entry.link:
         raise StoreCorruptError(
-            f"{path}: the replay hides other values up to row {engine.t} than the run did; "
-            "use the machine and versions that wrote it, or restore the newest copy"
+            f"{path}: the replay hides other values up to row {engine.t} than the run did. "
+            "Use the machine and versions that wrote it, or restore the newest copy"
         )
     for release in releases:
         stored = next(due, None)
@@ -145,23 +143,12 @@ def replay_checked(engine: Engine, entry: Entry, due: Iterator[Release], path: s
     return len(releases)
 
 
-def _stored(database: Database, t: int | None) -> Release | None:
-    if t is None:
-        return None
-    release = database.release(t)
-    if release is None:
-        raise _missing(database.path, t)
-    return release
-
-
 def _compare(made: Release, stored: Release, path: str) -> None:
-    """Raise `StoreCorruptError` unless two releases are the same.
-
-    The private Gram matrix must agree bit for bit. What is computed from it, and figures of the noise, have the
-    rounding errors of the kernels at hand: bases, eigenvalues, and the matrix itself where it was projected.
-    """
+    """Raise `StoreCorruptError` unless two releases are the same."""
 
     def parts(release: Release) -> tuple[tuple[Any, ...], float, tuple[Any, ...]]:
+        # The private Gram matrix must agree bit for bit. Values computed from it have the rounding errors of the
+        # kernels: basis, eigenvalues, and the matrix itself if it was projected.
         computed = [release.own_basis, release.own_span, release.own_smoothed, release.own_eigenvalues]
         private, std, details = release.packed, release.own_noise_std, release.details
         if "projected" in details:
@@ -175,7 +162,7 @@ def _compare(made: Release, stored: Release, path: str) -> None:
 
 
 def alike(one: Any, other: Any, tolerance: float) -> bool:
-    """True if two nested values of plain values and arrays differ by no more than that, relative to the largest."""
+    """Return whether nested plain values and arrays agree up to a tolerance, relative to the largest entry."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(alike(one[name], other[name], tolerance) for name in one)
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
@@ -192,11 +179,11 @@ def alike(one: Any, other: Any, tolerance: float) -> bool:
 
 
 def _missing(path: str, t: int) -> StoreCorruptError:
-    return StoreCorruptError(f"{path}: the release at row {t} is missing; restore the newest copy")
+    return StoreCorruptError(f"{path}: the release at row {t} is missing. Restore the newest copy")
 
 
 def _differs(path: str, t: int) -> StoreCorruptError:
     return StoreCorruptError(
-        f"{path}: the replay gives another release at row {t} than the stored one; "
-        "use the machine and versions that wrote it, or restore the newest copy"
+        f"{path}: the replay gives another release at row {t} than the stored one. "
+        "Use the machine and versions that wrote it, or restore the newest copy"
     )

@@ -1,7 +1,7 @@
-"""Digests of the rows that a run has taken: they tell whether a file begins with the same rows. Curator only.
+"""Keyed digests of the rows that a run has absorbed: they show whether a file begins with the same rows.
 
-Digests are keyed with the key of the run, and tell nothing without it. They are of admitted rows, so a file
-whose values changed beyond the public bounds is the same file.
+Curator only. Without the key of the run, a digest reveals nothing. Digests are of admitted rows, so a file whose values
+changed only beyond the public bounds counts as the same file.
 """
 
 from __future__ import annotations
@@ -17,64 +17,68 @@ from streampca.errors import BadParameterError
 from streampca.linalg.lattice import STEP
 from streampca.linalg.types import FloatArray
 
-#: Rows that are hashed together at most.
+#: Largest number of rows that are hashed together.
 PART = 4096
-#: First rows of a session that are remembered.
+#: Number of first rows of a session whose digest is kept.
 HEAD = 64
 
 
 class Sessions(NamedTuple):
     """Digests of the rows of a run, by session."""
 
-    starts: Sequence[int] = ()  #: rows before each session: 0, and wherever the run was resumed
+    starts: Sequence[int] = ()  #: rows before each session: 0, and the row of each `Stream.resume`
     #: digest of the first `HEAD` rows of each session; empty if it has fewer, or if they are all the same
     heads: Sequence[str] = ()
     digest: str = ""  #: of all rows
-    known: bool = True  #: False where some rows came as a sum, whose rows are not known
+    known: bool = True  #: False if some rows arrived as a sum, so that their values are unknown
 
 
 class RowDigest:
-    """Digest of rows in order, however they are cut into blocks.
+    """Digest of rows in order. It does not depend on the blocks in which the rows arrive.
 
     Each part is hashed together with the digest before it. Parts end at multiples of `PART` rows, and at ``ends``.
     """
 
-    def __init__(self, key: bytes, digest: str = "", rows: int = 0, ends: Sequence[int] = (), part: Any = None) -> None:
+    def __init__(self, key: bytes, digest: str = "", rows: int = 0, ends: Sequence[int] = ()) -> None:
         self.rows = rows
         self._key, self._ends = key, list(ends)
-        self._part = self._begin(digest) if part is None else part
+        self._part = self._begin(digest)
         self._end_parts()
 
     def take(self, words: Any) -> None:
-        """Take rows as whole numbers of lattice steps."""
+        """Absorb rows in whole numbers of lattice steps."""
         while len(words):
             end = self.rows - self.rows % PART + PART
-            count = min(len(words), (min(end, self._ends[0]) if self._ends else end) - self.rows)
+            count = min(len(words), min([end, *self._ends[:1]]) - self.rows)
             self._part.update(words[:count].data)
             words, self.rows = words[count:], self.rows + count
             if self.rows == end:
                 self._part = self._begin(self._part.hexdigest())
             self._end_parts()
 
-    def value(self) -> str:
-        """The digest of all rows so far."""
-        return str(self._part.hexdigest())
-
-    def copy(self) -> RowDigest:
-        """The same digest, which goes on by itself."""
-        return RowDigest(self._key, rows=self.rows, ends=self._ends, part=self._part.copy())
-
     def _end_parts(self) -> None:
+        # A session begins from the stored digest, because the state of a hash cannot be stored. Several sessions may
+        # begin at one row.
         while self._ends and self._ends[0] == self.rows:
             self._part = self._begin(self._part.hexdigest())
             del self._ends[0]
+
+    def value(self) -> str:
+        """Return the digest of all rows so far."""
+        return str(self._part.hexdigest())
+
+    def copy(self) -> RowDigest:
+        """Return an independent copy."""
+        made = copy(self)
+        made._part, made._ends = self._part.copy(), list(self._ends)
+        return made
 
     def _begin(self, digest: str) -> Any:
         return blake2b(digest.encode(), key=self._key, digest_size=16)
 
 
 class TakenRows:
-    """Digests of the rows of a run, while a session takes more after the first ``rows``."""
+    """Digests of the rows of a run during a session that begins after ``rows`` rows: an immutable value."""
 
     def __init__(self, key: bytes, before: Sessions, rows: int) -> None:
         self._key, self._digest = key, RowDigest(key, before.digest, rows)
@@ -82,47 +86,44 @@ class TakenRows:
         self._known = before.known and (rows == 0 or bool(before.digest))
 
     def after(self, entries: Sequence[FloatArray | None]) -> TakenRows:
-        """The same after more rows; None stands for a sum of rows."""
-        digest, known, head = self._digest.copy(), self._known, self._head
+        """Return the digests after more rows; None stands for a sum of rows."""
+        made = copy(self)
+        made._digest = self._digest.copy()
         for rows in entries:
             if rows is None:
-                known = False
+                made._known = False
                 continue
             words = words_of(rows)
-            digest.take(words)
-            if len(head) < HEAD:
-                more = words[: HEAD - len(head)]
-                head = np.concatenate([head, more]) if len(head) else more
-        made = copy(self)
-        vars(made).update(_digest=digest, _known=known, _head=head)
+            made._digest.take(words)
+            if (missing := HEAD - len(made._head)) > 0:
+                head = words[:missing]
+                made._head = np.concatenate([made._head, head]) if len(made._head) else head
         return made
 
     def sessions(self) -> Sessions:
-        """The digests, this session's among them."""
+        """Return the digests, including those of this session."""
         before = self._before
-        return Sessions(
-            (*before.starts, self._start), (*before.heads, head_of(self._key, self._head)), self._digest.value(),
-            self._known,
-        )  # fmt: skip
+        starts, heads = (*before.starts, self._start), (*before.heads, head_of(self._key, self._head))
+        return Sessions(starts, heads, self._digest.value(), self._known)
 
 
 def words_of(rows: FloatArray) -> Any:
-    """Admitted rows as whole numbers of lattice steps, int32."""
+    """Return admitted rows in whole numbers of lattice steps, int32."""
     words = np.empty(rows.shape, dtype="<i4")
     np.multiply(rows, 1.0 / STEP, out=words, casting="unsafe")
     return words
 
 
 def head_of(key: bytes, words: Any) -> str:
-    """Digest of the first `HEAD` rows; empty if there are fewer, or if they are all the same."""
+    """Return the digest of the first `HEAD` rows; empty if there are fewer, or if they are all the same."""
     head = words[:HEAD]
     if len(head) < HEAD or np.array_equal(head, np.broadcast_to(head[0], head.shape)):
-        return ""
+        return ""  # equal rows begin many files, and identify none
     return blake2b(np.ascontiguousarray(head).data, key=key, digest_size=16).hexdigest()
 
 
 class PassedRows:
-    """The first ``rows`` rows of a file, which a resumed run has taken already, as they are passed over."""
+    """Check of the first ``rows`` rows of a file, which a resumed run has absorbed already and skips."""
 
     HEAD = HEAD
 
@@ -132,30 +133,24 @@ class PassedRows:
 
     @property
     def count(self) -> int:
-        """Rows that were passed over."""
+        """Number of rows skipped so far."""
         return self._digest.rows
 
     def take(self, admitted: FloatArray) -> None:
-        """Take rows that are passed over.
-
-        Raises `BadParameterError` if these were the last of them, and the rows are not those that the run has taken.
-        """
+        """Skip rows. Raise `BadParameterError` after the last of them if they are not the rows of the run."""
         self._digest.take(words_of(admitted))
         if self._kept.known and self._digest.rows == self._rows and self._digest.value() != self._kept.digest:
             raise BadParameterError(
                 f"the first {self._rows} rows of the file are not the rows that the run has taken (another file, order "
-                "or column); give the file of the run"
+                "or column). Give the file of the run"
             )
 
     def check_next(self, admitted: FloatArray) -> None:
-        """Check the first rows of a file that is said to begin with the next row.
-
-        Raises `BadParameterError` if a session of the run began with the same rows, so that they would count twice.
-        """
+        """Raise `BadParameterError` if a continuation file begins with rows that the run has absorbed already."""
         head = head_of(self._key, words_of(admitted))
         if head and head in self._kept.heads:
             at = self._kept.starts[list(self._kept.heads).index(head)] + 1
             raise BadParameterError(
-                f"the file begins with the rows that the run has taken from row {at} on, which would count twice; "
-                "leave out --continues if it is the whole file, or give the file that comes next"
+                f"the file begins with the rows that the run has taken from row {at} on, which would count twice. "
+                "Omit --continues for the whole file, or give the file that comes next"
             )

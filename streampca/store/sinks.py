@@ -1,7 +1,7 @@
-"""Hand the releases of a durable run on, as they become durable, from any process: at least once, in order.
+"""Deliver the durable releases of a run from any process: at least once, in order.
 
-The key of a release is (run, t): a receiver that keeps it drops what comes again after a crash. Needs no key of the
-store and reads nothing but releases; what is handed on is publishable.
+The key of a release is (run, t): a receiver that stores it can drop a release that comes again after a crash. Delivery
+needs no key of the store and reads only releases, which are publishable.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from streampca.release.release import Release
 from streampca.store.database import Database
 from streampca.store.witness import beside
 
-#: Takes the id of the run and a release.
+#: Function of the id of the run and a release.
 Sink = Callable[[str, Release], object]
-_POLL = 0.2  # seconds between two looks at the store
-_MOST = 1024  # releases that are read at a time
-_START = b'{"run":"'  # of a line
+_POLL = 0.2  # seconds between two reads of the store
+_MOST = 1024  # releases per read
+_START = b'{"run":"'  # beginning of a line
 
 
 class JsonLines:
-    """A sink: a file of one release a line, with its run. It holds each release once.
+    """Sink that appends each release once to a file of JSON Lines, with its run.
 
     Parameters
     ----------
-    path : the file. It is continued; a line that broke off is cut.
+    path : str or path
+        The file. An incomplete last line is removed.
 
     Raises
     ------
     BadParameterError
-        If its last line is something else.
+        If the last line is not a release.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -62,12 +63,13 @@ class JsonLines:
                     found = json.loads(line)
                     self.last = str(found["run"]), int(found["t"])
             except (ValueError, KeyError, TypeError) as problem:
-                raise BadParameterError(f"{self.path} is no file of this sink; name another") from problem
+                raise BadParameterError(f"{self.path} is not a file of this sink. Name another file") from problem
             file.truncate(at + whole)
 
     @exclusive
     def __call__(self, run: str, release: Release) -> None:
-        """Append a release, unless the file holds it: a delivery inside another one was ahead."""
+        """Append a release, unless the file holds it."""
+        # A delivery within another one, from a signal handler, may be ahead.
         if self.last is not None and self.last[0] == run and release.t <= self.last[1]:
             return
         with self.path.open("a", encoding="utf-8") as file:
@@ -82,24 +84,28 @@ def deliver(
     cursor: str | os.PathLike[str] | None = None,
     follow: bool = False,
 ) -> int:
-    """Hand the durable releases of a run to a sink that it has not got yet.
+    """Deliver the durable releases that a sink has not received yet.
 
     Parameters
     ----------
-    store : path of the store; the run may go on meanwhile.
-    sink : called with the id of the run and each release. What it raises ends the delivery; the release comes again.
-    cursor : file that keeps how far the sink has come, written after each call; `<store>.sent` if left out. A
-        `JsonLines` keeps that itself.
-    follow : go on as releases are made, until interrupted.
+    store : str or path
+        Path of the store, which a run may write to meanwhile.
+    sink : callable
+        Function of the id of the run and a release. An exception ends the delivery, and the release comes again.
+    cursor : str or path, default=<store>.sent
+        File that holds the last release delivered, written after each call. A `JsonLines` needs none.
+    follow : bool, default=False
+        Continue with later releases until interrupted.
 
     Returns
     -------
-    How many releases were handed on.
+    int
+        Number of releases delivered.
 
     Raises
     ------
     BadParameterError
-        If the sink has got releases of another run.
+        If the sink holds releases of another run.
     """
     lines = sink if isinstance(sink, JsonLines) else None
     where = beside(Path(store), ".sent") if cursor is None else Path(cursor)
@@ -109,22 +115,22 @@ def deliver(
             run, t = json.loads(where.read_bytes())
             last = str(run), int(t)
         except (ValueError, TypeError) as problem:
-            raise BadParameterError(f"{where} is no cursor of a sink; name another, or remove it") from problem
+            raise BadParameterError(f"{where} is not a cursor of a sink. Name another, or remove it") from problem
     count = 0
     while True:
         with closing(Database(os.fspath(store), write=False)) as database:
             run = str(database.run()["run"])
             if last is not None and last[0] != run:
-                raise BadParameterError(f"the sink has releases of run {last[0]}, this is run {run}; use another")
-            found = list(islice(database.releases(last[1] if last else 0), _MOST))
-        for release in found:
+                raise BadParameterError(f"the sink has releases of run {last[0]}, this is run {run}. Use another sink")
+            new = list(islice(database.releases(last[1] if last else 0), _MOST))
+        for release in new:
             sink(run, release)
             last, count = (run, release.t), count + 1
             if lines is None:
                 part = beside(where, ".part")
-                part.write_text(json.dumps(last))
+                part.write_text(json.dumps(last))  # replaced as a whole: a crash leaves the old cursor or the new one
                 part.replace(where)
-        if not found:
+        if not new:
             if not follow:
                 return count
             time.sleep(_POLL)

@@ -1,29 +1,23 @@
-"""Durable runs.
+"""Durable runs. All files are curator-side.
 
-What is kept, and where (all of it curator-side):
+- ``run.db``: configuration, progress and releases in the clear. Sealed with the key: the entries since the latest
+  snapshot (rows, fresh bytes of their noise, chain value after them), the snapshot with the exact Gram matrix, the
+  fresh bytes of all noise, and the start.
+- ``run.db.key``: the key, mode 0600 or under a passphrase. Never store it with an exported release: both files together
+  reveal all of the above.
+- ``run.db.witness``: the progress of the run, and a keyed digest of its chain value.
+- ``run.db.lock``: empty; held by the single writer.
 
-- ``run.db``: configuration and progress in the clear; releases in the clear,
-  for they are publishable. Sealed with the key: the entries since the latest snapshot
-  (rows, the fresh bytes of their noise, the chain value after them), the snapshot, the
-  fresh bytes of all noise, and the start. A snapshot holds the exact Gram matrix.
-- ``run.db.key``: the key, mode 0600 or under a passphrase. Never put it beside an
-  exported release: with both files, all of the above is open.
-- ``run.db.witness``: how far the run has come, and a keyed digest of its chain value.
-- ``run.db.lock``: empty; held by the one writer.
+*Replay.* A release is handed out after the rows that it depends on, their fresh bytes and the release itself are on the
+disk. `Stream.resume` therefore repeats every released value from the same rows with the same noise, and compares chain
+values and stored releases. Rows that were not durable influenced no released value, and their replacements draw fresh
+noise (`privacy.outlet`).
 
-**Replay.** A release is handed out once the rows it depends on, their fresh bytes
-and the release itself are on the disk. So whatever was handed out is made again by
-`Stream.resume` from the same rows with the same noise, which the chain values and
-the stored releases confirm; rows that were not durable were part of nothing that
-was handed out, and what comes in their place has fresh noise (`privacy.outlet`).
-
-**Copies** are a matter of accounting. A database that was copied or set back, and
-goes on, is a second run with noise of its own; both together cost sqrt(2) times
-mu. Where one is recognised it is refused with `StoreForkedError`: the witness, or the
-ledger that pays for the run, remembers a point that is not in its history. It
-goes on with ``moved=True``, and is then paid for again. Not recognised is a
-database that was copied or set back together with its witness, where there is no
-ledger: keep ``witness=`` on storage that is not set back with it.
+*Copies* are a matter of accounting. A database that is copied or set back, and then continues, is a second run with
+noise of its own; both together cost sqrt(2) times mu. It is refused with `StoreForkedError` if the witness, or the
+ledger that pays for the run, holds a point that is not in its history. With ``moved=True`` it continues and is paid for
+again. A database that is set back together with its witness, without a ledger, is not detected: keep ``witness=`` on
+storage that is not set back with it.
 """
 
 from __future__ import annotations
@@ -67,7 +61,7 @@ from streampca.stream.stream import Stream
 logger = logging.getLogger("streampca.store")
 
 _BEGINNING: Point = 0, ""
-#: Of a release in the database beside its matrix or basis (measured).
+#: Bytes of a release in the database besides its matrix or basis (measured).
 _RELEASE_BYTES = 60
 
 
@@ -76,23 +70,24 @@ class Store:
 
     Parameters
     ----------
-    path : the database, or ``":memory:"`` for one that dies with the process (tests).
-    passphrase : protects the key file; a fresh process needs it to resume.
-    key_file : where the key is; ``<path>.key`` if left out.
-    witness : where it is noted how far the run has come; ``<path>.witness`` if
-        left out. Best on other storage than the database, see `streampca.store.store`.
-    commit_every : a time such as ``"200ms"``: commits happen in the background while rows
-        arrive, and a crash loses the rows of about the last interval; rows that came
-        less than the interval after a commit wait for the next row, the next release
-        that is read, `close`, or the end of stream or interpreter. Or a number of rows: `push` returns after the
-        commit, and a crash loses fewer rows than that; 1 loses none. With either, no
-        row is lost of which a release was read. Reading a release waits for the commit of
-        its rows, some 5 to 10 ms each if every release is read at once; `durable` tells which can
-        be read without waiting.
-    snapshot_every : a snapshot is taken at least so often while rows arrive, and
-        whenever it is smaller than the rows since the last. Rows in a snapshot are
-        deleted and overwritten in the database. A snapshot is part of a commit, which then takes
-        little longer at 100 features, some six times as long at 500, and 3 s at 2000.
+    path : str or path
+        Database, or ``":memory:"`` for one that ends with the process (for tests).
+    passphrase : str or None, default=None
+        Protects the key file. A new process needs it to resume.
+    key_file : str or path, default=<path>.key
+        File of the key.
+    witness : str or path, default=<path>.witness
+        File of the progress of the run. Best on other storage than the database, see `streampca.store.store`.
+    commit_every : int, str or timedelta, default="200ms"
+        Time between commits, which then run in the background: a crash loses the rows of about the last interval.
+        The last rows wait for the next row, the next release that is read, `close`, or the end of the interpreter. Or
+        number of rows: `push` returns after the commit, and a crash loses fewer rows than that; 1 loses none. No row of
+        which a release was read is ever lost: reading a release waits for the commit of its rows, about 5 to 10 ms.
+        `durable` is the number of rows whose releases can be read without waiting.
+    snapshot_every : str or timedelta, default="5min"
+        Maximum time between snapshots while rows arrive. A snapshot is also written when it is smaller than the rows
+        since the last one. It replaces these rows, which are overwritten. It is part of a commit, which then requires
+        little more time at 100 features, about six times as much at 500, and 3 s at 2000.
 
     Raises
     ------
@@ -101,11 +96,9 @@ class Store:
 
     Notes
     -----
-    A commit that fails, e.g. on a full disk, is made again by the next call. After an
-    interrupt the stream can be used on, or the store closed and the run resumed.
-
-    A stream keeps its store open. If both are collected and nobody closed the store, their rows are committed, the
-    store is closed, and a `ResourceWarning` says so.
+    The next call repeats a commit that failed, e.g. on a full disk. After an interrupt, continue with the stream, or
+    close the store and resume the run. A stream keeps its store open. If both are collected before `close`, their rows
+    are committed, the store is closed, and a `ResourceWarning` is issued.
 
     Examples
     --------
@@ -132,30 +125,28 @@ class Store:
         snapshot_every: str | timedelta = "5min",
     ) -> None:
         if not isinstance(path, (str, os.PathLike)) or not str(path):
-            raise BadParameterError(f"path={path!r} must be the path of a database, or ':memory:'")
+            raise BadParameterError(f"path={path!r}: expected the path of a database, or ':memory:'.")
         self.path = str(path)
         self._in_memory = self.path == ":memory:"
         if self._in_memory and not (passphrase is key_file is witness is None):
-            raise BadParameterError("a store in memory has no files; leave out passphrase=, key_file= and witness=")
+            raise BadParameterError("path=':memory:': expected no passphrase=, key_file= or witness=.")
         where = Path(self.path)
         self._key_file = Path(key_file) if key_file is not None else beside(where, ".key")
         self._witness_file = Path(witness) if witness is not None else beside(where, ".witness")
         if witness is not None and not self._witness_file.parent.is_dir():
             raise BadParameterError(
-                f"witness={str(witness)!r}: there is no folder {self._witness_file.parent}; make it, or mount it"
+                f"witness={str(witness)!r}: there is no folder {self._witness_file.parent}. Create or mount it"
             )
         for file in (where, self._key_file, self._witness_file):
             if file.is_symlink():
-                raise BadParameterError(
-                    f"{file} is a symbolic link, which may lead elsewhere tomorrow; name the file itself"
-                )
+                raise BadParameterError(f"{file} is a symbolic link, whose target may change. Name the file itself")
         self._passphrase = passphrase
         self._schedule = Schedule.of(commit_every, snapshot_every)
         self._lock = LockFile(beside(where, ".lock"))
         self._database: Database | None = None
         self._witness = None if self._in_memory else Witness(self._witness_file)
         self._key: RunKey | None = None
-        self._account: Account | None = None  # with a ledger of our own
+        self._account: Account | None = None  # on a connection that lasts as long as the store is open
         self.guard = Guard("store")
         tell_of_forks(self)
 
@@ -163,51 +154,52 @@ class Store:
 
     @property
     def run(self) -> str | None:
-        """Lineage id of the run; the same in all copies of it. None before it begins."""
+        """Lineage id of the run, common to all copies of it; None before it begins."""
         return None if self._key is None else self._key.run
 
     @property
     def durable(self) -> int:
-        """Rows that are durable."""
+        """Number of durable rows."""
         return self._writer.durable if self._writer is not None else self._open_database().progress.rows
 
     @property
     def epoch(self) -> dict[str, Any] | None:
-        """The note of the latest durable epoch with its number of ``rows``, or None. See `in_one_commit`."""
+        """Note of the latest durable epoch, with its number of ``rows``, or None. See `in_one_commit`."""
         found: dict[str, Any] | None = self._open_database().get("epoch")
         return found
 
     @property
     def position(self) -> Position | None:
-        """Position of the source after the durable rows; None if it is not known. Curator only."""
+        """Position of the source after the durable rows; None if unknown. Curator only."""
         return None if self._writer is None else self._writer.durable_position
 
     @property
     def source(self) -> dict[str, Any] | None:
-        """Description of the source, as `remember_source` kept it, or None. Curator only."""
+        """Description of the source from `remember_source`, or None. Curator only."""
         found = self._open_database().get("source")
         if found is None or self._key is None:
             return None
-        told: dict[str, Any] = decode(Seal(self._key).open("source", 0, bytes.fromhex(found)))
-        return told
+        source: dict[str, Any] = decode(Seal(self._key).open("source", 0, bytes.fromhex(found)))
+        return source
 
-    def remember_source(self, told: dict[str, Any] | None) -> None:
-        """Keep where the rows of the run come from, sealed: it may hold a password."""
+    def remember_source(self, source: dict[str, Any] | None) -> None:
+        """Store a description of the source of the rows. It is sealed, because it may hold a password."""
         database, key = self._open_database(), self._key
-        if key is not None and told != self.source:
-            sealed = None if told is None else Seal(key).seal("source", 0, encode(told)).hex()
+        if key is not None and source != self.source:
+            sealed = None if source is None else Seal(key).seal("source", 0, encode(source)).hex()
             with plain_errors(self.path):
                 database.transact(lambda _: database.put("source", sealed))
 
     @contextmanager
     def in_one_commit(self, epoch: dict[str, Any]) -> Iterator[None]:
-        """Make all that the stream takes within durable together, and a note with it, or nothing of it.
+        """Make all rows absorbed within the block durable together, with a note, or none of them.
 
         For engines that deliver epochs at least once: an epoch whose note is durable is skipped.
 
         Parameters
         ----------
-        epoch : the note, plain values only. It is kept in the clear.
+        epoch : dict
+            The note, of plain values. It is stored in the clear.
 
         Raises
         ------
@@ -215,22 +207,16 @@ class Store:
             If no stream writes to this store.
         """
         if self._writer is None:
-            raise BadParameterError("no stream writes to this store; begin one, or Stream.resume(store)")
+            raise BadParameterError("no stream writes to this store. Begin one, or call Stream.resume(store)")
         with self._writer.one_commit(epoch):
             yield
 
     def passed_rows(self) -> PassedRows:
-        """A check of the rows that a source gives again after `Stream.resume`. Curator only.
-
-        Raises
-        ------
-        BadParameterError
-            If the run is not open.
-        """
+        """Return a check of the rows that a source repeats after `Stream.resume`. Curator only."""
         database = self._open_database()
         if self._key is None:
-            raise BadParameterError("the store is not open; continue its run with Stream.resume(store)")
-        return PassedRows(self._key.row_key(), sessions_of(database), database.progress.rows)
+            raise BadParameterError("the store is not open. Continue its run with Stream.resume(store)")
+        return PassedRows(self._key.derive(b"streampca rows"), sessions_of(database), database.progress.rows)
 
     def flush(self) -> None:
         """Commit all rows pushed so far, and return when they are durable."""
@@ -238,19 +224,19 @@ class Store:
             self._writer.flush()
 
     def releases(self) -> Iterator[Release]:
-        """All durable releases, in order. Publishable."""
+        """Yield all durable releases, in order. Publishable."""
         yield from self._open_database().releases()
 
     @exclusive
     def close(self) -> None:
-        """Commit what there is, and let the next writer in. The stream takes no more rows. Again, it does nothing.
+        """Commit all rows, and release the store for the next writer. The stream accepts no more rows. Idempotent.
 
         Raises
         ------
         StoreUnwritableError
-            If the last rows could not be made durable. The store is closed all the same.
+            If the last rows cannot be made durable. The store is closed nevertheless.
         StreamBusyError
-            If this thread is inside a call that changes the stream. Nothing has changed.
+            If this thread is inside a call that changes the stream. Nothing changes.
         """
         try:
             if self._writer is not None and self._writer.thread.is_finishing:
@@ -264,17 +250,18 @@ class Store:
         return self
 
     def __del__(self) -> None:
-        """Close the store if nobody did. Its stream was collected with it: a `Writer` holds both."""
+        # The store was not closed, and its stream is collected with it: a `Writer` holds both.
         writer = self._writer
         if writer is None:
             return
         if self._in_memory:
-            writer.thread.end()
+            writer.thread.finish_with()
             return
-        if not sys.is_finalizing():  # the end of the interpreter has committed already, and stopped all threads
+        # At the end of the interpreter, `log` has committed already, and all threads are stopped.
+        if not sys.is_finalizing():
             writer.thread.finish_with(partial(self._close_collected, writer))
         warnings.warn(
-            f"{self.path}: the store was not closed; its rows are committed. Call `close()`, or use a `with` block.",
+            f"{self.path}: the store was not closed. Its rows are committed. Call `close()`, or use a `with` block.",
             ResourceWarning,
             stacklevel=2,
             source=writer.thread,
@@ -295,7 +282,7 @@ class Store:
         if kind is None:
             self.close()
         else:
-            with suppress(Exception):  # the first problem is the one to tell
+            with suppress(Exception):  # the exception of the block takes precedence
                 self.close()
 
     def __repr__(self) -> str:
@@ -305,21 +292,18 @@ class Store:
 
     @exclusive
     def begin(self, engine: Engine) -> Writer:
-        """Begin a durable run. Called by `Stream`.
-
-        A run that was begun and has no rows is replaced, unless somebody may have paid for it: whoever was
-        killed here begins again.
+        """Begin a durable run, in place of an unpaid one without rows, as a crash leaves it. Called by `Stream`.
 
         Raises
         ------
         BadParameterError
             If the store holds a run already.
         WrongKeyError
-            If there is a key file already: it may be that of a lost run.
+            If a key file exists already: it may be that of a lost run.
         """
         if self._writer is not None:
             raise BadParameterError(
-                f"{self.path} holds the run of another stream; continue it with Stream.resume(store)"
+                f"{self.path} holds the run of another stream. Continue it with Stream.resume(store)"
             )
         if not self._in_memory:
             algorithm = engine.algorithm
@@ -327,9 +311,7 @@ class Store:
             warn(room_warnings(self.path, algorithm, algorithm.n_features, horizon))
         payer, described = engine.account, dump(config_of(engine))
         if payer is not None and not isinstance(payer, Account):
-            raise BadParameterError(
-                "a durable stream needs ledger=Ledger(path).account(data_set): a debit that is durable too"
-            )
+            raise BadParameterError("ledger: expected Ledger(path).account(data_set), a debit that is durable too.")
         try:
             database = self._claim()
             before = self._replaceable(database)
@@ -338,20 +320,41 @@ class Store:
             if not self._in_memory:
                 if self._key_file.exists() and (before is None or run_of(self._key_file) != before):
                     raise WrongKeyError(
-                        f"{self._key_file} exists, and may be the key of a lost run; move it away first"
+                        f"{self._key_file} exists, and may be the key of a lost run. Move it away first"
                     )
                 with plain_errors(self._key_file):
                     prepare_key(self._key_file, key, self._passphrase)
-                    self._key_file.unlink(missing_ok=True)  # of the run that is replaced
+                    self._key_file.unlink(missing_ok=True)  # that of the replaced run
             if self._witness is not None:
                 with plain_errors(self._witness_file):
                     self._witness.open()
                     self._witness.clear(before)
+            facts = {
+                "run": {
+                    "run": key.run,
+                    "check": key.check(),
+                    "seeded": key.seeded,
+                    "schema": SCHEMA,
+                    "processor": type(engine.algorithm).__name__,
+                    "guarantee": engine.guarantee.to_dict(),
+                    "account": None if account is None else [account.ledger.path, account.data_set, account.run],
+                },
+                "config": described,
+                "label": label_of(engine.algorithm, engine.now.admission),
+                "progress": Progress(),
+                "kernels": [[1, fast.described()]],
+                "start": Seal(key).seal("start", 0, engine.start_id).hex(),
+            }
+
+            def write_facts(_: object) -> None:
+                for name, value in facts.items():
+                    database.put(name, value)
+
             with plain_errors(self.path):
-                database.transact(lambda _: self._write_head(database, engine, key, described, account))
-            # From here on the run can be resumed; until the key has its name, it can be begun again.
+                database.transact(write_facts)
+            # After this commit the run can be resumed. Until the key file has its final name, it can begin again.
             if account is not None:
-                account.note(key.run, None, _BEGINNING)
+                account.ledger.note(account.data_set, key.run, None, _BEGINNING)
             if self._witness is not None:
                 with plain_errors(self._witness_file):
                     self._witness.remember(key.run, _BEGINNING)
@@ -370,7 +373,7 @@ class Store:
     def resume(self, kind: type[Stream], *, moved: bool = False) -> Stream:
         """Rebuild the stream of the run. Called by `Stream.resume`."""
         if not self._in_memory and not Path(self.path).exists():
-            raise BadParameterError(f"{self.path}: there is no such store; check the path")
+            raise BadParameterError(f"{self.path}: there is no such store. Check the path")
         if self._writer is not None:
             self._writer.finish(snapshot=False)
             self._writer.detach()
@@ -381,24 +384,35 @@ class Store:
             key = self._read_key(run["run"])
             check_key(database, key)
             account = None if run["account"] is None else self._own(*run["account"])
-            head = None if account is None else account.head(key.run)
+            head = None if account is None else account.ledger.head(account.data_set, key.run)
             if self._witness is not None:
-                self._recall(self._witness, database, key.run, moved=moved)
+                if database.progress.rows and not moved and not self._witness_file.exists():
+                    raise forked(
+                        f"{self._witness_file} is missing (put it back, or name it with witness=, on the command line "
+                        f"--set store.witness=FILE), so another copy of {self.path} may have continued"
+                    )
+                with plain_errors(self._witness_file):
+                    self._witness.open()
+                    seen = self._witness.recall(key.run)
+                if not moved:
+                    check_lineage(database, seen, f"the witness {self._witness_file}")
             if account is not None and not moved:
                 check_lineage(database, head, f"the ledger {account.ledger.path}")
             stream = rebuild(database, key, kind)
-            noted, here = database.fact("kernels"), fast.described()
-            if noted[-1][1] != here:  # other kernels make the bases from this row on
+            kernels = database.fact("kernels")
+            if kernels[-1][1] != fast.described():  # other kernels compute the bases from this row on
+                kernels.append([stream.t + 1, fast.described()])
                 with plain_errors(self.path):
-                    database.transact(lambda _: database.put("kernels", [*noted, [stream.t + 1, here]]))
+                    database.transact(lambda _: database.put("kernels", kernels))
             self._key = key
             self._writer = writer = self._new_writer(database, key, account, head, stream.engine)
             if not moved:
                 writer.note()
             stream.engine.attach(writer, account, copied=moved)
-            if moved:  # a copy without rows starts anew
+            if moved:  # a copy without rows has another start
+                start = Seal(key).seal("start", 0, stream.engine.start_id).hex()
                 with plain_errors(self.path):
-                    database.transact(lambda _: _put_start(database, key, stream.engine))
+                    database.transact(lambda _: database.put("start", start))
         except BaseException:
             self._let_go()
             raise
@@ -412,7 +426,7 @@ class Store:
                 try:
                     self._lock.open()
                 except StoreLockedError:
-                    gc.collect()  # it may be that of a stream of this process that nobody holds any more
+                    gc.collect()  # its holder may be a forgotten stream of this process
                     wait_for_last_calls()
                     self._lock.open()
         if self._database is None:
@@ -427,19 +441,19 @@ class Store:
 
     def _open_database(self) -> Database:
         if self._database is None:
-            raise BadParameterError("the store is not open; begin a run with Stream(store=), or Stream.resume(store)")
+            raise BadParameterError("the store is not open. Begin a run with Stream(store=), or Stream.resume(store)")
         return self._database
 
     def _replaceable(self, database: Database) -> str | None:
-        """The run in the database, if it may be begun again; None if there is none."""
-        found = database.get("run")
-        if found is None:
+        """Return the run in the database, if it may be replaced; None if there is none."""
+        run, rows = database.get("run"), database.progress.rows
+        if run is None:
             return None
-        rows = database.progress.rows
-        never_used = found["account"] is None or (not self._in_memory and not self._key_file.exists())
-        if rows or not never_used:
-            raise BadParameterError(f"{self.path} holds a run of {rows} rows; continue it with Stream.resume(store)")
-        return str(found["run"])
+        # The ledger pays for a run after its key file has its final name.
+        unpaid = run["account"] is None or (not self._in_memory and not self._key_file.exists())
+        if rows or not unpaid:
+            raise BadParameterError(f"{self.path} holds a run of {rows} rows. Continue it with Stream.resume(store)")
+        return str(run["run"])
 
     def _read_key(self, run: str) -> RunKey:
         if self._in_memory and self._key is not None:
@@ -448,47 +462,15 @@ class Store:
             with plain_errors(self._key_file):
                 publish_key(self._key_file, run)
             if not (self._key_file.exists() or self._open_database().progress.rows):
-                raise BadParameterError(f"{self.path} holds no run yet, only one whose beginning broke off; begin one")
+                raise BadParameterError(f"{self.path} holds no run yet, only one whose beginning broke off. Begin one")
         return read_key(self._key_file, self._passphrase)
 
-    def _recall(self, witness: Witness, database: Database, run: str, *, moved: bool) -> None:
-        """Open the witness, and ask it."""
-        if database.progress.rows and not moved and not self._witness_file.exists():
-            raise forked(
-                f"{self._witness_file} is missing (put it back, or name it with witness=, on the command line "
-                f"--set store.witness=FILE), so another copy of {self.path} may have gone on"
-            )
-        with plain_errors(self._witness_file):
-            witness.open()
-            seen = witness.recall(run)
-        if not moved:
-            check_lineage(database, seen, f"the witness {self._witness_file}")
-
     def _own(self, ledger: str, data_set: str, run: str | None) -> Account:
-        """An account on a connection that lasts as long as this store is open."""
         self._account = account = Ledger.existing(os.path.abspath(ledger)).account(data_set, run=run)
         return account
 
-    def _write_head(
-        self, database: Database, engine: Engine, key: RunKey, described: str, account: Account | None
-    ) -> None:
-        database.put("run", {
-            "run": key.run,
-            "check": key.check(),
-            "seeded": key.seeded,
-            "schema": SCHEMA,
-            "processor": type(engine.algorithm).__name__,
-            "guarantee": engine.guarantee.to_dict(),
-            "account": None if account is None else [account.ledger.path, account.data_set, account.run],
-        })  # fmt: skip
-        database.put("config", described)
-        database.put("label", label_of(engine.algorithm, engine.now.admission))
-        database.put("progress", Progress())
-        database.put("kernels", [[1, fast.described()]])
-        _put_start(database, key, engine)
-
     def _let_go(self) -> None:
-        """Close everything. What was closed before, in a call that broke off, is closed again."""
+        """Close everything. Idempotent, so that a call after an interrupted one closes the rest."""
         if self._writer is not None:
             self._writer.detach()
             self._writer = self.guard.inner = None
@@ -498,24 +480,24 @@ class Store:
             self._account.ledger.close()
             self._account = None
         if self._database is not None and not self._in_memory:
-            with suppress(Exception):  # leaves one tidy file; the write-ahead log serves as well
+            with suppress(Exception):  # leaves a single file; readers accept the write-ahead log as well
                 self._database.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._database.close()
             self._database = None
         self._lock.close()
 
     def after_fork(self) -> None:
-        """In the child of a fork: leave everything to the parent, whose run this is."""
+        """Leave the run to the parent, which has the writing thread."""
         if self._writer is not None:
-            self._writer.after_fork()
+            self._writer.lost = "the parent process of this one writes this store. Use it there"
             self._writer = None
-        self._database = self._account = None  # they know their process, and stay open
+        self._database = self._account = None  # their connections stay open, and only the parent closes them
 
 
 def room_warnings(
     path: str | os.PathLike[str], algorithm: Algorithm, n_features: int | None, rows: int | None
 ) -> list[str]:
-    """A sentence if the releases of a run of so many rows are not expected to fit the disk."""
+    """Return a warning if the releases of a run of ``rows`` rows are not expected to fit the disk."""
     every = getattr(algorithm, "release_every", None)
     if n_features is None or rows is None or every is None:
         return []
@@ -528,10 +510,6 @@ def room_warnings(
     if needed <= free:
         return []
     return [
-        f"{path}: {rows // every} releases take about {needed / 1e9:.2g} GB, and {free / 1e9:.2g} GB are free there; "
-        "use a larger disk, or rarer releases"
+        f"{path}: {rows // every} releases take about {needed / 1e9:.2g} GB, and {free / 1e9:.2g} GB are free there. "
+        "Use a larger disk, or increase release_every="
     ]
-
-
-def _put_start(database: Database, key: RunKey, engine: Engine) -> None:
-    database.put("start", Seal(key).seal("start", 0, engine.start_id).hex())

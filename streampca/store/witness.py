@@ -1,13 +1,8 @@
-"""Small files beside the database: the lock of the one writer, and the witness of how far the run has come.
+"""Small files beside the database: the lock of the single writer, and the witness of the progress of the run.
 
-A database can be copied or set back to an older state, and cannot tell. The
-witness remembers the latest durable point of the run as a pair (rows, keyed
-digest of the chain value there). A database whose history does not contain
-that point is another run from some row on, and is refused unless it is said to
-be one (``moved=True``).
-
-Two slots are written in turn, each with a checksum, so a torn write costs one
-of them and the other still stands.
+A database cannot detect that it was copied or set back to an older state. The witness holds the latest durable point
+of the run as a pair (rows, keyed digest of the chain value after them). A database whose history does not contain that
+point is another run from some row on, and is refused unless the caller declares it (``moved=True``).
 """
 
 from __future__ import annotations
@@ -15,7 +10,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-from functools import partial
 from hashlib import blake2b
 from io import FileIO
 from pathlib import Path
@@ -26,13 +20,12 @@ from streampca.exclusive import tell_of_forks
 #: Rows, and the keyed digest of the chain value after them.
 Point = tuple[int, str]
 
-_SLOT = 512
-_sync = getattr(os, "fdatasync", os.fsync)  # the former is not everywhere
-_SUM = 16
+_SLOT, _SUM = 512, 16  # bytes of a slot, and of its checksum
+_sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 def write_new(path: Path, data: bytes, *, mode: int) -> None:
-    """Write a file that must not exist yet, and wait until it is on the disk."""
+    """Create a file that must not exist yet, and flush it and its name to the disk."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with open(handle, "wb") as file:
@@ -47,7 +40,7 @@ def write_new(path: Path, data: bytes, *, mode: int) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until the name of a file is on the disk."""
+    """Flush the name of a file to the disk."""
     folder = os.open(path.absolute().parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -56,7 +49,7 @@ def sync_folder(path: Path) -> None:
 
 
 class LockFile:
-    """A file that this process alone has, from `open` to `close`. The system lets it go if the process dies."""
+    """A file that only this process holds, from `open` to `close`. The system releases it if the process dies."""
 
     _file: FileIO | None = None
 
@@ -65,12 +58,11 @@ class LockFile:
         tell_of_forks(self)
 
     def open(self) -> None:
-        """Lock the file. Raises `StoreLockedError` if another process, or another object, has it."""
+        """Lock the file. Raises `StoreLockedError` if another process, or another object, holds it."""
         import fcntl
 
         if self._file is None or self._file.closed:
-            opener = partial(os.open, mode=0o600)
-            self._file = FileIO(self._path, "r+", opener=lambda path, flags: opener(path, flags | os.O_CREAT))
+            self._file = FileIO(self._path, "r+", opener=lambda path, flags: os.open(path, flags | os.O_CREAT, 0o600))
         file = _identity(self._file)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,37 +71,34 @@ class LockFile:
             self._file.close()
             if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
+            holder = "another process writes to this run. Let it finish, or end it, then try again"
             if _HELD_HERE.get(file) == os.getpid():
-                raise StoreLockedError(
-                    f"{self._path} is held: this process has the store open; close it (`close()` or a `with` block), "
-                    "or go on with its stream"
-                ) from None
-            raise StoreLockedError(
-                f"{self._path} is held: another process writes to this run; let it finish, or end it, then try again"
-            ) from None
+                holder = (
+                    "this process has the store open. Close it (`close()` or a `with` block), or continue its stream"
+                )
+            raise StoreLockedError(f"{self._path} is held: {holder}") from None
 
     @property
     def handle(self) -> int:
-        """The open file."""
+        """Descriptor of the open file."""
         if self._file is None:
             raise ValueError(f"{self._path} is not open")
         return self._file.fileno()
 
     def close(self) -> None:
-        """Release the file. Closing again does nothing."""
+        """Release the file. Idempotent."""
         if self._file is not None and not self._file.closed:
             _HELD_HERE.pop(_identity(self._file), None)
             self._file.close()
 
-    def after_fork(self) -> None:
-        """Close the handle of the child: a lock lasts until all are closed."""
-        self.close()
+    # The child of a fork closes its handle, too: a lock lasts until all handles are closed.
+    after_fork = close
 
     def __del__(self) -> None:
         self.close()
 
 
-#: Device and number of the files that a process has locked, with its id: a child inherits these entries, no locks.
+#: Device and inode of the files that a process has locked, with its id: a child inherits the entries, not the locks.
 _HELD_HERE: dict[tuple[int, int], int] = {}
 
 
@@ -119,7 +108,7 @@ def _identity(file: FileIO) -> tuple[int, int]:
 
 
 def is_locked(path: Path) -> bool:
-    """True if a writer is at work."""
+    """Return whether a writer holds a lock file."""
     import fcntl
 
     try:
@@ -136,58 +125,46 @@ def is_locked(path: Path) -> bool:
 
 
 def beside(path: Path, ending: str) -> Path:
-    """The file of the same name with an ending more."""
+    """Return the path with an ending appended to its name."""
     return path.with_name(path.name + ending)
 
 
-class Witness:
+class Witness(LockFile):
     """The witness of one run: a small file, best kept where backups of the database are not restored to."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._turn = 0
-        self._held = LockFile(path)
+    _turn = 0
 
     def open(self) -> None:
-        """Open the file for this process alone, and make it if it is missing."""
-        self._held.open()
+        """Open the file for this process only, and create it if it is missing."""
+        super().open()
         sync_folder(self._path)
 
     def recall(self, run: str) -> Point | None:
-        """The latest point; None if the file is empty or damaged.
-
-        Raises `StoreForkedError` if it is the witness of another run.
-        """
-        self._turn, point = _latest(self._path, os.pread(self._held.handle, 2 * _SLOT, 0), run)
+        """Return the latest point, or None if the file is empty or damaged. `StoreForkedError` for another run."""
+        self._turn, point = _latest(self._path, os.pread(self.handle, 2 * _SLOT, 0), run)
         return point
 
     def clear(self, run: str | None) -> None:
-        """Forget everything, for a run that begins in place of one without rows.
-
-        Raises `StoreForkedError` if it is the witness of another run than that.
-        """
-        _latest(self._path, os.pread(self._held.handle, 2 * _SLOT, 0), run)
-        os.ftruncate(self._held.handle, 0)
-        os.fsync(self._held.handle)
+        """Empty the file, which must be of ``run``, for the run that replaces it. `StoreForkedError` otherwise."""
+        _latest(self._path, os.pread(self.handle, 2 * _SLOT, 0), run)
+        os.ftruncate(self.handle, 0)
+        os.fsync(self.handle)
         self._turn = 0
 
     def remember(self, run: str, point: Point) -> None:
-        """Note the latest point, durably."""
+        """Write the latest point, and flush it to the disk."""
+        # Two slots in turn, each with a checksum: a torn write costs one of them, and the other one remains.
         number = self._turn + 1
         text = json.dumps([run, number, *point]).encode()
         slot = text.ljust(_SLOT - _SUM) + _digest(text)
-        if os.pwrite(self._held.handle, slot, (number % 2) * _SLOT) != _SLOT:
+        if os.pwrite(self.handle, slot, (number % 2) * _SLOT) != _SLOT:
             raise OSError(errno.ENOSPC, "the disk is full", str(self._path))
-        _sync(self._held.handle)
+        _sync(self.handle)
         self._turn = number
-
-    def close(self) -> None:
-        """Close the file. Closing again does nothing."""
-        self._held.close()
 
 
 def peek(path: Path, run: str) -> Point | None:
-    """The latest point that a witness file remembers, while a writer may have it; None if it remembers nothing.
+    """Return the latest point in a witness file that a writer may hold; None if there is none.
 
     Raises `StoreForkedError` if it is the witness of another run.
     """
@@ -198,17 +175,14 @@ def peek(path: Path, run: str) -> Point | None:
 
 
 def _latest(path: Path, data: bytes, run: str | None) -> tuple[int, Point | None]:
-    """Number and point of the latest slot that was written whole; 0 and None if there is none.
-
-    Raises `StoreForkedError` if a slot is of another run.
-    """
+    """Return number and point of the latest intact slot; 0 and None if there is none."""
     latest: tuple[int, Point | None] = 0, None
     for slot in (data[:_SLOT], data[_SLOT : 2 * _SLOT]):
         text, total = slot[:-_SUM].rstrip(b" "), slot[-_SUM:]
         if len(slot) == _SLOT and _digest(text) == total:
             owner, number, rows, digest = json.loads(text)
             if owner != run:
-                raise StoreForkedError(f"{path} is the witness of another run; give each run its own")
+                raise StoreForkedError(f"{path} is the witness of another run. Give each run its own")
             latest = max(latest, (number, (rows, digest)), key=lambda one: one[0])
     return latest
 

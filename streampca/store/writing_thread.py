@@ -1,4 +1,4 @@
-"""The thread that writes for one durable stream, and the last call that it makes for a store that nobody closed."""
+"""The thread that writes for one durable stream, including the last commit of a store that was never closed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from streampca.errors import StoreLockedError, StreamBusyError
 
 
 class Job:
-    """A call for the writing thread.
-
-    It is waited for with a plain lock: an interrupt while waiting leaves nothing to mend, which cannot be said of
-    conditions and futures.
-    """
+    """A call for the writing thread."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
         self.is_done = False  # has returned, or failed
-        self.problem: Exception | None = None  # why it failed
+        self.problem: Exception | None = None  # the exception of a failed call
+        # A plain lock: an interrupt while waiting leaves nothing to repair, unlike with conditions and futures.
         self._running = Lock()
         self._running.acquire()
 
@@ -34,18 +31,19 @@ class Job:
         self._running.release()
 
     def wait(self, seconds: float) -> None:
-        """Wait until it is done, at most so long."""
+        """Wait until the call is done, for at most this time."""
         if not self.is_done and self._running.acquire(timeout=seconds):
             self._running.release()
 
 
 class WritingThread:
-    """A thread for one writer, which makes one call after the other. It ends with `end`, `stop` or `finish_with`.
+    """A thread that makes the calls of one writer in order. It ends with `stop` or `finish_with`.
 
     Parameters
     ----------
-    files : kept until the thread ends. Garbage is finalized in any order: a connection that only a forgotten stream
-        held would be closed before the stream can commit.
+    files : object
+        References that the thread keeps until it ends. Garbage is finalized in any order: otherwise a connection
+        that only a forgotten stream holds is closed before the stream can commit.
     """
 
     def __init__(self, *files: object) -> None:
@@ -55,30 +53,28 @@ class WritingThread:
         arguments = self._jobs, self._ended, files
         thread = Thread(target=_serve, args=arguments, name="streampca-store", daemon=True)
         thread.start()
-        #: Identifier of the thread.
         self.ident = thread.ident or 0
 
     def begin(self, work: Callable[[], None]) -> Job:
-        """Hand a call over."""
+        """Queue a call, and return without waiting for it."""
         job = Job(work)
         self._jobs.put(job)
         return job
 
     def wait(self, job: Job) -> None:
-        """Return when a call is done.
+        """Return when a call is done, or raise its exception.
 
         Raises
         ------
-        Exception
-            As the call did.
         StoreLockedError
             If the thread has ended, or runs in another process.
         StreamBusyError
-            If the thread itself waits, in a finalizer or a handler of log records that it runs.
+            If the writing thread itself waits, in a finalizer or a handler of log records.
         """
         while not job.is_done:
             if self.is_this_thread:
                 raise StreamBusyError("this store is busy: it is committing in this thread. Call from another thread")
+            # A timeout, because the child of a fork has no thread that could release the lock.
             job.wait(0.5)
             if not job.is_done and (self._ended.is_done or self._process != os.getpid()):
                 raise StoreLockedError("the store was closed, or belongs to another process")
@@ -86,24 +82,22 @@ class WritingThread:
             raise job.problem
 
     def do(self, work: Callable[[], None]) -> None:
-        """Hand a call over, and return when it is done."""
+        """Make a call, and return when it is done."""
         self.wait(self.begin(work))
 
-    def end(self) -> None:
-        """Make the calls that were handed over, and no other. Does not wait for them."""
-        self._jobs.put(None)
-
     def stop(self) -> None:
-        """`end`, and wait for it, unless the thread itself calls."""
-        self.end()
+        """End the thread after the calls in its queue, and wait for the end unless the thread itself calls."""
+        self._jobs.put(None)
         while not (self._ended.is_done or self.is_this_thread or self._process != os.getpid()):
             self._ended.wait(0.5)
 
-    def finish_with(self, work: Callable[[], None]) -> None:
-        """Make a last call, without waiting for it: for finalizers, which run while any lock may be held."""
-        _FINISHING[self._ended] = self
-        self.begin(work)
-        self.end()
+    def finish_with(self, *works: Callable[[], None]) -> None:
+        """Queue last calls and end, without waiting: for finalizers, which run while any lock may be held."""
+        if works:
+            _FINISHING[self._ended] = self
+        for work in works:
+            self.begin(work)
+        self._jobs.put(None)
 
     @property
     def is_finishing(self) -> bool:
@@ -112,19 +106,20 @@ class WritingThread:
 
     @property
     def is_this_thread(self) -> bool:
-        """True in the thread itself."""
+        """True if the writing thread itself calls."""
         return self.ident == get_ident()
 
 
 def _serve(jobs: SimpleQueue[Job | None], ended: Job, files: tuple[object, ...]) -> None:
+    # A function, not a method: the running thread must not keep its writer alive.
     while (job := jobs.get()) is not None:
         job.run()
-        del job  # what it holds may be collected while the thread waits
+        del job  # otherwise the stream of the last call stays alive while the thread waits
     _FINISHING.pop(ended, None)
     ended.run()
 
 
-#: The threads of this process that make their last call, by their ends.
+#: Threads of this process that make their last calls, by their ends. The child of a fork has none of them.
 _FINISHING: dict[Job, WritingThread] = {}
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_FINISHING.clear)

@@ -1,4 +1,4 @@
-"""The card: what a run released and promised, for terminals, notebooks, summaries and pages.
+"""The card: the released components of a run and their guarantee, for terminals, notebooks, summaries and pages.
 
 Post-processing of releases, but for facts marked ``curator``, which are exact functions of raw rows.
 """
@@ -9,7 +9,10 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import zip_longest
 from typing import Any
+
+import numpy as np
 
 from streampca.regret.regret import RegretRecord
 from streampca.release.estimates import Estimates
@@ -36,24 +39,23 @@ from streampca.views.plots import LARGE
 
 #: `learned` names loadings of at least this size, and this number of each sign.
 _HEAVY, _NAMED = 0.3, 6
-_CURATOR = " (curator only)"
 
 
 @dataclass(frozen=True)
 class Component:
-    """A released component: its variance per row with an interval, its share, and whether it stands above the noise."""
+    """A released component: its variance per row with an interval, its share, and whether it exceeds the noise."""
 
     variance: float  #: per row, debiased if ``low`` and ``high`` are known; in units of squared row norm
-    #: of a 95 % interval that holds for all components jointly; None without the law of the noise
+    #: joint 95 % interval for all components; None without the law of the noise
     low: float | None = None
     high: float | None = None
-    is_approximate: bool = False  #: the interval is right to first order in the noise only
-    share: float | None = None  #: of the total variance; None if it is not known
-    is_clear: bool | None = None  #: it stands above the noise (`facts.clear_components`); None if not known
+    is_approximate: bool = False  #: the interval is valid to first order in the noise
+    share: float | None = None  #: share of the total variance; None if unknown
+    is_clear: bool | None = None  #: it is one of `facts.clear_components`; None if unknown
 
     @property
     def text(self) -> str:
-        """The variance with its interval."""
+        """Variance with its interval."""
         if self.low is None or self.high is None:
             return f"{self.variance:.3g}"
         if self.is_approximate:
@@ -62,26 +64,19 @@ class Component:
 
 
 def components_of(release: Release, estimates: Estimates | None) -> list[Component]:
-    """The components of a release, in order; none where no spectrum is released."""
+    """Return the components of a release, in order; none if no spectrum is released."""
     rows, values = rows_summed(release), release.eigenvalues
     if estimates is None:
         return [] if values is None else [Component(float(value) / rows) for value in values]
-    made, clear = estimates.approximate_interval(), clear_components(estimates)
-    ratio = estimates.explained_variance_ratio
-    return [
-        Component(
-            float(variance) / rows, float(made.low[i]) / rows, float(made.high[i]) / rows, bool(made.approximate[i]),
-            float(ratio[i]), clear[i],
-        )
-        for i, variance in enumerate(estimates.variances)
-    ]  # fmt: skip
+    interval, ratio = estimates.approximate_interval(), estimates.explained_variance_ratio
+    sides, variances = (interval.low / rows, interval.high / rows), estimates.variances / rows
+    columns = (variances, *sides, interval.approximate, ratio, np.array(clear_components(estimates)))
+    return [Component(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 def component_rows(components: Sequence[Component]) -> list[list[str]]:
-    """Variances and shares of components as rows of a table: a label, then a cell a component."""
-    shown = []
-    if components:
-        shown.append(["variance per row", *(one.text for one in components)])
+    """Return variances and shares of components as rows of a table: a label, then a cell a component."""
+    shown = [["variance per row", *(one.text for one in components)]] if components else []
     if any(one.share is not None for one in components):
         shown.append(["share of variance", *(percent(one.share or 0.0, 1) for one in components)])
         shown.append(["above the noise", *("yes" if one.is_clear else "no" for one in components)])
@@ -92,7 +87,7 @@ def component_rows(components: Sequence[Component]) -> list[list[str]]:
 class Card:
     """A run at its end, or one release."""
 
-    lead: str  #: what was released, centered or not
+    lead: str  #: dimensions of the released subspace, centered or not
     is_centered: bool  #: components are about the private mean
     promise: str  #: the guarantee in a sentence
     facts: Sequence[Fact]  #: figures; those of the curator are marked
@@ -106,39 +101,39 @@ class Card:
 
     @property
     def publishable(self) -> Card:
-        """The card without the curator's figures."""
+        """Card without the curator's figures."""
         return replace(self, facts=[fact for fact in self.facts if not fact.curator])
 
     def table(self) -> list[list[str]]:
-        """Components and loadings as rows of text, a head first."""
-        rows, k = self.loadings["rows"], self.loadings["components"]
+        """Return components and loadings as rows of text, a head first."""
+        k = self.loadings["components"]
         shown = [["component", *map(str, range(1, k + 1))], *component_rows(self.components[:k])]
-        for row in rows:
-            bars = row["bars"] or [None] * k
-            cells = [_loading(value, bar) for value, bar in zip(row["values"], bars, strict=True)]
+        for row in self.loadings["rows"]:
+            cells = [f"{round(value, 2) + 0.0:+.2f}" for value in row["values"]]  # + 0.0 turns -0.00 into +0.00
+            if row["bars"]:
+                cells = [f"{cell} ±{bar:.2f}" for cell, bar in zip(cells, row["bars"], strict=True)]
             shown.append([printable(row["feature"]), *cells])
         return shown
 
     @property
     def note(self) -> str:
         """Key to the table."""
-        left_out = self.loadings["left_out"]
+        omitted = self.loadings["omitted"]
         has_bars = any(row["bars"] for row in self.loadings["rows"])
         return " ".join(filter(None, (
             "Variances are of rows as admitted: scaled by the bounds, if any." if self.components else "",
-            "± is half an approximate 95 % interval, for the noise alone." if has_bars else "",
-            f"{left_out} features with smaller loadings are left out." if left_out else "",
+            "± is half an approximate 95 % interval, for the noise only." if has_bars else "",
+            f"{omitted} features with smaller loadings are omitted." if omitted else "",
         )))  # fmt: skip
 
     def text(self, width: int = 80) -> str:
-        """The card for a terminal of this width."""
+        """Return the card for a terminal of this width."""
         lines = [*textwrap.wrap(self.lead, width), *textwrap.wrap(f"Promised: {self.promise}", width), ""]
         column = min(max(len(fact.label) for fact in self.facts), max(12, width // 2))
         for fact in self.facts:
             value = fact.value + ("  [curator only]" if fact.curator else "")
             names, values = textwrap.wrap(fact.label, column), textwrap.wrap(value, max(12, width - column - 2))
-            for i in range(max(len(names), len(values))):
-                left, right = names[i] if i < len(names) else "", values[i] if i < len(values) else ""
+            for left, right in zip_longest(names, values, fillvalue=""):
                 lines.append(f"{left:<{column}}  {right}".rstrip())
         table = self.table()
         if self.loadings["components"]:
@@ -155,23 +150,27 @@ class Card:
         return "\n".join(lines)
 
     def markdown(self) -> str:
-        """The card as Markdown."""
-        facts = "\n".join(f"- {fact.label}: {fact.value}" + (_CURATOR if fact.curator else "") for fact in self.facts)
-        head, *rows = ([_cell(value) for value in row] for row in self.table())
-        lines = [f"| {' | '.join(row)} |" for row in (head, ["---", *["---:"] * (len(head) - 1)], *rows)]
-        table = "\n".join(lines) if self.loadings["components"] else ""
+        """Return the card as Markdown."""
+        marks = {True: " (curator only)", False: ""}
+        facts = "\n".join(f"- {fact.label}: {fact.value}{marks[fact.curator]}" for fact in self.facts)
+        table = ""
+        if self.loadings["components"]:
+            cells = [[escape(value, quote=False) for value in row] for row in self.table()]
+            cells = [[value.replace("\\", "\\\\").replace("|", "\\|") for value in row] for row in cells]
+            cells.insert(1, ["---", *["---:"] * (len(cells[0]) - 1)])
+            table = "\n".join(f"| {' | '.join(row)} |" for row in cells)
         return f"{self.lead}\n\n**Promised:** {self.promise}\n\n{facts}\n\n{table}\n\n{self.note}\n"
 
     def html(self) -> str:
-        """The card as HTML, for notebooks."""
+        """Return the card as HTML, for notebooks."""
         marks = {True: " <em>(curator only)</em>", False: ""}
         facts = "".join(
             f"<li>{escape(fact.label)}: <b>{escape(fact.value)}</b>{marks[fact.curator]}</li>" for fact in self.facts
         )
         head, *rows = self.table()
-        whose = "" if self.is_publishable else f"<p><b>{CURATOR_ONLY}</b></p>"
+        warning = "" if self.is_publishable else f"<p><b>{CURATOR_ONLY}</b></p>"
         return (
-            f"<div>{whose}<p>{escape(self.lead)}</p><p>Promised: {escape(self.promise)}</p><ul>{facts}</ul>"
+            f"<div>{warning}<p>{escape(self.lead)}</p><p>Promised: {escape(self.promise)}</p><ul>{facts}</ul>"
             f"{html_table(head, rows, note=self.note)}</div>"
         )
 
@@ -184,12 +183,12 @@ def card(
     most: int = 12,
     components: int = COMPONENTS,
 ) -> Card:
-    """The card of a run whose latest release this is.
+    """Return the card of a run with this latest release.
 
     Parameters
     ----------
     release : the latest release.
-    releases : how many were made, if known.
+    releases : number of releases, if known.
     further : more figures, such as the exact regret, which is curator only.
     most, components : features and components listed at most.
     """
@@ -209,14 +208,14 @@ def curator_card(
     release: Release, record: RegretRecord | None, admitted: AdmissionReport | None, balance: str = "",
     *, releases: int | None = None,
 ) -> Card:  # fmt: skip
-    """The card of a run with the curator's figures: regret, what admission did to the rows, budget that is left."""
+    """Return the card of a run with the curator's figures: regret, changes of rows by admission, remaining budget."""
     further = [] if record is None else regret_facts(record)
     further += [] if admitted is None else admission_facts(admitted)
     return card(release, releases=releases, further=[*further, *([budget_fact(balance)] if balance else ())])
 
 
 def stream_html(stream: Stream) -> str | None:
-    """The card of a stream so far as HTML; None before the first release. Curator only."""
+    """Return the card of a stream so far as HTML; None before the first release. Curator only."""
     release, remaining = stream.release, getattr(stream.engine.account, "remaining", None)
     if release is None:
         return None
@@ -253,15 +252,5 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def printable(name: str) -> str:
-    """A name without characters that steer a terminal."""
+    """Replace the characters of a name that control a terminal."""
     return "".join(c if c.isprintable() else "\ufffd" for c in name)
-
-
-def _loading(value: float, bar: float | None) -> str:
-    shown = f"{round(value, 2) + 0.0:+.2f}"  # without -0.00
-    return shown if bar is None else f"{shown} ±{bar:.2f}"
-
-
-def _cell(text: str) -> str:
-    """Text in a cell of a Markdown table."""
-    return escape(text, quote=False).replace("\\", "\\\\").replace("|", "\\|")

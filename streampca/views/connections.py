@@ -1,8 +1,8 @@
 """The connections of the web server: how long each may be idle, and how many there may be.
 
-A server that faces strangers closes connections that ask nothing, that ask slowly and that do not read
-the answer. When all sockets are in use, the address that holds most of them gives one up, so one address
-cannot shut the page for others. Many addresses together need a reverse proxy.
+A server that faces strangers closes connections that ask nothing, that ask slowly and that do not read the answer.
+When all sockets are in use, the address that holds most of them gives one up, so one address cannot shut the page for
+others. Many addresses together need a reverse proxy.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: Seconds in which a request must be complete, and an answer that was not read must be read on.
+#: Seconds until a request must be complete, and until the reader of an answer must continue to read.
 REQUEST_SECONDS, READ_SECONDS = 10.0, 30.0
-#: Sockets that are kept for the run itself: files, stores, standard streams.
+#: Files that are reserved for the run itself: files, stores, standard streams.
 _RESERVED = 64
 
 
@@ -38,51 +38,42 @@ class Connection(H11Protocol):
         self.since = time.monotonic()
 
     @property
-    def address(self) -> str:
-        """The other side's address."""
-        return self.client[0] if self.client else ""
-
-    @property
     def is_answering(self) -> bool:
         """True while a request is being answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Make room if all sockets are in use, and wait for a request."""
         super().connection_made(transport)
-        held = [other for other in self.connections if isinstance(other, Connection)]
-        if len(held) > most_connections():
-            address = Counter(other.address for other in held).most_common(1)[0][0]
-            rivals = (other for other in held if other.address == address)
+        peers = [other for other in self.connections if isinstance(other, Connection)]
+        if len(peers) > most_connections():
+            # The address with most connections gives up its oldest idle one, else its oldest one.
+            address = Counter(other.client and other.client[0] for other in peers).most_common(1)[0][0]
+            rivals = (other for other in peers if (other.client and other.client[0]) == address)
             rival = min(rivals, key=lambda other: (other.is_answering, other.since))
             self.connections.discard(rival)
             rival.transport.abort()
         self._expect_request()
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request. An incomplete one has a deadline, however many parts arrive."""
+        # The deadline of an incomplete request does not move when a part of it arrives.
         super().data_received(data)
         self._expect_request()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
         super().on_response_complete()
         self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the deadlines."""
         super().connection_lost(exc)
         for timer in (self._deadline, self._unread):
             if timer is not None:
                 timer.cancel()
 
     def pause_writing(self) -> None:
-        """Set a deadline for reading the answer."""
         super().pause_writing()
         self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Cancel the deadline for reading, and continue to write."""
         if self._unread is not None:
             self._unread.cancel()
         super().resume_writing()

@@ -11,17 +11,15 @@ from streampca.views.facts import Cell, Fact, grouped, regret_facts
 from streampca.views.page import PageData, Panel, Table
 from streampca.views.public import PublicPage
 
-_NOTICE = (
-    "Curator only. Figures marked so are exact functions of raw rows and have no privacy at all: do not publish this "
-    "page."
-)
-
 
 class CuratorPage(PageData):
-    """The exact regret, and all that the public page shows, which knows nothing of this one. Curator only."""
+    """The exact regret, and all of the public page, which has no reference to this one. Curator only."""
 
-    is_publishable = False  #: it shows exact functions of raw rows
-    notice = _NOTICE  #: who may see the page
+    is_publishable = False
+    notice = (
+        "Curator only. Figures marked so are exact functions of raw rows and have no privacy at all: do not publish "
+        "this page."
+    )
 
     def __init__(self, public: PublicPage) -> None:
         super().__init__(public.title)
@@ -40,52 +38,47 @@ class CuratorPage(PageData):
                 self._regret.add(partial(_row, record))
             if records:
                 self.ended = ""
-                self.changed()
+                self.version += 1
 
     def count(self, *, rows: int, rows_per_second: float | None = None, further: Sequence[Fact] = ()) -> None:
-        """Show how many rows came, how fast, and further figures."""
+        """Show the number of rows, their speed, and further figures in place of the last ones."""
         with self.lock:
             self._counts = [Fact("Rows", grouped(rows), curator=True)]
             if rows_per_second is not None:
                 self._counts.append(Fact("Rows per second", grouped(round(rows_per_second)), curator=True))
             self._further = list(further)
-            self.changed()
+            self.version += 1
 
     def show(self, fact: Fact) -> None:
-        """Show one more figure, such as the budget that is left."""
+        """Show one more figure, such as the remaining budget."""
         with self.lock:
             self._further.append(fact)
-            self.changed()
+            self.version += 1
 
     def end(self, how: str = "The run has ended") -> None:
-        """Mark both pages as ended."""
         with self.lock:
             self.public.end(how)
             super().end(how)
 
     @property
     def stamp(self) -> int:
-        """Changes whenever there is something new, on either page."""
         return self.version + self.public.version
 
     def tables(self) -> Mapping[str, Table]:
-        """The tables, by name."""
         return {"regret": self._regret, **self.public.tables()}
 
     def facts(self) -> list[Fact]:
-        """The figures at the head of the page."""
         exact = [] if self._record is None else regret_facts(self._record)
         return [*self._counts, *self.public.facts(), *exact, *self._further]
 
     def panels(self) -> list[Panel]:
-        """The charts that there are data for."""
         own = []
         if self._regret.items:
             lines = [("average", "regret per row"), ("bound", "bound"), ("opt", "OPT per row")]
             note = "Exact regret per row, and the bound on its expectation if one is proved. OPT per row for scale."
             if self._regret.has("most"):
                 lines[:1] = [("average", "regret per row, at least"), ("most", "at most")]
-                note = f"With more than 1000 features it is known as an interval. {note}"
+                note = f"With more than 1000 features it is computed as an interval. {note}"
             own = [
                 Panel(
                     "regret", "Regret against the bound", note, "regret", lines,
@@ -100,7 +93,6 @@ class CuratorPage(PageData):
         return own + self.public.panels()
 
     def more(self) -> dict[str, Any]:
-        """The texts and tables of the public page."""
         return self.public.more()
 
 

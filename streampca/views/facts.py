@@ -6,7 +6,6 @@ Post-processing of releases, but for facts marked ``curator``, which are exact f
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,38 +46,40 @@ COLUMNS = ("t", *EIGENVALUES, "noise", "share", *ANGLES, "checkpoints", "sketch_
 
 
 def release_row(release: Release, before: Release | None) -> list[Cell]:
-    """The figures of a release that are drawn over time, by `COLUMNS`: per row, None where absent.
+    """Return the figures of a release that are drawn over time, by `COLUMNS`: per row, None if absent.
 
     Angles are in degrees, to the release ``before``.
     """
     subspace, details = release.subspace, release.details
     rows = rows_summed(release)
-    values = [] if release.eigenvalues is None else [float(v) / rows for v in release.eigenvalues[:COMPONENTS]]
-    noise = None
+    cells: dict[str, Cell] = {"t": release.t, "share": captured_share(release)}
+    if release.eigenvalues is not None:
+        cells |= zip(EIGENVALUES, (release.eigenvalues / rows).tolist(), strict=False)
     if release.noise_std is not None and release.has_gram:
-        noise = release.noise_std * math.sqrt(2.0 * release.n_features) / rows
-    angles: list[float] = []
+        # The largest eigenvalue of the noise is near noise_std * sqrt(2 d).
+        cells["noise"] = release.noise_std * math.sqrt(2.0 * release.n_features) / rows
     if before is not None and before.subspace.basis.shape == subspace.basis.shape and subspace.n_components:
-        angles = np.degrees(subspace.angles(before.subspace))[::-1][:COMPONENTS].tolist()
-    further = [details.get(name) for name in COLUMNS[-2:]]  # of another program, they may be anything
-    numbers = [x if isinstance(x, (int, float)) and not isinstance(x, bool) else None for x in further]
-    return [release.t, *_padded(values), noise, captured_share(release), *_padded(angles), *numbers]
+        cells |= zip(ANGLES, np.degrees(subspace.angles(before.subspace))[::-1].tolist(), strict=False)
+    for name in COLUMNS[-2:]:
+        number = details.get(name)  # of any type, if another program wrote the release
+        cells[name] = number if isinstance(number, (int, float)) and not isinstance(number, bool) else None
+    return [cells.get(name) for name in COLUMNS]
 
 
 def captured_share(release: Release) -> float | None:
-    """Share of the trace of the released matrix in its subspace; None while noise hides it."""
+    """Return the share of the trace of the released matrix in its subspace; None while noise hides it."""
     if not has_drawable_gram(release):
         return None
     trace = float(np.trace(release.gram))
     noise = 0.0 if release.noise_std is None else release.noise_std * math.sqrt(release.n_features)
     share = release.subspace.captured(release.gram) / trace if trace > 2.0 * noise else math.inf
-    return share if share <= 1.0 else None  # negative eigenvalues of the noise make it more
+    return share if share <= 1.0 else None  # negative eigenvalues of the noise raise it above one
 
 
 def estimates_of(release: Release, most: int = ESTIMATED) -> Estimates | None:
-    """Estimates for the components of a release; None where it does not state the law of the noise in them.
+    """Return estimates for the components of a release; None if it does not state the law of the noise.
 
-    None, too, where there are more than ``most`` features: estimates take O(d^3) time.
+    None, too, if there are more than ``most`` features: estimates require O(d^3) time.
     """
     std = release.noise_std if release.own_smoothed is None else release.details.get("smoothed_noise_std")
     has_law = release.has_gram and std is not None
@@ -92,14 +93,10 @@ def loadings(
     most: int = FEATURES,
     components: int = COMPONENTS,
 ) -> dict[str, Any]:
-    """The heaviest features of a release, in their own order, as JSON values.
+    """Return the features with the largest loadings, in their own order, as JSON values.
 
-    Parameters
-    ----------
-    release : the release.
-    basis : (d, k) array: its basis, perhaps with other signs.
-    estimates : of the release, for ``bars``: half the widths of approximate 95 % intervals; None leaves them out.
-    most, components : features and components listed at most.
+    ``basis`` is that of the release, (d, k), perhaps with other signs. ``bars`` are half the widths of approximate 95 %
+    intervals; None without ``estimates``. At most ``most`` features and ``components`` components are listed.
     """
     basis = basis[:, :components]
     names, chosen = feature_names(release.features, len(basis)), heaviest(basis, most)
@@ -111,12 +108,12 @@ def loadings(
             {"feature": names[i], "values": basis[i].tolist(), "bars": None if bars is None else bars[i].tolist()}
             for i in chosen
         ],
-        "left_out": len(basis) - len(chosen),
+        "omitted": len(basis) - len(chosen),
     }
 
 
 def parameter_text(value: Any) -> str:
-    """A public parameter as text; bounds (low, high) as ranges."""
+    """Write a public parameter as text; bounds (low, high) as ranges."""
     if isinstance(value, list) and len(value) == 2 and all(isinstance(side, list) for side in value):
         low, high = value
         if len(set(low)) == len(set(high)) == 1:
@@ -127,19 +124,15 @@ def parameter_text(value: Any) -> str:
 
 
 def grouped(n: int) -> str:
-    """A whole number in groups of three digits."""
+    """Write a whole number in groups of three digits."""
     return f"{n:,}".replace(",", "\u202f")
-
-
-def _padded(values: Sequence[float]) -> list[float | None]:
-    return [*values, *[None] * (COMPONENTS - len(values))]
 
 
 # -- figures of a run ---------------------------------------------------------------
 
 
 def centered_text(release: Release) -> str:
-    """Whether the components are about the mean, in a sentence."""
+    """State in a sentence whether the components are about the mean."""
     centered = release.details.get("centered")
     if centered:
         return "Centered: components are directions around the private mean."
@@ -149,56 +142,52 @@ def centered_text(release: Release) -> str:
 
 
 def clear_components(estimates: Estimates) -> list[bool]:
-    """Which components stand above the noise.
+    """Return for each component whether it exceeds the noise.
 
-    Their eigenvalues are positive with 95 % confidence jointly, and their directions more signal than noise
-    (estimated cos**2 over 1/2). One of the two is not enough: noise has gaps, too, and a positive eigenvalue a
-    direction that noise turns.
+    It does if its eigenvalue is positive with joint 95 % confidence, and its direction has more signal than noise
+    (estimated cos**2 over 1/2).
     """
+    # One condition is not enough: noise has gaps, too, and turns the direction of a positive eigenvalue.
     clear: list[bool] = ((estimates.direction_quality > 0.5) & (estimates.interval()[0] > 0.0)).tolist()
     return clear
 
 
 def released_facts(release: Release, releases: int | None, estimates: Estimates | None) -> list[Fact]:
-    """The figures of a run that follow from its releases; ``releases`` is their number, if known."""
+    """Return the figures of a run that follow from its releases; ``releases`` is their number, if known."""
     shown = [
         Fact("Rows at the latest release", grouped(release.t)),
         *([] if releases is None else [Fact("Releases", grouped(releases))]),
         Fact("Privacy spent by all releases", summary(release.guarantee)),
     ]
-    # Two sources of bias are not in error bars: clipping to a norm that the algorithm estimated, and smoothing.
+    # Error bars omit two sources of bias: clipping to a norm that the algorithm estimated, and smoothing.
     radius = release.details.get("clip_radius", 1.0)
     if radius != 1.0:
         text = f"norm {radius * release.row_norm:.3g}, measured privately; error bars are of the noise, not of clipping"
         shown.append(Fact("Rows clipped to", text))
     if release.own_smoothed is not None:
-        shown.append(Fact("Error bars", "of the noise alone: what smoothing adds depends on how the rows change"))
-    if estimates is None:
-        return shown
-    clear = sum(clear_components(estimates))
-    return [
-        *shown,
-        Fact("Components above the noise", f"{clear} of {estimates.n_components}"),
-        Fact("Explained share of the variance", percent(float(estimates.explained_variance_ratio.sum()), 1)),
-        Fact("Captured, as the release predicts", f"{percent(estimates.predicted_captured, 1)} of the best subspace"),
-    ]
+        shown.append(Fact("Error bars", "of the noise only: the bias of smoothing depends on the drift of the rows"))
+    if estimates is not None:
+        clear, explained = sum(clear_components(estimates)), float(estimates.explained_variance_ratio.sum())
+        captured = f"{percent(estimates.predicted_captured, 1)} of the best subspace"
+        shown.append(Fact("Components above the noise", f"{clear} of {estimates.n_components}"))
+        shown.append(Fact("Explained share of the variance", percent(explained, 1)))
+        shown.append(Fact("Captured, as the release predicts", captured))
+    return shown
 
 
 def regret_facts(record: RegretRecord) -> list[Fact]:
-    """The regret and the captured share of a record. Curator only."""
+    """Return the regret and the captured share of a record. Curator only."""
     bound = "none proved" if record.average_bound is None else f"{record.average_bound:.4g}"
-    captured = f"{percent(record.captured)} of the best subspace"
+    label, least = ("Captured", "at least ") if record.is_interval else ("Captured, exactly", "")
     return [
-        Fact("Captured", f"at least {captured}", curator=True)
-        if record.is_interval
-        else Fact("Captured, exactly", captured, curator=True),
+        Fact(label, f"{least}{percent(record.captured)} of the best subspace", curator=True),
         Fact("Regret per row", record.average_text, curator=True),
         Fact("Bound on the regret", bound, curator=True),
     ]
 
 
 def admission_facts(report: AdmissionReport) -> list[Fact]:
-    """The shares and the warnings of an admission report. Curator only."""
+    """Return the shares and the warnings of an admission report. Curator only."""
     clamped = sorted(((share, name) for name, share in report.share_clamped.items() if share > 0.0), reverse=True)
     named = ", ".join(f"{name} {share_text(share)}" for share, name in clamped[:4])
     others = f" and {len(clamped) - 4} more" if len(clamped) > 4 else ""
@@ -212,24 +201,24 @@ def admission_facts(report: AdmissionReport) -> list[Fact]:
 
 
 def budget_fact(balance: str) -> Fact:
-    """The budget that is left in a ledger, as a fact."""
+    """Return the remaining budget of a ledger as a fact. Curator only."""
     return Fact("Budget in the ledger", balance, curator=True)
 
 
 def percent(share: float, digits: int = 3) -> str:
-    """A share in per cent, rounded down: what falls short of all never reads as all."""
+    """Write a share in per cent, rounded down."""
     return f"{floor(100.0 * share, digits)} %"
 
 
 def floor(number: float, digits: int) -> str:
-    """A number rounded down: a share below one never reads as one."""
+    """Write a number rounded down, so that a share below one never reads as one."""
     scale = 10.0**digits
     return f"{math.floor(number * scale + 1e-9) / scale:.{digits}f}"
 
 
 # -- the guarantee in words ---------------------------------------------------------
 
-#: How neighboring inputs differ, and what that leaves unprotected.
+#: By adjacency: the difference of neighboring inputs, the public facts, and the neighbor of a row.
 _ADJACENCY = {
     "zero-out": (
         "two inputs are compared that differ in one row: it holds its values in one and only zeros in the other",
@@ -244,13 +233,13 @@ _ADJACENCY = {
     "add-remove": (
         "two inputs are compared that differ in one row: it is present in one and absent in the other",
         "The number of rows is protected, too.",
-        "that row left out",
+        "that row omitted",
     ),
 }
 
 
 def summary(guarantee: Guarantee) -> str:
-    """The guarantee in one line."""
+    """Write the guarantee in one line."""
     if not guarantee.is_private:
         return "none"
     seeded = ", but the noise is seeded" if "seeded" in guarantee.caveat else ""
@@ -258,7 +247,7 @@ def summary(guarantee: Guarantee) -> str:
 
 
 def promise(guarantee: Guarantee) -> str:
-    """The guarantee in one sentence."""
+    """Write the guarantee in one sentence."""
     if not guarantee.is_private:
         return f"nothing: {guarantee.theorem}. Treat it like the rows themselves."
     other = _ADJACENCY.get(guarantee.adjacency, ("", "", "a neighbor in its place"))[2]
@@ -270,7 +259,7 @@ def promise(guarantee: Guarantee) -> str:
 
 
 def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
-    """The guarantee as (heading, text). Every figure follows from its epsilon, delta and mu."""
+    """Return the guarantee as (heading, text). Every figure follows from its epsilon, delta and mu."""
     if not guarantee.is_private:
         return [("What is promised", f"Nothing: {guarantee.theorem}. Treat everything here like the rows themselves.")]
     e, delta, mu = guarantee.epsilon, guarantee.delta, guarantee.mu
@@ -288,21 +277,21 @@ def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
         ("What is protected", f"The contents of {guarantee.unit}, whichever it is: {how}. {public}".strip()),
         (
             "What is promised",
-            f"Whatever somebody knows beforehand and however they analyse what is released, any conclusion is at most "
+            f"For any prior knowledge and any analysis of the releases, any conclusion is at most "
             f"{_odds(guarantee):.3g} times as likely (e to the power epsilon, epsilon = {e:g}) with the real values as "
-            f"with {other}, and the other way round, apart from an additional probability of delta = "
+            f"with {other}, and vice versa, apart from an additional probability of delta = "
             f"{delta:g}{one_in}.",
         ),
         (
             "What that means for an attacker",
             "Somebody who knows all other rows, tests whether a given row was used, and accepts 5 % false alarms, "
-            f"detects it in at most {found:g} % of the cases where it was; guessing alone gives 5 %.",
+            f"detects it in at most {found:g} % of the cases where it was; guessing gives 5 %.",
         ),
         ("What it covers", f"Taken together: {guarantee.scope}."),
         (
             "What it does not cover",
-            f"Several rows of one person: {several}. Another run on the same rows, which adds to the total. What is "
-            "true of the population whether or not a row was used. Whoever holds the rows, the key of the noise or its "
+            f"Several rows of one person: {several}. Another run on the same rows, which adds to the total. Facts "
+            "about the population that do not depend on one row. Readers with the rows, the key of the noise or its "
             "seed.",
         ),
         ("Why it holds", f"{guarantee.theorem} [{guarantee.citation}]."),
@@ -313,16 +302,16 @@ def in_words(guarantee: Guarantee) -> list[tuple[str, str]]:
 
 
 def most_found(guarantee: Guarantee, false_alarms: float) -> float:
-    """The largest share of true cases that any test finds at a rate of false alarms.
+    """Return the largest share of true cases that any test finds at a rate of false alarms.
 
-    Exact for Gaussian guarantees (Dong, Roth, Su 2022: the trade-off function
-    of mu-GDP), plus slack; else the trade-off bound of (epsilon, delta)-DP (Wasserman and Zhou 2010).
+    For mu-GDP it is the trade-off function of Dong, Roth, Su 2022, plus slack; otherwise the trade-off bound of
+    (epsilon, delta)-DP of Wasserman and Zhou 2010.
     """
     if not guarantee.is_private:
         return 1.0
     e, delta = guarantee.epsilon, guarantee.delta
-    by_pair = min(math.exp(e) * false_alarms + delta, 1.0 - math.exp(-e) * (1.0 - delta - false_alarms))
-    found = by_pair
+    # Two-sided, for both directions of (epsilon, delta)-indistinguishability.
+    found = min(math.exp(e) * false_alarms + delta, 1.0 - math.exp(-e) * (1.0 - delta - false_alarms))
     if guarantee.mu is not None:
         found = min(found, float(ndtr(ndtri(false_alarms) + guarantee.mu)) + guarantee.slack)
     return min(1.0, max(false_alarms, found))

@@ -1,4 +1,4 @@
-"""A card in a notebook that shows a stream while it takes rows. Needs IPython, which every notebook has."""
+"""A card in a notebook that shows a stream while it absorbs rows. Needs IPython."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Watch:
     Parameters
     ----------
     stream : the stream to show.
-    rows : what `Stream.run` takes; iteration yields its steps.
+    rows : rows as for `Stream.run`; iteration yields its steps.
     every : seconds between two updates.
-    total : rows expected, for the progress bar; by default the length of ``rows``, where it has one.
+    total : expected number of rows, for the progress bar; by default the length of ``rows``, if it has one.
     public : show the latest release only. Otherwise the card holds the exact regret and is for the curator.
 
     Raises
@@ -34,13 +34,7 @@ class Watch:
     """
 
     def __init__(
-        self,
-        stream: Stream,
-        rows: Any = None,
-        *,
-        every: float = 1.0,
-        total: int | None = None,
-        public: bool = False,
+        self, stream: Stream, rows: Any = None, *, every: float = 1.0, total: int | None = None, public: bool = False
     ) -> None:
         if not (isinstance(every, (int, float)) and every > 0.0):
             raise BadParameterError(f"every={every!r} must be a positive number of seconds")
@@ -56,15 +50,15 @@ class Watch:
     def html(self) -> str:
         """Return the current card."""
         t, release = self._stream.t, self._stream.release
-        of = "" if self._total is None else f" of {self._total:,}"
-        bar = "" if self._total is None else f"<progress max='{max(1, self._total)}' value='{t}'></progress> "
-        passed = time.monotonic() - self._since
-        rate = f", {(t - self._first) / passed:,.0f} rows a second" if passed > 0.0 and t > self._first else ""
-        if release is None:
-            shown: str | None = "<p>Nothing has been released yet.</p>"
-        else:
+        shown: str | None = "<p>Nothing has been released yet.</p>"
+        if release is not None:
             shown = card(release).html() if self._public else stream_html(self._stream)
-        return f"<div><p>{bar}{t:,}{of} rows{rate}</p>{shown or ''}</div>"
+        count, bar = f"{t:,}", ""
+        if self._total is not None:
+            count, bar = f"{t:,} of {self._total:,}", f"<progress max='{max(1, self._total)}' value='{t}'></progress> "
+        seconds = time.monotonic() - self._since
+        rate = f", {(t - self._first) / seconds:,.0f} rows a second" if seconds > 0.0 and t > self._first else ""
+        return f"<div><p>{bar}{count} rows{rate}</p>{shown or ''}</div>"
 
     def __enter__(self) -> Self:
         try:

@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 
 class Thinned(Generic[Item]):
-    """A sequence of bounded length: when it is too long, every other item goes, and then fewer are kept.
+    """A sequence of bounded length: when it is too long, every other item is deleted, and the step doubles.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class Thinned(Generic[Item]):
     def __init__(self, most: int = 512) -> None:
         self.items: list[Item] = []
         self._most, self._step, self._seen = most, 1, 0
-        self._left_out: Callable[[], Item] | None = None
+        self._pending: Callable[[], Item] | None = None  # makes the latest item, if it was not kept
 
     @property
     def keeps_next(self) -> bool:
@@ -39,25 +39,23 @@ class Thinned(Generic[Item]):
 
     def offer(self, make: Callable[[], Item]) -> None:
         """Count an item; make and keep it if it is its turn."""
+        self._pending = None if self.keeps_next else make
         if self.keeps_next:
             self.items.append(make())
-            self._left_out = None
             if len(self.items) > self._most:
                 self.items = self.items[::2]
                 self._step *= 2
-        else:
-            self._left_out = make
         self._seen += 1
 
     def finish(self) -> None:
         """Keep the latest item, whether it was its turn or not."""
-        if self._left_out is not None:
-            self.items.append(self._left_out())
-            self._left_out = None
+        if self._pending is not None:
+            self.items.append(self._pending())
+            self._pending = None
 
 
 class Table(Thinned[list[Cell]]):
-    """Rows of numbers over time, thinned; the first column is the time. What is not finite becomes None, as in JSON."""
+    """Rows of numbers over time, thinned; the first column is the time. Infinite cells become None, as in JSON."""
 
     def __init__(self, columns: Sequence[str], most: int = 512) -> None:
         super().__init__(most)
@@ -68,7 +66,7 @@ class Table(Thinned[list[Cell]]):
         self.offer(lambda: [_plain(cell) for cell in make()])
 
     def has(self, column: str) -> bool:
-        """True if a column holds a number."""
+        """Return True if a column holds a number."""
         at = self.columns.index(column)
         return any(row[at] is not None for row in self.items)
 
@@ -78,9 +76,9 @@ class Panel:
     """One chart, with the table of the same data below it."""
 
     name: str  #: of the panel, unique on the page
-    title: str  #: what it shows
-    note: str  #: how to read it
-    table: str  #: the table it draws from
+    title: str
+    note: str  #: explanation for the reader
+    table: str  #: name of the table of its data
     series: Sequence[tuple[str, str]]  #: (column, label) of each curve
     band: tuple[str, str, str] | None = None  #: (low column, high column, label) of a shaded interval
     log: bool = False  #: draw the y axis in powers of ten at first
@@ -89,13 +87,14 @@ class Panel:
 
 
 class PageData(ABC):
-    """Contents of a page under a public title. Written by the thread of the run, read by that of the server.
+    """Contents of a page under a public title. The thread of the run writes them, and that of the server reads them.
 
     Attributes
     ----------
     is_publishable : all of it is computed from private releases.
-    notice : sentence at the head of the page: who may see it.
-    ended : how the run ended; "" before.
+    notice : sentence at the head of the page about its readers.
+    ended : words about the end of the run; "" before.
+    version : number of changes. Readers get the page again when it grows.
     """
 
     is_publishable: bool
@@ -110,56 +109,47 @@ class PageData(ABC):
 
     @abstractmethod
     def tables(self) -> Mapping[str, Table]:
-        """The tables, by name."""
+        """Return the tables by name."""
 
     @abstractmethod
     def panels(self) -> list[Panel]:
-        """The charts that there are data for, in order."""
+        """Return the charts with data, in order."""
 
     @abstractmethod
     def facts(self) -> list[Fact]:
-        """The figures at the head of the page."""
+        """Return the figures at the head of the page."""
 
     @abstractmethod
     def more(self) -> dict[str, Any]:
-        """Further JSON values of the page."""
-
-    def changed(self) -> None:
-        """Count a change, so that readers are sent the page again."""
-        self.version += 1
+        """Return further JSON values of the page."""
 
     def end(self, how: str = "The run has ended") -> None:
-        """Mark the page as ended; more may come nevertheless."""
+        """Mark the page as ended; further data may follow."""
         with self.lock:
             for table in self.tables().values():
                 table.finish()
             if self.ended != how:
                 self.ended = how
-                self.changed()
+                self.version += 1
 
     @property
     def stamp(self) -> int:
-        """Changes whenever there is something new."""
+        """Number that changes whenever the page does."""
         return self.version
 
     def state(self) -> dict[str, Any]:
-        """Everything as JSON values."""
+        """Return the whole page as JSON values."""
         with self.lock:
+            tables = {name: {"columns": list(it.columns), "rows": it.items} for name, it in self.tables().items()}
             return {
-                "title": self.title,
-                "publishable": self.is_publishable,
-                "notice": self.notice,
-                "ended": self.ended,
+                "title": self.title, "publishable": self.is_publishable, "notice": self.notice, "ended": self.ended,
                 "facts": [asdict(fact) for fact in self.facts()],
                 "panels": [asdict(panel) for panel in self.panels()],
-                "tables": {
-                    name: {"columns": list(table.columns), "rows": table.items} for name, table in self.tables().items()
-                },
-                **self.more(),
-            }
+                "tables": tables, **self.more(),
+            }  # fmt: skip
 
     def message(self) -> str:
-        """`state` as JSON, made once for all readers."""
+        """Return `state` as JSON, computed once for all readers."""
         with self.lock:
             if self._message[0] != self.stamp:
                 self._message = self.stamp, json.dumps(self.state(), allow_nan=False, separators=(",", ":"))

@@ -1,7 +1,7 @@
 """Pictures of a released subspace and of curves over time, as matplotlib figures.
 
-A basis is (d, k), ``names`` are those of the d features, ``times`` are n numbers of rows seen, and ``dark`` is for a
-dark page. Needs the extra ``report``; matplotlib is imported when a picture is drawn.
+A basis is (d, k), ``names`` are the names of the d features, ``times`` are n numbers of rows seen, and ``dark`` is for
+a dark page. Needs the extra ``report``; matplotlib is imported when a picture is drawn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Features up to which a Gram matrix is worth unpacking for a picture.
+#: Features up to which a Gram matrix is unpacked for a picture.
 LARGE = 1000
 _COMPONENTS, _FEATURES, _ARROWS, _EIGENVALUES = 6, 40, 24, 30
 #: Releases drawn at most, of many.
@@ -52,42 +52,40 @@ DARK = _Style("#1a202b", "#e7ebf2", "#a3adbd", "#323b4a",
 
 
 def feature_names(names: Sequence[str] | None, n_features: int) -> Sequence[str]:
-    """The names of the features; ``feature 1, feature 2, ...`` where there are none."""
+    """Return the names of the features, by default ``feature 1, feature 2, ...``."""
     return names or [f"feature {i + 1}" for i in range(n_features)]
 
 
 def heaviest(basis: FloatArray, most: int) -> list[int]:
-    """Indices of the rows of largest norm of a basis (d, k), at most ``most``, ascending."""
+    """Return the ascending indices of the ``most`` rows of largest norm of a basis."""
     return sorted(np.argsort(-(basis**2).sum(axis=1), kind="stable")[:most].tolist())
 
 
 def has_drawable_gram(release: Release) -> bool:
-    """True if the release holds a Gram matrix that is small enough to be unpacked for a chart."""
+    """Return True if the release holds a Gram matrix that is small enough to be unpacked for a chart."""
     return release.has_gram and release.n_features <= LARGE
 
 
 def spectrum(release: Release) -> FloatArray | None:
-    """Leading eigenvalues, descending: of the Gram matrix if it is drawable, else those that were released."""
+    """Return the leading eigenvalues, descending: of the Gram matrix if it is drawable, else the released ones."""
     if not has_drawable_gram(release):
         return release.eigenvalues
     return np.asarray(np.linalg.eigvalsh(release.gram)[::-1][:_EIGENVALUES], dtype=np.float64)
 
 
 def eigenvalue_title(release: Release) -> str:
-    """Title of a chart of eigenvalues divided by `rows_summed`."""
+    """Return the title of a chart of eigenvalues divided by `rows_summed`."""
     return "Eigenvalues of the decayed sum" if "decay_per_release" in release.details else "Eigenvalues per row"
 
 
 def moving(bases: FloatArray) -> list[int]:
-    """Indices of the six features with the largest mean squared length in bases over time (n, d, k), ascending."""
+    """Return the ascending indices of the six features of largest mean squared length in bases (n, d, k)."""
     return sorted(np.argsort(-(bases**2).sum(axis=2).mean(axis=0), kind="stable")[:6].tolist())
 
 
 def trails(bases: FloatArray) -> FloatArray:
-    """Projections of the features' axes onto the first two directions of the last of some bases, (n, d, 2).
-
-    Each basis is turned within its subspace as close as can be to the last one.
-    """
+    """Return projections of the features' axes onto the first two directions of the last of n bases, (n, d, 2)."""
+    # Procrustes: each basis is rotated within its subspace to be closest to the last one.
     turns = np.linalg.svd(np.swapaxes(bases, 1, 2) @ bases[-1])
     plane: FloatArray = (bases @ (turns.U @ turns.Vh))[:, :, :2]
     return plane if plane.shape[2] == 2 else np.concatenate([plane, np.zeros_like(plane)], axis=2)
@@ -97,7 +95,7 @@ def trails(bases: FloatArray) -> FloatArray:
 
 
 def signs_like(basis: FloatArray, reference: FloatArray) -> FloatArray:
-    """The same columns, each with the sign that brings it closer to the same column of the reference."""
+    """Return the basis with the signs that bring each column closest to the same column of the reference."""
     k = min(basis.shape[1], reference.shape[1])
     turned: FloatArray = basis.copy()
     if basis.shape[0] == reference.shape[0]:
@@ -106,12 +104,10 @@ def signs_like(basis: FloatArray, reference: FloatArray) -> FloatArray:
 
 
 def aligned(bases: Sequence[FloatArray]) -> list[FloatArray]:
-    """Bases over time with each column followed through changes of order and sign.
+    """Reorder and sign the columns of bases over time, so that each column follows one component.
 
-    The last keeps its order and signs, for it is what reports show; each
-    earlier one is matched to its successor, the columns by the largest sum of
-    absolute inner products. Within a near-degenerate group eigenvectors turn
-    freely, and nothing can be followed there.
+    The last basis is unchanged. Each earlier one is matched to its successor by the largest sum of absolute inner
+    products of columns. Within a near-degenerate group eigenvectors turn freely, and no match is meaningful.
     """
     from scipy.optimize import linear_sum_assignment  # loads slowly
 
@@ -128,7 +124,7 @@ def aligned(bases: Sequence[FloatArray]) -> list[FloatArray]:
 
 
 def followed(releases: Sequence[Release], most: int) -> tuple[list[int], FloatArray]:
-    """Times (n,) and aligned bases (n, d, k) of at most ``most`` releases, evenly spread, the last among them."""
+    """Return times (n,) and aligned bases (n, d, k) of at most ``most`` releases, evenly spread, with the last."""
     shape = releases[-1].subspace.basis.shape
     same = [release for release in releases if release.subspace.basis.shape == shape]
     step = -(-len(same) // most)
@@ -140,7 +136,7 @@ def followed(releases: Sequence[Release], most: int) -> tuple[list[int], FloatAr
 
 
 def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = (), dark: bool = False) -> Figure:
-    """A picture of a release; see `Release.plot`."""
+    """Draw a release; see `Release.plot`."""
     if kind == "scree":
         return scree(release, dark=dark)
     if kind not in ("loadings", "biplot", "over-time", "motion"):
@@ -158,7 +154,7 @@ def plot(release: Release, kind: str = "loadings", *, past: Sequence[Release] = 
 
 
 def heat_map(basis: FloatArray, names: Sequence[str] | None = None, *, dark: bool = False) -> Figure:
-    """Loadings as a heat map, a row a feature."""
+    """Draw loadings as a heat map, a row a feature."""
     style = DARK if dark else LIGHT
     names, basis = feature_names(names, len(basis)), basis[:, :_COMPONENTS]
     chosen = heaviest(basis, _FEATURES)
@@ -171,8 +167,8 @@ def heat_map(basis: FloatArray, names: Sequence[str] | None = None, *, dark: boo
     for (i, j), value in np.ndenumerate(shown):
         color = "white" if abs(value) > 0.6 else "#1a2230"
         axes.text(j, i, f"{value:.2f}".replace("-", "\u2212"), ha="center", va="center", fontsize=8, color=color)
-    left_out = len(basis) - len(chosen)
-    _label(axes, style, "Loadings", "component" + (f" ({left_out} lighter features left out)" if left_out else ""))
+    omitted = len(basis) - len(chosen)
+    _label(axes, style, "Loadings", "component" + (f" ({omitted} lighter features omitted)" if omitted else ""))
     bar = figure.colorbar(image, ax=axes, shrink=0.9)
     bar.ax.tick_params(colors=style.soft, labelsize=8)
     bar.outline.set_edgecolor(style.grid)
@@ -180,14 +176,14 @@ def heat_map(basis: FloatArray, names: Sequence[str] | None = None, *, dark: boo
 
 
 def biplot(basis: FloatArray, names: Sequence[str] | None = None, *, dark: bool = False) -> Figure:
-    """The features as arrows in the plane of the first two components. Rows are never drawn: they are private."""
+    """Draw the features as arrows in the plane of the first two components. Rows are private and never drawn."""
     style, names = DARK if dark else LIGHT, feature_names(names, len(basis))
     two = basis[:, :2] if basis.shape[1] > 1 else np.column_stack([basis[:, 0], np.zeros(len(basis))])
     reach = 1.18 * float(np.abs(two).max(initial=0.1))
     figure, (axes,) = _figure(style, 5.2, 5.0)
     axes.axhline(0.0, color=style.soft, linewidth=0.8)
     axes.axvline(0.0, color=style.soft, linewidth=0.8)
-    named: list[tuple[float, float]] = []
+    named: list[tuple[float, float]] = []  # heads of arrows with a name: names do not overlap
     for i in sorted(heaviest(two, _ARROWS), key=lambda i: -float((two[i] ** 2).sum())):
         x, y = float(two[i, 0]), float(two[i, 1])
         arrow = {"arrowstyle": "-|>", "color": style.lines[0], "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
@@ -206,16 +202,15 @@ def biplot(basis: FloatArray, names: Sequence[str] | None = None, *, dark: bool 
 
 
 def scree(release: Release, *, dark: bool = False) -> Figure:
-    """Eigenvalues per row with 95 % error bars, and the level that pure noise reaches.
+    """Draw eigenvalues per row with 95 % error bars, and the level of the noise.
 
     Raises `NoReleaseError` if there are no eigenvalues.
 
     Notes
     -----
-    The noise is symmetric Gaussian with standard deviation s on the diagonal and s / sqrt(2)
-    off it, so for any fixed unit vector v, v^T N v has standard deviation s: to first order,
-    where neighboring eigenvalues are further apart than the noise, an
-    eigenvalue is off by N(0, s**2). The largest eigenvalue of the noise is near s sqrt(2 d).
+    The noise is symmetric Gaussian with standard deviation s on the diagonal and s / sqrt(2) off it, so v^T N v has
+    standard deviation s for any fixed unit vector v. To first order, if neighboring eigenvalues are further apart than
+    the noise, the error of an eigenvalue is N(0, s**2). The largest eigenvalue of the noise is near s sqrt(2 d).
     """
     values, rows, k = spectrum(release), rows_summed(release), release.n_components
     if values is None or not len(values):
@@ -230,7 +225,7 @@ def scree(release: Release, *, dark: bool = False) -> Figure:
         bars = "; bars: 95 % of the noise, to first order"
         axes.errorbar(at, shown, yerr=WIDE * noise_std / rows, fmt="none", ecolor=style.text, elinewidth=1.2, capsize=3)
         level = noise_std * math.sqrt(2.0 * release.n_features) / rows
-        axes.axhspan(-level, level, color=style.lines[1], alpha=0.14, linewidth=0, label="level of the noise alone")
+        axes.axhspan(-level, level, color=style.lines[1], alpha=0.14, linewidth=0, label="level of the noise")
         axes.axhline(level, color=style.lines[1], linewidth=1.2, linestyle="--")
         _legend(axes, style, loc="upper right")
     axes.axhline(0.0, color=style.soft, linewidth=0.8)
@@ -244,10 +239,7 @@ def scree(release: Release, *, dark: bool = False) -> Figure:
 def loadings_over_time(
     times: Sequence[int], bases: FloatArray, names: Sequence[str] | None = None, *, dark: bool = False
 ) -> Figure:
-    """The five heaviest loadings of each of the first three components over time.
-
-    Each column of ``bases``, (n, d, k), is one component, followed through changes of order and sign.
-    """
+    """Draw the five heaviest loadings of each of the first three components over `aligned` bases (n, d, k)."""
     style, names = DARK if dark else LIGHT, feature_names(names, bases.shape[1])
     count = min(3, bases.shape[2])
     figure, all_axes = _figure(style, 7.2, 0.7 + 2.0 * count, count)
@@ -267,10 +259,7 @@ def loadings_over_time(
 def motion(
     times: Sequence[int], bases: FloatArray, names: Sequence[str] | None = None, *, dark: bool = False
 ) -> Figure:
-    """Motion of a subspace: axes of the features in its plane, angles to the last one, squared lengths in it.
-
-    There are at least two ``bases``; each is turned within its subspace as close as can be to the last one.
-    """
+    """Draw the axes of features in the plane of at least two subspaces, angles to the last one, squared lengths."""
     with needs("report"):
         from matplotlib.collections import LineCollection
 
@@ -320,15 +309,15 @@ def curves(
     mark: str = "",
     dark: bool = False,
 ) -> Figure:
-    """Curves over time, and a shaded interval.
+    """Draw curves over time, and a shaded interval.
 
     Parameters
     ----------
-    data : columns of equal length, ``t`` (rows seen) among them; nan where there is no value.
+    data : columns of equal length, ``t`` (rows seen) among them; nan if there is no value.
     series : (column, label) of each curve.
     band : (low column, high column, label) of the interval.
-    log : draw the y axis in powers of ten, without what is not positive.
-    title, unit : of the chart and of the y axis.
+    log : draw the positive values, on an axis in powers of ten.
+    title, unit : of the picture, and of the y axis.
     mark : line below the chart, within the picture.
     dark : for a dark page.
     """
@@ -359,7 +348,7 @@ def curves(
 
 
 def encoded(figure: Figure, kind: Literal["svg", "png"]) -> bytes:
-    """A picture as the bytes of a file: the same bytes for the same picture."""
+    """Encode a picture. Equal pictures give equal bytes: no date, no random identifiers."""
     from matplotlib import rc_context
 
     out = io.BytesIO()
@@ -372,7 +361,7 @@ def encoded(figure: Figure, kind: Literal["svg", "png"]) -> bytes:
 def _figure(
     style: _Style, width: float = 6.4, height: float = 4.0, count: int = 1, places: Any = None
 ) -> tuple[Figure, list[Axes]]:
-    """An empty picture, with axes one below the other or in the places that are named. Sizes in inches."""
+    """An empty picture, with axes one below the other or in named places. Sizes in inches."""
     with needs("report"):
         from matplotlib.figure import Figure
 
@@ -403,6 +392,5 @@ def _legend(axes: Axes, style: _Style, **where: Any) -> None:
 
 
 def _short(name: str) -> str:
-    """A name as plain text that fits: matplotlib reads dollars as mathematics."""
     name = name if len(name) <= 24 else name[:23] + "…"
-    return name.replace("$", r"\$")
+    return name.replace("$", r"\$")  # matplotlib reads dollars as mathematics

@@ -28,17 +28,16 @@ from streampca.views.plots import (
     trails,
 )  # fmt: skip
 
-_PUBLISHABLE = "Publishable. Everything here is computed from private releases alone, under their guarantee."
-#: Subspaces whose features' axes are drawn over time, at most.
+_PUBLISHABLE = "Publishable. Everything here is computed from private releases only, under their guarantee."
+#: Number of subspaces drawn over time, at most.
 _PLACES = 64
 _NOTHING = "Not private. What ran promises nothing: treat this page like the rows themselves."
 
 
 class PublicPage(PageData):
-    """Everything on it is a function of the releases it was given: post-processing, under their guarantee.
+    """Page that is a function of releases: post-processing, under their guarantee.
 
-    Nothing else can get in: it takes `Release` and `PrivateRegretRecord` objects
-    and holds no stream, no processor and no exact regret.
+    It accepts `Release` and `PrivateRegretRecord` objects only, and holds no stream, no processor and no exact regret.
 
     Parameters
     ----------
@@ -64,13 +63,7 @@ class PublicPage(PageData):
         self.is_publishable, self.notice = True, _PUBLISHABLE
 
     def only_private(self) -> None:
-        """Refuse releases that promise nothing from now on: the page is published.
-
-        Raises
-        ------
-        BadParameterError
-            If there are any already.
-        """
+        """Refuse releases without a guarantee from now on. Raises `BadParameterError` if the page holds one."""
         if not self.is_publishable:
             raise BadParameterError("these releases have no privacy guarantee and may not be published")
         self._only_private = True
@@ -83,7 +76,7 @@ class PublicPage(PageData):
                 if "processor" in parameters:  # not the name of a file, which may be private
                     k = parameters.get("n_components")
                     self.title = f"streampca · {parameters['processor']}" + (f", k = {k}" if k else "")
-                self.changed()
+                self.version += 1
 
     def add(self, releases: Sequence[Release]) -> None:
         """Add releases, in order.
@@ -91,7 +84,7 @@ class PublicPage(PageData):
         Raises
         ------
         BadParameterError
-            If one is something else, or promises nothing where it must.
+            If one is something else, or has no guarantee on a page that is `only_private`.
         """
         with self.lock:
             for release in releases:
@@ -113,13 +106,13 @@ class PublicPage(PageData):
                     self._places.offer(partial(attrgetter("subspace.basis"), release))
                 carries = release.details.get("rewards") is not None and release.noise_std is not None
                 if carries and not self._has_records and has_drawable_gram(release):
-                    self._intervals.add(partial(self._interval_of, release))
+                    self._intervals.add(partial(self._interval_of, release))  # computed for the rows kept
             if releases:
                 self.ended = ""
-                self.changed()
+                self.version += 1
 
     def add_regret(self, records: Sequence[PrivateRegretRecord]) -> None:
-        """Add records of the publishable regret, in order, instead of those read off the releases.
+        """Add records of the publishable regret, in order, instead of those computed from the releases.
 
         Raises
         ------
@@ -136,14 +129,12 @@ class PublicPage(PageData):
                     self._has_records, self._intervals = True, Table(self._intervals.columns)
                 self._regret = record
                 self._intervals.add(partial(_interval, record))
-                self.changed()
+                self.version += 1
 
     def tables(self) -> Mapping[str, Table]:
-        """The tables, by name."""
         return {"releases": self._releases, "intervals": self._intervals}
 
     def facts(self) -> list[Fact]:
-        """The figures at the head of the page."""
         latest = self._latest
         if latest is None:
             return [Fact("Releases", "none yet")]
@@ -155,20 +146,19 @@ class PublicPage(PageData):
         return shown
 
     def _estimates(self) -> Estimates | None:
-        """Estimates from the latest release, made once."""
+        """Estimates from the latest release, computed once for facts and loadings."""
         latest = self._latest
         if latest is not None and self._estimated[0] is not latest:
             self._estimated = latest, facts.estimates_of(latest)
         return self._estimated[1]
 
     def panels(self) -> list[Panel]:
-        """The charts that there are data for."""
         panels, has = [], self._releases.has
         names = [f"component {i}" for i in range(1, self._components + 1)]
         if self._intervals.items:
             panels.append(Panel(
                 "intervals", "Regret per row: interval",
-                "The exact regret lies in the band with the stated confidence, at each time by itself.",
+                "The exact regret lies in the band with the stated confidence, at each time separately.",
                 "intervals", (), ("low", "high", "interval"), unit="squared row norm",
             ))  # fmt: skip
         if self._latest is not None and has("value_1"):
@@ -200,7 +190,6 @@ class PublicPage(PageData):
         return panels
 
     def more(self) -> dict[str, Any]:
-        """Algorithm, parameters, the guarantee in words, and the subspace of the latest release."""
         latest, parameters = self._latest, self._parameters
         shown: dict[str, Any] = {
             "parameters": [(k, facts.parameter_text(v)) for k, v in parameters.items() if v is not None],

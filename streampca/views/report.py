@@ -29,17 +29,15 @@ from streampca.views.run_files import CuratorRun, PublicRun
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Releases in a picture over time, at most.
-POINTS = 100
 _MARK = "curator only: exact functions of raw rows"
+Kind = Literal["loadings", "biplot", "scree", "over-time", "motion"]
 
 
 @dataclass(frozen=True)
 class Run:
     """A run to report on."""
 
-    #: what its page shows: `PublicPage`, or `CuratorPage` if there is exact regret
-    page: PublicPage | CuratorPage
+    page: PublicPage | CuratorPage  #: a `CuratorPage` if there is exact regret
     releases: Sequence[Release]  #: some of the releases, evenly spread, the last among them
 
     @classmethod
@@ -51,23 +49,22 @@ class Run:
         title: str = "streampca",
         parameters: Mapping[str, Any] | None = None,
     ) -> Run:
-        """A run from all of its releases, in order. Raises `NoReleaseError` if there is none.
+        """Create a run from all of its releases, in order. Raises `NoReleaseError` if there is none.
 
         Exact ``records`` of the regret are curator only. Public ``parameters`` that name the processor replace the
         title.
         """
-        page: PublicPage | CuratorPage
-        page = public = PublicPage(title)
+        public = PublicPage(title)
         kept: Thinned[Release] = Thinned()
         for release in releases:
             public.add([release])
             kept.offer(lambda release=release: release)  # type: ignore[misc]
         kept.finish()
         if not kept.items:
-            raise NoReleaseError("there is no release to report on; let the run go on until one is made")
+            raise NoReleaseError("there is no release to report on. Continue the run until one is due.")
         public.describe(parameters or {})
-        exact = list(records)
-        if exact:
+        page: PublicPage | CuratorPage = public
+        if exact := list(records):
             page = CuratorPage(public)
             page.add(exact)
         page.end("Report")
@@ -92,9 +89,9 @@ def read_run(path: Path, regret: Path | None = None) -> Run:
 
 
 def html(run: Run) -> str:
-    """The page of a run as HTML: the files that the server sends, and the data, in one.
+    """Return the page of a run as one HTML file with its data, scripts and pictures.
 
-    Where JavaScript is off, it still shows the figures, the guarantee in words and the pictures.
+    Without JavaScript it shows the figures, the guarantee in words and the pictures.
     """
     state = run.page.state()
     state["title"] += ": report"
@@ -121,7 +118,7 @@ def html(run: Run) -> str:
            for name in ("uplot.css", "page.css")},
         **{f'<script src="/{name}"></script>': f"<script>{script}</script>" for name, script in scripts.items()},
     }  # fmt: skip
-    # One pass: what was put in is not looked at again.
+    # One pass, so that inserted text is not replaced in turn.
     return re.sub("|".join(map(re.escape, changes)), lambda found: changes[found[0]], page)
 
 
@@ -131,19 +128,18 @@ def _without_script(state: Mapping[str, Any]) -> str:
         "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs) + "</dl>"
         for pairs in (facts, state["guarantee"])
     )
-    head = escape(f"The charts need JavaScript; what follows does not. {state['notice']} {state['lead']}")
+    head = escape(f"The charts need JavaScript; the following does not. {state['notice']} {state['lead']}")
     return f"{head}</p>{lists}<p>"
 
 
 def _figure(picture: Picture) -> str:
-    light, dark = (
-        "data:image/svg+xml;base64," + _base64(plots.encoded(picture.draw(dark), "svg")) for dark in (False, True)
-    )
+    light, dark = (_base64(plots.encoded(picture.draw(dark), "svg")) for dark in (False, True))
     title, text = escape(picture.title), escape(picture.text)
     return (
         f'<figure class="card"><h2 class="hidden">{title}</h2><picture>'
-        f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-        f'<img src="{light}" alt="{title}. {text}"></picture><figcaption class="note">{text}</figcaption></figure>'
+        f'<source media="(prefers-color-scheme: dark)" srcset="data:image/svg+xml;base64,{dark}">'
+        f'<img src="data:image/svg+xml;base64,{light}" alt="{title}. {text}"></picture>'
+        f'<figcaption class="note">{text}</figcaption></figure>'
     )
 
 
@@ -163,40 +159,41 @@ class Picture:
     """One picture."""
 
     name: str  #: of the file, without its ending. That of a curator's picture begins with ``curator-``.
-    title: str  #: what it is
-    text: str  #: what it says, for those who do not see it
+    title: str
+    text: str  #: description for readers who do not see it
     draw: Callable[[bool], Figure]  #: draws it, for a dark page if its argument is True
 
 
 def subspace_pictures(run: Run) -> Iterator[Picture]:
-    """Pictures of what was released last, and of the loadings over time. Publishable."""
-    last = run.releases[-1]
-    values = plots.spectrum(last)
+    """Yield pictures of the last release and of the loadings over time. Publishable."""
+    last, values = run.releases[-1], plots.spectrum(run.releases[-1])
+    past = [one for one in run.releases[:-1] if one.subspace.basis.shape == last.subspace.basis.shape]
+
+    def picture(kind: Kind, title: str, text: str, name: str | None = None) -> Picture:
+        used = past if kind in ("over-time", "motion") else ()
+        return Picture(name or kind, title, text, lambda dark: last.plot(kind, past=used, dark=dark))
+
     if values is not None and len(values):
         shown = ", ".join(f"{v / rows_summed(last):.4g}" for v in values[:6])
-        text = f"{plots.eigenvalue_title(last)}, leading ones: {shown}."
-        yield Picture("scree", "Scree", text, lambda dark: last.plot("scree", dark=dark))
+        yield picture("scree", "Scree", f"{plots.eigenvalue_title(last)}, leading ones: {shown}.")
     if not last.subspace.n_components:
         return
     text = "Blue is positive, red negative. A component and its negative are the same subspace."
-    yield Picture("loadings", "Loadings", text, lambda dark: last.plot("loadings", dark=dark))
+    yield picture("loadings", "Loadings", text)
     text = "Each feature as an arrow in the plane of the first two components. Rows are not drawn: they are private."
-    yield Picture("biplot", "Biplot", text, lambda dark: last.plot("biplot", dark=dark))
-    past = [one for one in run.releases[:-1] if one.subspace.basis.shape == last.subspace.basis.shape]
+    yield picture("biplot", "Biplot", text)
     if past:
         text = "Signs and order are aligned from release to release, so that a component does not flip."
-        yield Picture(
-            "loadings-over-time", "Loadings over time", text, lambda dark: last.plot("over-time", past=past, dark=dark)
-        )
+        yield picture("over-time", "Loadings over time", text, "loadings-over-time")
         text = (
-            "Where each feature's axis falls in the released plane, from its first place (dot) to its last (arrow); "
-            "how far earlier subspaces are from the last; and how much of each feature the subspace holds."
+            "Each feature's axis in the released plane, from its first place (dot) to its last (arrow); the angles of "
+            "earlier subspaces to the last; and the squared length of each axis in the subspace."
         )
-        yield Picture("motion", "The subspace in motion", text, lambda dark: last.plot("motion", past=past, dark=dark))
+        yield picture("motion", "The subspace in motion", text)
 
 
 def curve_pictures(run: Run) -> Iterator[Picture]:
-    """The charts of the page; those of the curator carry their mark within the picture."""
+    """Yield the charts of the page; those of the curator carry their mark within the picture."""
     tables = run.page.tables()
     for panel in run.page.panels():
         name = f"curator-{panel.name}" if panel.curator else panel.name
@@ -206,11 +203,10 @@ def curve_pictures(run: Run) -> Iterator[Picture]:
 def write_pictures(run: Run, folder: Path, kind: Literal["svg", "png"]) -> list[Path]:
     """Write every picture to a folder; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for picture in (*subspace_pictures(run), *curve_pictures(run)):
-        written.append(folder / f"{picture.name}.{kind}")
-        written[-1].write_bytes(plots.encoded(picture.draw(False), kind))
-    return written
+    pictures = {folder / f"{one.name}.{kind}": one for one in (*subspace_pictures(run), *curve_pictures(run))}
+    for path, picture in pictures.items():
+        path.write_bytes(plots.encoded(picture.draw(False), kind))
+    return list(pictures)
 
 
 def _chart(panel: Panel, table: Table, dark: bool) -> Figure:

@@ -1,8 +1,8 @@
-"""Reading a run that is, or was, written elsewhere: its folder, its files, or its store."""
+"""Reading a run of another process or time: its folder, its files, or its store."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -25,14 +25,14 @@ _STORE = b"SQLite format 3\x00"
 
 
 class Lines:
-    """The complete lines that were appended to a file since the last look. It may not exist yet."""
+    """Reader of the complete lines that are appended to a file. The file need not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._at = 0
 
     def new(self, most: int = 4096) -> list[str]:
-        """Return the new lines, at most ``most``; a last line without its end waits."""
+        """Return the next lines, at most ``most``, without a last line that is incomplete."""
         out: list[str] = []
         if not self.path.exists():
             return out
@@ -63,23 +63,40 @@ class PublicRun:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.path = file_of(self.path)
+        path = self.path
+        candidates = (path / "releases.jsonl", path / "run.db") if path.is_dir() else (path,)
+        try:
+            self.path = next(candidate for candidate in candidates if candidate.is_file())
+        except StopIteration:
+            raise BadParameterError(
+                f"{path}: no releases.jsonl and no store there; give what streampca run wrote"
+            ) from None
         with self.path.open("rb") as file:
             self._is_store = file.read(len(_STORE)) == _STORE
         self._lines = Lines(self.path)
         self._reader = ReleaseLines(self.path)
         self._records = None if self.private_regret is None else Lines(self.private_regret)
-        self._at = 0
+        self._at = 0  # row of the latest release read from a store
 
     def new_releases(self) -> list[Release]:
-        """Releases that have come since the last look, at most some thousands.
-
-        Raises `BadParameterError` if the file is not one of releases.
-        """
-        return self._stored() if self._is_store else list(self._read())
+        """Return the next releases, at most some thousands. Raises `BadParameterError` if a line is something else."""
+        releases = []
+        if self._is_store:
+            with closing(Database(str(self.path), write=False)) as database:
+                self.parameters = self.parameters or published_parameters(database)
+                releases = list(islice(database.releases(self._at), 4096))
+            self._at = releases[-1].t if releases else self._at
+            return releases
+        for line in self._lines.new():
+            release = self._reader.read(line)
+            if release is not None:
+                releases.append(release)
+            elif self._reader.header is not None:
+                self.parameters = self._reader.header.parameters
+        return releases
 
     def update(self, page: PublicPage) -> bool:
-        """Add the news to a page; False if there is none."""
+        """Add new releases and records to a page; return False if there are none."""
         releases = self.new_releases()
         if self.parameters:
             page.describe(self.parameters)
@@ -88,28 +105,9 @@ class PublicRun:
         page.add_regret([PrivateRegretRecord.from_json(line) for line in lines])
         return bool(releases or lines)
 
-    def _read(self) -> Iterator[Release]:
-        for line in self._lines.new():
-            release = self._reader.read(line)
-            if release is not None:
-                yield release
-            elif self._reader.header is not None:
-                self.parameters = self._reader.header.parameters
-
-    def _stored(self) -> list[Release]:
-        with closing(Database(str(self.path), write=False)) as database:
-            self.parameters = self.parameters or published_parameters(database)
-            out = list(islice(database.releases(self._at), 4096))
-        if out:
-            self._at = out[-1].t
-        return out
-
 
 class CuratorRun:
-    """The exact regret of a run, from its ``regret.csv``. Curator only.
-
-    Raises `BadParameterError` if the file is something else.
-    """
+    """Reader of the exact regret of a run, ``regret.csv``. Curator only."""
 
     def __init__(self, path: Path) -> None:
         self._lines = Lines(path)
@@ -117,7 +115,7 @@ class CuratorRun:
         self._number = 0
 
     def new_records(self) -> list[RegretRecord]:
-        """Records that have come since the last look."""
+        """Return the next records. Raises `BadParameterError` if the file is something else."""
         out = []
         for line in self._lines.new():
             self._number += 1
@@ -135,17 +133,9 @@ class CuratorRun:
         return out
 
     def update(self, page: CuratorPage) -> bool:
-        """Add the news to a page; False if there is none. Curator only."""
+        """Add new records to a page; return False if there are none."""
         records = self.new_records()
         page.add(records)
         if records:
             page.count(rows=records[-1].t)
         return bool(records)
-
-
-def file_of(path: Path) -> Path:
-    """Find the file of releases, or the store, of a path. Raises `BadParameterError` if there is none."""
-    for candidate in (path / "releases.jsonl", path / "run.db") if path.is_dir() else (path,):
-        if candidate.is_file():
-            return candidate
-    raise BadParameterError(f"{path}: no releases.jsonl and no store there; give what streampca run wrote")

@@ -1,11 +1,9 @@
 """The web server of a page: access control, routes, and a thread of its own beside the run.
 
-A local server is reached by every page that the same browser has open. So:
-the Host header must name this server (DNS rebinding), the Origin and
-Sec-Fetch-Site headers must not name another site, only GET and HEAD without a
-body are answered, and the curator's data wants a token that is sent in a
-header, which no other page can add. Cookies are not used: browsers send them
-to every port of a host.
+A local server is reached by every page that the same browser has open. Therefore the Host header must name this server
+(DNS rebinding), the Origin and Sec-Fetch-Site headers must not name another site, only GET and HEAD without a body are
+answered, and the curator's data requires a token in a header, which no other page can add. Cookies are not used:
+browsers send them to every port of a host.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -41,7 +39,7 @@ from streampca.views.public import PublicPage
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PORT = 8765
 
-#: Every file that is served, by its path: nothing else is ever read from the disk.
+#: Every file that is served, by its path; no other is read from the disk.
 STATIC = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
@@ -75,7 +73,7 @@ _LONGEST_PATH, _LONGEST_HEADERS = 128, 16384
 _BACKLOG = 64
 #: Seconds between two looks for something new, and without any until a comment keeps the connection open.
 _LOOK_EVERY, _COMMENT_EVERY = 0.5, 10.0
-#: Of the connections, the share that may read events, so that others can ask for files; and the most of one address.
+#: Share of the connections that may read events, so that others can ask for files; and their number of one address.
 _READERS, _READERS_OF_ONE = 0.75, 64
 
 
@@ -84,21 +82,21 @@ class Server:
 
     Parameters
     ----------
-    page : what is shown. A `CuratorPage` is served on loopback only, and behind a fresh token.
+    page : the page. A `CuratorPage` is served on loopback only, and behind a token.
     host : address to listen on.
-    port : 0 takes any that is free.
-    names : further names of this machine that the page may be asked for under, with a port if it is not `port`.
-    token_file : where the token of a `CuratorPage` is kept, mode 0600, so that a page that is open in the browser
-        reconnects after a restart on the same port. Created if missing. None creates a fresh token.
+    port : port to listen on; 0 for any free one.
+    names : further accepted names of this machine, with a port if it is not `port`.
+    token_file : file of mode 0600 for the token of a `CuratorPage`, so that an open page reconnects after a restart on
+        the same port. Created if missing. None creates a fresh token.
 
     Attributes
     ----------
-    url : where the page is; holds the token of the curator's page, which is never logged.
+    url : address of the page; holds the token of the curator's page, which is never logged.
 
     Raises
     ------
     BadParameterError
-        If the address cannot be listened on, or is not loopback where it must be; or if others can read the token.
+        If the server cannot listen on the address, exact figures would leave loopback, or others can read the token.
     """
 
     def __init__(
@@ -107,7 +105,7 @@ class Server:
         *,
         host: str = "127.0.0.1",
         port: int = PORT,
-        names: Iterable[str] = (),
+        names: Collection[str] = (),
         token_file: Path | None = None,
     ) -> None:
         if not isinstance(page, PublicPage) and host not in LOOPBACK:
@@ -116,7 +114,13 @@ class Server:
         self._closing = threading.Event()
         self._socket = _listen(host, port)
         self.port = int(self._socket.getsockname()[1])
-        hosts, closing, fragment = _hosts(host, self.port, names), self._closing.is_set, ""
+
+        # Accepted values of the Host header.
+        own = {f"[{name}]" if ":" in name else name for name in (*LOOPBACK, host)}
+        hosts = {f"{name}:{self.port}" for name in {*own, *names}} | set(names) | (own if self.port == 80 else set())
+        hosts = {name.lower() for name in hosts}
+
+        closing, fragment = self._closing.is_set, ""
         if isinstance(page, PublicPage):
             app = public_app(page, hosts=hosts, closing=closing)
         else:
@@ -153,11 +157,11 @@ class Server:
 
 
 def kept_token(path: Path) -> str:
-    """The token in a file that only its owner can read. It is made if it is not there.
+    """Return the token in a file, and create a missing file.
 
     Raises `BadParameterError` if the file is not a regular file of mode 0600, or holds no token.
     """
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK  # neither a link nor a pipe that blocks
     try:
         try:
             handle = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
@@ -174,15 +178,14 @@ def kept_token(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as problem:
         raise BadParameterError(f"{path} cannot be used as a token file ({problem}); name another one") from problem
     if not 16 <= len(token) <= 128:
-        raise BadParameterError(f"{path} holds no token; delete it, and a new one is made")
+        raise BadParameterError(f"{path} holds no token; delete it, and a new one is created")
     return token
 
 
 def public_app(page: PublicPage, *, hosts: Iterable[str], closing: Callable[[], bool] = lambda: False) -> ASGIApp:
-    """The application of the public page.
+    """Return the application of the public page, which refuses releases without a guarantee from now on.
 
-    Raises `BadParameterError` if the page is no `PublicPage`, which is computed from releases only, or if its
-    releases promise nothing. From now on it refuses such releases.
+    Raises `BadParameterError` if the page is no `PublicPage`, or holds such a release.
     """
     if type(page) is not PublicPage:
         raise BadParameterError(f"{type(page).__name__} may not be published; pass a PublicPage")
@@ -193,32 +196,26 @@ def public_app(page: PublicPage, *, hosts: Iterable[str], closing: Callable[[], 
 def curator_app(
     page: CuratorPage, *, token: str, hosts: Iterable[str], closing: Callable[[], bool] = lambda: False
 ) -> ASGIApp:
-    """The application of the curator's page. Curator only: its data wants the token.
-
-    Raises `BadParameterError` if the token is too short.
-    """
+    """Return the application of the curator's page. Raises `BadParameterError` if the token is too short."""
     if len(token) < 16:
         raise BadParameterError("the token is too short; use secrets.token_urlsafe()")
     return AccessControl(_app(page, closing), hosts, token)
 
 
 class AccessControl:
-    """Refuses what does not come from the page itself, and adds `HEADERS` to every answer.
+    """Refuse requests that do not come from the page itself, and add `HEADERS` to every answer.
 
     Parameters
     ----------
     app : the application behind it.
     hosts : values of the Host header that name this server, in lower case.
-    token : wanted as ``Authorization: Bearer TOKEN`` under ``/api/``; None wants none.
+    token : required as ``Authorization: Bearer TOKEN`` under ``/api/``; None requires none.
     """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str], token: str | None = None) -> None:
-        self._app = app
-        self._hosts = frozenset(hosts)
-        self._token = token
+        self._app, self._hosts, self._token = app, frozenset(hosts), token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -231,8 +228,7 @@ class AccessControl:
                 message = {**message, "headers": [*message.get("headers", ()), *extra]}
             await send(message)
 
-        refusal = self._refusal(scope)
-        await (refusal or self._app)(scope, receive, send_with_headers)
+        await (self._refusal(scope) or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         headers: dict[bytes, list[bytes]] = {}
@@ -290,11 +286,7 @@ def _app(page: PageData, closing: Callable[[], bool]) -> Starlette:
             return Response(**kind)
 
         readers[address] += 1  # before the answer starts, so that simultaneous readers are counted
-        return _Events(
-            _messages(page, closing),
-            lambda: readers.subtract({address: 1}),
-            **kind,
-        )
+        return _Events(_messages(page, closing), lambda: readers.subtract({address: 1}), **kind)
 
     routes = [Route(path, file) for path in STATIC]
     routes += [Route("/api/state", state), Route("/api/events", events)]
@@ -316,7 +308,7 @@ class _Events(StreamingResponse):
 
 
 async def _messages(page: PageData, closing: Callable[[], bool]) -> AsyncIterator[str]:
-    """Server-sent events: the whole page, whenever there is something new."""
+    """Yield server-sent events: the whole page whenever it changes."""
     yield "retry: 1000\n\n"
     seen, sent = -1, time.monotonic()
     while not closing():
@@ -334,21 +326,12 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only on sockets that name their protocol; without it, an answer waits 40 ms for the
     # acknowledgment of its headers.
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-        made.listen(_BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
     except (OSError, OverflowError) as problem:
-        made.close()
+        listener.close()
         raise BadParameterError(f"cannot listen on {host}, port {port} ({problem}); choose another --port") from problem
-    return made
-
-
-def _hosts(host: str, port: int, names: Iterable[str]) -> frozenset[str]:
-    """Accepted values of the Host header."""
-    plain = {f"[{name}]" if ":" in name else name for name in (*LOOPBACK, host)}
-    ports = ("", f":{port}") if port == 80 else (f":{port}",)
-    own = {f"{name}{end}" for name in plain for end in ports}
-    given = {f"{name}{end}" for name in names for end in ("", f":{port}")}
-    return frozenset(name.lower() for name in own | given)
+    return listener

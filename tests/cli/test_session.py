@@ -74,7 +74,7 @@ def test_the_records_are_those_that_a_stream_keeps_and_none_are_held():
     kept = sp.Stream(ALGORITHM, regret=sp.RegretLog(every=500), seed=1)
     kept.push_many(rows)
     assert seen.added == [*kept.regret.history, kept.regret.now()]
-    assert run._stream.regret.history == []
+    assert run.stream.regret.history == []
 
 
 def test_publishable_records_are_made_of_the_releases(tmp_path):
@@ -164,5 +164,5 @@ def test_a_run_that_is_stopped_says_whether_a_file_was_written(tmp_path):
     files = session.Files(tmp_path / "releases.jsonl")
     run = made(np.zeros((5, 2)), files=files)
     ending = replace(run.run(), signal=2)  # after the header was written, and no release was due
-    assert "the files are complete up to there" in session.closing(ending, run._stream, files)[0]
-    assert "no file was written" in session.closing(ending, run._stream, session.Files())[0]
+    assert "the files are complete up to there" in session.conclude("t", ending, run.stream, files)[0]
+    assert "no file was written" in session.conclude("t", ending, run.stream, session.Files())[0]

@@ -44,10 +44,9 @@ from streampca.store.config import load
 from streampca.store.database import _PAGE, Database
 from streampca.store.keys import read_key
 from streampca.store.ledger import Balance, Ledger
-from streampca.store.reading import check_witness
+from streampca.store.reading import Verification, check_witness
 from streampca.store.records import decode, encode, entry_of, read_trace, releases_of
 from streampca.store.store import Store
-from streampca.store.verify import Verification
 from streampca.stream.stream import Stream
 
 FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))

@@ -75,7 +75,7 @@ def test_every_fit_is_proper(horizon):
 @pytest.mark.parametrize("buffers", [ANYTIME, Buffers(1e-3, 5.0, 4), Buffers(0.1, 2.0, 1)])
 def test_closed_forms_agree_with_the_coefficients(buffers):
     n = 200
-    c, c_inverse = buffers.strategy_coefficients(n), buffers.inverse_coefficients(n)
+    c, c_inverse = buffers.strategy_coefficients(n), buffers.inverse(n)[:, 0]
     np.testing.assert_allclose(np.convolve(c, c_inverse)[:n], np.eye(n)[0], atol=1e-12)
     counts = np.arange(1.0, n + 1.0)
     np.testing.assert_allclose(buffers.column_square(counts), np.cumsum(c**2), rtol=1e-12)
@@ -117,7 +117,7 @@ def test_std_at_a_horizon_of_nine_thousand_is_that_of_the_recursion():
     # Step by step, from the covariance of the buffers: an independent calculation.
     horizon = 9000
     mechanism = GeometricBLT(horizon, mu=1.0)
-    buffers, scales = mechanism.buffers, mechanism.scales(1, horizon)
+    buffers, scales = mechanism.buffers, mechanism._norms(np.arange(1.0, horizon + 1))
     count = buffers.count
     update = np.zeros((count + 1, count + 1))  # of (r, N) by itself, but for the row of N
     update[:count, :count] = np.diag(1.0 - buffers.a_hat)

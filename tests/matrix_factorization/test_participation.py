@@ -80,7 +80,7 @@ def test_long_horizons_take_a_moment_only():
 def test_refusals():
     with pytest.raises(BadParameterError, match="max_rows=0"):
         user_factor(BinaryTree(8, 1.0), 0)
-    with pytest.raises(BadParameterError, match="no bound for users is proved"):
+    with pytest.raises(BadParameterError, match="expected a BLT or a tree"):
         user_factor(StationaryBLT(8, 1.0), 2)
 
 

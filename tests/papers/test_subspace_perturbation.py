@@ -55,7 +55,7 @@ def test_the_bound_is_nearly_attained():
         moved = max(np.linalg.norm(projector(gram, 1) - projector(gram - np.outer(a, a), 1)) for a in vectors)
         assert moved > 0.55 * projector_shift(gap)
     for bound in (1.5, 2.0):
-        with pytest.raises(BadParameterError, match="above 2"):
+        with pytest.raises(BadParameterError, match="more than 2"):
             projector_shift(bound, "replace")
 
 
@@ -155,7 +155,7 @@ def test_bad_parameters():
     for share in (0, 1):
         with pytest.raises(BadParameterError, match=f"gap_share={share}"):
             SubspacePerturbation(n_components=1, epsilon=1.0, delta=1e-6, gap_share=share)
-    with pytest.raises(BadParameterError, match="below the 2 features"):
+    with pytest.raises(BadParameterError, match="expected less than 2"):
         SubspacePerturbation(n_components=2, epsilon=1.0, delta=1e-6).release(np.zeros((3, 2)))
 
 

@@ -188,7 +188,7 @@ def test_low_bits_of_streams_tell_nothing(options):
 
 
 def test_integer_noise_hides_no_rewards():
-    with pytest.raises(BadParameterError, match="does not support publish_regret=True"):
+    with pytest.raises(BadParameterError, match="publish_regret=True: not supported by noise"):
         exact_fpl(publish_regret=True)
 
 

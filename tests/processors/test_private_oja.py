@@ -292,7 +292,7 @@ def test_refused_outside_its_validity() -> None:
         PrivateOja(epsilon=1.0, delta=1e-6, shuffle=50_000)
     with pytest.raises(BadParameterError, match="batch_size"):
         PrivateOja(epsilon=1.0, delta=1e-6, adjacency="replace", shuffle=50_000, batch_size=10)
-    with pytest.raises(BadParameterError, match="divide"):
+    with pytest.raises(BadParameterError, match="divisor"):
         PrivateOja(epsilon=1.0, delta=1e-6, adjacency="replace", shuffle=50_000, horizon=70_000)
 
 

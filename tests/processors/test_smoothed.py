@@ -133,7 +133,7 @@ def test_the_repr_shows_the_solver() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"noise": "tree", "horizon": 9}, "does not support solver=Smoothed"),
+        ({"noise": "tree", "horizon": 9}, "not supported by noise=Tree"),
         ({"solver": "smooth"}, "expected one of 'exact', 'tracking', 'smoothed'"),
         ({"solver": sp.Smoothed}, "expected one of"),
     ],
@@ -150,7 +150,7 @@ def test_drifts_that_are_none_are_refused(drift: Any) -> None:
 
 
 def test_windows_of_too_many_releases_are_refused() -> None:
-    with pytest.raises(BadParameterError, match="release every 11 rows or more"):
+    with pytest.raises(BadParameterError, match="expected at least 11"):
         sp.SlidingWindowPCA(**BUDGET, window=1001, method="smoothed", release_every=7)
     with pytest.raises(BadParameterError, match="multiple of release_every"):
         sp.SlidingWindowPCA(**BUDGET, window=100, method="smoothed", release_every=7)

@@ -227,7 +227,7 @@ def test_a_mechanism_that_finds_its_own_k():
 
 
 def test_bad_parameters():
-    with pytest.raises(BadParameterError, match="is not a mechanism"):
+    with pytest.raises(BadParameterError, match="expected a mechanism"):
         Tumbling("gaussian", release_every=5)
     for name in ("release_every", "horizon", "n_features"):
         with pytest.raises(BadParameterError, match=f"{name}=0"):
@@ -236,9 +236,9 @@ def test_bad_parameters():
         Tumbling(GAUSSIAN, 5)
     with pytest.raises(BadParameterError, match="n_components=2 exceeds n_features=1"):
         Tumbling(GAUSSIAN, release_every=5).start(1)
-    with pytest.raises(BadParameterError, match="below the 2 features"):
+    with pytest.raises(BadParameterError, match="expected less than 2"):
         Tumbling(SubspacePerturbation(n_components=2, epsilon=1.0, delta=1e-6), release_every=5).start(2)
-    with pytest.raises(BadParameterError, match="is for AdaptiveCovariance, not Gaussian"):
+    with pytest.raises(BadParameterError, match="expected AdaptiveCovariance"):
         Tumbling(GAUSSIAN, release_every=5, map_from="previous")
     with pytest.raises(BadParameterError, match="map_from='next'"):
         Tumbling(GAUSSIAN, release_every=5, map_from="next")
@@ -250,7 +250,7 @@ def test_add_remove_adjacency_is_refused():
         def guarantee(self):
             return replace(super().guarantee, adjacency="add-remove")
 
-    with pytest.raises(BadParameterError, match="moves those after it to other blocks"):
+    with pytest.raises(BadParameterError, match="expected adjacency='zero-out' or 'replace'"):
         Tumbling(Histogram(n_components=1, epsilon=1.0, delta=1e-6), release_every=5)
 
 
@@ -275,7 +275,7 @@ def test_the_number_of_features_may_come_from_the_mechanism():
     named = Tumbling(replace(GAUSSIAN, n_features=4), release_every=5)
     assert named.n_features == 4
     for algorithm in (named, Tumbling(replace(GAUSSIAN, n_features=4), release_every=5, n_features=3)):
-        with pytest.raises(BadParameterError, match="made for n_features="):
+        with pytest.raises(BadParameterError, match=r"n_features=4: expected 3|made for n_features=4"):
             algorithm.start(3)
     # A centered stream appends a constant, which neither counts.
     assert named.centered().start(5, SEED, Setting(Terms(named.guarantee))).n_features == 5

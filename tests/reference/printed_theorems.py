@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import math
 
-from streampca.theorems import rows_needed
+
+def rows_needed(noise_norm: float, rho: float, gap: float) -> int:
+    """Count the rows after which ``|<v, v_hat>| >= rho``, for noise of spectral norm at most ``noise_norm``.
+
+    The argument of JXZ16 Theorem 7 with any noise: ``n >= noise_norm / ((1 -
+    rho**2) gap)``, for rho of at least sqrt(1/2).
+    """
+    return math.ceil(noise_norm / ((1.0 - rho * rho) * gap))
 
 
 def wishart_noise_norm(n_features: int, degrees: int, scale: float, failure: float = 0.05) -> float:

@@ -7,13 +7,14 @@ from printed_theorems import (
     dttz14_theorem9,
     jxz16_theorem5,
     jxz16_theorem7,
+    rows_needed,
     wishart_noise_norm,
 )
 
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.papers.wishart import WishartCovariance
 from streampca.privacy.randomness import Randomness
-from streampca.theorems import gaussian_noise_norm, rows_needed
+from streampca.theorems import gaussian_noise_norm
 
 
 def test_dttz14_bounds_hold_for_every_matrix_and_are_not_idle():

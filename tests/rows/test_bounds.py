@@ -13,7 +13,7 @@ from streampca.privacy.randomness import Randomness
 from streampca.rows.admission import Admission
 from streampca.rows.bounds import BINS, LEVELS, NO_VOTE, PrivateBounds, _occupied
 from streampca.store import Store
-from streampca.store.verify import Verification
+from streampca.store.reading import Verification
 from streampca.views.card import components_of
 
 D, WARMUP = 3, 40

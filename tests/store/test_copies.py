@@ -166,7 +166,7 @@ def test_twins_at_once_cannot_both_hand_out(tmp_path: Path, ledger: Path) -> Non
     assert len(first.push_many(ROWS[100:120]).releases) == 2
     steps = second.push_many(ROWS[100:120])
     for _ in range(2):
-        with pytest.raises(StoreForkedError, match="is not handed out"):
+        with pytest.raises(StoreForkedError, match="not handed out"):
             _ = steps.releases
     with pytest.raises(StoreForkedError):
         second.push(ROWS[0])
@@ -191,7 +191,7 @@ def test_a_crash_before_the_ledger_was_told_costs_nothing(
         raise StoreUnwritableError("the disk of the ledger is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Account, "note", full)
+        patch.setattr(Ledger, "note", full)
         steps = stream.push_many(ROWS[100:120])
         with pytest.raises(StoreUnwritableError):
             _ = steps.releases  # nothing is handed out that the ledger does not know
@@ -210,7 +210,7 @@ def test_a_ledger_that_could_not_be_told_is_told_by_the_next_call(
         stream = sp.Stream.resume(store)
         steps = stream.push_many(ROWS[100:120])
         with monkeypatch.context() as patch:
-            patch.setattr(Account, "note", lambda *_: (_ for _ in ()).throw(StoreUnwritableError("full")))
+            patch.setattr(Ledger, "note", lambda *_: (_ for _ in ()).throw(StoreUnwritableError("full")))
             with pytest.raises(StoreUnwritableError):
                 _ = steps.releases
             with pytest.raises(StoreUnwritableError):

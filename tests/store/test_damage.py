@@ -28,10 +28,9 @@ from streampca.errors import (
 from streampca.linalg import fast
 from streampca.store.database import SCHEMA
 from streampca.store.keys import Seal, read_key
-from streampca.store.reading import backup, status
+from streampca.store.reading import Verification, backup, status
 from streampca.store.records import decode, encode
 from streampca.store.store import Store
-from streampca.store.verify import Verification
 
 ROWS = np.random.default_rng(3).normal(size=(900, 4)) / 3.0
 
@@ -183,7 +182,7 @@ def test_a_database_set_back_in_place_is_refused(path: Path) -> None:
     path.write_bytes(old)
     path.with_name("run.db-wal").unlink(missing_ok=True)
     with pytest.raises(
-        StoreForkedError, match=r"is at row 700, but the witness .* row 900.*sqrt\(2\) times mu.*--moved"
+        StoreForkedError, match=r"is at row 700, but the witness .* row 900.*--moved.*sqrt\(2\) times mu"
     ):
         finish(path)
 
@@ -381,7 +380,7 @@ def test_foreign_and_future_databases(path: Path, tmp_path: Path) -> None:
             db.execute(f"PRAGMA user_version = {schema}")
         db.close()
         for read in (lambda: finish(path), lambda: status(path), lambda: backup(path, tmp_path / "b.db")):
-            with pytest.raises(StoreCorruptError, match="use the version that wrote it"):
+            with pytest.raises(StoreCorruptError, match="Use the version that wrote it"):
                 read()
 
 
@@ -407,7 +406,7 @@ def test_a_run_with_other_constants_is_refused(path: Path, monkeypatch: pytest.M
     constants = sp.PrivateFPL.constants
     with monkeypatch.context() as patch:
         patch.setattr(sp.PrivateFPL, "constants", lambda self, d: (*constants(self, d), 1e-300))
-        with pytest.raises(StoreCorruptError, match="come out otherwise here than where the run was written"):
+        with pytest.raises(StoreCorruptError, match="differ from those that were stored"):
             finish(path)
     assert finish(path) == WHOLE
 

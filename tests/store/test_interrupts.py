@@ -13,8 +13,8 @@ import pytest
 import streampca as sp
 from streampca.errors import BadParameterError, StoreLockedError
 from streampca.store.ledger import Ledger
+from streampca.store.reading import Verification
 from streampca.store.store import Store
-from streampca.store.verify import Verification
 
 _SPEC = importlib.util.spec_from_file_location("interrupts", Path(__file__).with_name("interrupts.py"))
 assert _SPEC is not None

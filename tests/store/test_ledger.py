@@ -197,13 +197,11 @@ def test_a_closed_ledger_is_told(ledger):
 
 
 def test_heads_go_on_from_where_they_are(tmp_path, ledger):
-    one = ledger.account("patients")
-    assert one.head("r") is None
-    one.note("r", None, (0, ""))
-    one.note("r", (0, ""), (5, "x"))
-    one.note("r", (0, ""), (5, "x"))  # made again
-    with pytest.raises(StoreForkedError, match="another copy of this run went on"):
-        one.note("r", (0, ""), (6, "y"))
+    assert ledger.head("patients", "r") is None
+    for before, after in ((None, (0, "")), ((0, ""), (5, "x")), ((0, ""), (5, "x"))):  # the last one is repeated
+        ledger.note("patients", "r", before, after)
+    with pytest.raises(StoreForkedError, match="another copy of this run continued"):
+        ledger.note("patients", "r", (0, ""), (6, "y"))
     with Ledger(tmp_path / "ledger.db") as again:
         assert again.head("patients", "r") == (5, "x")
 
@@ -230,7 +228,7 @@ def test_two_at_once_cannot_both_have_the_rest(tmp_path, ledger):
 
 def test_no_budget_covers_no_guarantee(ledger):
     leader = sp.papers.PerturbedLeader(n_components=1, epsilon=1.0, delta=1e-6)
-    with pytest.raises(BudgetExhaustedError, match="no guarantee"):
+    with pytest.raises(BudgetExhaustedError, match="without a guarantee"):
         sp.Stream(leader, ledger=ledger.account("patients")).push(ROWS[0])
 
 
@@ -246,7 +244,7 @@ def test_budgets_are_set_once(ledger):
         sp.GaussianCovariance(n_components=1, epsilon=1.0, delta=1e-6).release(ROWS, ledger=ledger)
     with pytest.raises(BadParameterError, match="'flights' has no budget"):
         ledger.debit("flights", fpl())
-    with pytest.raises(BadParameterError, match="calibrate it for the same"):
+    with pytest.raises(BadParameterError, match="Calibrate it for the same"):
         ledger.debit("patients", fpl(adjacency="replace"))
 
 

@@ -63,7 +63,7 @@ def test_a_full_disk(disk: Path, tmp_path: Path, whole: list[str]) -> None:
                     filler.write_bytes(bytes(2**22))
             read.extend(stream.push_many(ROWS[start : start + 100]).releases)
 
-    with pytest.raises(StoreUnwritableError, match="the disk is full; mend that") as told:
+    with pytest.raises(StoreUnwritableError, match=r"the disk is full\. Repair that") as told:
         feed()
     assert 20 <= len(read) < len(whole)
     assert len(str(told.value).splitlines()) == 1
@@ -100,7 +100,7 @@ def test_a_read_only_disk(
     for words in (["status"], ["verify"], ["export", "--out", str(lines)]):
         assert main([words[0], str(path), *words[1:]]) == (2 if crashed else 0), words
     if crashed:
-        assert capsys.readouterr().err.count("copy all of its files") == 3
+        assert capsys.readouterr().err.count("Copy all of its files") == 3
     else:
         assert [release.to_json() for release in sp.read_releases(lines)] == whole[:6]
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
@@ -122,4 +122,4 @@ def test_a_run_that_will_not_fit_is_told(
     words = ["-k", "1", "--epsilon", "1", "--delta", "1e-10", "--row-norm", "1"]
     durable = ["--store", str(tmp_path / "cli.db"), "--out", str(tmp_path / "releases.jsonl")]
     assert main(["run", str(table), *words, *durable, "--release-every", "1", "--horizon", "10"]) == 0
-    assert "use a larger disk" in capsys.readouterr().err
+    assert "Use a larger disk" in capsys.readouterr().err

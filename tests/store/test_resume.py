@@ -26,8 +26,8 @@ from streampca.processors.base import Algorithm
 from streampca.release.release import Release
 from streampca.store.config import storable
 from streampca.store.ledger import Ledger
+from streampca.store.reading import Verification
 from streampca.store.store import Store
-from streampca.store.verify import Verification
 
 D, K, N = 5, 2, 330
 BUDGET: dict[str, Any] = {"n_components": K, "epsilon": 1.0, "delta": 1e-6}
@@ -270,7 +270,7 @@ def _dump(store: Store) -> list[bytes]:
 def test_a_store_holds_one_run_and_what_cannot_be_kept_is_refused_at_once() -> None:
     store = Store(":memory:")
     sp.Stream(sp.PrivateFPL(**BUDGET), store=store)
-    with pytest.raises(BadParameterError, match="continue it"):
+    with pytest.raises(BadParameterError, match="Continue it"):
         sp.Stream(sp.PrivateFPL(**BUDGET), store=store)
 
     class Own(sp.PrivateFPL):

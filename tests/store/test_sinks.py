@@ -77,7 +77,7 @@ def test_a_file_of_lines_holds_each_release_once_after_a_line_broke_off(tmp_path
     assert [{k: v for k, v in line.items() if k != "run"} for line in lines] == stored
     for other in ("something else\n", "something else", "x,y\n1,2", '{"run":"r","t":10}\nsomething else'):
         path.write_text(other)
-        with pytest.raises(BadParameterError, match="no file of this sink"):
+        with pytest.raises(BadParameterError, match="not a file of this sink"):
             JsonLines(path)
         assert path.read_text() == other
 

@@ -11,8 +11,8 @@ from streampca.errors import StoreCorruptError
 from streampca.store import log, records
 from streampca.store.database import Database
 from streampca.store.log import Writer
+from streampca.store.reading import Verification
 from streampca.store.store import Store
-from streampca.store.verify import Verification
 
 ROWS = np.random.default_rng(3).normal(size=(900, 4)) / 3.0
 CHUNK = 1200

@@ -18,8 +18,8 @@ from streampca.processors.oja import Oja
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret.regret import RegretLog
 from streampca.sources.csv_rows import from_csv
+from streampca.store.reading import Verification
 from streampca.store.store import Store
-from streampca.store.verify import Verification
 from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
 from streampca.stream.stream import Stream
 from streampca.users import UserStream

@@ -124,11 +124,29 @@ def test_what_does_not_fit_is_told(tmp_path, capsys, monkeypatch):
     (tmp_path / "releases.jsonl").write_text('{"kind": "header", "format": 1, "parameters": {}}\n', encoding="utf-8")
     for words, told in (
         (["serve", "nowhere"], "no releases.jsonl"),
-        (["serve", ".", "--public", "--regret", "regret.csv"], "leave it out with --public"),
+        (["serve", ".", "--public", "--regret", "regret.csv"], "Omit it with --public"),
         (["serve", ".", "--regret", "regret.csv"], "no such file"),
         (["serve", ".", "--host", "0.0.0.0"], "127.0.0.1 only"),
         (["serve", ".", "--port", "99999"], "another --port"),
         ([*RUN, "--set", "serve.public=yes"], "--set serve.public: it goes with --serve"),
+        (
+            [
+                "run",
+                "rows.csv",
+                "-k",
+                "1",
+                "--algorithm",
+                "oja",
+                "--row-norm",
+                "1",
+                "--serve",
+                "--set",
+                "serve.public=yes",
+                "--set",
+                "serve.port=0",
+            ],
+            "serve.public: there is no privacy guarantee",
+        ),
     ):
         assert main(words) == 2
         assert told in capsys.readouterr().err

@@ -83,8 +83,8 @@
     if (!given || !given.components) return;
     const note = `Weights of the features in the components released at row ${Charts.number(given.t)}; blue is positive, orange negative. `
       + "A component and its negative are the same: signs are kept alike over time."
-      + (given.rows.some((row) => row.bars) ? " \u00b1 is half an approximate 95 % interval, for the noise alone." : "");
-    by("subspace-note").textContent = note + (given.left_out ? ` The ${given.rows.length} heaviest features; ${given.left_out} more are not shown.` : "");
+      + (given.rows.some((row) => row.bars) ? " \u00b1 is half an approximate 95 % interval, for the noise only." : "");
+    by("subspace-note").textContent = note + (given.omitted ? ` The ${given.rows.length} heaviest features; ${given.omitted} more are not shown.` : "");
     const names = Array.from({ length: given.components }, (_, i) => `component ${i + 1}`);
     by("loadings").replaceChildren(
       make("thead", {}, make("tr", {}, ...["feature", ...names].map((name) => make("th", { scope: "col" }, name)))),

@@ -220,7 +220,7 @@ def _leaves(late: int) -> Patch:
         last = self.t - self.algorithm.window - late * every
         if last > 0:
             rows = self.ring.between(last - every + 1, last)
-            self.window = window_methods._without(self.window, GramSum.of(rows * 2.0**-20))
+            self.window = window_methods.without(self.window, GramSum.of(rows * 2.0**-20))
 
     return put(RowRingProcessor, "_shift", shift)
 
