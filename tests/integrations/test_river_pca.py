@@ -199,7 +199,7 @@ def test_before_the_first_row() -> None:
         ({"features": ["a"]}, "n_components=2 exceeds the 1 features"),
         ({"features": ["a", "b", "a"]}, "repeats 'a'"),
         ({"features": ["a", "b"], "bounds": {"a": (0, 1)}}, "bounds are missing for 'b'"),
-        ({"ledger": "x.db"}, "give the path of a ledger and the name"),
+        ({"ledger": "x.db"}, "the path of a ledger and the name"),
     ],
 )
 def test_bad_parameters(options: dict[str, Any], message: str) -> None:

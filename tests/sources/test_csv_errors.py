@@ -186,19 +186,6 @@ def test_compressed(tmp_path: Path) -> None:
         from_csv(archive)
 
 
-def test_a_damaged_archive_gives_its_rows_then_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_rows, "_BLOCK", 1000)
-    random = np.random.default_rng(0)
-    text = "a,b\n" + "".join(f"{x!r},{y!r}\n" for x, y in random.random((2000, 2)).tolist())
-    whole = gzip.compress(text.encode())
-    path = tmp_path / "cut.csv.gz"
-    path.write_bytes(whole[: len(whole) // 2])
-    rows, message = upto_error(path)
-    assert 500 < len(rows) < 1500
-    assert [f"{x!r},{y!r}" for x, y in rows] == text.split("\n")[1 : 1 + len(rows)]
-    assert "cannot be read" in message
-
-
 def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(BadParameterError, match="expected the path of a file or a binary stream"):
         from_csv(io.StringIO("a\n1\n"))  # type: ignore[arg-type]
@@ -214,17 +201,6 @@ def test_a_line_without_end_does_not_fill_memory(write: Write, monkeypatch: pyte
     for quote in ("", '"'):
         with pytest.raises(SourceError, match="the first line is longer than 2000 bytes"):
             from_csv(write(quote + "a," * 10_000))
-
-
-def test_thousands_of_columns(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = np.arange(3 * 3000).reshape(3, 3000) / 7
-    names = ",".join(f"c{i}" for i in range(3000))
-    path = write(names + "\n" + "\n".join(",".join(map(repr, row)) for row in rows.tolist()))
-    source = from_csv(path)
-    assert len(source.features) == 3000
-    np.testing.assert_array_equal(np.concatenate(list(source.blocks())), rows)
-    few = from_csv(path, columns=["c2999", "c0"])
-    np.testing.assert_array_equal(np.concatenate(list(few.blocks())), rows[:, [2999, 0]])
 
 
 def test_text_in_columns_that_are_left_out_costs_no_speed(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,19 +214,6 @@ def test_a_parser_that_is_not_checked_would_be_caught(tmp_path: Path, monkeypatc
     assert fast != exact
 
 
-def test_pieces_of_any_size_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ["1,2,3", '4,"5",6', '7,"8\n",9', "10,NA,12", '"13",14,15', "16,17,18"] * 3
-    path = tmp_path / "pieces.csv"
-    path.write_text("\n".join(lines))
-    expected = read(path, header=False, missing="nan")
-    assert expected[1] == 18
-    assert expected[2] is None
-    for size in (1, 2, 3, 7, 20, 50, 1000):
-        monkeypatch.setattr(csv_rows, "_BLOCK", size)
-        for chunk_rows in (1, 5, 100):
-            assert read(path, header=False, missing="nan", chunk_rows=chunk_rows) == expected
-
-
 def test_pieces_that_are_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows before a problem come first, a record may begin in one piece and end in the next, no thread is left."""
     monkeypatch.setattr(csv_rows, "_BLOCK", 64)

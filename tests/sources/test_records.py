@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streampca.cli import main
 from streampca.errors import SourceError
 from streampca.sources import csv_rows, from_csv, open_rows
 from streampca.sources.csv_cells import number
@@ -135,17 +134,3 @@ def test_a_quoted_cell_of_two_megabytes_is_one_bad_row(tmp_path: Path, kind: str
     np.testing.assert_array_equal(np.delete(plain, 50, axis=0), np.delete(long, 50, axis=0))
     with pytest.raises(SourceError, match="line 52: a record of more than 1048576 bytes"):
         rows_of(tmp_path, "x,\n" * 2**20, kind, "raise")
-
-
-def test_the_command_line_reads_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = []
-    for cell in ("note", HOSTILE):
-        (tmp_path / "rows.csv").write_text(text_of(cell))
-        options = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--columns", "a,b", "--seed", "1"]
-        assert main(["run", str(tmp_path / "rows.csv"), *options, "--release-every", "20", "--out", "-"]) == 0
-        found.append(capsys.readouterr().out)
-    assert len(found[0].splitlines()) == 6
-    assert found[0] == found[1]
-    options += ["--read", "quoting=none", "--on-bad-row", "zero"]
-    assert main(["run", str(tmp_path / "rows.csv"), *options, "--release-every", "600", "--out", "-"]) == 0
-    assert '"t":600' in capsys.readouterr().out.replace(" ", "")
