@@ -188,7 +188,7 @@ def file_ranges(
     done, total = stream.t - before, sum(source.n_rows for source in sources)
     if not 0 <= done <= total:
         raise BadParameterError(
-            f"the stream stands at row {stream.t}, the {total} rows of these files come after row {before}; "
+            f"the stream is at row {stream.t}, the {total} rows of these files come after row {before}; "
             "pass before= if rows from elsewhere came first"
         )
     # Checked for all files before any row, so that a stream never stops within them.

@@ -100,7 +100,7 @@ class NumberedRows(PositionedRows):
                 yield PositionedBlock(block[skip:], lambda m, first=start + skip: first + m)  # type: ignore[misc]
         if done < before:
             raise SourceError(
-                f"{self.name}: {done} rows, but the run stands after {before} of them; give all rows from the first on"
+                f"{self.name}: {done} rows, but the run has absorbed {before} of them; pass all rows from the first on"
             )
 
 

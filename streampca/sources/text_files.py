@@ -214,7 +214,7 @@ class TextFile(ByteFile):
                 self.records += block.count(b"\n", 0, counted) * len(block) / max(1, counted)
                 state = b"x" if delimiter is not None and not block.endswith((b"\n", delimiter.encode())) else b""
             else:
-                # `state` stands for all the text before, so that a record may span any number of blocks.
+                # `state` replaces all the text before, so that a record may span any number of blocks.
                 ends, after = record_ends(state + block, delimiter)
                 first, last = (int(ends[at]) - len(state) for at in (0, -1)) if ends.size else (0, 0)
                 state = after

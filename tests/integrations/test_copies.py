@@ -42,7 +42,6 @@ def learn(model: Any, given: Any) -> None:
 
 
 def noise_ratio(one: Any, other: Any, exact: Any) -> float:
-    """Root mean square of the difference of two releases without that of the exact sums, over that of two runs."""
     assert one.t == other.t
     left = svec(one.gram - other.gram - exact)
     std = one.details.get("joint_noise_std", one.noise_std)  # of centered releases, the least along any direction

@@ -54,7 +54,6 @@ STEPS = pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.lo
 
 
 def everywhere(attempt: Callable[[int], list[int]], step: int = 1, first: int = 1) -> None:
-    """Attempt with an interrupt before each line in turn, or one in ``step``, until there is none left."""
     at = first
     while attempt(at)[0] >= at:
         at += step

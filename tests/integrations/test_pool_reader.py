@@ -30,7 +30,6 @@ NAMES = [f"x{j}" for j in range(D)]
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    """Two files whose row groups end nowhere near a release."""
     rows = np.random.default_rng(1).normal(size=(N, D))
     paths = []
     for at, (a, b) in enumerate([(0, 1234), (1234, N)]):
@@ -100,7 +99,7 @@ def test_rows_from_elsewhere_may_come_first(files: list[Path]) -> None:
     first = next(from_parquet(files[0]).blocks())
     got = [release.to_json() for release in out.push_many(first).releases]
     assert got + releases(absorb_parquet(out, files[1], processes=1, before=1234)) == single(files)
-    with pytest.raises(BadParameterError, match="stands at row 3210"):
+    with pytest.raises(BadParameterError, match="is at row 3210"):
         next(absorb_parquet(out, files[1], processes=1))
 
 
@@ -173,7 +172,6 @@ def test_processes_do_not_outlive_a_killed_parent(files: list[Path], tmp_path: P
 
 
 def _lives(pid: int) -> bool:
-    """True if the process runs; an unclaimed dead one does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:

@@ -43,17 +43,15 @@ def made(readers: int, store: Store | None = None, **options) -> Stream:
 
 
 def rows_of(readers: int, rounds: int) -> np.ndarray:
-    """By round, reader and place: the stated order."""
     return np.random.default_rng(readers).normal(size=(rounds, readers, M, D))
 
 
 def sent(rows: np.ndarray, draw: np.random.Generator, cutter) -> list[bytes]:
-    """What arrives: 5 % twice, 1 % rounds late, and what restarted readers send again."""
     rounds, readers = rows.shape[:2]
     arrivals = []
     for reader in range(readers):
         own = list(reader_blocks(cutter, [rows[:, reader].reshape(-1, D)], reader=reader, rows=M))
-        restart = draw.integers(rounds) if draw.random() < 0.1 else rounds  # sends the block before again, and goes on
+        restart = draw.integers(rounds) if draw.random() < 0.1 else rounds  # repeats the previous block
         first = max(0, restart - 1)
         again = reader_blocks(cutter, rows[first:, reader], reader=reader, rows=M, number=first)
         for number, packed in [*enumerate(own[:restart]), *enumerate(again, first)]:

@@ -16,7 +16,6 @@ SCALES = np.array([0.5, 0.3, 0.07, 0.07, 0.07, 0.07, 0.07, 0.07])
 
 
 def releases(seed: int, turn: float, n: int) -> list[sp.Release]:
-    """Of three blocks, the last of them turned by an angle."""
     X = np.random.default_rng(seed).normal(size=(3 * n, 8)) * SCALES
     last, (c, s) = X[-n:].copy(), (np.cos(turn), np.sin(turn))
     X[-n:, 0], X[-n:, 7] = c * last[:, 0] - s * last[:, 7], s * last[:, 0] + c * last[:, 7]
@@ -47,7 +46,6 @@ class Unchanged:
     law: Literal["gaussian", "uniform"] = "gaussian"
 
     def count(self, runs: int, false_alarm: float, simulations: int) -> int:
-        """Alarms at the second of two blocks."""
         found, size = 0, (2 * self.n, self.d)
         scales = np.where(np.arange(self.d) < self.k, 1.0, self.ratio**-0.5)
         mechanism = sp.GaussianCovariance(n_components=self.k, epsilon=self.epsilon, delta=1e-6)

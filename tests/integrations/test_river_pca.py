@@ -27,7 +27,6 @@ def rows(n: int = 300, seed: int = 0) -> list[dict[str, float]]:
 
 
 def learn(model: Any, records: list[Any]) -> str | None:
-    """The release after some rows."""
     for x in records:
         model.learn_one(x)
     return model.release and model.release.to_json()

@@ -29,7 +29,7 @@ SHIFT = np.array([0.1, -0.2, 0.0, 0.3, 0.05])
 
 
 def rows(n: int = 20_000, seed: int = 0) -> Any:
-    """Rows of norm at most 1, and so admitted as they are but for the lattice."""
+    # Rows of norm at most 1 are admitted unchanged, up to the lattice.
     made = np.random.default_rng(seed).normal(size=(n, 5)) * SCALES + SHIFT
     return made / np.maximum(1.0, np.linalg.norm(made, axis=1))[:, None]
 
@@ -82,7 +82,7 @@ def test_the_model_is_that_of_scikit_learn() -> None:
         centered, P = X[:50] - found.mean_, found.get_precision()
         density = 0.5 * (np.linalg.slogdet(P)[1] - 5 * np.log(2 * np.pi) - ((centered @ P) * centered).sum(axis=1))
         assert np.allclose(found.score_samples(X[:50]), density)
-    # Noise alone: still a density.
+    # Mostly noise: still a density.
     hidden = PrivatePCA(n_components=2, epsilon=0.01, random_state=0).fit(X[:20])
     assert np.linalg.eigvalsh(hidden.get_covariance())[0] > 0.0
     assert np.isfinite(hidden.score(X))

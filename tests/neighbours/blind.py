@@ -53,7 +53,6 @@ _watched = Watched()
 
 @contextmanager
 def watching() -> Iterator[Watched]:
-    """Watch the processors, which `installed` must have prepared."""
     global _watched
     _watched, before = Watched(), _watched
     try:
@@ -63,7 +62,6 @@ def watching() -> Iterator[Watched]:
 
 
 def emptied(exact: Any) -> Any:
-    """The same exact value of no rows."""
     if isinstance(exact, GramSum):
         return exact.emptied()
     if isinstance(exact, LatticeGram):
@@ -119,7 +117,6 @@ def installed() -> Iterator[None]:
 
 
 def main(argv: list[str]) -> int:
-    """Run ``streampca``, blind; save the admitted rows."""
     from streampca.cli import main as command
 
     with installed(), watching() as seen:

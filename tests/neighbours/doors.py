@@ -175,7 +175,7 @@ def _pipe(path: Path, data: bytes) -> Iterator[Path]:
     try:
         yield path
     finally:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb"):  # lets a writer go that nobody read
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb"):  # releases a writer without a reader
             pass
         writer.join()
         path.unlink()
@@ -370,11 +370,9 @@ def text_doors() -> Iterator[Door]:
 
 
 def headless_door() -> Door:
-    """A file without a header, read as if it had one: a person's cells are no names."""
     writer = Writer(header=False)
 
     def edits(rng: Any) -> Edit:
-        """One of the chosen cells of the first record, so that another is a number still; or none of them."""
         return Edit(0, {rng.choice(NAMES): edited.text(rng)})
 
     options = {"columns": [1, 3, 5], "names": None}
@@ -392,7 +390,6 @@ def columns_of(table: Table, edit: Edit | None, names: tuple[str, ...] = NAMES) 
 
 
 def arrow(table: Table, edit: Edit | None, names: tuple[str, ...] = NAMES) -> pa.Table:
-    """An Arrow table; the columns of numbers have a declared type."""
     kinds = {name: pa.float64() if name in CHOSEN else pa.string() for name in names}
     return pa.table({name: pa.array(values, kinds[name]) for name, values in columns_of(table, edit, names).items()})
 
@@ -628,7 +625,6 @@ def _arrays(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
 
 
 def _users(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
-    """Two rows a user, and one that counts."""
     users, records = [at // 2 for at in range(len(table.records))], records_of(table, edit, "list")
     stream = UserStream(OF_USERS, features=CHOSEN, on_bad_row=run.mode, seed=SEED, regret=None)
     run.stream = stream.stream
@@ -720,26 +716,23 @@ def object_doors() -> Iterator[Door]:
 
 
 def _edit_of_chosen_text(rng: Any) -> Edit:
-    """An edit of cells that pandas reads: one text makes a column of numbers one of text."""
     edit = edited.edit_of_text(rng)
     return Edit(edit.at, {name: content for name, content in edit.cells.items() if name in CHOSEN})
 
 
 def _edit_of_columns(rng: Any) -> Edit:
-    """An edit of columns of a frame: any objects in cells, but no text that pandas refuses."""
     edit = edited.edit_of_object(rng)
     return Edit(edit.at, {name: edited.encodable(content) for name, content in edit.cells.items()})
 
 
 # -- the command line ---------------------------------------------------------------
 
-#: Lines of progress come by the clock; the last one stands at the end.
+#: Lines of progress depend on the clock; only the last one is certain.
 _PROGRESS = re.compile(r"^\d+ rows, \d+ releases, \d+\.\d s\n(?=(.*\n)*\d+ rows, )", re.MULTILINE)
 _SECONDS = re.compile(r"\d+\.\d s\b")
 
 
 def timeless(said: str) -> str:
-    """Standard error without what depends on the clock."""
     return _SECONDS.sub("- s", _PROGRESS.sub("", said))
 
 

@@ -45,7 +45,6 @@ class Edit:
     whole: tuple[Any, ...] = ()  # in place of all this: a line, or any object
 
     def mapping(self, table: Table) -> dict[str, Any]:
-        """The record as a mapping; numbers are floats."""
         record = {
             name: self.cells.get(name, table.number(self.at, name) if name in CHOSEN else text)
             for name, text in zip(NAMES, table.records[self.at], strict=True)
@@ -67,7 +66,6 @@ _ODD = ("", "NA", "x", "1_000", "inf", '"2"', " 3 ", "1e5", "-", "nan", "0x10", 
 
 
 def table(seed: int, notes: Sequence[str] = _PLAIN, odd: Sequence[str] = ()) -> Table:
-    """A table whose chosen cells are numbers but for some odd ones."""
     rng = random.Random(seed)
     records = []
     for at in range(ROWS):
@@ -107,7 +105,6 @@ _ALPHABET = "\"\n\r,;\t|\0 01.-e\ufeff\u2028\x0b\x85\udcff\udc80aN\\'[{:}]"
 
 
 def text(rng: random.Random) -> str:
-    """The content of a cell of text, surrogates standing for bytes that are no UTF-8; once in 500 a million long."""
     dice = rng.random()
     if dice < 0.002:
         piece = rng.choice(_LONG)
@@ -158,12 +155,10 @@ WHOLES = (
 
 
 def _cells(rng: random.Random, draw: Any) -> dict[str, Any]:
-    """New contents of one column, or of several."""
     return {name: draw(rng) for name in rng.sample(NAMES, 1 if rng.random() < 0.8 else rng.randint(2, len(NAMES)))}
 
 
 def encodable(content: Any) -> Any:
-    """Text without lone surrogates; anything else as it is."""
     return content.encode("utf-8", "replace").decode() if isinstance(content, str) else content
 
 
@@ -180,12 +175,10 @@ def any_cell(rng: random.Random) -> Any:
 
 
 def of_zero(rng: random.Random, content: Any) -> dict[str, Any]:
-    """A whole record as one of zeros, or of missing values."""
     return dict.fromkeys(CHOSEN if rng.random() < 0.5 else NAMES, content)
 
 
 def place(rng: random.Random) -> int:
-    """The record that is edited: often the first, or the last."""
     return rng.choice([0, 0, ROWS - 1, *range(ROWS)])
 
 
@@ -201,7 +194,6 @@ def edit_of_text(rng: random.Random) -> Edit:
 
 
 def edit_of_line(rng: random.Random) -> Edit:
-    """An edit of a line: any bytes but LF, or cells between delimiters."""
     if rng.random() < 0.5:
         bytes_ = encoded("".join(text(rng) + rng.choice([",", ""]) for _ in range(rng.randint(1, 7))), "utf-8")
         return Edit(place(rng), whole=(bytes_.replace(b"\n", b""),))
@@ -211,7 +203,6 @@ def edit_of_line(rng: random.Random) -> Edit:
 
 
 def edit_of_json(rng: random.Random) -> Edit:
-    """An edit of a line of JSON."""
     if rng.random() < 0.3:
         return edit_of_line(rng)
 
@@ -225,7 +216,6 @@ def edit_of_json(rng: random.Random) -> Edit:
 
 
 def edit_of_object(rng: random.Random) -> Edit:
-    """An edit of a record that is a mapping or a sequence in Python."""
     at, dice = place(rng), rng.random()
     if dice < 0.1:
         return Edit(at, whole=(rng.choice(WHOLES),))
@@ -237,7 +227,6 @@ def edit_of_object(rng: random.Random) -> Edit:
 
 
 def edit_of_floats(rng: random.Random) -> Edit:
-    """An edit of typed columns: numbers, or text in the columns of text."""
     if rng.random() < 0.1:
         return Edit(place(rng), dict.fromkeys(CHOSEN, rng.choice([0.0, None])))
     names = rng.sample(CHOSEN, rng.randint(1, 3))
@@ -255,7 +244,6 @@ _MARKS = {"utf-8-sig": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}
 
 
 def encoded(content: str, encoding: str) -> bytes:
-    """Text as bytes, without a mark. Surrogates of UTF-8 are bytes that are none, those of UTF-16 stay alone."""
     encoding = _MARKS.get(encoding, encoding)
     if encoding == "utf-8":
         return content.encode(encoding, "surrogateescape" if "\ud800" not in content else "surrogatepass")
@@ -274,7 +262,6 @@ class Writer:
     final: bool = True
 
     def line(self, cells: Sequence[Any], *, numeric: bool = False) -> str:
-        """One record, with its end; ``numeric``: the numbers among the cells are numbers for the writer, too."""
         if self.quoting is None:
             return self.delimiter.join(map(str, cells)) + self.end
         out = io.StringIO(newline="")
@@ -284,7 +271,6 @@ class Writer:
         return out.getvalue()
 
     def parts(self, table: Table, edit: Edit | None) -> list[bytes]:
-        """The header, if it is written, and each record, in the encoding."""
         lines: list[str | bytes] = [self.line(NAMES)] if self.header else []
         for at, record in enumerate(table.records):
             if edit is None or at != edit.at:

@@ -50,8 +50,6 @@ class Case(NamedTuple):
 
 
 def _shown(edit: Edit) -> str:
-    """An edit, long contents cut."""
-
     def short(content: Any) -> str:
         text = repr(content)
         return text if len(text) <= 120 else f"{text[:80]}... ({len(text)} characters)"
@@ -63,7 +61,6 @@ def _shown(edit: Edit) -> str:
 
 
 def drawn(seed: int, number: int, doors: Sequence[Door] = DOORS) -> Case:
-    """The case of a number."""
     rng = random.Random(f"{seed}/{number}")
     door = rng.choices(doors, cum_weights=list(accumulate(door.weight for door in doors)))[0]
     mode = "zero" if "zero" in door.modes and (len(door.modes) == 1 or rng.random() < 0.75) else "raise"
@@ -97,7 +94,6 @@ def fault(case: Case, base: Outcome, found: Outcome) -> str | None:
 
 
 def _fault_of_refusal(case: Case, base: Outcome, found: Outcome) -> str | None:
-    """A table that is refused is refused whatever the record holds, and no message quotes the record."""
     if type(found.problem) is not type(base.problem) or found.t or base.t:
         return f"refused as {base.problem!r}, its neighbor: {found.problem!r}, {found.t} rows"
     cells = {*case.table.records[case.edit.at], *case.edit.texts(case.table)}
@@ -106,7 +102,6 @@ def _fault_of_refusal(case: Case, base: Outcome, found: Outcome) -> str | None:
 
 
 def _fault_of_error(case: Case, base: Outcome, found: Outcome) -> str | None:
-    """A bad row that is an error: one of the library's own, and the rows before it as they were."""
     if found.problem is not None and not isinstance(found.problem, case.door.errors):
         return f"{type(found.problem).__name__} is raised: {str(found.problem)[:300]}"
     at = case.edit.at
@@ -145,12 +140,10 @@ def _fault_of_rows(case: Case, base: Outcome, found: Outcome) -> str | None:
 
 
 def _zero(width: int) -> np.ndarray:
-    """The zero row: only the constant of a centered stream, whose rows have four entries."""
     return np.array([0.0] * (width - 1) + [CONSTANT if width > 3 else 0.0])
 
 
 def _square(row: np.ndarray) -> np.ndarray:
-    """The packed outer product of a row with itself, in units of 2**-40."""
     units = np.rint(row * 2.0**BITS).astype(np.int64)
     return np.outer(units, units).take(upper(row.size))
 
@@ -161,23 +154,19 @@ def _width(packed: np.ndarray) -> int:
 
 @cache
 def _weights(width: int) -> np.ndarray:
-    """How often each packed entry stands in the matrix, in units of 2**-80."""
     return np.where(np.equal(*np.triu_indices(width)), 1.0, 2.0) * 2.0 ** (-2 * UNIT_BITS)
 
 
 def _norm(packed: np.ndarray) -> float:
-    """Frobenius norm of a packed matrix in units of 2**-40."""
     return float(_weights(_width(packed)) @ packed.astype(np.float64) ** 2) ** 0.5
 
 
 def _most(width: int, *, replaced: bool) -> float:
-    """Sensitivity of the exact sum."""
     plain = 2.0**0.5 if replaced else 1.0
     return plain * (joint_factor(replace=replaced) if width > 3 else 1.0) * (1.0 + 1e-12)
 
 
 def _difference(before: Any, after: Any) -> str:
-    """The first place where two lists differ, shortened."""
     for one, other in zip(before, after, strict=False):
         if one != other:
             texts = repr(one), repr(other)
@@ -201,7 +190,6 @@ class Attack:
         return fault(case, base, case.door.observe(self.folder, case.mode, case.table, case.edit))
 
     def smallest(self, case: Case, tries: int = 400) -> Case:
-        """A smaller case with a fault of the kind: with fewer records, and less that is edited."""
         kind, shrunk = _kind(self.fault(case)), True
         while shrunk and tries > 0:
             shrunk = False
@@ -250,7 +238,7 @@ def _smaller(case: Case) -> Iterator[Case]:
 def attacked(
     seed: int, numbers: Sequence[int], doors: Sequence[Door] = DOORS, most: int = 5, *, whole: bool = False
 ) -> tuple[Counter[str], list[tuple[int, Case, str]]]:
-    """Run cases; return how many went through each door, and up to so many violations, made small."""
+    """Run cases; return how many went through each door, and at most ``most`` violations, made small."""
     counts: Counter[str] = Counter()
     violations: list[tuple[int, Case, str]] = []
     with tempfile.TemporaryDirectory() as folder, installed():
@@ -267,7 +255,6 @@ def attacked(
 
 
 def report(seed: int, violations: list[tuple[int, Case, str]]) -> str:
-    """Violations as text, with how to see them again."""
     return "\n\n".join(
         f"VIOLATION: {problem}\n{case}\nagain:  python tests/neighbours/record_edits.py --seed {seed} --case {number}"
         for number, case, problem in violations

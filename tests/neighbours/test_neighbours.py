@@ -32,7 +32,6 @@ SCRIPT = Path(__file__).with_name("blind.py")
 
 
 def doors(*names: str) -> list[Door]:
-    """The doors whose names begin so."""
     return [door for door in DOORS if door.name.startswith(names)]
 
 
@@ -59,7 +58,6 @@ def test_every_door_is_tried(part: int) -> None:
 
 
 def found(planted: list[Door], edits: int = 400) -> str:
-    """What the harness says first of some doors."""
     _, violations = attacked(3, range(edits), planted, most=1)
     assert violations, "nothing was found"
     return report(3, violations)
@@ -196,7 +194,6 @@ def test_an_edit_shows_nowhere_behind_a_broker(tmp_path: Path) -> None:
 
 
 def in_process(folder: Path, door: str, data: bytes, *words: str) -> tuple[dict[str, Any], np.ndarray]:
-    """``streampca run`` in a process, blind; what it shows, and the admitted rows."""
     (folder / "rows.csv").write_bytes(data)
     for name in ("releases.jsonl", "watched.npz"):
         (folder / name).unlink(missing_ok=True)

@@ -30,7 +30,7 @@ NAMES = ["a", "b", "c"]
 ROWS = np.random.default_rng(3).normal(size=(300, 3)).round(6).tolist()
 AT = 150
 
-#: What stands in place of a record of a CSV file. A quote that opens is closed, as CSV writers have it.
+#: Bad records of a CSV file. A quote that opens is closed, as by CSV writers.
 RECORDS: dict[str, bytes] = {
     "text": b"x,2,3", "question mark": b"?,2,3", "dash": b"-,2,3", "short": b"1,2", "long": b"1,2,3,4",
     "one cell": b"1", "quoted text": b'"x",2,3', "quoted delimiter": b'"1,2",3', "quoted line break": b'"1\n2",2,3',
@@ -47,7 +47,7 @@ RECORDS: dict[str, bytes] = {
     "header again": b"a,b,c", "percent": b"5%,2,3", "currency": b"$1,2,3", "comment": b"# 1,2,3",
 }  # fmt: skip
 
-#: What stands in place of a value of a JSON object, or of a line.
+#: Bad values of a JSON object, and bad lines.
 VALUES: dict[str, str] = {
     "text": '"x"', "question mark": '"?"', "digits as text": '"1"', "empty": '""', "null": "null", "NaN": "NaN",
     "Infinity": "-Infinity", "overflow": "1e999", "large integer": "1" + "0" * 400, "too many digits": "1" * 5000,
@@ -75,7 +75,6 @@ def ndjson(record: bytes | None) -> bytes:
 
 
 def releases(source: Any, bad: int | None = None) -> list[str]:
-    """All releases of a seeded run, whose label and start the seed fixes, too."""
     stream = sp.Stream(
         sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=20), seed=5, on_bad_row="zero"
     )

@@ -34,7 +34,6 @@ ODD_CELLS = [
 
 
 def read(path: Path, **options: object) -> tuple[bytes, int, str | None]:
-    """All rows as bytes (one NaN for all NaNs), how many, and the message they end with."""
     rows: list[np.ndarray] = []
     message = None
     try:
@@ -51,7 +50,6 @@ Found = tuple[bytes, int, str | None]
 
 
 def both(path: Path, **options: object) -> tuple[Found, Found]:
-    """What is read of a file with pyarrow and likewise with float, and what without both."""
     find, convert = CellParser._cells, CellParser._by_arrow
     fast = read(path, **options)
     try:
@@ -67,7 +65,6 @@ MODES: list[dict[str, object]] = [{"missing": "raise"}, {"missing": "nan"}, {"on
 
 
 def width(mode: dict[str, object], columns: int) -> dict[str, object]:
-    """Records must not say how many columns there are where bad ones are zero rows."""
     return {"names": [f"x{at}" for at in range(columns)]} if "on_bad_row" in mode else {"header": False}
 
 
@@ -240,7 +237,6 @@ def test_pieces_that_are_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def near_ties(draw: random.Random) -> str:
-    """A decimal half-way between two floats, or next to one."""
     half = draw.randrange(2**52, 2**53) << 1 | 1
     kind = draw.randrange(4)
     if kind == 0:

@@ -120,7 +120,7 @@ def test_rows_come_in_the_order_of_the_cursor_and_once(database, tmp_path: Path)
         other = from_query(url, "SELECT * FROM rows", "id")
         with pytest.raises(BadParameterError, match="new_source=True"):
             list(resumed.run(other))
-        resumed.push([0.0, 0.0])  # by hand: nobody knows where the source stands
+        resumed.push([0.0, 0.0])  # by hand: the position of the source is unknown
         store.flush()
         assert store.position is None
         with pytest.raises(BadParameterError, match="came otherwise"):

@@ -32,7 +32,6 @@ except SourceError as error:
 
 
 def child(code: str, feed: list[str] | None, *, timeout: float) -> subprocess.CompletedProcess[str]:
-    """Run Python code, which reads what another process writes if there is a ``feed``."""
     writer = None if feed is None else subprocess.Popen([sys.executable, "-c", *feed], stdout=subprocess.PIPE)
     done = subprocess.run(
         [sys.executable, "-c", code], stdin=None if writer is None else writer.stdout, capture_output=True, text=True,
@@ -46,7 +45,6 @@ def child(code: str, feed: list[str] | None, *, timeout: float) -> subprocess.Co
 
 
 def read(path: object, options: dict[str, object], feed: list[str] | None = None) -> tuple[int, int, str]:
-    """Rows, bad rows and the last words of a child that reads a file, or what another process writes."""
     code = CHILD.format(path=str(path), options=options) + PEAK + "print(rows, bad, peak, said)"
     done = child(code, feed, timeout=600)
     assert done.returncode == 0, done.stderr
@@ -56,7 +54,7 @@ def read(path: object, options: dict[str, object], feed: list[str] | None = None
 
 
 def line(megabytes: int, start: str = "", text: str = "1", end: str = "") -> list[str]:
-    """A program that writes three rows, the second of them of so many megabytes."""
+    # A program that writes three rows, the second of this size.
     return [
         f"import sys; w = sys.stdout.write; w('a,b\\n1,2\\n' + {start!r}); "
         f"[w({text!r} * 2**18) for _ in range({4 * megabytes // len(text)})]; w({end!r} + ',1\\n3,4\\n')"

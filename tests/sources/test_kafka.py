@@ -1,4 +1,4 @@
-"""Kafka topics, against librdkafka's own mock cluster: order, poison, and each row once whatever is killed.
+"""Kafka topics, against librdkafka's own mock cluster: order, poison, and each row once after any kill.
 
 A hundred kills: ``pytest -m long tests/sources/test_kafka.py``.
 """
@@ -46,7 +46,6 @@ def cluster() -> tuple[Producer, str]:
 
 
 def fill(producer: Producer, topic: str, sizes: list[int], seed: int = 0) -> list[np.ndarray]:
-    """Rows of each partition."""
     parts = []
     for p, size in enumerate(sizes):
         rows = np.random.default_rng([seed, p]).normal(size=(size, 3))

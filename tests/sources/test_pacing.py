@@ -42,7 +42,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def times(clock: Clock, source: Any) -> list[tuple[float, list[float]]]:
-    """When each row came, to the microsecond."""
     return [(round(clock.now - 1, 6), row.tolist()) for block in source.blocks() for row in block]
 
 
