@@ -102,7 +102,7 @@ import streampca
 from streampca.errors import BadParameterError, listed, reason, short
 from streampca.linalg.eigen import top_sum
 from streampca.linalg.types import FloatArray
-from streampca.release.release import Subspace
+from streampca.release.subspace import Subspace
 from streampca.rows.protocol import Reader, RowSource
 from streampca.sources.synthetic import Synthetic
 

@@ -1,7 +1,6 @@
 """Streaming, differentially private PCA.
 
-Feed sensitive rows one at a time to a `Stream`; get subspaces that are safe
-to publish, and for the trusted side the regret, live.
+Feed sensitive rows to a `Stream`; get subspaces that are safe to publish, and the live regret for the curator.
 """
 
 from importlib import import_module
@@ -46,10 +45,10 @@ if TYPE_CHECKING:
     from streampca.regret.regret import RegretRecord as RegretRecord
     from streampca.release.file import read_releases as read_releases
     from streampca.release.release import Release as Release
-    from streampca.release.release import Subspace as Subspace
     from streampca.release.release import Terms as Terms
-    from streampca.rows.admission import AdmissionReport as AdmissionReport
+    from streampca.release.subspace import Subspace as Subspace
     from streampca.rows.protocol import RowSource as RowSource
+    from streampca.rows.report import AdmissionReport as AdmissionReport
     from streampca.store import Store as Store
     from streampca.store.ledger import Ledger as Ledger
     from streampca.stream.blocks import BlockGram as BlockGram
@@ -61,13 +60,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0.dev0"
 
-# Where each public name lives. They are imported when first used: the command line starts fast.
+# Module of each public name. Names are imported when first used, so that the command line starts fast.
 _HOME = {
     "Algorithm": "processors.base",
     "Processor": "processors.base",
     "Regret": "regret.regret",
     "Terms": "release.release",
-    "AdmissionReport": "rows.admission",
+    "AdmissionReport": "rows.report",
     "Audit": "auditing",
     "AdaptiveCovariance": "mechanisms.adaptive_covariance",
     "AdaptiveLaplaceCovariance": "mechanisms.adaptive_laplace",
@@ -99,7 +98,7 @@ _HOME = {
     "Steps": "stream.step",
     "Store": "store",
     "Stream": "stream.stream",
-    "Subspace": "release.release",
+    "Subspace": "release.subspace",
     "Tracking": "processors.solvers",
     "Tree": "matrix_factorization.noises",
     "Tumbling": "processors.tumbling",
@@ -108,7 +107,7 @@ _HOME = {
     "plan": "planning",
     "read_releases": "release.file",
 }
-# `streampca.views` stands above the releases and streams that it shows; it adds its renderers to the table.
+# `streampca.views` is above the releases and streams that it shows; it adds its renderers to the table.
 RENDERERS["views"] = lambda: import_module("streampca.views")
 
 _MODULES = ("errors", "papers", "queries", "sources")

@@ -1,4 +1,4 @@
-"""Rows of any kind, as people hand them over, as arrays and frames."""
+"""Conversion of rows of any kind to arrays and frames."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy.typing as npt
 from streampca.errors import BadRowError, SourceError, short
 from streampca.linalg.types import FloatArray
 
-#: Attributes of Arrow tables, batches and streams, and of what becomes one, such as a DuckDB relation.
+#: Attributes of Arrow tables, batches and streams, and of objects that convert to them, such as a DuckDB relation.
 _ARROW = ("__arrow_c_stream__", "__arrow_c_array__", "fetch_arrow_reader")
-#: Kinds of numpy types that numpy turns into floats, but are no real numbers: complex ones, dates, times, records.
+#: Kinds of numpy types that convert to floats but are not real numbers: complex ones, dates, times, records.
 _NOT_REAL = "cMmV"
-#: Types of cells that numpy makes floats of with a warning, which would tell of a raw row.
+#: Types of cells that numpy converts to floats with a warning. The warning would depend on a raw row.
 WARNED_OF = {
     np.complex64, np.complex128, np.clongdouble, np.longdouble, np.ndarray, np.ma.MaskedArray, type(np.ma.masked),
 }  # fmt: skip
 
 
 def as_floats(values: Any) -> FloatArray:
-    """Real numbers of any kind as an array of floats; nan where a masked array has no value.
+    """Convert real numbers of any kind to an array of floats, with nan for masked values.
 
     Raises
     ------
@@ -33,23 +33,23 @@ def as_floats(values: Any) -> FloatArray:
     if isinstance(values, (list, tuple)):
         values = [as_floats(one) if isinstance(one, np.ma.MaskedArray) else one for one in values]
     else:
-        found = np.asanyarray(values)
-        for kind in (found.dtype, getattr(values, "dtype", None)):  # pandas makes objects of times in a zone
+        array = np.asanyarray(values)
+        for kind in (array.dtype, getattr(values, "dtype", None)):  # pandas converts times with a zone to objects
             if getattr(kind, "kind", "O") in _NOT_REAL:
                 raise TypeError(f"values of type {kind} are not real numbers")
-        if isinstance(found, np.ma.MaskedArray):
-            found = np.ma.filled(found.astype(np.float64), np.nan)
-        if not found.dtype.hasobject:  # pandas makes its missing values nan itself, but in an array of objects
-            values = found
-    with np.errstate(over="ignore"):  # of numbers wider than floats
+        if isinstance(array, np.ma.MaskedArray):
+            array = np.ma.filled(array.astype(np.float64), np.nan)
+        if not array.dtype.hasobject:  # pandas converts missing values of an array of objects to nan below
+            values = array
+    with np.errstate(over="ignore"):  # numbers wider than floats
         return np.asarray(values, dtype=np.float64)
 
 
 def frame_column(column: Any, *, mixed: bool) -> npt.NDArray[Any] | None:
-    """The numbers of a column of a pandas or polars frame; None if it does not hold numbers.
+    """Return the numbers of a column of a pandas or polars frame; None if it does not hold numbers.
 
-    One bad cell may decide the type of a pandas column. If ``mixed``, it spoils its row alone: a column of objects or
-    text is given as it is, and of complex numbers the real ones.
+    One bad cell may determine the type of a pandas column. If ``mixed``, it spoils its own row only: a column of
+    objects or text is returned unchanged, and complex numbers become nan.
     """
     kind = getattr(column.dtype, "kind", "")
     if kind == "c":
@@ -59,45 +59,42 @@ def frame_column(column: Any, *, mixed: bool) -> npt.NDArray[Any] | None:
         return np.asarray(column, dtype=object)
     try:
         values = as_floats(column)
-        return values if values.ndim == 1 else None  # of polars: arrays and structs
+        return values if values.ndim == 1 else None  # polars has columns of arrays and structs
     except (TypeError, ValueError, OverflowError):
         return np.asarray(column, dtype=object) if mixed and kind == "O" else None
 
 
 def is_frame(rows: Any) -> bool:
-    """Whether rows are a pandas or polars frame."""
+    """Return whether rows are a pandas or polars frame."""
     return hasattr(rows, "to_numpy") and hasattr(rows, "columns")
 
 
 def is_arrow(rows: Any) -> bool:
-    """Whether rows are an Arrow table, batch or stream, or anything that becomes one."""
+    """Return whether rows are an Arrow table, batch or stream, or anything that becomes one."""
     return any(hasattr(rows, name) for name in _ARROW)
 
 
 def is_sparse(rows: Any) -> bool:
-    """Whether rows are a scipy sparse matrix."""
+    """Return whether rows are a scipy sparse matrix."""
     return hasattr(rows, "tocsr") and len(rows.shape) == 2
 
 
 def framed(rows: Any) -> Any:
-    """A pandas or polars series as a frame of one feature; anything else as it is."""
+    """Convert a pandas or polars series to a frame of one feature; return anything else unchanged."""
     if not hasattr(rows, "to_frame") or hasattr(rows, "columns"):
         return rows
     return rows.to_frame() if getattr(rows, "name", None) != "" else rows.to_frame(name="x0")
 
 
 def arrow_reader(table: Any) -> Any:
-    """The batches of an Arrow table, batch or stream as a ``pyarrow.RecordBatchReader``.
+    """Return the batches of an Arrow table, batch or stream as a ``pyarrow.RecordBatchReader``.
 
-    Raises
-    ------
-    SourceError
-        If pyarrow is not installed, or it is an array, which has no columns.
+    Raises `SourceError` if pyarrow is not installed, or for an array, which has no columns.
     """
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise SourceError("Arrow tables need pyarrow; install it with pip install 'streampca[parquet]'") from error
+        raise SourceError("Arrow tables need pyarrow. Install it with pip install 'streampca[parquet]'.") from error
     if hasattr(table, "fetch_arrow_reader") and not hasattr(table, "__arrow_c_stream__"):
         return table.fetch_arrow_reader()
     try:
@@ -106,28 +103,28 @@ def arrow_reader(table: Any) -> Any:
         return pa.Table.from_batches([pa.record_batch(table)]).to_reader()
     except pa.ArrowInvalid:
         raise SourceError(
-            f"{short(type(table).__name__)} of Arrow given in place of a table; pass a table, or array.to_pylist()"
+            f"rows of Arrow type {short(type(table).__name__)}: expected a table. Pass array.to_pylist()."
         ) from None
 
 
 def check_iterable(rows: Any) -> None:
-    """Raise `BadRowError` unless rows can be taken one after the other."""
+    """Raise `BadRowError` unless rows are an iterable of rows."""
     if isinstance(rows, (str, PathLike)):
-        raise BadRowError(f"{short(rows)} given in place of rows; read a file by sources.open_rows(path)")
+        raise BadRowError(f"rows={short(rows)}: expected rows. Read a file with sources.open_rows(path).")
     if not isinstance(rows, Iterable) or isinstance(rows, (bytes, Mapping, set, frozenset)):
         raise BadRowError(
-            f"rows of type {type(rows).__name__} given; pass an (n, d) array, a table or a sequence of rows "
-            "(push takes one row)"
+            f"rows of type {type(rows).__name__}: expected an (n, d) array, a table or a sequence of rows. "
+            "Use push for one row."
         )
 
 
 def as_block(rows: Any) -> Any:
-    """Rows of any kind as an array, as a pandas or polars frame, or as a list or tuple of rows.
+    """Convert rows of any kind to an array, a pandas or polars frame, or a list or tuple of rows.
 
     Parameters
     ----------
-    rows : one of these; a series, which is one feature; an Arrow table, record batch or stream, a DuckDB
-        relation; a scipy sparse matrix; or an iterable of rows.
+    rows : one of these; a series, which is one feature; an Arrow table, record batch or stream, a DuckDB relation; a
+        scipy sparse matrix; or an iterable of rows.
 
     Raises
     ------

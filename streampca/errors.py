@@ -1,8 +1,7 @@
-"""Every error streampca raises on purpose, and the class of its warnings.
+"""Errors raised on purpose by streampca, and the class of its warnings.
 
-Each message names the parameter or row, the value, and the remedy. All of
-them are raised before any state changes: nothing is absorbed, no noise is
-drawn and no budget is spent by a call that raises one.
+Each message names the parameter or row, the value, and a remedy. Errors are raised before any state changes: no row is
+absorbed, no noise is drawn and no budget is spent.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from itertools import islice
 
 
 def short(value: object) -> str:
-    """The repr of an input value, for a message: at most 80 characters."""
+    """Return the repr of an input value for a message: at most 80 characters."""
     try:
         return _cut(repr(value))
     except ValueError:  # an integer of more than 4300 digits
@@ -21,13 +20,13 @@ def short(value: object) -> str:
 
 
 def listed(values: Iterable[object]) -> str:
-    """The first of several input values, for a message: at most 80 characters."""
+    """Return the first of several input values for a message: at most 80 characters."""
     return _cut(", ".join(map(repr, islice(values, 40))))
 
 
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Import modules of an extra: where one is missing, the error says how to install it."""
+    """Import modules of an extra; the error for a missing one explains how to install it."""
     try:
         yield
     except ModuleNotFoundError as problem:
@@ -35,7 +34,7 @@ def needs(extra: str) -> Iterator[None]:
 
 
 def reason(problem: BaseException) -> str:
-    """The message of an exception, for another one; of other libraries, which may repeat input, 80 characters."""
+    """Return the message of an exception for another message: 80 characters if it is from another library."""
     return str(problem) if isinstance(problem, StreamPCAError) else _cut(str(problem))
 
 
@@ -44,7 +43,7 @@ def _cut(text: str) -> str:
 
 
 class StreamPCAError(Exception):
-    """Base of all errors raised by streampca. Its message is one line of printable characters for any input."""
+    """Base class of all errors. The message is one line of printable characters for any input."""
 
     def __str__(self) -> str:
         text = super().__str__()
@@ -60,7 +59,7 @@ class BadParameterError(StreamPCAError, ValueError):
 class BadRowError(StreamPCAError, ValueError):
     """A row cannot be admitted: wrong shape, not finite, not a number."""
 
-    #: Under which of `streampca.rows.admission.REASONS` such rows are counted.
+    #: Reason under which such rows are counted, of `streampca.rows.admission.REASONS`.
     reason = "wrong features"
 
 
@@ -69,13 +68,13 @@ class SourceError(StreamPCAError, ValueError):
 
 
 class HorizonReachedError(StreamPCAError, RuntimeError):
-    """The processor was calibrated for fewer rows than it was given."""
+    """The noise is calibrated for fewer rows."""
 
 
 class StreamBusyError(StreamPCAError):
     """A call would change a stream, ledger or store inside another call that changes it, in the same thread.
 
-    Raised by nested calls from signal handlers, finalizers and methods of rows. No `RuntimeError`, which conversions
+    Raised by nested calls from signal handlers, finalizers and methods of rows. Not a `RuntimeError`, which conversions
     of rows catch.
     """
 
@@ -89,7 +88,7 @@ class NoReleaseError(StreamPCAError, RuntimeError):
 
 
 class StoreCorruptError(StreamPCAError, RuntimeError):
-    """A durable run is damaged or was written by something else."""
+    """A durable run is damaged or has another format."""
 
 
 class StoreLockedError(StreamPCAError, RuntimeError):
@@ -97,11 +96,11 @@ class StoreLockedError(StreamPCAError, RuntimeError):
 
 
 class StoreForkedError(StreamPCAError, RuntimeError):
-    """A durable run was copied or set back, and another copy may have continued: two runs cost more."""
+    """A durable run was copied or restored, and another copy may have continued: two runs cost more."""
 
 
 class StoreUnwritableError(StreamPCAError, RuntimeError):
-    """The rows cannot be made durable: the disk is full, or may not be written to."""
+    """The rows cannot be made durable: the disk is full or read-only."""
 
 
 class WrongKeyError(StreamPCAError, ValueError):
@@ -109,8 +108,7 @@ class WrongKeyError(StreamPCAError, ValueError):
 
 
 class StreamPCAWarning(UserWarning):
-    """Public parameters or releases say that a result will be of little use, or a guarantee weak.
+    """Public parameters or releases predict a result of little use, or a weak guarantee. Never about rows.
 
-    Never about rows. Issued before anything changes, or once all has changed: turned into an
-    error, it leaves a stream whole.
+    Issued before or after a whole change: turned into an error, it leaves a stream consistent.
     """

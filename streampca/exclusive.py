@@ -1,8 +1,8 @@
-"""Calls that change an object: one at a time, and none inside another one.
+"""Exclusive calls: calls that change an object run one at a time, and none inside another one.
 
-Code of the caller runs inside such calls: methods of a row, `debit` of an account, signal handlers, finalizers.
-A nested change would start from the state that the outer call is about to replace, and a stream would release one
-row number twice. `exclusive` refuses it with `StreamBusyError`. Other threads wait.
+Code of the caller runs inside such calls: methods of a row, `debit` of an account, signal handlers, finalizers. A
+nested change would start from the state that the outer call is about to replace, and a stream would release one row
+number twice. `exclusive` refuses it with `StreamBusyError`. Other threads wait.
 """
 
 from __future__ import annotations
@@ -21,16 +21,12 @@ class Forkable(Protocol):
     """An object that must change in the child of a fork."""
 
     def after_fork(self) -> None:
-        """Called in the child."""
+        """Change the object, in the child."""
 
 
-#: Objects whose ``after_fork`` is called in the child of a fork.
+#: Objects whose ``after_fork`` the child of a fork calls, for as long as they live.
 _FORKABLE: weakref.WeakSet[Forkable] = weakref.WeakSet()
-
-
-def tell_of_forks(thing: Forkable) -> None:
-    """Call ``after_fork`` of an object in the child of every fork, for as long as the object lives."""
-    _FORKABLE.add(thing)
+tell_of_forks = _FORKABLE.add
 
 
 def _after_fork() -> None:
@@ -43,19 +39,19 @@ if hasattr(os, "register_at_fork"):
 
 
 class Guard:
-    """Lock and busy mark of an object. A copy, a pickle and the child of a fork have their own.
-
-    Parameters
-    ----------
-    name : noun for the object, in messages.
+    """Lock and busy mark of an object, which ``name`` names in messages. Not shared with copies and forked children.
 
     Attributes
     ----------
-    lock : held during every exclusive call; re-entrant.
-    is_busy : the mark: the thread that holds the lock is inside an exclusive call.
-    helper : identifier of a thread that exclusive calls wait for, so that its own calls are refused; 0 if none.
-    inner : guard that exclusive calls acquire as well, or None. Inside its calls, calls of this one are refused: two
-        threads that acquire both in different order would wait for each other.
+    lock : RLock
+        Held during every exclusive call.
+    is_busy : bool
+        Busy mark: the thread that holds the lock is inside an exclusive call.
+    helper : int
+        Identifier of a thread that exclusive calls wait for, so that its own calls are refused; 0 if none.
+    inner : Guard or None
+        Guard that exclusive calls acquire as well. Inside its calls, calls of this one are refused: two threads that
+        acquire both in different order would wait for each other.
     """
 
     __slots__ = ("__weakref__", "helper", "inner", "is_busy", "lock", "name")
@@ -66,7 +62,7 @@ class Guard:
         tell_of_forks(self)
 
     def after_fork(self) -> None:
-        """Start free: threads that were inside do not exist in the child."""
+        """Start free: threads that were inside a call do not exist in the child."""
         self.lock, self.is_busy, self.helper = RLock(), False, 0
 
     def refuse(self) -> None:
@@ -99,10 +95,7 @@ R = TypeVar("R")
 
 
 def exclusive(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
-    """Make a method wait for other threads, and raise `StreamBusyError` inside another exclusive call of its thread.
-
-    Any number of nested calls may complete before the mark is set, and after it is cleared.
-    """
+    """Make a method wait for other threads, and raise `StreamBusyError` inside another exclusive call of its thread."""
 
     @wraps(method)
     def call(self: G, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,6 +1,6 @@
 """Table of the renderers of releases and streams.
 
-Releases and streams are data, below the views: they find a renderer by its name, and import none.
+Releases and streams are below the views in the order of imports: they find a renderer by its name, and import none.
 """
 
 from __future__ import annotations

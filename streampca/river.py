@@ -40,8 +40,9 @@ from streampca.processors.private_oja import PrivateOja
 from streampca.processors.sliding_window import SlidingWindowPCA
 from streampca.processors.tumbling import Tumbling
 from streampca.release.release import Release
-from streampca.rows.admission import Admission, AdmissionReport, Bounds, OnBadRow
+from streampca.rows.admission import Admission, Bounds, OnBadRow
 from streampca.rows.names import NAME_THEM, refuse_values
+from streampca.rows.report import AdmissionReport
 from streampca.store.ledger import LedgerFile
 from streampca.stream.stream import Stream
 

@@ -40,9 +40,10 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.queries.answer import GramNoise
 from streampca.queries.principal import pca
 from streampca.release.release import Release
-from streampca.rows.admission import AdmissionReport, Bounds
+from streampca.rows.admission import Bounds
 from streampca.rows.names import refuse_values
 from streampca.rows.protocol import sparse_blocks
+from streampca.rows.report import AdmissionReport
 from streampca.store.ledger import LedgerFile
 from streampca.stream.blocks import BlockCutter
 from streampca.stream.stream import Stream

@@ -1,7 +1,7 @@
-"""Labels and reprs of configurations, from the fields of their dataclasses; snapshots of states, by one rule.
+"""Labels and reprs of configurations from their dataclass fields, and snapshots of states from declared fields.
 
-A label names a configuration in the key of the noise: two configurations that differ in a field have independent
-noise under one seed. The repr is for people only.
+A label names a configuration in the key of the noise: two configurations that differ in a field draw independent noise
+under one seed. The repr is for people only.
 """
 
 from __future__ import annotations
@@ -16,21 +16,24 @@ import numpy as np
 
 from streampca.errors import BadParameterError, short
 
-#: Changes whenever the label of a configuration changes, and with it every seeded release.
+#: Version of the labels. Every seeded release depends on it.
 PREFIX = "streampca/label/2"
 
 
 class State:
-    """An immutable value that changes during a run. Its snapshot holds what is kept, and no parameter and no key.
+    """Base of immutable values that succeed each other during a run.
 
-    Everything else follows from the configuration: a snapshot is restored into the value of the same run before its
-    first row. What is kept is a number, a string, bytes, None, an array, a dictionary of numbers, a named tuple of
-    these, or another state. Arrays are not copied: nothing may write to them.
+    A snapshot holds the attributes in `kept`, but no parameter and no key, which follow from the configuration. It is
+    restored into the value of the same run before its first row. A kept attribute is a number, string, bytes, None,
+    array, dictionary of numbers, named tuple of these, or another state. Arrays are not copied: nothing may write to
+    them.
 
     Attributes
     ----------
-    kept : names of the attributes that change during a run; those of base classes are kept, too.
-    optional : makes a named tuple that is None before the first row of its fields, by name.
+    kept : tuple of str
+        Attributes that change during a run, in addition to those of the base classes.
+    optional : dict
+        Constructors, by name, of named tuples that are None before the first row.
     """
 
     __slots__ = ()
@@ -38,37 +41,29 @@ class State:
     optional: ClassVar[Mapping[str, Callable[..., Any]]] = {}
 
     def snapshot(self) -> dict[str, Any]:
-        """Return plain values and arrays from which `restored` makes the same state. As secret as the rows."""
+        """Return the kept attributes as plain values and arrays, for `restored`. As secret as the rows."""
         return {name: _plain(getattr(self, name)) for name in _kept(type(self))}
 
     def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Self:
-        """Return the state of a snapshot, from that of the same run before its first row.
+        """Return the state of a snapshot; ``self`` is the state of the same run before its first row.
 
-        Parameters
-        ----------
-        snapshot : from `snapshot`.
-        source : the keys, for noise that is drawn a second time.
-
-        Raises
-        ------
-        BadParameterError
-            If the snapshot is that of other parameters.
+        ``source`` holds the keys, for noise that is drawn again. `BadParameterError` for other parameters.
         """
         values, first = self.read(snapshot, source), cast(Any, self)
         if hasattr(self, "__dataclass_fields__"):
-            return cast(Self, replace(first, **values))  # without what is cached
-        made = copy.copy(self)
+            return cast(Self, replace(first, **values))  # unlike a copy, without cached properties
+        state = copy.copy(self)
         for name, value in values.items():
-            setattr(made, name, value)
-        return made
+            setattr(state, name, value)
+        return state
 
     def read(self, snapshot: Mapping[str, Any], source: Any) -> dict[str, Any]:
-        """Return the values of a snapshot by name, each checked against that before the first row."""
+        """Return the values of a snapshot by name, each checked against its value before the first row."""
         names = _kept(type(self))
         if snapshot.keys() != set(names):
             raise BadParameterError(
-                f"the snapshot holds {', '.join(map(str, snapshot))} for {', '.join(names)}; "
-                "restore with the parameters it was saved with"
+                f"the snapshot holds {', '.join(map(str, snapshot))} for {', '.join(names)}. "
+                "Restore with the parameters it was saved with"
             )
         out = {}
         for name in names:
@@ -89,25 +84,24 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "_asdict"):
         return {name: _plain(part) for name, part in value._asdict().items()}
     if isinstance(value, int) and value.bit_length() > 62:
-        return {"high": value >> 60, "low": value & (1 << 60) - 1}  # a store holds 64 bits; of up to 122
+        return {"high": value >> 60, "low": value & (1 << 60) - 1}  # a store holds 64 bits
     return value.hex() if isinstance(value, bytes) else value
 
 
 def _read(name: str, first: Any, value: Any, source: Any) -> Any:
-    """Return a value of a snapshot as it was; ``first`` is the one before the first row."""
     if isinstance(first, State):
         return first.restored(value, source)
     if hasattr(first, "_asdict"):
         return type(first)(**{part: _read(part, one, value[part], source) for part, one in first._asdict().items()})
     if isinstance(first, np.ndarray):
         value = np.asarray(value)
-        # An array that is empty before the first row grows. One without rows has its columns already.
+        # Only an array that is empty before the first row may grow. Without rows, its columns are known.
         grows = not first.size
         same = value.ndim != first.ndim or first.shape[0] > 0 or value.shape[1:] == first.shape[1:]
         if not (same if grows else value.shape == first.shape and value.dtype == first.dtype):
             raise BadParameterError(
-                f"the snapshot holds {name} of shape {value.shape}, {first.shape} is expected; "
-                "restore with the parameters it was saved with"
+                f"the snapshot holds {name} of shape {value.shape}, {first.shape} is expected. "
+                "Restore with the parameters it was saved with"
             )
         return np.asfortranarray(value) if first.flags.f_contiguous and not grows else value
     if isinstance(first, int) and isinstance(value, Mapping):
@@ -116,58 +110,47 @@ def _read(name: str, first: Any, value: Any, source: Any) -> Any:
 
 
 def fields_of(configuration: Any) -> dict[str, Any]:
-    """Return the parameters of a configuration by name: the fields that its constructor accepts.
-
-    Raises
-    ------
-    BadParameterError
-        If the configuration is not a dataclass.
-    """
+    """Return the parameters of a configuration by name: the fields that its constructor accepts."""
     if not is_dataclass(configuration) or isinstance(configuration, type):
         raise BadParameterError(f"{short(configuration)}: expected a dataclass. Declare its parameters as fields.")
     return {field.name: getattr(configuration, field.name) for field in fields(configuration) if field.init}
 
 
 def label_of(configuration: Any) -> str:
-    """Return the label of a configuration: canonical JSON of its class name and of the fields not at their default.
+    """Return canonical JSON of the class name and of the fields of a configuration that are not at their default.
 
-    The label depends neither on the repr nor on the order of fields. Configurations of one class that differ in a
-    field have different labels, because a field that is omitted has its default. A field added later with a default
-    changes no label.
-
-    Raises
-    ------
-    BadParameterError
-        If a field holds anything but None, numbers, strings, tuples, lists and dataclasses.
+    The label depends neither on the repr nor on the order of fields. Configurations of one class that differ in a field
+    have different labels, because an omitted field has its default. A field added later with a default changes no
+    label. Fields may hold None, numbers, strings, tuples, lists and dataclasses; others raise `BadParameterError`.
     """
     return f"{PREFIX} {_json(configuration)}"
 
 
 def repr_of(configuration: Any) -> str:
-    """Return the constructor call; parameters with ``repr=False`` only if they are not at their default."""
+    """Return the constructor call, with parameters of ``repr=False`` only if they differ from their default."""
     values = [(field, getattr(configuration, field.name)) for field in fields(configuration) if field.init]
     shown = [f"{field.name}={value!r}" for field, value in values if field.repr or value != field.default]
     return f"{type(configuration).__qualname__}({', '.join(shown)})"
 
 
 def _json(value: Any) -> str:
-    """Canonical JSON of a value. Values of different type or content have different texts."""
+    """Return canonical JSON of a value. Values of different type or content have different texts."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int, str)):
         return json.dumps(value)
     if isinstance(value, float):
-        # All 53 bits, under a key: a string field may hold the same digits.
+        # The hexadecimal form has all 53 bits. The key separates it from a string of the same digits.
         return f'{{"float":"{value.hex()}"}}'
     if isinstance(value, (tuple, list)):
         return f"[{','.join(map(_json, value))}]"
-    kept = {"kind": json.dumps(type(value).__name__)}
-    given = fields_of(value)
+    texts = {"kind": json.dumps(type(value).__name__)}
+    parameters = fields_of(value)
     for field in (field for field in fields(value) if field.init):
-        text, default = _json(given[field.name]), field.default
+        text, default = _json(parameters[field.name]), field.default
         if field.default_factory is not MISSING:
             default = field.default_factory()
-        # Compared as texts, because 0 == False.
+        # Texts are compared, because 0 == False.
         if default is MISSING or text != _json(default):
-            kept[field.name] = text
-    return "{" + ",".join(f"{json.dumps(name)}:{kept[name]}" for name in sorted(kept)) + "}"
+            texts[field.name] = text
+    return "{" + ",".join(f"{json.dumps(name)}:{texts[name]}" for name in sorted(texts)) + "}"

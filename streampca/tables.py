@@ -1,4 +1,4 @@
-"""Tables of figures, as HTML for notebooks and as data frames."""
+"""Tables of figures: HTML for notebooks, and data frames."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ CURATOR_ONLY = "Curator only: do not publish this output."
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, warning: str = "", note: str = "") -> str:
-    """A table as HTML, between two lines of text; everything is escaped.
+    """Return a table as escaped HTML, between two lines of text; an empty ``head`` omits the header.
 
-    The first cell of a row is its name. Floats are shown with 6 digits, None as a dash; without a ``head`` there is no
-    header.
+    The first cell of a row is its name. Floats have 6 digits, None is a dash.
     """
     cells = "".join(f"<th>{escape(name)}</th>" for name in head)
     lines = [f"<tr>{cells}</tr>"] if cells else []
@@ -30,10 +29,7 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, warning
 
 
 def record_frame(kind: type[Any], records: Sequence[Any]) -> pd.DataFrame:
-    """Records of one dataclass as a pandas frame: a row a record, a column a field.
-
-    ``polars.from_dataframe`` reads it, by the dataframe interchange protocol.
-    """
+    """Return records of one dataclass as a pandas frame: a row for each record, a column for each field."""
     import pandas as pd
 
     names = [field.name for field in fields(kind)]

@@ -1,8 +1,9 @@
-"""Privacy for users with several rows each."""
+"""Privacy for users with several rows each: `UserStream` caps the number of rows per user."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,64 +11,59 @@ import numpy as np
 from streampca.conversion import as_block, check_iterable, is_arrow, is_frame
 from streampca.errors import BadParameterError, BadRowError, short
 from streampca.exclusive import Guard, exclusive
-from streampca.linalg.types import FloatArray
-from streampca.privacy.guarantee import Guarantee
 from streampca.processors.base import Algorithm
-from streampca.regret.private_regret import LivePrivateRegret
-from streampca.regret.regret import Regret
 from streampca.release.release import Release
-from streampca.rows.admission import AdmissionReport
 from streampca.rows.protocol import RowSource
 from streampca.stream.step import Step, Steps
 from streampca.stream.stream import Stream
 
 
 class _Coming(NamedTuple):
-    """Rows passed to the stream, and the number of each among its user's rows."""
+    """Rows passed to the stream after its first ``after`` rows: user, and number among the user's rows, of each."""
 
-    after: int  #: rows of the stream before them
-    users: Sequence[Hashable]  #: whose row each is
-    numbers: Sequence[int]  #: its number among its user's rows
+    after: int
+    users: Sequence[Hashable]
+    numbers: Sequence[int]
 
 
 class _CappedStream(Stream):
-    """The `Stream` that a `UserStream` feeds."""
-
-    _caps_users = True
+    _caps_users = True  # `Stream` refuses an algorithm calibrated for users without it
 
 
 def _is_name(user: Any) -> bool:
-    """True if the rows of one user are known by it: if it is equal to every other object of its value.
-
-    Missing values are not, nor are objects of classes that define no equality, nor tuples that hold one.
-    """
+    """Return whether a value equals every other object of its value, so that it identifies a user."""
+    # Missing values such as nan and NaT do not, nor objects of classes without an equality, nor tuples of these.
     if isinstance(user, (tuple, frozenset)):
         return all(map(_is_name, user))
     kind: Any = type(user)
     try:
         hash(user)
         return user is None or (kind.__hash__ is not object.__hash__ and bool(user == user))
-    except (TypeError, ValueError):  # a list, an array; pandas.NA, whose equality is not known
+    except (TypeError, ValueError):  # a list, an array; pandas.NA, whose equality is undefined
         return False
 
 
 class UserStream:
-    """A stream whose guarantee is for all rows of a user together.
+    """Stream whose guarantee covers all rows of a user together.
 
-    Rows of a user past the algorithm's ``max_rows_per_user`` become zero
-    rows: they take their place in the stream and change nothing.
+    Rows of a user beyond the algorithm's ``max_rows_per_user`` become zero rows: they count as rows of the stream and
+    add nothing. `Stream` describes the attributes and methods without a description.
 
     Parameters
     ----------
-    algorithm : calibrated with ``max_rows_per_user=``, e.g. `PrivateFPL`.
-    user : name of the column that holds the user of a row, for rows that are
-        mappings. It is not a feature.
-    options : those of `Stream`, but for ``store``.
+    algorithm : Algorithm
+        Algorithm calibrated with ``max_rows_per_user=``, e.g. `PrivateFPL`.
+    user : str or None, default=None
+        Name of the column that holds the user, for rows that are mappings. It is not a feature.
+    options : dict
+        Options of `Stream` except ``store``.
 
     Attributes
     ----------
-    stream : the `Stream` of capped rows. Push rows here, not there.
-    guard : lock and busy mark of `push`, `push_many` and `finish`.
+    stream : Stream
+        The stream of capped rows. Push no rows to it directly.
+    guard : Guard
+        Lock and busy mark of `push`, `push_many` and `finish`.
 
     Raises
     ------
@@ -76,26 +72,23 @@ class UserStream:
 
     Notes
     -----
-    *Guarantee.* That of the algorithm, for neighbours that differ in all
-    rows of one user: against zero rows (zero-out), or against other rows
-    (replace). How many rows there are and whose they are is public to the
-    extent that positions are; a row is capped by its number among its user's rows, which no
-    row's content changes. Users are counted in memory. Curator only.
+    *Guarantee.* That of the algorithm, for neighbors that differ in all rows of one user: against zero rows (zero-out),
+    or against other rows (replace). The number of rows and their users are as public as the positions of rows. A row is
+    capped by its number among its user's rows, which does not depend on the content of any row. Users are counted in
+    memory. Curator only. With ``center=True``, capped rows count as zero rows in the mean, too.
 
-    With ``center=True``, capped rows count as zero rows in the mean, too.
-
-    *Interrupts and threads.* As for `Stream`: after any exception, a user's rows
-    are counted exactly as far as the stream has taken them.
+    *Interrupts and threads.* As for `Stream`: after any exception, the rows of a user are counted exactly as far as the
+    stream has absorbed them.
     """
 
     def __init__(self, algorithm: Algorithm, *, user: str | None = None, **options: Any) -> None:
         cap = getattr(algorithm, "max_rows_per_user", None)
         if cap is None:
             raise BadParameterError(
-                "the algorithm is calibrated for one row a user; give it max_rows_per_user=, or use Stream"
+                "algorithm: expected one calibrated with max_rows_per_user=. Use Stream for one row a user"
             )
         if options.get("store"):
-            raise BadParameterError(f"store={options['store']!r} is not available for users; leave it out")
+            raise BadParameterError(f"store={options['store']!r} is not available for users.")
         self.stream = _CappedStream(algorithm, **options)
         self._user = user
         self._cap = int(cap)
@@ -105,26 +98,24 @@ class UserStream:
 
     @exclusive
     def push(self, row: Any, user: Hashable = None) -> Step:
-        """Feed one row of a user; see `Stream.push`.
+        """Feed one row; see `Stream.push`.
 
         Parameters
         ----------
-        row : as for `Stream.push`; a mapping may hold the user's column.
-        user : whose row it is, if the row does not say: a string, a number, or a tuple of such; the same one each
-            time: 12 and "12" are two users.
+        row : array or mapping
+            A row as for `Stream.push`; a mapping may hold the user's column.
+        user : hashable, default=None
+            User of the row, if the row does not hold it: a string, a number, or a tuple of these. 12 and "12" are two
+            users.
         """
         row, user = self._owned(row, user)
-        numbers = self._numbers([user])
-        return self.stream.push(self._zero_row() if numbers[0] > self._cap else row)
+        if self._numbers([user])[0] > self._cap:
+            admission = self.stream.engine.now.admission
+            row = admission.neutral(admission.n_features or 0)
+        return self.stream.push(row)
 
     def push_many(self, rows: Any, users: Iterable[Hashable] | None = None) -> Steps:
-        """Feed a block of rows; see `Stream.push_many`.
-
-        Parameters
-        ----------
-        rows : (n, d) array, a table, or a sequence of rows.
-        users : whose row each is, if rows do not say.
-        """
+        """Feed a block of rows; see `Stream.push_many`. ``users`` holds the user of each row, if the rows do not."""
         return self._push_many(as_block(rows), users)
 
     @exclusive
@@ -135,17 +126,17 @@ class UserStream:
             pairs = [self._owned(row, None) for row in rows]
             rows, users = [row for row, _ in pairs], [user for _, user in pairs]
         if isinstance(users, (str, bytes)) or not isinstance(users, Iterable) or getattr(users, "ndim", 1) == 0:
-            raise BadParameterError(f"users={short(users)} must name one user for each row")
+            raise BadParameterError(f"users={short(users)}: expected one user for each row.")
         whose = [self._checked_user(user) for user in users]
         if len(whose) != len(rows):
-            raise BadParameterError(f"{len(whose)} users given for {len(rows)} rows; name one for each row")
+            raise BadParameterError(f"{len(whose)} users given for {len(rows)} rows. Name one for each row")
         numbers = self._numbers(whose)
         return self.stream.push_many(self._capped(rows, [i for i, n in enumerate(numbers) if n > self._cap]))
 
     def run(self, rows: Iterable[Any]) -> Iterator[Step]:
         """Feed mappings or a table that hold the user's column, mappings lazily; yield a `Step` a row."""
         if isinstance(rows, RowSource):
-            raise BadParameterError("sources hold features only; feed mappings, or push_many(rows, users=...)")
+            raise BadParameterError("sources hold features only. Feed mappings, or push_many(rows, users=...)")
         if is_frame(rows) or is_arrow(rows):
             yield from self.push_many(rows)
             return
@@ -160,50 +151,15 @@ class UserStream:
 
     # -- reading --------------------------------------------------------------------
 
-    @property
-    def t(self) -> int:
-        """Rows seen, capped ones included."""
-        return self.stream.t
-
-    @property
-    def algorithm(self) -> Algorithm:
-        """The algorithm at work."""
-        return self.stream.algorithm
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The guarantee of all releases of this stream together, for all rows of a user."""
-        return self.stream.guarantee
-
-    @property
-    def release(self) -> Release | None:
-        """The latest release, or None before the first."""
-        return self.stream.release
-
-    @property
-    def features(self) -> tuple[str, ...] | None:
-        """Names of the features, if rows are named."""
-        return self.stream.features
-
-    @property
-    def row_norm(self) -> float:
-        """Norm onto which longer rows are scaled."""
-        return self.stream.row_norm
-
-    @property
-    def regret(self) -> Regret:
-        """The exact regret, live. Curator only."""
-        return self.stream.regret
-
-    @property
-    def private_regret(self) -> LivePrivateRegret:
-        """The publishable regret."""
-        return self.stream.private_regret
-
-    @property
-    def admission(self) -> AdmissionReport:
-        """Report on the admission of the rows so far; rows past the cap count as rows. Curator only."""
-        return self.stream.admission
+    t = property(attrgetter("stream.t"), doc="Number of rows seen, including capped ones.")
+    algorithm = property(attrgetter("stream.algorithm"), doc="Algorithm of the stream.")
+    guarantee = property(attrgetter("stream.guarantee"), doc="Guarantee of all releases, for all rows of a user.")
+    release = property(attrgetter("stream.release"), doc="Latest release, or None.")
+    features = property(attrgetter("stream.features"), doc="Names of the features, or None.")
+    row_norm = property(attrgetter("stream.row_norm"), doc="Norm to which longer rows are scaled.")
+    regret = property(attrgetter("stream.regret"), doc="Exact regret, live. Curator only.")
+    private_regret = property(attrgetter("stream.private_regret"), doc="Publishable regret, live.")
+    admission = property(attrgetter("stream.admission"), doc="Report on the admission of the rows. Curator only.")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, guard=Guard("stream", state["stream"].engine.guard))
@@ -214,11 +170,9 @@ class UserStream:
     # -- how it works ---------------------------------------------------------------
 
     def _numbers(self, users: Sequence[Hashable]) -> list[int]:
-        """The number of each row among its user's rows, noted before the stream takes them.
-
-        Rows that the stream took are counted at the next call. Counts are set, not
-        added to, so counting again after an interrupt changes nothing.
-        """
+        """Return the number of each row among its user's rows."""
+        # Rows that the stream absorbed are counted at the next call. Counts are set, not incremented, so that counting
+        # them twice after an interrupt changes nothing.
         coming, counts = self._coming, self._counts
         if coming is not None:
             taken = self.stream.t - coming.after
@@ -239,29 +193,29 @@ class UserStream:
         return row, self._checked_user(user)
 
     def _checked_user(self, user: Any) -> Hashable:
-        """The user, of an Arrow scalar its value; raises `BadRowError` if it is no name."""
-        if type(user) in (str, int):  # most are: this runs once a row
+        """Return the user, converted from an Arrow scalar. Raises `BadRowError` if it identifies no user."""
+        if type(user) in (str, int):  # the common case, once a row
             return user  # type: ignore[no-any-return]
         known: Hashable = user.as_py() if hasattr(user, "as_py") else user
         if known is None or not _is_name(known):
             raise BadRowError(
-                f"row {self.t + 1}: whose row it is is not said (user={short(user)}); "
-                "pass user=, a string or a number, or name the column"
+                f"row {self.t + 1}: user={short(user)} identifies no user. "
+                "Pass a string or a number, or name the column"
             )
         return known
 
     def _table(self, table: Any, users: Iterable[Hashable] | None) -> tuple[Any, Iterable[Hashable]]:
-        """The table without the user column, and whose each row is."""
+        """Return the table without the user column, and the user of each row."""
         if users is None:
             if self._user is None or self._user not in table.columns:
-                raise BadParameterError(f"the table lacks the user column {self._user!r}; pass users=, or name it")
+                raise BadParameterError(f"the table lacks the user column {self._user!r}. Pass users=, or name it")
             users = list(table[self._user])
         if self._user in table.columns:
             table = table[[name for name in table.columns if name != self._user]]
         return table, users
 
     def _capped(self, rows: Any, over: list[int]) -> Any:
-        """The rows, those of the given numbers replaced by what is admitted as the zero row."""
+        """Return the rows, with those at ``over`` replaced by the row that is admitted as zero."""
         if not over:
             return rows
         admission = self.stream.engine.now.admission.fixed_by_block(rows)
@@ -278,7 +232,3 @@ class UserStream:
             return rows
         late = set(over)
         return [zero if i in late else row for i, row in enumerate(rows)]
-
-    def _zero_row(self) -> FloatArray:
-        admission = self.stream.engine.now.admission
-        return admission.neutral(admission.n_features or 0)

@@ -13,7 +13,7 @@ from streampca.linalg.svec import pack_entries, svec, svec_size, unpack_entries,
 from streampca.privacy.budget import Budget
 from streampca.processors.rewards import RewardSum, reward_scale
 from streampca.regret.private_regret import PrivateRegretRecord
-from streampca.release.release import Scoring, score
+from streampca.release.scoring import Scoring, score
 from streampca.stream import replay
 from streampca.stream.blocks import BlockGram
 

@@ -96,7 +96,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def unchecked(kind: type[Any], given: dict[str, Any]) -> Any:
-    """A configuration with these fields, legal together or not: what a label must tell apart does not depend on it."""
     made = object.__new__(kind)
     for name, value in given.items():
         object.__setattr__(made, name, value)
@@ -104,8 +103,6 @@ def unchecked(kind: type[Any], given: dict[str, Any]) -> Any:
 
 
 def rebuilt(kind: type[Any], label: str) -> dict[str, Any]:
-    """The fields of a configuration, read back from its label."""
-
     def plain(value: Any) -> Any:
         if isinstance(value, list):
             return tuple(plain(inner) for inner in value)
@@ -215,8 +212,6 @@ def test_configurations_that_differ_draw_other_noise_under_one_seed(one: sp.Algo
 
 
 class Sum(State):
-    """A state of a number, a big one, bytes, an array of a fixed shape and one that grows."""
-
     __slots__ = ("count", "grown", "key", "square", "total")
     kept = __slots__
 
@@ -230,8 +225,6 @@ class Pair(NamedTuple):
 
 
 class Run(State):
-    """A state of another one, of a named tuple, and of one that is None at first; `name` is a parameter."""
-
     kept = ("pair", "part", "past")
     optional: ClassVar = {"past": Pair}
 
@@ -278,7 +271,7 @@ def test_a_state_is_restored_from_what_it_keeps(total: int, key: bytes, rows: in
 def test_arrays_of_other_parameters_are_refused(part: str, changed: Any) -> None:
     stored = begun().snapshot()
     stored["part"][part] = changed
-    with pytest.raises(BadParameterError, match=f"{part} of shape .*restore with the parameters"):
+    with pytest.raises(BadParameterError, match=f"{part} of shape .*Restore with the parameters"):
         begun().restored(stored)
 
 
@@ -287,5 +280,5 @@ def test_a_snapshot_with_a_name_too_many_or_too_few_is_refused(change: dict[str,
     stored = begun().snapshot() | change
     if "pair" in change:
         del stored["pair"]
-    with pytest.raises(BadParameterError, match="restore with the parameters"):
+    with pytest.raises(BadParameterError, match="Restore with the parameters"):
         begun().restored(stored)

@@ -28,7 +28,8 @@ from streampca.errors import StreamPCAError
 from streampca.privacy.guarantee import Guarantee
 from streampca.regret.private_regret import LivePrivateRegret, PrivateRegretRecord
 from streampca.release.estimates import Estimates
-from streampca.release.release import Release, Subspace, Terms
+from streampca.release.release import Release, Terms
+from streampca.release.subspace import Subspace
 from streampca.rows.admission import Admission
 from streampca.rows.bounds import PrivateBounds
 from streampca.stream.step import BlockStep, Step, Steps
@@ -62,7 +63,7 @@ NOT_OBSERVED: dict[type, dict[str, str]] = {
         _EXACT: "admission regret",
         _SETTINGS: "algorithm guard",
     },
-    Admission: {_ARGUMENT: "row block all_values fixed fixed_by fixed_by_block neutral table values with_bounds"},
+    Admission: {_ARGUMENT: "row block all_values fixed fixed_by fixed_by_block neutral table values"},
     PrivateBounds: {_ARGUMENT: "found rows std votes warnings"},
     LivePrivateRegret: {_SETTINGS: "config", _SAME: "to_frame"},
     Step: {_EXACT: "reward"},

@@ -27,7 +27,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.regret.private_regret import PrivateRegretRecord
 from streampca.regret.regret import RegretRecord
 from streampca.release.release import Release
-from streampca.rows.admission import AdmissionReport, share_text
+from streampca.rows.report import AdmissionReport, share_text
 from streampca.views.card import printable
 from streampca.views.facts import clear_components, estimates_of, floor, percent
 from streampca.views.plots import feature_names, signs_like

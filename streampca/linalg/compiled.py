@@ -208,7 +208,7 @@ def snap(rows: FloatArray, out: FloatArray, squares: FloatArray, long: IntArray)
 
 @compile_ahead(void(_IN2, float64[:, ::1], float64[:, ::1]), any_order=True)
 def multiply(rows: FloatArray, basis: FloatArray, out: FloatArray) -> None:
-    """Rows on the lattice times a basis, (k, d), rounded by `release.scoring_basis`: exact."""
+    """Rows on the lattice times a basis, (k, d), rounded by `lattice.scoring_basis`: exact."""
     for i in range(rows.shape[0]):
         row = rows[i]
         for c in range(basis.shape[0]):
@@ -220,7 +220,7 @@ def multiply(rows: FloatArray, basis: FloatArray, out: FloatArray) -> None:
 
 @compile_ahead(void(_IN2, float64, float64[:, ::1]))
 def rounded(columns: FloatArray, grid: float, out: FloatArray) -> None:
-    """`release.scoring_basis` of a basis given by its columns, (k, d)."""
+    """`lattice.scoring_basis` of a basis given by its columns, (k, d)."""
     for c in range(columns.shape[0]):
         for j in range(columns.shape[1]):
             out[j, c] = np.rint(columns[c, j] * grid) * (1.0 / grid)
@@ -228,7 +228,7 @@ def rounded(columns: FloatArray, grid: float, out: FloatArray) -> None:
 
 @compile_ahead(float64(_IN2, _IN2, float64, float64[::1]))
 def score(rows: FloatArray, basis: FloatArray, reward: float, rewards: FloatArray) -> float:
-    """`release.rewarded` without a linear part."""
+    """`scoring.rewarded` without a linear part."""
     products = np.empty((rows.shape[0], basis.shape[1]))
     multiply(rows, basis.T.copy(), products)
     for i in range(rows.shape[0]):

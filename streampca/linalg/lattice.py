@@ -41,6 +41,8 @@ CHUNK = 2**15
 TO_LATTICE = 1.5 * 2.0 ** (52 - 2 * BITS)
 # The same for numbers of [-1, 1] and multiples of 2**-20.
 _TO_ROWS = 1.5 * 2.0 ** (52 - BITS)
+# Inverse step of the grid of a scoring basis.
+_SCORING = 2.0**30
 
 
 def onto_ball(rows: FloatArray) -> FloatArray:
@@ -161,6 +163,16 @@ def coarsen(values: FloatArray, scale: float) -> FloatArray:
     values *= step
     values += 0.0
     return values
+
+
+def scoring_basis(basis: FloatArray) -> FloatArray:
+    """Round a basis to multiples of 2**-30, so that its products with lattice rows are exact for every block size."""
+    kernels = fast.kernels
+    if kernels is not None and basis.ndim == 2 and basis.flags.f_contiguous:
+        out = np.empty(basis.shape)
+        kernels.rounded(basis.T, _SCORING, out)
+        return out
+    return np.rint(np.ascontiguousarray(basis) * _SCORING) * (1.0 / _SCORING)
 
 
 @cache

@@ -1,8 +1,7 @@
-"""Share that a noisy matrix captures: a small Monte-Carlo with fixed draws, by noise per row.
+"""Share of the variance that a noisy matrix captures: a small Monte-Carlo with fixed draws, by noise per row.
 
-The leading eigenvectors of ``t diag(lambda) + s Z`` depend on s / t only. So
-one curve answers for every t, every number of rows, every mechanism with GOE
-noise.
+The leading eigenvectors of ``t diag(lambda) + s Z`` depend on s / t only. So one curve serves every number of rows t
+and every mechanism with GOE noise.
 """
 
 from __future__ import annotations
@@ -20,16 +19,11 @@ from streampca.privacy.randomness import Randomness
 
 _SEED = 20240607
 _POINTS = 33
-#: Draws for what is asked at some points only.
+#: Draws for a share that is computed at some points only.
 _FEW = 64
-#: Number of features up to which eigenvectors of all draws are computed together.
+#: Number of features up to which the eigenvectors of all draws are computed in one call.
 _STACKED = 32
 _TINY = 1e-15
-
-
-def draws_for(n_features: int) -> int:
-    """Number of draws: large matrices concentrate, small ones are cheap."""
-    return int(np.clip(max(2000 // n_features, 20_000 // n_features**2), 2, 200))
 
 
 class Curve:
@@ -44,58 +38,50 @@ class Curve:
     def __init__(self, spectrum: FloatArray, n_components: int) -> None:
         self._spectrum, self._k = spectrum, n_components
         d = spectrum.size
+        # Large matrices concentrate, and small ones are cheap.
+        draws = int(np.clip(max(2000 // d, 20_000 // d**2), 2, 200))
         noise = Randomness.from_seed(_SEED).stream("goe")
-        self._goe = np.array([unsvec(noise.normal(i, svec_size(d)), d) for i in range(draws_for(d))])
-        self._vectors = noise.normal(len(self._goe), len(self._goe) * d).reshape(-1, d)
+        self._goe = np.array([unsvec(noise.normal(i, svec_size(d)), d) for i in range(draws)])
+        self._vectors = noise.normal(draws, draws * d).reshape(-1, d)
         top = float(spectrum[0])
         self._stds = np.geomspace(1e-6 * top, 1e2 * top, _POINTS)
-        losses = [self._loss(std) for std in self._stds]
+        losses = [1.0 - self._mean_share(np.diag(spectrum) + std * self._goe) for std in self._stds]
         self._log_loss = np.log(np.maximum(losses, _TINY))
-        #: E ||Z|| of a GOE matrix with sd 1 on the diagonal.
+        # E ||Z|| of a GOE matrix with standard deviation 1 on the diagonal.
         self.norm = float(np.abs(np.linalg.eigvalsh(self._goe)).max(axis=1).mean())
 
-    def _loss(self, std: float) -> float:
-        return 1.0 - self._mean_share(np.diag(self._spectrum) + std * self._goe)
-
     def _mean_share(self, matrices: FloatArray) -> float:
-        """Mean of `share` over matrices, (m, d, d)."""
+        """Return the mean of `share` over matrices, (m, d, d)."""
         if self._spectrum.size > _STACKED:
             return float(np.mean([self.share(matrix) for matrix in matrices]))
         top = np.linalg.eigh(matrices)[1][:, :, -self._k :]
         return float((self._spectrum @ (top**2).sum(axis=2).T).mean()) / float(self._spectrum[: self._k].sum())
 
     def share(self, matrix: FloatArray) -> float:
-        """Share of the best reward that the top subspace of a matrix captures."""
+        """Return the share of the best reward that the top subspace of a matrix captures."""
         basis = top_eigh(matrix, self._k)[1]
         return float(self._spectrum @ (basis**2).sum(axis=1)) / float(self._spectrum[: self._k].sum())
 
     def captured(self, std_per_row: float | FloatArray) -> FloatArray:
-        """Share captured, by noise std over rows."""
+        """Return the captured share by standard deviation of the noise divided by the number of rows."""
         logs = np.interp(np.log(np.maximum(std_per_row, self._stds[0])), np.log(self._stds), self._log_loss)
         return np.asarray(1.0 - np.exp(logs), dtype=np.float64)
 
     def share_of(self, kept: float, noise_std: float, scatter_std: float) -> float:
-        """Mean share captured by an estimate of a mean Gram matrix.
+        """Return the mean share captured by ``kept`` times a mean Gram matrix, with GOE noise and scatter.
 
-        Parameters
-        ----------
-        kept : factor of the exact matrix in it.
-        noise_std : sd of GOE noise in it.
-        scatter_std : sd of an error that is larger in coordinates of large eigenvalues, as that of Gaussian rows is:
-            entry (i, j) has GOE noise of sd scatter_std * sqrt(lambda_i * lambda_j).
+        As for Gaussian rows, entry (i, j) of the scatter has the standard deviation
+        scatter_std * sqrt(lambda_i * lambda_j).
         """
         roots, few = np.sqrt(self._spectrum), self._goe[:_FEW]
         scatter = roots[:, None] * np.roll(few, 1, axis=0) * roots
         return self._mean_share(kept * np.diag(self._spectrum) + noise_std * few + scatter_std * scatter)
 
     def norm_of(self, std: float, beside: FloatArray | None = None, mean: tuple[float, float] | None = None) -> float:
-        """Mean spectral norm of noise of sd ``std``.
+        """Return the mean spectral norm of noise, plus the matrix ``beside``.
 
-        Parameters
-        ----------
-        beside : (d, d) matrix that is added.
-        mean : of noise about the mean: the length of the mean and the number of rows (`linalg.centering.MeanNoise`).
-            The mean may point anywhere.
+        For noise about a private mean (`linalg.centering.MeanNoise`), ``mean`` is the length of the mean, in any
+        direction, and the number of rows.
         """
         if beside is None and mean is None:
             return std * self.norm
@@ -109,15 +95,15 @@ class Curve:
         return float(np.abs(np.linalg.eigvalsh(noise)).max(axis=1).mean())
 
     def mean_over(self, noise: Iterator[FloatArray], matrix: FloatArray) -> tuple[float, float]:
-        """Mean share captured of ``matrix`` plus noise and mean norm of noise, over fixed draws of any law."""
+        """Return the mean share that ``matrix`` plus noise captures, and the mean norm of the noise, of any law."""
         shares, norms = [], []
-        for z in itertools.islice(noise, max(2, draws_for(self._spectrum.size) // 2)):
+        for z in itertools.islice(noise, max(2, len(self._goe) // 2)):
             shares.append(self.share(matrix + z))
             norms.append(float(np.abs(np.linalg.eigvalsh(z)).max()))
         return float(np.mean(shares)), float(np.mean(norms))
 
     def rows_for(self, share: float, std: Callable[[int], float], most: int = 2**44) -> int | None:
-        """Fewest rows (to a hundredth) after which noise of sd ``std(rows)`` leaves that share; None if too many."""
+        """Return the fewest rows (to 1 %) for which noise of ``std(rows)`` leaves that share; None beyond ``most``."""
         low, high = 1, 2
         while float(self.captured(std(high) / high)) < share:
             low, high = high, 2 * high

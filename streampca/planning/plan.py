@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Candidates closer than this in captured variance or in regret count as equal.
 _EQUAL = 0.003
-#: Bytes that a window may take before a histogram of it is preferred.
+#: Bytes of a window beyond which a histogram of it is preferred.
 _HELD = 2**28
 #: A subspace that captures less than this share of the best one's reward is mostly noise.
 DROWNED = 0.5
@@ -37,12 +37,16 @@ class Plan:
 
     Attributes
     ----------
-    question : the question.
-    predictions : all candidates: those that serve the purpose first, best first.
-    recommended : one of them.
-    reason : of the recommendation.
-    warnings : expected failures, with the number of rows that would suffice.
-    advice : on choices that the planner cannot make.
+    question : Question
+    predictions : tuple of Prediction
+        All candidates; those that serve the purpose come first, the best one first.
+    recommended : Prediction
+    reason : str
+        Reason for the recommendation.
+    warnings : tuple of str
+        Expected failures, with the number of rows that would suffice.
+    advice : tuple of str
+        Advice on choices that the planner cannot make.
     """
 
     question: Question
@@ -58,17 +62,27 @@ class Plan:
         return self.recommended.algorithm
 
     def table(self) -> list[dict[str, str]]:
-        """One row of text a candidate, for printing."""
-        return [_row(p) for p in self.predictions]
+        """Return one row of text for each candidate."""
+        return [
+            {
+                "candidate": p.label,
+                "captured": f"{p.captured:.4f}" if p.is_certain else "cannot tell",
+                "regret": "-" if p.regret_per_row is None else f"{p.regret_per_row:.3g}",
+                "noise": "-" if p.noise_std is None else f"{p.noise_std:.4g}",
+                "error": "-" if p.spectral_error is None else f"{p.spectral_error:.4g}",
+                "releases": str(p.releases),
+                "memory": _bytes(p.memory),
+            }
+            for p in self.predictions
+        ]
 
     def to_frame(self) -> pd.DataFrame:
-        """`table` as a pandas frame."""
+        """Return `table` as a pandas frame."""
         import pandas as pd
 
         return pd.DataFrame(self.table())
 
     def _repr_html_(self) -> str:
-        """The recommendation above the table, for notebooks. No row was looked at: publishable."""
         rows, best = self.table(), self.recommended
         note = [f"Why: {self.reason}", f"Assumed: {self.question.assumed}"]
         note += [f"Warning: {text}" for text in self.warnings] + [f"Advice: {text}" for text in self.advice]
@@ -102,14 +116,14 @@ def plan(
     row_norm: float = 1.0,
     typical_norm: float | None = None,
 ) -> Plan:
-    """Predict noise, error, captured variance, regret and memory of everything that applies.
+    """Predict noise, error, captured variance, regret and memory of every algorithm that applies.
 
-    No row is looked at, and no budget is spent: predictions follow from the
-    parameters and from a guess of the spectrum.
+    No row is read, and no budget is spent: predictions follow from the parameters and from a guess of the spectrum.
 
     Parameters
     ----------
-    spectrum : the ``guess`` of `Question`; all others have the same names.
+    spectrum : str or sequence of float, default="decaying"
+        The `guess` of `Question`. All other parameters have the names and defaults of `Question`.
     """
     question = Question(
         n_rows=n_rows, n_features=n_features, n_components=n_components, epsilon=epsilon, delta=delta,
@@ -121,18 +135,12 @@ def plan(
     purpose = question.purpose
     order = sorted(found, key=lambda p: (p.serves != purpose, not p.is_certain, -p.captured))
     recommended, reason = _recommend([p for p in order if p.serves == purpose], question)
-    return Plan(
-        question,
-        tuple(order),
-        recommended,
-        reason,
-        tuple(_warnings(question, recommended, curve)),
-        tuple(_advice(question, recommended, found)),
-    )
+    warnings, advice = _warnings(question, recommended, curve), _advice(question, recommended, found)
+    return Plan(question, tuple(order), recommended, reason, tuple(warnings), tuple(advice))
 
 
 def _recommend(candidates: list[Prediction], question: Question) -> tuple[Prediction, str]:
-    """The least regret for a stream, else the most captured; among equals the one that promises or releases more."""
+    """Return the candidate of least regret for a stream, else of the largest captured share, and the reason."""
     if question.purpose == "stream":
         scored = [p for p in candidates if p.regret_per_row is not None and p.is_certain]
         least = min(p.regret_per_row or 0.0 for p in scored)
@@ -148,19 +156,17 @@ def _recommend(candidates: list[Prediction], question: Question) -> tuple[Predic
     most = max(p.captured for p in candidates)
     good = [p for p in candidates if p.captured >= most - _EQUAL]
     if question.purpose == "window":
-        # The window itself, if its rows can be held; else in memory that does not grow with it; then what fades.
+        # The window itself, if its rows fit into memory; then a sum of bounded memory; then fading sums.
         order = ["ring", "histogram", "smoothed", "forgetting"]
         chosen = min(good, key=lambda p: (p.memory > _HELD, order.index(p.settings["method"])))
         return chosen, (
             f"captures {chosen.captured:.1%} of the best subspace of the window (the most is {most:.1%}), with "
             f"{chosen.releases} releases in {_bytes(chosen.memory)}; {chosen.note}"
         )
-
-    def order_of_equals(p: Prediction) -> tuple[bool, bool, bool, float]:
-        """First certain ones, then those that spend no delta, then those with a Gram matrix, then the least error."""
-        return not p.is_certain, "delta" in p.settings, p.spectral_error is None, p.spectral_error or 0.0
-
-    chosen = min(good, key=order_of_equals)
+    # Certain ones first, then those that spend no delta, then those with a Gram matrix, then by error.
+    chosen = min(
+        good, key=lambda p: (not p.is_certain, "delta" in p.settings, p.spectral_error is None, p.spectral_error or 0.0)
+    )
     if not chosen.is_certain:
         known = max((p for p in candidates if p.is_certain), key=lambda p: p.captured)
         return chosen, (
@@ -169,18 +175,6 @@ def _recommend(candidates: list[Prediction], question: Question) -> tuple[Predic
         )
     pure = "" if "delta" in chosen.settings else ", and spends no delta"
     return chosen, f"captures {chosen.captured:.1%} of the best subspace (the most is {most:.1%}){pure}"
-
-
-def _row(p: Prediction) -> dict[str, str]:
-    return {
-        "candidate": p.label,
-        "captured": f"{p.captured:.4f}" if p.is_certain else "cannot tell",
-        "regret": "-" if p.regret_per_row is None else f"{p.regret_per_row:.3g}",
-        "noise": "-" if p.noise_std is None else f"{p.noise_std:.4g}",
-        "error": "-" if p.spectral_error is None else f"{p.spectral_error:.4g}",
-        "releases": str(p.releases),
-        "memory": _bytes(p.memory),
-    }
 
 
 def _bytes(n: int) -> str:
@@ -193,12 +187,12 @@ def _bytes(n: int) -> str:
 
 
 def _warnings(question: Question, best: Prediction, curve: Curve) -> list[str]:
-    """Expected failures, with the number of rows that would suffice."""
-    said = []
+    """Return expected failures, with the number of rows that would suffice."""
+    texts = []
     q, k = question, question.n_components
     chance = float(q.spectrum.sum()) * k / q.n_features / q.best
     if best.captured < min(GOOD, max(DROWNED, 0.5 * (1.0 + chance))):
-        said.append(
+        texts.append(
             f"the noise drowns the signal: {best.name} is expected to capture {best.captured:.1%} of what {k} "
             f"components can, and a random subspace captures {chance:.1%}"
         )
@@ -207,53 +201,50 @@ def _warnings(question: Question, best: Prediction, curve: Curve) -> list[str]:
         whole = "rows" if q.window is None else "rows in the window"
         by = "" if best.is_certain else " by GaussianCovariance"
         if needed is not None:
-            said.append(
-                f"for {GOOD:.0%} captured variance{by} some {_round(needed)} {whole} are needed; there are {q.rows}"
-            )
+            step = 10 ** max(0, len(str(needed)) - 2)  # two digits, rounded up
+            needed = -(-needed // step) * step
+            texts.append(f"for {GOOD:.0%} captured variance{by} about {needed} {whole} are needed; there are {q.rows}")
     if best.spectral_error is not None:
         noise = (best.spectral_error if best.noise_std is None else best.noise_std * curve.norm) / q.row_norm**2
         lost = [j for j in range(k) if q.rows * float(q.spectrum[j]) < noise]
         if lost:
             below = q.rows * float(q.spectrum[lost[0]])
-            said.append(
+            texts.append(
                 f"components from number {lost[0] + 1} on lie below the noise ({below:.3g} against {noise:.3g} "
                 "row_norm**2): ask for fewer, or bring more rows"
             )
     if q.delta > 0.1 / q.n_rows:
-        said.append(
+        texts.append(
             f"delta={q.delta:g} is not well below 1 / n_rows = {1 / q.n_rows:.2g}: a mechanism may expose "
             "whole rows within it"
         )
     if q.epsilon > 10.0:
         factor = math.exp(min(q.epsilon, 700.0))
-        said.append(f"epsilon={q.epsilon:g} promises little: an attacker's odds may change by a factor {factor:.2g}")
-    return said
+        texts.append(f"epsilon={q.epsilon:g} promises little: an attacker's odds may change by a factor {factor:.2g}")
+    return texts
 
 
 def _rows_needed(question: Question, curve: Curve, best: Prediction) -> int | None:
-    """Rows (in the window, if there is one) after which the recommended kind of algorithm captures a good share.
+    """Return the rows (in a window, if there is one) for which the recommended kind of algorithm captures a good share.
 
-    One-shots count as `GaussianCovariance` does. None for `PrivateOja`, which releases no Gram matrix.
+    A mechanism counts as `GaussianCovariance`. None for `PrivateOja`, which releases no Gram matrix.
     """
     settings, every = question.centered_settings, question.release_every
+    if best.noise_std is None and best.serves != "once":
+        return None
 
-    def once(rows: int) -> float:
-        return GaussianCovariance(**settings).noise_std(question.n_features)
-
-    def stream(rows: int) -> float:
-        # A power of two of releases, so that few horizons have to be fitted.
-        step = max(every or 1, -(-rows // 1024))
-        horizon = step * 2 ** max(0, math.ceil(math.log2(rows / step)))
-        return PrivateFPL(**settings, horizon=horizon, release_every=step).noise_std(rows)
-
-    def window(rows: int) -> float:
+    def std(rows: int) -> float:
+        if best.serves == "once":
+            return GaussianCovariance(**settings).noise_std(question.n_features)
+        if best.serves == "stream":
+            # The number of releases is a power of two, so that few horizons have to be fitted.
+            step = max(every or 1, -(-rows // 1024))
+            horizon = step * 2 ** max(0, math.ceil(math.log2(rows / step)))
+            return PrivateFPL(**settings, horizon=horizon, release_every=step).noise_std(rows)
         step = min(every or max(1, rows // 100), rows)
         width = rows // step * step
         return SlidingWindowPCA(**settings, window=width, method="histogram", release_every=step).noise_std(4 * width)
 
-    if best.noise_std is None and best.serves != "once":
-        return None
-    std: Callable[[int], float] = {"once": once, "stream": stream, "window": window}[best.serves]
     try:
         return curve.rows_for(GOOD, std)
     except BadParameterError:
@@ -261,46 +252,40 @@ def _rows_needed(question: Question, curve: Curve, best: Prediction) -> int | No
 
 
 def _advice(question: Question, best: Prediction, found: Sequence[Prediction]) -> list[str]:
-    """Advice on choices that the planner cannot make."""
+    """Return advice on choices that the planner cannot make."""
     q, typical_norm = question, question.typical_norm
-    said = []
+    texts = []
     square = float(q.spectrum.sum())
     if typical_norm is not None and typical_norm < 0.7 * q.row_norm:
         factor = (q.row_norm / typical_norm) ** 2
-        said.append(
+        texts.append(
             f"row_norm={q.row_norm:g} is far above the typical norm {typical_norm:g}: noise scales with row_norm**2, "
             f"so row_norm={typical_norm:g} would have {factor:.3g} times less of it; longer rows are scaled down"
         )
     elif typical_norm is not None and typical_norm > 2.0 * q.row_norm:
-        said.append(
+        texts.append(
             f"row_norm={q.row_norm:g} scales almost every row down (typical norm {typical_norm:g}): directions stay, "
             "lengths are lost; raise it towards the typical norm if long rows should count for more"
         )
     elif square < 0.2:
-        said.append(
+        texts.append(
             f"rows use {square:.1%} of row_norm**2: a smaller row_norm, or tighter public bounds, would lower the "
             "noise beside the signal in that proportion"
         )
-    said.append(
+    texts.append(
         "choose row_norm near the length of a typical row, and bounds as the ranges you would state without looking "
-        "at the data: neither may be read off the rows; a feature that uses a tenth of its range has a hundredth of "
-        "its signal"
+        "at the data: neither may be computed from the rows; a feature that uses a tenth of its range has a hundredth "
+        "of its signal"
     )
     if q.window is not None:
         tumbling = max((p for p in found if p.name.startswith("Tumbling")), key=lambda p: p.captured)
-        said.append(
+        texts.append(
             f"for rows that keep to one distribution, {tumbling.name} with release_every={q.rows} has less noise: it "
             f"captures {tumbling.captured:.1%} of the last full window, with a release a window"
         )
     if q.release_every is None and "release_every" in best.settings:
-        said.append(
+        texts.append(
             f"release_every={best.settings['release_every']}: fewer releases carry less noise (e times as many cost "
             f"{1.0 / (math.pi * q.budget.mu):.2g} row_norm**2 more sd), but rows wait longer for theirs"
         )
-    return said
-
-
-def _round(n: int) -> str:
-    """Two digits, rounded up."""
-    step = 10 ** max(0, len(str(n)) - 2)
-    return str(-(-n // step) * step)
+    return texts

@@ -18,7 +18,6 @@ from streampca.linalg.types import FloatArray, IntArray
 from streampca.matrix_factorization.smoothing import Smoothing, WindowSmoothing
 from streampca.mechanisms.adaptive_laplace import AdaptiveLaplaceCovariance, adaptive_mechanism
 from streampca.mechanisms.base import Mechanism
-from streampca.mechanisms.covariance import CovarianceMechanism
 from streampca.mechanisms.exact_subspace import ExactSubspace
 from streampca.mechanisms.gaussian import GaussianCovariance
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
@@ -43,16 +42,16 @@ _NOTHING = 1e-12
 _TIMES = 60
 #: Simulated runs of Oja's recursion, times entries of a basis.
 _RUNS = 800
-#: Numbers (rows times features) that an algorithm is tried on.
+#: Most numbers (rows times features) on which an algorithm is tried.
 _TRIED = 3_000_000
-#: Most features that an adaptive mechanism is tried on.
+#: Most features with which an adaptive mechanism is tried.
 _WIDEST = 200
 #: Releases of a smoothed stream, and coordinates of each kind that it is simulated with.
 _SMOOTHED, _COORDINATES = 1024, 200
 _NOTES = {
     "histogram": "memory grows with log W; covers some rows before the window",
     "ring": "exactly the window",
-    "smoothed": "reads the window off its releases over two windows; for rows that change slowly",
+    "smoothed": "computes the window from its releases over two windows; for rows that change slowly",
     "forgetting": "least noise; old rows fade instead of leaving",
     "once": "one release, of the last rows",
 }
@@ -64,21 +63,29 @@ class Prediction:
 
     Attributes
     ----------
-    algorithm : the algorithm or mechanism itself.
-    settings : its keywords, ready to be passed on.
-    serves : ``"stream"`` (a subspace of all rows, again and again), ``"window"`` (of the last rows)
-        or ``"once"`` (one release at the end).
-    captured : expected share of the best subspace's reward that the last release captures of its rows.
-    releases : their number.
-    memory : most bytes held at a time; of a single release, beside the table.
-    note : a limitation, or a condition.
-    noise_std : sd of a diagonal entry of the noise in the last released Gram matrix, in units of
-        row_norm**2; None where no Gram matrix is released or its noise is of another law.
-    spectral_error : expected ||released - exact Gram matrix||, in the same units; None where none is released.
-    regret_per_row : expected regret a row after all rows that is due to privacy and to waiting, in the same units;
-        None where there is no stream of releases.
-    is_certain : False where ``captured`` is that of made-up Gaussian rows of the spectrum, and real rows of the same
-        spectrum may lose several times more or less.
+    algorithm : Algorithm or Mechanism
+    settings : dict
+        Its keywords.
+    serves : {"stream", "window", "once"}
+        A subspace of all rows after each release, of the last rows, or one release at the end.
+    captured : float
+        Expected share of the best subspace's reward on its rows that the last release captures.
+    releases : int
+        Number of releases.
+    memory : int
+        Peak memory in bytes; of a single release, without the table.
+    note : str
+        A limitation, or a condition.
+    noise_std : float or None
+        Standard deviation of a diagonal entry of the noise in the last released Gram matrix, in units of row_norm**2;
+        None if no Gram matrix is released or its noise has another law.
+    spectral_error : float or None
+        Expected ||released - exact Gram matrix||, in the same units; None if no Gram matrix is released.
+    regret_per_row : float or None
+        Expected regret a row due to privacy and to waiting, in the same units; None without a stream of releases.
+    is_certain : bool
+        False if `captured` is that of simulated Gaussian rows of the spectrum. Real rows of the same spectrum may lose
+        several times more or less.
     """
 
     algorithm: Any
@@ -95,13 +102,13 @@ class Prediction:
 
     @property
     def name(self) -> str:
-        """Its class, e.g. ``"PrivateFPL"``."""
+        """Name of the class, e.g. ``"PrivateFPL"``."""
         kind = type(self.algorithm).__name__
         return f"{kind}[{type(self.algorithm.mechanism).__name__}]" if isinstance(self.algorithm, Tumbling) else kind
 
     @property
     def label(self) -> str:
-        """Short and unique among the candidates for one question."""
+        """Short text, unique among the candidates for one question."""
         which = self.settings.get("noise") or self.settings.get("method") or ""
         solver = "smoothed" if self.settings.get("solver") == "smoothed" else ""
         endless = "endless" if which and "horizon" in self.settings and self.settings["horizon"] is None else ""
@@ -109,76 +116,53 @@ class Prediction:
 
     @property
     def code(self) -> str:
-        """Python that builds it, without the parameters all candidates share."""
+        """Python expression that creates the algorithm."""
         inner = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
         return f"{self.name}({inner})"
 
     def scaled(self, square: float) -> Prediction:
-        """The same for rows of another norm: noise, error and regret times its square."""
+        """Return the prediction for rows of another norm: noise, error and regret times its square."""
         figures = {name: getattr(self, name) for name in ("noise_std", "spectral_error", "regret_per_row")}
         return replace(self, **{name: value * square for name, value in figures.items() if value is not None})
 
 
-# -- memory, measured by `tracemalloc` --
-
-#: Bytes of any stream, and the most rows that wait for a release.
+#: Bytes of any stream, measured by `tracemalloc`, and the most rows that wait for a release.
 _STREAM_BYTES, _WAITING = 20_000, 256
 
 
 def stream_bytes(n_features: int, release_every: int, vectors: float, held: float = 0.0) -> int:
-    """Most bytes of a stream that needs a number of packed matrices (`vectors`) and `held` further bytes."""
+    """Return the peak bytes of a stream with a number of packed matrices (``vectors``) and ``held`` further bytes."""
     waiting = 16 * min(release_every, _WAITING) * n_features
     return int(_STREAM_BYTES + waiting + 8 * vectors * svec_size(n_features) + held)
 
 
-# -- mechanisms that release once --
-
-
 def covariances(question: Question, curve: Curve) -> Iterator[Prediction]:
-    """Mechanisms on the Gram matrix: of all rows once, or of each window once."""
-    pure = {key: value for key, value in question.settings.items() if key != "delta"}
-    kinds: list[tuple[type[CovarianceMechanism], dict[str, Any]]] = [
-        (GaussianCovariance, question.centered_settings), (MatrixLaplaceCovariance, pure),
-    ]  # fmt: skip
+    """Yield mechanisms on the Gram matrix: of all rows once, or of each window once."""
     rows, d = question.rows, question.n_features
-    for kind, settings in kinds:
-        mechanism = kind(**settings)
-        scale = mechanism.noise_std(d)
-        note = "pure epsilon: no delta is spent" if settings is pure else ""
-        std: float | None = None
-        if kind is GaussianCovariance:
-            std = spread = float(question.spread(scale, rows))
-            share, norm = float(curve.captured(spread / rows)), curve.norm_of(scale, mean=question.mean_and_rows(rows))
-        else:
-            stream = Randomness.from_seed(_SEED).stream("plan", label_of(mechanism))
-            noise = (unsvec(mechanism.noise(d, stream.draws(i)), d) for i in itertools.count())
-            share, norm = curve.mean_over(noise, rows * np.diag(question.spectrum))
-        yield _once(question, mechanism, settings, share, note, std, norm)
+    gaussian = GaussianCovariance(**question.centered_settings)
+    scale = gaussian.noise_std(d)
+    std = float(question.spread(scale, rows))
+    share, norm = float(curve.captured(std / rows)), curve.norm_of(scale, mean=question.mean_and_rows(rows))
+    yield _once(question, gaussian, question.centered_settings, share, "", std, norm)
+    pure = {key: value for key, value in question.settings.items() if key != "delta"}
+    laplace = MatrixLaplaceCovariance(**pure)
+    stream = Randomness.from_seed(_SEED).stream("plan", label_of(laplace))
+    noise = (unsvec(laplace.noise(d, stream.draws(i)), d) for i in itertools.count())
+    share, norm = curve.mean_over(noise, rows * np.diag(question.spectrum))
+    yield _once(question, laplace, pure, share, "pure epsilon: no delta is spent", None, norm)
 
 
 def adaptive(question: Question, curve: Curve) -> Iterator[Prediction]:
-    """The choice of `adaptive_mechanism`, tried on made-up rows: its gain depends on the lengths of rows."""
+    """Yield the choice of `adaptive_mechanism`, tried on simulated rows: its gain depends on the lengths of rows."""
     if question.delta <= 0.0 or question.n_features > _WIDEST:
         return
     mechanism = adaptive_mechanism(question.n_features, **question.settings)
     is_pure = isinstance(mechanism, AdaptiveLaplaceCovariance)
-    captured = _trial(question, mechanism)
-    beside = "MatrixLaplaceCovariance" if is_pure else "GaussianCovariance"
-    note = (
-        f"captures {captured:.1%} on Gaussian rows; the more uneven the lengths of rows and the shorter they "
-        f"are, the more; never much less than {beside}"
-    )
-    settings = {key: value for key, value in question.settings.items() if key != "delta" or not is_pure}
-    made = _once(question, mechanism, settings, captured, note)
-    memory = made.memory + 16 * question.rows * question.n_features + 60_000
-    yield replace(made, is_certain=False, memory=memory)
 
-
-def _trial(question: Question, mechanism: Mechanism) -> float:
-    """Mean share that releases of made-up Gaussian rows capture; of no more rows than a trial takes."""
+    # Gaussian rows, whose Gram matrix has the spectrum exactly if there are enough of them.
     n, d = min(question.rows, max(_TRIED // question.n_features, 1)), question.n_features
     rows = Randomness.from_seed(_SEED).stream("rows").normal(0, n * d).reshape(n, d)
-    if n > d:  # their Gram matrix shall have the spectrum exactly
+    if n > d:
         values, vectors = np.linalg.eigh(rows.T @ rows / n)
         if values[0] > 0.0:
             rows = (rows @ vectors) / np.sqrt(values)
@@ -186,22 +170,29 @@ def _trial(question: Question, mechanism: Mechanism) -> float:
     gram = rows.T @ rows
     best = float(np.linalg.eigvalsh(gram)[-question.n_components :].sum())
     releases = [mechanism.release(rows, seed=_SEED + i) for i in range(2)]
-    loss = 1.0 - float(np.mean([made.subspace.captured(gram) for made in releases])) / best
-    # Losses fall with the square of the number of rows, where it exceeds that of the trial.
-    return 1.0 - loss * (n / question.rows) ** 2
+    loss = 1.0 - float(np.mean([release.subspace.captured(gram) for release in releases])) / best
+    # Losses fall with the square of the number of rows, which may exceed that of the trial.
+    captured = 1.0 - loss * (n / question.rows) ** 2
+
+    beside = "MatrixLaplaceCovariance" if is_pure else "GaussianCovariance"
+    note = (
+        f"captures {captured:.1%} on Gaussian rows; the more uneven the lengths of rows and the shorter they "
+        f"are, the more; never much less than {beside}"
+    )
+    settings = {key: value for key, value in question.settings.items() if key != "delta" or not is_pure}
+    once = _once(question, mechanism, settings, captured, note)
+    yield replace(once, is_certain=False, memory=once.memory + 16 * question.rows * question.n_features + 60_000)
 
 
 def spans(question: Question, curve: Curve) -> Iterator[Prediction]:
-    """`ExactSubspace`, if the guess is that rows lie in a subspace exactly."""
+    """Yield `ExactSubspace`, if the guess is that rows lie in a subspace exactly."""
     k = question.n_components
     if float(question.spectrum[k:].sum()) > _NOTHING or k >= question.n_features:
         return
-    settings = question.settings
-    mechanism = ExactSubspace(**settings)
-    needed = mechanism.rows_needed()
-    if question.rows >= needed:
-        note = f"exact, where rows lie in a subspace exactly; from {needed} rows"
-        yield _once(question, mechanism, settings, 1.0, note)
+    mechanism = ExactSubspace(**question.settings)
+    if question.rows >= (needed := mechanism.rows_needed()):
+        note = f"exact, if rows lie in a subspace exactly; from {needed} rows"
+        yield _once(question, mechanism, question.settings, 1.0, note)
 
 
 def _once(
@@ -220,11 +211,8 @@ def _once(
     )  # fmt: skip
 
 
-# -- algorithms that follow all rows so far --
-
-
 def leaders(question: Question, curve: Curve) -> Iterator[Prediction]:
-    """`PrivateFPL` with each of its noises."""
+    """Yield `PrivateFPL` with each of its noises."""
     if question.window is not None:
         return
     n = question.n_rows
@@ -272,11 +260,9 @@ def _leader(
 
 
 def _smoothed_shares(question: Question, curve: Curve, smoothing: Smoothing, every: int, ends: IntArray) -> FloatArray:
-    """Shares captured by smoothed sums, for rows of one distribution.
-
-    The filter is linear and treats coordinates alike, so three kinds of them suffice: one whose inputs are 1 without
-    noise, some of noise only, and some whose inputs scatter about 0.
-    """
+    """Return the shares captured by smoothed sums, for rows of one distribution."""
+    # The filter is linear and treats coordinates alike, so three kinds of them suffice: one whose inputs are 1 without
+    # noise, some of noise only, and some whose inputs scatter about 0.
     noise, sums = smoothing.mechanism.start(1 + 2 * _COORDINATES), smoothing.start(1 + 2 * _COORDINATES)
     draws = Randomness.from_seed(_SEED).stream("smoothed")
     inputs, shares = np.zeros(1 + 2 * _COORDINATES), []
@@ -299,23 +285,21 @@ def _smoothed_shares(question: Question, curve: Curve, smoothing: Smoothing, eve
 def _regret(
     question: Question, every: int, ends: IntArray, shares: FloatArray, stds: FloatArray | None = None
 ) -> float:
-    """Expected regret a row of playing, on every leaf, the subspace released before it; with the mean, if centered.
+    """Return the expected regret a row if every leaf is scored by the subspace released before it.
 
-    Parameters
-    ----------
-    ends, shares : leaves, and the share captured by the release after each.
-    stds : sds of their noise, if a mean is released with them.
+    ``shares`` are those captured by the releases after the leaves ``ends``, and ``stds`` the standard deviations of
+    their noise, if a mean is released with them.
     """
     n, best, k, d = question.n_rows, question.best, question.n_components, question.n_features
     square = 0.0 if stds is None else question.mean_square
-    # Nothing is known of the first leaf: the first axes capture k / d of all there is, on average over rotations.
+    # The first leaf is scored by the first axes, which capture k / d of the energy, on average over rotations.
     first = min(every, n) * (best + square - (float(question.spectrum.sum()) + square) * k / d)
     leaves = -(-n // every)
     played = np.arange(1, leaves) if leaves <= 4096 else np.geomspace(1.0, leaves - 1.0, 4096)
     if len(played) == 0:
         return first / n
     losses = 1.0 - np.interp(np.log(played), np.log(ends), shares)
-    if square > 0.0 and stds is not None:  # the error of the mean, which is shrunk, outside the subspace
+    if square > 0.0 and stds is not None:  # the error of the shrunk mean outside the subspace
         std = np.interp(np.log(played), np.log(ends), stds) / (MEAN_WEIGHT * played * every)
         losses += (1.0 - k / d) * square * d * std**2 / (square + d * std**2) / best
     total = losses.sum() if leaves <= 4096 else float(np.trapezoid(losses, played))
@@ -323,7 +307,7 @@ def _regret(
 
 
 def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
-    """`PrivateOja` with steps laid out for the number of rows: its own recursion on mean gradients plus noise."""
+    """Yield `PrivateOja` with steps for the number of rows, by its own recursion on mean gradients plus noise."""
     if question.window is not None:
         return
     n, d, k = question.n_rows, question.n_features, question.n_components
@@ -332,13 +316,24 @@ def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
     steps, std = [algorithm.step_end(0)], algorithm.noise_std(d)
     while steps[-1] < n:
         steps.append(algorithm.step_end(steps[-1]))
+    values, start = question.spectrum, float(question.spectrum.sum()) * k / d / question.best
     lasts, losses = [], []
-    runs = int(np.clip(_RUNS // (d * k), 8, 100))
-    for run in range(runs):
-        shares = _ascend(question, steps, std, run)
+    for run in range(int(np.clip(_RUNS // (d * k), 8, 100))):
+        draws = Randomness.from_seed(_SEED).stream("oja", run)
+        basis, rates = random_basis(d, k, draws), PrivateStepSizes(None, np.zeros(k))
+        shares = [start]  # captured before each step, and after the last
+        for i, (before, end) in enumerate(itertools.pairwise([0, *steps])):
+            rows = end - before
+            gradient = rows * values[:, None] * basis
+            # Rows are few: their sum has the spread of a sum of independent Gaussian ones.
+            rayleigh = np.maximum(values @ basis**2, 0.0)
+            spread = np.sqrt(rows * np.outer(values, rayleigh))
+            z = draws.normal(i + 1, 2 * d * k).reshape(2, d, k)
+            rates, step = rates.step(gradient + std * z[0] + spread * z[1], basis, end, std)
+            basis = orthonormalise(np.asfortranarray(basis + step))
+            shares.append(float(values @ (basis**2).sum(axis=1)) / question.best)
         lasts.append(shares[-1])
-        played = np.concatenate(([float(question.spectrum.sum()) * k / d / question.best], shares[:-1]))
-        losses.append(float(np.diff([0, *steps]) @ (1.0 - played)))
+        losses.append(float(np.diff([0, *steps]) @ (1.0 - np.array(shares[:-1]))))
     yield Prediction(
         algorithm, settings, "stream", float(np.mean(lasts)), len(steps),
         stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)),
@@ -347,29 +342,8 @@ def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
     )  # fmt: skip
 
 
-def _ascend(question: Question, ends: list[int], std: float, run: int) -> list[float]:
-    """Shares captured after each step of one run."""
-    d, k, values = question.n_features, question.n_components, question.spectrum
-    draws = Randomness.from_seed(_SEED).stream("oja", run)
-    basis = random_basis(d, k, draws)
-    rates = PrivateStepSizes(None, np.zeros(k))
-    shares, before = [], 0
-    for i, end in enumerate(ends):
-        rows = end - before
-        gradient = rows * values[:, None] * basis
-        # Rows are few: their sum has the spread of a sum of independent Gaussian ones.
-        rayleigh = np.maximum(values @ basis**2, 0.0)
-        spread = np.sqrt(rows * np.outer(values, rayleigh))
-        z = draws.normal(i + 1, 2 * d * k).reshape(2, d, k)
-        rates, step = rates.step(gradient + std * z[0] + spread * z[1], basis, end, std)
-        basis = orthonormalise(np.asfortranarray(basis + step))
-        shares.append(float(values @ (basis**2).sum(axis=1)) / question.best)
-        before = end
-    return shares
-
-
 def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
-    """`DPPCA`, by running it on made-up Gaussian rows of the spectrum, where that takes seconds."""
+    """Yield `DPPCA`, from a run on simulated Gaussian rows of the spectrum, if that takes seconds."""
     if question.window is not None:
         return
     n, d, k = question.n_rows, question.n_features, question.n_components
@@ -378,9 +352,9 @@ def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
         algorithm = DPPCA(**settings)
         algorithm.check(d)
     except BadParameterError:
-        return  # too few rows for it to say anything
+        return  # too few rows for a release
     if n * d > _TRIED:
-        return  # a trial would take long, and a shorter one would say little
+        return  # a trial would be slow, and a shorter one would predict little
     stream = Stream(algorithm, regret=None, seed=_SEED)
     normals = Randomness.from_seed(_SEED).stream("rows").normal(0, n * d).reshape(n, d)
     releases = len(stream.push_many(normals * np.sqrt(question.spectrum)).releases)
@@ -394,16 +368,16 @@ def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
     )  # fmt: skip
 
 
-# -- algorithms that follow the last rows --
-
-
 def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
-    """`SlidingWindowPCA` with each of its methods."""
+    """Yield `SlidingWindowPCA` with each of its methods."""
     if question.window is None:
         return
     width, n, d = question.rows, question.n_rows, question.n_features
-    every = min(question.release_every or _window_step(width), width)
-    while width % every:  # some methods take whole groups of rows only
+    every = min(question.release_every or 0, width)
+    if not every:  # about 100 releases of a window, if possible with a divisor of its length
+        least = -(-width // 100)
+        every = next((step for step in range(least, 2 * least + 1) if width % step == 0), max(1, width // 100))
+    while width % every:  # some methods accept whole groups of rows only
         every -= 1
     for method, note in _NOTES.items():
         settings: dict[str, Any] = {**question.centered_settings, "window": width, "method": method}
@@ -413,8 +387,8 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
         except BadParameterError:
             continue  # a window too long for this method
         std = algorithm.noise_std(n if method == "once" or n >= every else every)
-        # The histogram's sum reaches back before the window, by half its overhang on average; a fading sum is
-        # short of what it has not seen.
+        # The histogram's sum covers rows before the window, half its overhang on average; a fading sum lacks rows
+        # before the first.
         extra = 0.5 * algorithm.overhang * width if method == "histogram" else 0.0
         if method == "forgetting":
             extra = -width * (1.0 - every / width) ** (n // every)
@@ -443,14 +417,9 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
         )  # fmt: skip
 
 
-def _window_step(width: int) -> int:
-    """Rows between about 100 releases of a window; if possible a divisor of its length from a hundredth of it on."""
-    least = -(-width // 100)
-    return next((step for step in range(least, 2 * least + 1) if width % step == 0), max(1, width // 100))
-
-
 def _smoothed_window(question: Question, curve: Curve, algorithm: SlidingWindowPCA, releases: int) -> float:
-    """Share captured by a smoothed window, for rows of one distribution: the filter's answer to inputs and to noise."""
+    """Return the share captured by a smoothed window, for rows of one distribution."""
+    # Response of the filter to the inputs, to the noise, and to the scatter of the rows.
     every, leaves = algorithm.release_every, algorithm.leaves
     smoothing = WindowSmoothing(algorithm.followed.noise, question.n_features, question.n_components, every)
     weights, window = smoothing.weights(releases), np.zeros(min(releases, smoothing.length))
@@ -462,7 +431,7 @@ def _smoothed_window(question: Question, curve: Curve, algorithm: SlidingWindowP
     return curve.share_of(float(weights.sum() / window.sum()), noise_std, scatter_std)
 
 
-#: Each yields what applies to a question, and nothing where nothing does; for rows in the unit ball.
+#: Each yields the predictions that apply to a question, for rows in the unit ball.
 PREDICTORS: tuple[Callable[[Question, Curve], Iterator[Prediction]], ...] = (
     covariances, adaptive, spans, leaders, oja, dp_pca, windows,
 )  # fmt: skip

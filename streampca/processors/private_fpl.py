@@ -25,7 +25,8 @@ from streampca.processors.base import Processor
 from streampca.processors.leader import DTTZ14, PANEL_ENDS, Leader, LeaderProcessor
 from streampca.processors.rewards import GramWithRewards, RewardSum, joint_sensitivity, reward_scale
 from streampca.processors.solvers import SOLVERS, Exact, Smoothed, Solver
-from streampca.release.release import Release, Scoring, Terms, centered_fields
+from streampca.release.release import Release, Terms, centered_fields
+from streampca.release.scoring import Scoring
 
 DMRST22 = "Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022, Theorem 2.1"
 

@@ -11,7 +11,8 @@ import numpy as np
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import GramSum, grid_bits
 from streampca.linalg.types import FloatArray
-from streampca.release.release import Release, Scoring, score
+from streampca.release.release import Release
+from streampca.release.scoring import Scoring, score
 from streampca.state import State
 
 #: Weight c of a reward relative to its row's Gram matrix, whose noise grows by sqrt(1 + c**2) = 11.8 % (zero-out).

@@ -34,7 +34,8 @@ from streampca.linalg.centering import MeanNoise
 from streampca.linalg.counts import check_share
 from streampca.linalg.types import FloatArray, IntArray
 from streampca.privacy.guarantee import Guarantee
-from streampca.release.release import Release, Subspace
+from streampca.release.release import Release
+from streampca.release.subspace import Subspace
 
 Feature = int | str
 Features = Collection[Feature] | Feature | npt.NDArray[np.bool_] | npt.NDArray[np.integer[Any]]

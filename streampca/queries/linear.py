@@ -7,7 +7,8 @@ import numpy as np
 from streampca.errors import BadParameterError
 from streampca.linalg.types import FloatArray
 from streampca.queries.answer import Answer, Features, GramNoise, Vector, feature_indices, feature_vector
-from streampca.release.release import Release, Subspace
+from streampca.release.release import Release
+from streampca.release.subspace import Subspace
 
 
 def directional_variance(release: Release, direction: Vector) -> Answer:

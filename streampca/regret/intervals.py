@@ -1,33 +1,30 @@
 """Intervals for OPT and for regret, from a Gram matrix with GOE noise. Post-processing.
 
-Let G be the exact Gram matrix, N svec-GOE noise of sd s, S the sum of the top
-k eigenvalues of G + N and P* the best projector of rank k for G, so that OPT =
-<P*, G>. Let R be a reward sum and e its noise, of sd r and independent of N.
+Let G be the exact Gram matrix, N svec-GOE noise of sd s, S the sum of the top k eigenvalues of G + N and P* the best
+projector of rank k for G, so that OPT = <P*, G>. Let R be a reward sum and e its noise, of sd r and independent of N.
 
-*Rows fixed in advance* (they do not depend on releases), so that N is
-independent of G and of P*:
+*Rows fixed in advance* (they do not depend on releases), so that N is independent of G and of P*:
 
-- S >= <P*, G + N>, so OPT - R <= S - (R + e) + (e - <P*, N>), and the last bracket is N(0, k s**2 + r**2) exactly.
-- Draw W like N. Then N + W and N - W are independent. The best projector Q of
-  G + N + W satisfies OPT >= <Q, G> = <Q, G + N - W> - <Q, N - W>, and <Q, N - W>
-  is N(0, 2 k s**2). This is the estimate from two copies of half the budget each, made from one copy
-  by splitting its noise. What Q loses is of second order in the noise where there is an eigenvalue gap.
-- Whatever the gap, OPT >= S - max_P <P, N>. The maximum is a convex function
-  of Gaussians with Lipschitz constant s sqrt(k). Its mean is at most min(k, d -
-  k) s sqrt(2 d) (Sudakov and Fernique for each eigenvalue; the trace has mean 0) and its
+- S >= <P*, G + N>, so that OPT - R <= S - (R + e) + (e - <P*, N>), and the last bracket is N(0, k s**2 + r**2) exactly.
+- Draw W like N. Then N + W and N - W are independent. The best projector Q of G + N + W satisfies OPT >= <Q, G> =
+  <Q, G + N - W> - <Q, N - W>, and <Q, N - W> is N(0, 2 k s**2). This is the estimate from two copies of half the budget
+  each, obtained from one copy by splitting its noise. The loss of Q is of second order in the noise if there is an
+  eigenvalue gap.
+- For any gap, OPT >= S - max_P <P, N>. The maximum is a convex function of Gaussians with Lipschitz constant s sqrt(k).
+  Its mean is at most min(k, d - k) s sqrt(2 d) (Sudakov and Fernique for each eigenvalue; the trace has mean 0) and its
   upper quantiles are at most those of a normal around its median (Borell), which is at most its mean (Kwapien).
 
-The last holds for adaptively chosen rows too, and so does its mirror image,
-OPT <= S + max_P <P, -N>, as both look at the law of N alone.
+The last bound holds for adaptively chosen rows too, and so does its mirror image, OPT <= S + max_P <P, -N>: both depend
+only on the law of N.
 
 *Centered streams.* With s_n the sum of the n rows, OPT is the maximum over projectors P and vectors u of ``F(P, u) =
-<P, G> + 2 <u, s_n> - n ||u||**2``, which is ``tr_k(G - s_n s_n^T / n) + ||s_n||**2 / n``; the best u is the mean's part
-across P, and no longer than a row. All of the above holds with F in place of traces, at the released G + N and
-s_n + e. The noise of F(P, u) is ``<P, N> + 2 <u, e>``: of variance ``k s**2 + 4 ||u||**2 q**2`` for u that does not
-depend on it, q the sd of an entry of e; otherwise a quantile of ``2 ||u|| ||e||`` is added.
+<P, G> + 2 <u, s_n> - n ||u||**2``, which is ``tr_k(G - s_n s_n^T / n) + ||s_n||**2 / n``; the best u is the part of the
+mean across P, and no longer than a row. All bounds hold with F in place of traces, at the released G + N and s_n + e.
+The noise of F(P, u) is ``<P, N> + 2 <u, e>``: of variance ``k s**2 + 4 ||u||**2 q**2`` for u independent of it, with q
+the sd of an entry of e; otherwise a quantile of ``2 ||u|| ||e||`` is added.
 
-Below, a share of the failure probability goes to each bound in use, so an
-interval covers with at least the stated confidence, at each time by itself.
+Each bound in use has a share of the failure probability, so that an interval covers with at least the stated
+confidence, at each time separately.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ from streampca.linalg.svec import svec_size, unsvec
 from streampca.linalg.types import FloatArray
 from streampca.privacy.randomness import NoiseStream
 
-#: Share of the lower failure probability that the bound without a gap takes.
+#: Share of the lower failure probability of the bound without a gap.
 _GAPLESS = 0.1
 
 
@@ -61,7 +58,7 @@ def best_less_reward(
     sums: FloatArray | None = None,
     count: int = 1,
 ) -> tuple[float, float]:
-    """Interval for OPT less a reward sum; for OPT itself if no reward is given.
+    """Return an interval for OPT less a reward sum; for OPT only if the reward is 0.
 
     Parameters
     ----------
@@ -69,7 +66,7 @@ def best_less_reward(
     std : sd of a diagonal entry of that noise.
     n_components : k.
     split : public randomness, independent of the noise.
-    confidence : probability that the interval covers, at least.
+    confidence : minimum probability that the interval covers.
     reward : noisy sum of rewards.
     reward_std : sd of its noise, which is independent of the matrix's.
     adaptive : whether rows may depend on earlier releases.
@@ -88,6 +85,7 @@ def best_less_reward(
     if adaptive:
         reach = leader - float(ndtri(side)) * one
         return total - reach, total + reach
+    # Split the noise: the best projector of G + N + W, valued at G + N - W.
     noise = unsvec(split.normal(0, svec_size(d)) * std, d)
     basis = top_eigh(gram + noise, k)[1]
     cross = float(((gram - noise) @ basis * basis).sum()) - reward
@@ -101,14 +99,14 @@ def _centered(
     gram: FloatArray, sums: FloatArray, std: float, sum_std: float, k: int, n: int, split: NoiseStream,
     side: float, reward: float, reward_std: float, adaptive: bool,
 ) -> tuple[float, float]:  # fmt: skip
-    """`best_less_reward` of a centered stream, with probability ``side`` of failure at each end."""
+    """Return `best_less_reward` of a centered stream, with probability ``side`` of failure at each end."""
     d = gram.shape[0]
     length = float(np.linalg.norm(sums)) / n
     total = top_sum(gram - np.outer(sums, sums) / n, k) + n * length**2 - reward
     leader = min(k, d - k) * std * math.sqrt(2.0 * d)
 
     def reach(tail: float, across: float) -> float:
-        """Bound on what noise adds, for any projector and any u of this length."""
+        """Return a bound on the added noise, for any projector and any u of length ``across``."""
         gaussian = leader - float(ndtri(0.5 * tail)) * math.hypot(std * math.sqrt(k), reward_std)
         return float(gaussian + 2.0 * across * sum_std * math.sqrt(float(chdtri(d, 0.5 * tail))))
 
@@ -122,7 +120,7 @@ def _centered(
     value = float(((gram - matrix) @ basis * basis).sum() + 2.0 * across @ (sums - vector) - n * across @ across)
 
     def spread(u: float, copies: int) -> float:
-        """Standard deviation of the noise of F(P, u), of so many times the variance, and of the reward."""
+        """Return the sd of the noise of F(P, u), with ``copies`` times the variance, and of the reward."""
         return math.sqrt(copies * (k * std**2 + 4.0 * u**2 * sum_std**2) + reward_std**2)
 
     low = value - reward + float(ndtri((1.0 - _GAPLESS) * side)) * spread(float(np.linalg.norm(across)), 2)

@@ -1,7 +1,6 @@
-"""Publishable regret: intervals, under the guarantee of the releases they are computed from.
+"""Publishable regret: intervals, under the guarantee of the releases from which they are computed.
 
-Everything here is a function of releases (post-processing). The exact regret,
-for the curator, is in `streampca.regret.regret`.
+All results are functions of releases (post-processing). The exact regret is in `streampca.regret.regret`.
 """
 
 from __future__ import annotations
@@ -36,14 +35,13 @@ class PrivateRegretRecord:
 
     Attributes
     ----------
-    t : rows seen.
-    confidence : probability with which each of the intervals covers, at this t by itself.
+    t : number of rows.
+    confidence : minimum probability that each of the intervals covers, at this t only.
     reward, reward_std : noisy sum of rewards and the standard deviation of its noise, in units of row_norm**2.
     opt : (low, high), interval for the best reward in hindsight.
     regret : (low, high), interval for OPT less the exact sum of rewards.
-    rows : ``"fixed"`` if the intervals hold for rows that do not depend on
-        releases, ``"adaptive"`` if for any.
-    guarantee : that of all releases of the stream together; this record adds nothing to it.
+    rows : ``"fixed"`` if the intervals hold for rows that do not depend on releases, ``"adaptive"`` if for any.
+    guarantee : guarantee of all releases of the stream together; this record adds nothing to it.
     """
 
     t: int
@@ -62,20 +60,20 @@ class PrivateRegretRecord:
 
     @classmethod
     def of(cls, release: Release, *, confidence: float = 0.95, rows: Rows = "fixed") -> PrivateRegretRecord:
-        """Compute the record from a release that carries rewards.
+        """Compute the record from a release with rewards.
 
         Raises
         ------
         BadParameterError
-            If the release carries no rewards, or a parameter is outside its domain.
+            If the release has no rewards, or a parameter is outside its domain.
         """
         check_rows(rows)
         rewards = release.details.get("rewards")
         noise = release.own_noise_std
         if rewards is None or noise is None or release.packed is None:
             raise BadParameterError(
-                "this release carries no rewards or no Gram matrix; use PrivateFPL(..., publish_regret=True), "
-                "and keep Gram matrices in the file"
+                "the release has no rewards or no Gram matrix. Use PrivateFPL(..., publish_regret=True), and keep Gram "
+                "matrices in the file."
             )
         # In units of row_norm = 1: the square of a variance overflows for norms near 1e77.
         unit, reward, std = release.row_norm**2, float(rewards["sum"]), float(rewards["std"])
@@ -83,7 +81,7 @@ class PrivateRegretRecord:
         common: dict[str, Any] = {"confidence": confidence, "adaptive": rows == "adaptive"}
         gram, k = unpack_entries(release.packed, release.n_features), release.n_components
         most, least = float(release.t), 0.0  # no reward is above row_norm**2
-        if release.is_centered:  # intervals are of the two sums that the matrix about the mean was computed from
+        if release.is_centered:  # undo the centering: intervals refer to the sums of squares and of rows
             sums, count = np.asarray(rewards["rows"]) / release.row_norm, int(release.details["count"])
             noise = float(rewards["noise_std"]) / unit
             correction = noise**2 / (MEAN_WEIGHT**2 * count)
@@ -93,45 +91,26 @@ class PrivateRegretRecord:
         opt = best_less_reward(gram, noise, k, split, **common)
         regret = best_less_reward(gram, noise, k, split, reward=reward, reward_std=std, **common)
         return cls(
-            release.t,
-            confidence,
-            reward * unit,
-            std * unit,
-            _pair(np.clip(opt, 0.0, most) * unit),
-            _pair(np.clip(regret, -most, (most, most - least)) * unit),
-            rows,
-            release.guarantee,
-        )
+            release.t, confidence, reward * unit, std * unit, _pair(np.clip(opt, 0.0, most) * unit),
+            _pair(np.clip(regret, -most, (most, most - least)) * unit), rows, release.guarantee,
+        )  # fmt: skip
 
     def to_json(self) -> str:
-        """One line of JSON that `from_json` reads back."""
+        """Return one line of JSON for `from_json`."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return json.dumps(values | {"guarantee": self.guarantee.to_dict()}, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PrivateRegretRecord:
-        """Read one line written by `to_json`.
-
-        Raises
-        ------
-        BadParameterError
-            If the text is not a record.
-        """
+        """Read one line written by `to_json`. Raises `BadParameterError` if the text is not a record."""
         try:
             data = json.loads(text)
-            return cls(
-                int(data["t"]),
-                float(data["confidence"]),
-                float(data["reward"]),
-                float(data["reward_std"]),
-                _pair(data["opt"]),
-                _pair(data["regret"]),
-                str(data["rows"]),
-                Guarantee.from_dict(data["guarantee"]),
-            )
+            numbers = float(data["confidence"]), float(data["reward"]), float(data["reward_std"])
+            pairs = _pair(data["opt"]), _pair(data["regret"])
+            return cls(int(data["t"]), *numbers, *pairs, str(data["rows"]), Guarantee.from_dict(data["guarantee"]))
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as problem:
             raise BadParameterError(
-                f"not a record of private regret ({reason(problem)}); expected a line of to_json"
+                f"not a record of private regret ({reason(problem)}); expected a line of to_json."
             ) from problem
 
 
@@ -141,11 +120,11 @@ class PrivateRegret:
 
     Parameters
     ----------
-    confidence : probability with which each interval covers.
-    every : number of rows after which the next release is recorded. If
-        None, records are kept at steps that double whenever there are more than 512.
-    rows : ``"fixed"`` for rows that do not depend on releases, which is how
-        regret is usually meant; ``"adaptive"`` for wider intervals that hold for any.
+    confidence : minimum probability that each interval covers.
+    every : number of rows after which the next release is recorded. If None, the step between records doubles whenever
+        there are more than 512.
+    rows : ``"fixed"`` for rows that do not depend on releases, the usual sense of regret; ``"adaptive"`` for wider
+        intervals that hold for any.
     """
 
     confidence: float = 0.95
@@ -158,11 +137,11 @@ class PrivateRegret:
         check_rows(self.rows)
 
     def start(self) -> PrivateRegretRecords:
-        """The records before the first release."""
+        """Return the records before the first release."""
         return PrivateRegretRecords(self, 0, None, History(KEPT if self.every is None else None))
 
     def resume(self, snapshot: Mapping[str, Any], latest: Release | None) -> PrivateRegretRecords:
-        """The records of a snapshot, with the latest release."""
+        """Restore the records of a snapshot, with the latest release."""
         records = [PrivateRegretRecord.from_json(line) for line in snapshot["history"]]
         history = History(KEPT if self.every is None else None, int(snapshot["step"]), records, len(records))
         return PrivateRegretRecords(self, int(snapshot["seen"]), latest, history)
@@ -170,14 +149,14 @@ class PrivateRegret:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateRegretRecords:
-    """The publishable regret after some releases: an immutable value.
+    """Publishable regret after some releases: an immutable value.
 
     Parameters
     ----------
-    config : how it is kept.
-    seen : releases so far.
+    config : its settings.
+    seen : number of releases so far.
     latest : the latest one.
-    history : the records kept.
+    history : the records.
     """
 
     config: PrivateRegret
@@ -186,7 +165,7 @@ class PrivateRegretRecords:
     history: History
 
     def observe(self, release: Release) -> PrivateRegretRecords:
-        """The records after one release more."""
+        """Return the records after one more release."""
         every, before = self.config.every, 0 if self.latest is None else self.latest.t
         seen, history = self.seen + 1, self.history
         due = seen % history.step == 0 if every is None else release.t // every != before // every
@@ -195,22 +174,22 @@ class PrivateRegretRecords:
         return PrivateRegretRecords(self.config, seen, release, history)
 
     def record_of(self, release: Release) -> PrivateRegretRecord:
-        """The record of a release, at this confidence."""
+        """Return the record of a release with these settings."""
         return PrivateRegretRecord.of(release, confidence=self.config.confidence, rows=self.config.rows)
 
     def snapshot(self) -> dict[str, Any]:
-        """Plain values from which `PrivateRegret.resume` makes the same records."""
+        """Return plain values for `PrivateRegret.resume`."""
         lines = [record.to_json() for record in self.history.records]
         return {"seen": self.seen, "step": self.history.step, "history": lines}
 
 
 class LivePrivateRegret:
-    """The publishable regret of a stream, live: a view.
+    """Live view of the publishable regret of a stream.
 
     Parameters
     ----------
-    config : how it is kept.
-    committed : gives the records that may be shown: those of releases that are durable.
+    config : its settings.
+    committed : returns the records of durable releases.
     """
 
     def __init__(self, config: PrivateRegret, committed: Callable[[], PrivateRegretRecords]) -> None:
@@ -219,31 +198,31 @@ class LivePrivateRegret:
 
     @property
     def history(self) -> list[PrivateRegretRecord]:
-        """The kept records: a new list. Publishable."""
+        """Records so far: a new list. Publishable."""
         return self._committed().history.records
 
     def to_frame(self) -> pd.DataFrame:
-        """The kept records as a pandas frame, a row each. Publishable."""
+        """Return the records as a pandas frame, a row each. Publishable."""
         return record_frame(PrivateRegretRecord, self.history)
 
     def now(self) -> PrivateRegretRecord:
-        """The record of the latest release.
+        """Return the record of the latest release.
 
         Raises
         ------
         NoReleaseError
-            If there has been no release.
+            If there is no release.
         """
         records = self._committed()
         if records.latest is None:
-            raise NoReleaseError("nothing has been released yet, so there is no regret yet")
+            raise NoReleaseError("nothing has been released yet, so there is no regret yet.")
         return records.record_of(records.latest)
 
 
 def check_rows(rows: object) -> None:
-    """Raise `BadParameterError` unless it says how rows come about."""
+    """Raise `BadParameterError` for an unknown kind of rows."""
     if rows not in ("fixed", "adaptive"):
-        raise BadParameterError(f"rows={rows!r} is not known; use 'fixed' or 'adaptive'")
+        raise BadParameterError(f"rows={rows!r}: expected 'fixed' or 'adaptive'.")
 
 
 def _pair(values: Any) -> tuple[float, float]:

@@ -1,23 +1,22 @@
-"""Answers about exact rows, read off a private Gram matrix: post-processing, no privacy is spent.
+"""Estimates of exact variances and directions from a private Gram matrix: post-processing, no privacy is spent.
 
-Let ``Y = G + N`` be a released matrix with svec-GOE noise N: its diagonal entries have standard
-deviation sigma, the others sigma / sqrt(2). Let w_1 >= ... >= w_d be the eigenvalues of Y, v_i
-its eigenvectors, and Delta = w_i - w_j. Noise pushes eigenvalues apart, so w_i is too large at the top
-of the spectrum, as an eigenvalue of G and still more as the variance of the rows along v_i. To
-leading order in 1/d (Bun, Allez, Bouchaud and Potters, IEEE Trans. Inform. Theory 62(12), 2016, for the additive case)
+Let ``Y = G + N`` be a released matrix with svec-GOE noise N: its diagonal entries have standard deviation sigma, the
+others sigma / sqrt(2). Let w_1 >= ... >= w_d be the eigenvalues of Y, v_i its eigenvectors, and Delta = w_i - w_j.
+Noise pushes eigenvalues apart, so that w_i is too large at the top of the spectrum, as an eigenvalue of G and still
+more as the variance of the rows along v_i. To leading order in 1/d (Bun, Allez, Bouchaud and Potters, IEEE Trans.
+Inform. Theory 62(12), 2016, for the additive case)
 
     v_i^T G v_i      ~  w_i - sigma**2     sum_{j != i} Delta / (Delta**2 + sigma**2 / 2)
     eigenvalue of G  ~  w_i - sigma**2 / 2 sum_{j != i} Delta / (Delta**2 + sigma**2 / 2)
     cos**2 of the angle between v_i and that of G
                      ~  1 - sigma**2 / 2   sum_{j != i} 1 / (Delta**2 + sigma**2 / 2).
 
-The second and third are perturbation theory of second order; the term sigma**2 / 2 in the
-denominators smooths over eigenvalues that the noise does not separate. On rows that noise hides altogether, they
-are rough.
+The second and third are perturbation theory of second order; the term sigma**2 / 2 in the denominators smooths over
+eigenvalues that the noise does not separate. They are rough if the noise exceeds the spectrum of the rows.
 
 Intervals for eigenvalues are not approximate. For rows that do not depend on releases, the theorem of Courant and
-Fischer bounds w_i from below on the span of the i leading eigenvectors of G, which is fixed, and
-from above on that of the d - i + 1 others. On a fixed space of dimension m, N is GOE of size m, so
+Fischer bounds w_i from below on the span of the i leading eigenvectors of G, which is fixed, and from above on that of
+the d - i + 1 others. On a fixed space of dimension m, N is GOE of size m, so
 
     w_i - sigma q(d - i + 1)  <=  lambda_i  <=  w_i + sigma q(i)
 
@@ -25,9 +24,9 @@ with q(m) a quantile of the largest eigenvalue of the GOE of size m. For any row
 
 *Centered releases.* The noise of the mean adds to that of the matrix (`linalg.centering.MeanNoise`): entry (i, j) in
 the basis of the v_i has variance ``sigma**2 (1/2 + p_i**2 + p_j**2)``, and ``sigma**2 (1 + 4 p_i**2)`` on the diagonal,
-p_i = u . v_i. These take the place of sigma**2 / 2 and sigma**2 above. On a space of dimension m the noise is a GOE
-matrix with a row and a column of larger variance, the first in a suitable basis, and q(m) is the quantile of that. It
-grows with the length of the part of u in the space, for which the length of u is taken.
+p_i = u . v_i. These replace sigma**2 / 2 and sigma**2 above. On a space of dimension m the noise is a GOE matrix with a
+row and a column of larger variance, the first in a suitable basis, with quantile q(m). It grows with the length of the
+part of u in the space, which is at most the length of u.
 """
 
 from __future__ import annotations
@@ -45,15 +44,15 @@ from streampca.linalg.counts import check_components, check_count, check_share
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.types import FloatArray
 
-#: Matrices per simulated quantile, and the least number of them beyond one.
+#: Simulated matrices per law, and minimum number of them beyond a simulated quantile.
 _RUNS, _BEYOND = 20_000, 20
-#: Largest size of which every quantile is simulated; beyond it sizes grow by this factor.
+#: Largest size of which every law is simulated; beyond it simulated sizes grow by this factor.
 _DENSE, _GROWTH = 16, 1.25
-#: Share of a direction that must be that of the exact eigenvector, for the approximate interval.
+#: Estimated cos**2 above which the approximate interval is valid.
 _GOOD = 0.9
-#: Step of the lengths of u that are simulated.
+#: Step of the simulated lengths of u.
 _MEAN_STEP = 0.25
-#: Factor of the approximate interval: the bias that is left, and its own standard deviation.
+#: Factor of the approximate interval, for the remaining bias and its standard deviation.
 _APPROXIMATE = 1.1
 
 
@@ -63,8 +62,7 @@ class ApproximateInterval(NamedTuple):
     Attributes
     ----------
     low, high : (k,) arrays.
-    approximate : (k,) array of booleans: True where the interval rests on an approximation of first order, False where
-        it is that of `Estimates.interval`.
+    approximate : (k,) booleans: True for an approximation of first order, False for the bound of `Estimates.interval`.
     """
 
     low: FloatArray
@@ -81,9 +79,9 @@ class Estimates:
     gram : (d, d) released symmetric matrix.
     noise_std : standard deviation sigma of a diagonal entry of its svec-GOE noise; 0 for none.
     n_components : k; estimates are for the k leading eigenvectors.
-    rows : rows in the sum, n; at least as many, if that is not known.
-    row_norm : norm to which rows were clipped. Everything is in units of its square.
-    mean : what the noise of the mean adds, for a matrix about the mean.
+    rows : number of rows in the sum, n, or an upper bound.
+    row_norm : norm to which rows were clipped. All results are in units of its square.
+    mean : noise added by the mean, for a matrix about the mean.
     """
 
     gram: FloatArray
@@ -96,13 +94,13 @@ class Estimates:
     def __post_init__(self) -> None:
         shape = self.gram.shape
         if len(shape) != 2 or shape[0] != shape[1] or not np.isfinite(self.gram).all():
-            raise BadParameterError(f"gram of shape {shape} must be a finite (d, d) matrix")
+            raise BadParameterError(f"gram of shape {shape}: expected a finite (d, d) matrix.")
         check_components(self.n_components, shape[0])
         check_count("rows", self.rows)
         if not 0.0 <= self.noise_std < math.inf:
-            raise BadParameterError(f"noise_std={self.noise_std!r} must be a finite number, at least 0")
+            raise BadParameterError(f"noise_std={self.noise_std!r}: expected a finite number, at least 0.")
         if not 0.0 < self.row_norm < math.inf:
-            raise BadParameterError(f"row_norm={self.row_norm!r} must be a positive finite number")
+            raise BadParameterError(f"row_norm={self.row_norm!r}: expected a positive finite number.")
 
     @cached_property
     def _eigen(self) -> tuple[FloatArray, FloatArray]:
@@ -111,16 +109,16 @@ class Estimates:
 
     @cached_property
     def _along(self) -> FloatArray:
-        """4 p_i**2 for each released eigenvector, (d,): by how much the mean adds to the noise's variance along it."""
+        """4 p_i**2 for each released eigenvector, (d,): relative increase of the variance of the noise by the mean."""
         vectors = self._eigen[1]
         return np.zeros(len(vectors)) if self.mean is None else 4.0 * (vectors.T @ self.mean.ratio) ** 2
 
     def _ratios(self, count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """For each of the first eigenvalues and all others: sd of the noise between them, over the distance; and both.
+        """Return the noise between the first eigenvalues and all others over their distance, and both, (count, d).
 
-        The noise's standard deviation is times sqrt(2), and the distance ``sqrt(Delta**2 + variance)``: all are (count,
-        d). Written with ratios of at most sqrt(2), so that no square overflows or vanishes.
+        The noise is its standard deviation times sqrt(2), and the distance ``sqrt(Delta**2 + variance)``.
         """
+        # Ratios are at most sqrt(2), so that no square overflows or vanishes.
         values, more = self._eigen[0], 0.5 * self._along
         sigma = self.noise_std * np.sqrt(1.0 + more[:count, None] + more)
         distance = np.hypot(values[:count, None] - values, sigma * math.sqrt(0.5))
@@ -130,7 +128,7 @@ class Estimates:
 
     @cached_property
     def _repulsion(self) -> tuple[FloatArray, FloatArray]:
-        """For each eigenvalue, sigma**2 sum_j Delta / (Delta**2 + sigma**2 / 2), and the same of 1 for Delta."""
+        """For each eigenvalue, sigma**2 sum_j Delta / (Delta**2 + sigma**2 / 2), and the same with 1 for Delta."""
         values = self._eigen[0]
         if self.noise_std == 0.0:
             return np.zeros(values.size), np.zeros(values.size)
@@ -181,9 +179,9 @@ class Estimates:
 
         Root mean square errors, at most 1: for feature l and component i the square is ``sigma**2 / 2 sum_{j != i}
         v_lj**2 / (Delta**2 + sigma**2 / 2) + (1 - cos_i)**2 v_li**2``. The first term is of first order in the noise;
-        the second is what a unit vector at the angle of `direction_quality` lacks along the released one. The squares
-        add up to ``2 (1 - cos_i)``, the squared distance of the two. Where `direction_quality` is below .9, intervals
-        of 1.96 of these cover a little less than 95 %.
+        the second is the loss of a unit vector at the angle of `direction_quality` along the released one. The squares
+        add up to ``2 (1 - cos_i)``, the squared distance of the two. If `direction_quality` is below .9, intervals of
+        1.96 of these cover slightly less than 95 %.
         """
         vectors = self._eigen[1]
         if self.noise_std == 0.0:
@@ -228,14 +226,14 @@ class Estimates:
 
         Parameters
         ----------
-        level : probability with which all of them hold, at least (but for the error of simulated quantiles,
-            some 10 % of ``1 - level``).
-        adaptive : whether rows may depend on earlier releases. The interval is then ``w +- sigma q``, q the
-            quantile of the spectral norm of the GOE, and covers the variances along released directions too.
+        level : minimum probability that all of them cover, up to the error of simulated quantiles (about 10 % of
+            ``1 - level``).
+        adaptive : whether rows may depend on earlier releases. The interval is then ``w +- sigma q``, q the quantile of
+            the spectral norm of the GOE, and covers the variances along released directions too.
 
         Returns
         -------
-        low, high : (k,) arrays, in units of row_norm**2 times rows.
+        low, high : (k,) arrays.
         """
         check_share("level", level)
         k, d = self.n_components, self.gram.shape[0]
@@ -249,17 +247,16 @@ class Estimates:
         return values - self.noise_std * below, values + self.noise_std * above
 
     def approximate_interval(self, level: float = 0.95) -> ApproximateInterval:
-        """Shorter intervals for the variances along the k leading eigenvectors, where their directions are good.
+        """Return shorter intervals for the variances along the k leading eigenvectors if their directions are good.
 
-        ``variances +- 1.1 z sigma``, sigma that along the direction and z the normal quantile at
-        ``1 - (1 - level) / (2 k)``, where the estimated cos**2 exceeds 0.9. Approximate: right to first order in the
-        noise. Elsewhere `interval` of adaptive rows.
+        ``variances +- 1.1 z sigma``, with sigma along the direction and z the normal quantile at
+        ``1 - (1 - level) / (2 k)``, if the estimated cos**2 exceeds 0.9: correct to first order in the noise.
+        Otherwise `interval` of adaptive rows.
         """
         from scipy.special import ndtri
 
         low, high = self.interval(level, adaptive=True)
-        factor = -float(ndtri((1.0 - level) / (2 * self.n_components))) * _APPROXIMATE
-        half = factor * self.std
+        half = -float(ndtri((1.0 - level) / (2 * self.n_components))) * _APPROXIMATE * self.std
         good = self.direction_quality > _GOOD
         return ApproximateInterval(
             np.where(good, self.variances - half, low), np.where(good, self.variances + half, high), good
@@ -269,12 +266,12 @@ class Estimates:
     def shrunk_gram(self) -> FloatArray:
         """Estimate of the exact matrix (d, d) with less error in Frobenius norm than the released one.
 
-        Rotation-invariant: the released eigenvectors, with the debiased variances along all of
-        them, made descending by isotonic regression and nonnegative. Positive semidefinite.
+        Rotation-invariant: it has the released eigenvectors, and the debiased variances along them, sorted by isotonic
+        regression and nonnegative. Positive semidefinite.
         """
-        vectors = self._eigen[1]
         from scipy.optimize import isotonic_regression
 
+        vectors = self._eigen[1]
         shrunk = np.maximum(isotonic_regression(self._variances, increasing=False).x, 0.0)
         matrix: FloatArray = (vectors * shrunk) @ vectors.T
         matrix = 0.5 * (matrix + matrix.T)
@@ -283,22 +280,21 @@ class Estimates:
 
 
 def goe_quantile(size: int, tail: float, mean: float = 0.0, *, norm: bool = False) -> float:
-    """Upper quantile of the largest eigenvalue of a GOE matrix: it is exceeded with probability ``tail``.
+    """Return an upper quantile of the largest eigenvalue of a GOE matrix, exceeded with probability ``tail``.
 
     Parameters
     ----------
     size : side m of the matrix; its diagonal entries have standard deviation 1, the others sqrt(1/2).
     tail : the probability.
-    mean : length of u, for ``N - u e^T - e u^T`` with e standard normal, in place of the GOE matrix N. Rounded up to a
+    mean : length of u, for ``N - u e^T - e u^T`` with e standard normal instead of the GOE matrix N. Rounded up to a
         multiple of a quarter, so that few laws are simulated.
-    norm : of the spectral norm instead.
+    norm : return the quantile of the spectral norm instead.
 
     Notes
     -----
-    Simulated, once a size, with a fixed seed. Where too few runs are beyond the quantile, it is the
-    simulated median plus the normal quantile, an upper bound: the eigenvalue is a Lipschitz
-    function of independent normals with constant 1 (Gaussian isoperimetry). Sizes over 16 are
-    interpolated, linearly in sqrt(m).
+    Simulated, once for each size, with a fixed seed. If fewer than 20 runs are beyond the quantile, the simulated
+    median plus the normal quantile is an upper bound: the eigenvalue is a Lipschitz function of independent normals
+    with constant 1 (Gaussian isoperimetry). Sizes over 16 are interpolated, linearly in sqrt(m).
     """
     of_mean = math.ceil(mean / _MEAN_STEP)
     if size <= _DENSE:
@@ -311,10 +307,9 @@ def goe_quantile(size: int, tail: float, mean: float = 0.0, *, norm: bool = Fals
 
 
 def _quantile(size: int, tail: float, mean: int, norm: bool) -> float:
-    largest, norms = _simulated(size, mean)
     from scipy.special import ndtri
 
-    values = norms if norm else largest
+    values = _simulated(size, mean)[int(norm)]
     if tail * _RUNS < _BEYOND:  # the standard deviation along the direction of u is the Lipschitz constant
         return float(np.median(values)) - float(ndtri(tail)) * math.hypot(1.0, 2.0 * _MEAN_STEP * mean)
     return float(np.quantile(values, 1.0 - tail, method="higher"))
@@ -322,19 +317,11 @@ def _quantile(size: int, tail: float, mean: int, norm: bool) -> float:
 
 @lru_cache(maxsize=128)
 def _simulated(size: int, mean: int) -> tuple[FloatArray, FloatArray]:
-    """Largest eigenvalues and spectral norms of GOE matrices, (runs,) each.
-
-    The tridiagonal form has independent N(0, 1) on its diagonal and ``chi_{m-j} / sqrt(2)`` beside it (Dumitriu and
-    Edelman, J. Math. Phys. 43, 2002). Extreme eigenvectors decay over m**(1/3) of its leading coordinates,
-    so its leading block will do. ``x`` exceeds all eigenvalues if every pivot of ``x I - A`` is positive. Where u is
-    not 0, the first basis vector is along it: the first entry has variance ``1 + 4 ||u||**2`` and those beside it
-    ``1/2 + ||u||**2``, and the rest of the matrix is GOE, which is invariant under rotations of the other coordinates.
-
-    Parameters
-    ----------
-    size : side of the matrix.
-    mean : length of u in steps.
-    """
+    """Largest eigenvalues and spectral norms of GOE matrices, (runs,) each; ``mean`` is the length of u in steps."""
+    # Tridiagonal form: independent N(0, 1) on the diagonal and chi_{m-j} / sqrt(2) beside it (Dumitriu and Edelman, J.
+    # Math. Phys. 43, 2002). Extreme eigenvectors decay over m**(1/3) of its leading coordinates, so that its leading
+    # block suffices. If u is not 0, the first basis vector is along it: the first entry has variance 1 + 4 ||u||**2,
+    # those beside it 1/2 + ||u||**2, and the rest is GOE, which is invariant under rotations of the other coordinates.
     length = min(size, 10 + math.ceil(8.0 * size ** (1.0 / 3.0)))
     source = np.random.default_rng([1609, size])
     diagonal = source.standard_normal((length, _RUNS))
@@ -348,10 +335,8 @@ def _simulated(size: int, mean: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _largest_eigenvalue(diagonal: FloatArray, squares: FloatArray, width: float) -> FloatArray:
-    """Upper ends, within 5e-4, of intervals that hold the largest eigenvalues of tridiagonal matrices, (runs,).
-
-    They are taken to lie between -width and width.
-    """
+    """Upper ends, within 5e-4, of intervals that contain the largest eigenvalues of tridiagonal matrices, (runs,)."""
+    # Bisection on [-width, width]: x exceeds all eigenvalues if every pivot of x I - A is positive.
     low, high = np.full(_RUNS, -width), np.full(_RUNS, width)
     while high[0] - low[0] > 5e-4:
         middle = 0.5 * (low + high)
@@ -365,9 +350,9 @@ def _largest_eigenvalue(diagonal: FloatArray, squares: FloatArray, width: float)
 
 
 def _onto_simplex(values: FloatArray) -> FloatArray:
-    """The nearest nonnegative vector of sum 1 (Held, Wolfe and Crowder 1974)."""
+    """Return the nearest nonnegative vector of sum 1 (Held, Wolfe and Crowder 1974)."""
     descending = np.sort(values)[::-1]
-    # Less the largest: the sums do not cancel.
+    # Subtract the largest, so that the sums do not cancel.
     excess = (np.cumsum(descending - descending[0]) - 1.0) / np.arange(1.0, values.size + 1)
     kept = int(np.flatnonzero(descending - descending[0] > excess)[-1])
     projected: FloatArray = np.maximum(values - descending[0] - excess[kept], 0.0)

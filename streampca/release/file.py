@@ -1,8 +1,7 @@
 """Files of releases: a header line, then one release a line. Publishable.
 
-The header holds what all releases of a run share (`Terms`) and the public
-parameters of the run. The lines after it refer to it by the `mark` of the
-terms; lines that hold their own terms (`Release.to_json`) may be anywhere.
+The header holds the `Terms` that all releases of a run share and the public parameters of the run. The following lines
+refer to it by the `mark` of the terms; lines with terms of their own (`Release.to_json`) may occur anywhere.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ FORMAT = 2
 
 @dataclass(frozen=True, eq=False)
 class Header:
-    """The first line of a file of releases."""
+    """First line of a file of releases: the terms of the following lines (None in format 1), and public parameters."""
 
-    terms: Terms | None  #: what the lines after it refer to; None in files of format 1
-    #: of the run. Public: no seed, no key, nothing of the rows.
+    terms: Terms | None
+    #: No seed, no key, no function of rows.
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """The line."""
+        """Return the line."""
         line: dict[str, Any] = {"streampca": version("streampca"), "format": FORMAT, "kind": "header"}
         if self.terms is not None:
             line["terms"] = self.terms.mark
@@ -40,24 +39,17 @@ class Header:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Header:
-        """Read the JSON values of a header.
-
-        Raises `BadParameterError` if they are not those of a header, or of a later format.
-        """
+        """Read the JSON values of a header. Raises `BadParameterError` for other values or a later format."""
         try:
             if data["format"] > FORMAT:
                 raise ValueError(f"format {data['format']} was written by a later version of streampca")
             return cls(Terms.from_dict(data) if "terms" in data else None, dict(data["parameters"]))
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
-            raise BadParameterError(f"not the header of a file of releases ({reason(problem)})") from problem
+            raise BadParameterError(f"not the header of a file of releases ({reason(problem)}).") from problem
 
 
 class ReleaseLines:
-    """Reads the lines of a file of releases, one after the other.
-
-    Parameters
-    ----------
-    name : of the file, for messages.
+    """Reader of the lines of a file of releases.
 
     Attributes
     ----------
@@ -69,10 +61,7 @@ class ReleaseLines:
         self._name, self._number = name, 0
 
     def read(self, line: str) -> Release | None:
-        """The release in the next line; None for a header and an empty line.
-
-        Raises `BadParameterError` if the line is something else.
-        """
+        """Return the release in the next line; None for a header and an empty line."""
         self._number += 1
         if not line.strip():
             return None
@@ -85,28 +74,19 @@ class ReleaseLines:
         except BadParameterError as problem:
             raise BadParameterError(f"{self._name}, line {self._number}: {problem}") from problem
         except (ValueError, RecursionError) as problem:
-            text = f"not a release ({reason(problem)}); expected JSON, as streampca run writes it"
+            text = f"not a release ({reason(problem)}); expected JSON from streampca run."
             raise BadParameterError(f"{self._name}, line {self._number}: {text}") from problem
 
 
 def read_releases(path: str | os.PathLike[str]) -> Iterator[Release]:
-    """Read a file of releases, such as ``streampca run`` and ``streampca export`` write.
+    """Yield the releases in a file from ``streampca run`` or ``streampca export``, or in lines of `Release.to_json`.
 
-    Files of every format so far are read, and any lines of `Release.to_json`.
-
-    Parameters
-    ----------
-    path : the file, e.g. ``releases.jsonl``.
-
-    Returns
-    -------
-    Iterator of `Release`, in the order of the lines, which are read lazily.
-    An incomplete last line, of a file that is still being written, is ignored.
+    Files of all formats are read, lazily. An incomplete last line, of a file that is still being written, is ignored.
 
     Raises
     ------
     BadParameterError
-        If a line is something else. The message names its number.
+        If a line is not a release. The message names its number.
     """
     lines = ReleaseLines(path)
     with Path(path).open(encoding="utf-8", errors="replace") as file:

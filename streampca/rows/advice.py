@@ -1,4 +1,4 @@
-"""Warnings that depend on public parameters and on releases only. What depends on rows is in `AdmissionReport`."""
+"""Warnings that depend on public parameters and on releases only. `AdmissionReport` has those that depend on rows."""
 
 from __future__ import annotations
 
@@ -16,61 +16,61 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.release.release import Release
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
-#: Above this epsilon a guarantee says little about an attacker: odds may change by a factor of 22 000.
+#: epsilon above which a guarantee is weak: the odds of an attacker may change by a factor of 22 000.
 _LARGE_EPSILON = 10.0
-#: Below this predicted share of the best subspace's variance, rows are said to be too few.
+#: Predicted share of the best subspace's variance below which there are too few rows.
 _CAPTURED = 0.8
-#: The largest eigenvalue of noise alone is near sqrt(2 d) standard deviations, and seldom beyond this many times that.
+#: The largest eigenvalue of noise is near sqrt(2 d) standard deviations, and seldom beyond this multiple of that.
 _EDGE = 1.2
-#: Bytes of memory above which a warning is given.
+#: Bytes of memory above which a warning is issued.
 _LARGE_MEMORY = 1e9
-#: Features up to which a prediction, which takes an eigendecomposition, is made.
+#: Number of features up to which a prediction, an eigendecomposition, is computed.
 _FEATURES = 1024
 
 
 def settings_warnings(guarantee: Guarantee, n_rows: int | None) -> list[str]:
-    """Sentences on what weakens a guarantee: epsilon over 10, delta over one in the number of rows, if it is known."""
+    """Warn of a weak guarantee: epsilon over 10, or delta over one in the number of rows, if known."""
     found = []
     if guarantee.is_private and guarantee.epsilon > _LARGE_EPSILON:
-        found.append(f"epsilon={guarantee.epsilon:g} promises little: values of at most 10, better 1, are advised")
+        found.append(f"epsilon={guarantee.epsilon:g}: the guarantee is weak. Choose at most 10, better 1.")
     return found if n_rows is None else found + delta_warnings(guarantee, n_rows)
 
 
 def delta_warnings(guarantee: Guarantee, n_rows: int) -> list[str]:
-    """A sentence if delta is over one in the number of rows."""
+    """Warn of a delta over one in the number of rows."""
     if not guarantee.is_private or guarantee.delta * n_rows <= 1.0:
         return []
     return [
-        f"delta={guarantee.delta:g} exceeds 1/{n_rows}, one over the number of rows: such a delta allows to "
-        "publish whole rows; choose one well below"
+        f"delta={guarantee.delta:g} exceeds 1/{n_rows}, one over the number of rows: it allows to publish whole rows. "
+        "Choose a much smaller delta."
     ]
 
 
 def dimension_warnings(n_components: int | None, n_features: int | None) -> list[str]:
-    """A sentence if a subspace leaves no direction out."""
+    """Warn of a subspace that is the whole space."""
     if n_components != n_features:
         return []
     return [
-        f"n_components={n_components} is the number of features: the subspace is the whole space, whatever the rows "
-        "are; ask for fewer components"
+        f"n_components={n_components} is the number of features: the subspace is the whole space for any rows. Choose "
+        "fewer components."
     ]
 
 
 def memory_warnings(square_bytes: float, n_features: int | None) -> list[str]:
-    """A sentence if (d, d) matrices take more than a gigabyte."""
+    """Warn of (d, d) matrices of more than a gigabyte."""
     needed = square_bytes * (n_features or 0) ** 2
     if needed <= _LARGE_MEMORY:
         return []
     return [
-        f"{n_features} features: matrices of all pairs of features take about {needed / 1e9:.2g} GB of memory; choose "
-        "fewer columns, or PrivateOja with regret=None, which has none"
+        f"{n_features} features: matrices of all pairs of features require about {needed / 1e9:.2g} GB of memory. "
+        "Choose fewer columns, or PrivateOja with regret=None, which has none."
     ]
 
 
 def release_warnings(release: Release) -> list[str]:
-    """A sentence if the release itself predicts that noise hides much of the subspace. Post-processing.
+    """Warn if the release itself predicts that noise hides much of the subspace. Post-processing.
 
-    Releases without the law of their noise, or of more than 1024 features, predict nothing.
+    There is no prediction for releases without the law of their noise, or of more than 1024 features.
     """
     if not release.has_gram or not release.noise_std or release.n_features > _FEATURES:
         return []
@@ -79,17 +79,17 @@ def release_warnings(release: Release) -> list[str]:
     if largest < _EDGE * math.sqrt(2.0 * d) * release.noise_std:
         found = "no direction stands out from the noise"
     elif captured < _CAPTURED:
-        found = f"its subspace is predicted to capture {captured:.0%} of what the best one would"
+        found = f"its subspace is predicted to capture {captured:.0%} of the variance of the best one"
     else:
         return []
     return [
-        f"too few rows for this budget: in the release after {release.t} rows {found}; use more rows, fewer "
-        "components, rarer releases or a larger epsilon"
+        f"too few rows for this budget: in the release after {release.t} rows {found}. Use more rows, fewer "
+        "components, rarer releases or a larger epsilon."
     ]
 
 
 def warn(texts: Iterable[str]) -> None:
-    """Issue each as a `StreamPCAWarning` that points at the caller of the package."""
+    """Issue each text as a `StreamPCAWarning` that points at the caller of the package."""
     frame: Any = sys._getframe(1)
     level = 2
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):

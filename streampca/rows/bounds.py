@@ -1,4 +1,4 @@
-"""Public bounds of columns, in every form in which they may be given."""
+"""Bounds of columns: public ones in every accepted form, and private ones from the first rows of a stream."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _FORMS = 'expected lo:hi, name=lo:hi,..., or a JSON file {"name": [lo, hi], ...}
 def column_bounds(
     bounds: Bounds, n_features: int, features: Sequence[str] | None, known: Collection[str] | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper bounds as two arrays of shape (n_features,), checked.
+    """Return checked lower and upper bounds as two arrays of shape (n_features,).
 
     Parameters
     ----------
     bounds : in any form. Names of features are compared as text.
-    n_features, features : number of features, and their names where they have any.
-    known : the only other names that a mapping may hold; None for any.
+    n_features, features : number of features, and their names if they have any.
+    known : other names that a mapping may hold; None for any.
 
     Raises
     ------
@@ -58,9 +58,9 @@ def column_bounds(
         try:
             lower, upper = bounds
         except (TypeError, ValueError):
-            stream = "; 'private' is for Stream, whose first rows find them" if str(bounds) == "private" else ""
+            stream = " Only Stream accepts 'private'." if str(bounds) == "private" else ""
             raise BadParameterError(
-                f"bounds={reprlib.repr(bounds)} must be (lower, upper) or a mapping by feature name{stream}"
+                f"bounds={reprlib.repr(bounds)}: expected (lower, upper) or a mapping by feature name.{stream}"
             ) from None
     try:
         lower, upper = (
@@ -68,15 +68,14 @@ def column_bounds(
         )
     except (TypeError, ValueError, OverflowError):
         raise BadParameterError(
-            f"bounds={reprlib.repr(bounds)} do not fit {n_features} features; give lower and upper, "
-            f"each a number or {n_features} numbers"
+            f"bounds={reprlib.repr(bounds)}: expected lower and upper, each a number or {n_features} numbers."
         ) from None
-    # A range so narrow that values over it are not finite is none.
+    # Below this width, a value divided by it may not be finite.
     usable = np.isfinite(lower) & np.isfinite(upper) & (0.5 * upper - 0.5 * lower > 1e-300)
     if not usable.all():
         j = int(np.argmin(usable))
         name = f"feature {short(features[j])}" if features else f"feature {j}"
-        raise BadParameterError(f"bounds of {name} are ({lower[j]:g}, {upper[j]:g}); finite lower < upper needed")
+        raise BadParameterError(f"bounds of {name}: expected finite lower < upper, not ({lower[j]:g}, {upper[j]:g}).")
     return lower, upper
 
 
@@ -84,7 +83,7 @@ def _by_name(
     bounds: Mapping[str, tuple[float, float]], features: Sequence[str] | None, known: Collection[str] | None
 ) -> tuple[list[float], list[float]]:
     if features is None:
-        raise BadParameterError("bounds by name need named features; pass features=, or bounds=(lower, upper)")
+        raise BadParameterError("bounds by name: expected named features. Pass features=, or bounds=(lower, upper).")
     given = {str(name): pair for name, pair in bounds.items()}
     for name, pair in given.items():
         if known is not None and name not in features and name not in known:
@@ -92,27 +91,22 @@ def _by_name(
                 f"bounds= names {short(name)}, which is not a feature; {close_names(name, features)}"
             )
         if np.shape(pair) != (2,):
-            raise BadParameterError(f"bounds= gives {short(pair)} for {short(name)}; give (lower, upper)")
+            raise BadParameterError(f"bounds= of {short(name)}: expected (lower, upper), not {short(pair)}.")
     missing = [name for name in features if name not in given]
     if missing:
-        raise BadParameterError(f"bounds are missing for {listed(missing)}; give public ranges for all features")
+        raise BadParameterError(f"bounds are missing for {listed(missing)}. Pass public ranges of all features.")
     return [given[name][0] for name in features], [given[name][1] for name in features]
 
 
 def close_names(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: the closest known names, or the first few."""
+    """Return a hint for a misspelt name: the closest known names, or the first few."""
     known = list(dict.fromkeys(known))
     close = difflib.get_close_matches(name, known, n=3)
-    if close:
-        return "did you mean " + listed(close) + "?"
-    return f"there are {listed(known)}"
+    return f"did you mean {listed(close)}?" if close else f"there are {listed(known)}"
 
 
 def read_bounds(text: str) -> Ranges:
-    """Parse bounds as the command line takes them: ``lo:hi``, ``name=lo:hi,...`` or a JSON file.
-
-    Raises `BadParameterError` if it is none of them.
-    """
+    """Parse bounds of the command line: ``lo:hi``, ``name=lo:hi,...`` or a JSON file."""
     if text.endswith(".json"):
         return _from_file(Path(text))
     if "=" in text:
@@ -153,14 +147,15 @@ Bins = npt.NDArray[np.uint8]
 LEVELS, SHIFT = 120, 50
 BINS = 2 * LEVELS + 1
 NO_VOTE = 255
-#: Probability with which any empty bin of any column passes for an occupied one.
+#: Probability that any empty bin of any column is taken for an occupied one.
 _FALSE = 0.01
-#: Standard deviations over which a bin beside the occupied ones, or up to so many together, belong to them, too.
+#: Standard deviations above which a bin next to the occupied ones, or up to `_TAIL` of them together, count as
+#: occupied.
 _BESIDE, _TOGETHER, _TAIL = 2.0, 3.0, 6
-#: Where occupied bins hold less than this share of the rows, bins that are occupied in all columns together count from
-#: fewer standard deviations on.
+#: If occupied bins hold less than the first share of the rows, bins that are occupied in all columns together count
+#: from the second number of standard deviations on.
 _COVERED, _SHARED = 0.9, 3.0
-#: Rows of the warm-up over the standard deviation of a count: a bin that holds 7 to 9 % of a column is found.
+#: Rows of the warm-up over the standard deviation of a count: a bin with 7 to 9 % of a column is detected.
 _RATIO = 60.0
 
 
@@ -168,27 +163,26 @@ _RATIO = 60.0
 class PrivateBounds:
     """Bounds of columns from a private histogram of the magnitudes in the first rows of a stream.
 
-    The rows of the warm-up spend their whole budget on the histogram, and count as zero rows in
-    everything else.
+    The rows of this warm-up spend their whole budget on the histogram, and count as zero rows in everything else.
 
     Parameters
     ----------
     mu : Gaussian-DP parameter of the histogram.
     adjacency : ``"zero-out"`` or ``"replace"``.
-    warmup : number of rows; None for `rows` to choose.
+    warmup : number of rows. If None, see `rows`.
     horizon : rows of the stream, if known.
 
     Notes
     -----
-    *Theorem.* The histogram and all releases of the stream together have the guarantee that the algorithm has alone.
+    *Theorem.* The histogram and all releases of the stream together have the guarantee of the algorithm.
 
     *Proof.* In each of d columns a row votes for one bin, by the sign and the binary exponent of its value; a row of
     zeros only, and a bad row, does not vote. Under zero-out a row moves at most one count by 1 in each column: sqrt(d)
     in Euclidean norm. Under replace it moves at most two: sqrt(2 d). Noise of standard deviation ``std`` = that over mu
-    makes the histogram mu-GDP, which is within the algorithm's guarantee. A row of the warm-up does nothing else: the
-    algorithm absorbs a zero row in its place, and bounds are a function of the released histogram. A later row
-    does not vote, and given the bounds it is admitted by itself, so that the algorithm's guarantee holds for it. The
-    rows are disjoint: one neighbor differs in one of them, and nothing is added up (parallel composition).
+    makes the histogram mu-GDP, which is within the algorithm's guarantee. A row of the warm-up has no other effect: the
+    algorithm absorbs a zero row in its place, and bounds are a function of the released histogram. A later row does not
+    vote, and given the bounds it is admitted independently, so that the algorithm's guarantee holds for it. The rows
+    are disjoint: one neighbor differs in one of them, and nothing is added up (parallel composition).
     """
 
     mu: float
@@ -199,60 +193,55 @@ class PrivateBounds:
     def __post_init__(self) -> None:
         check_count("warmup", self.warmup, optional=True)
         if self.horizon is not None and (self.warmup or 1) >= self.horizon:
-            raise BadParameterError(
-                f"warmup={self.warmup or 1} leaves no row of a horizon of {self.horizon}; give fewer, or public bounds"
-            )
+            raise BadParameterError(f"warmup={self.warmup or 1}: expected fewer rows than horizon={self.horizon}.")
 
     @classmethod
     def of(cls, guarantee: Guarantee, warmup: int | None, horizon: int | None) -> PrivateBounds:
-        """Private bounds of a stream with this guarantee.
+        """Return the private bounds of a stream with this guarantee.
 
-        Raises
-        ------
-        BadParameterError
-            If the guarantee leaves no room for Gaussian noise, or is not for single rows.
+        Raises `BadParameterError` if the guarantee does not allow Gaussian noise, or does not refer to single rows.
         """
         if guarantee.adjacency not in ("zero-out", "replace") or guarantee.unit != "one row" or not guarantee.delta:
             raise BadParameterError(
-                f"bounds='private' needs a guarantee for single rows with delta > 0, not {guarantee}; give bounds"
+                f"bounds='private': expected a guarantee for single rows with delta > 0, not {guarantee}. Pass bounds."
             )
         mu = mu_of(guarantee.epsilon, guarantee.delta) if guarantee.mu is None else guarantee.mu
         return cls(mu=mu, adjacency=guarantee.adjacency, warmup=warmup, horizon=horizon)
 
     def std(self, n_features: int) -> float:
-        """Standard deviation of the noise in a count."""
+        """Return the standard deviation of the noise in a count."""
         return math.sqrt(n_features * (2 if self.adjacency == "replace" else 1)) / self.mu
 
     def rows(self, n_features: int) -> int:
-        """Rows of the warm-up: as given, or 60 times `std`, but at most a quarter of the horizon. Public."""
+        """Return the rows of the warm-up: `warmup`, or 60 times `std`, at most a quarter of the horizon. Public."""
         if self.warmup is not None:
             return self.warmup
         chosen = math.ceil(_RATIO * self.std(n_features))
         return chosen if self.horizon is None else max(1, min(chosen, self.horizon // 4))
 
     def warnings(self, n_features: int, n_rows: int | None) -> list[str]:
-        """A sentence if there are too few rows for bounds as good as public ones. Public."""
+        """Return a warning if there are too few rows for bounds as good as public ones. Public."""
         enough = 4 * math.ceil(_RATIO * self.std(n_features))
         if n_rows is None or n_rows >= enough:
             return []
         return [
-            f"private bounds of {n_features} columns at this budget take some {enough} rows, and there are about "
-            f"{n_rows}: public bounds will do much better"
+            f"private bounds of {n_features} columns at this budget require about {enough} rows, and there are about "
+            f"{n_rows}. Pass public bounds."
         ]
 
     def votes(self, rows: FloatArray) -> Bins:
-        """The bins of finite rows, (n, d); `NO_VOTE` where a row is zero. Curator only."""
+        """Return the bins of finite rows, (n, d); `NO_VOTE` for a row of zeros. Curator only."""
         levels = np.clip(np.frexp(rows)[1] + SHIFT, 0, LEVELS)
         bins: Bins = (LEVELS + np.sign(rows) * levels).astype(np.uint8)
         bins[~rows.any(axis=1)] = NO_VOTE
         return bins
 
     def found(self, bins: Bins, outlet: Outlet) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper bounds, (d,) each, from the bins of the warm-up, (n, d): the ends of the occupied ones.
+        """Return lower and upper bounds, (d,) each: the ends of the occupied bins among those of the warm-up, (n, d).
 
-        Bins beside the occupied ones are taken in where they, alone or together, hold more than noise does. Where much
-        is missing still, so are bins that many columns have. A column whose noise hides all of its bins gets the
-        bounds of all columns together, or (-1, 1). Post-processing of the noisy counts.
+        Bins next to the occupied ones count if they hold more than noise. If many rows are missing, so do bins that are
+        occupied in many columns. A column without occupied bins gets the bounds of all columns together, or (-1, 1).
+        Post-processing of the noisy counts.
         """
         d = bins.shape[1]
         places = bins + 256 * np.arange(d)
@@ -263,7 +252,7 @@ class PrivateBounds:
         pairs = []
         for column in noisy:
             occupied = _occupied(column, std, d)
-            if column[occupied].sum() < _COVERED * len(bins):  # much is missing: bins that other columns have
+            if column[occupied].sum() < _COVERED * len(bins):  # many rows are missing
                 occupied |= together & (column > _SHARED * std)
             pairs.append(_range_of(occupied) or _range_of(together) or (-1.0, 1.0))
         lower, upper = np.array(pairs).T
@@ -271,34 +260,34 @@ class PrivateBounds:
 
 
 def _occupied(noisy: FloatArray, std: float, columns: int) -> npt.NDArray[np.bool_]:
-    """Which bins hold rows, as far as the noise shows."""
-    from scipy.special import ndtri  # loads slowly; admission does not need it
+    """Return the mask of bins that hold rows beyond the noise."""
+    from scipy.special import ndtri  # slow to load, and not needed by admission
 
     occupied: npt.NDArray[np.bool_] = noisy > -float(ndtri(_FALSE / (BINS * columns))) * std
     if occupied.any():
-        for side in (slice(None), slice(None, None, -1)):  # tails upward and downward; the slices write to `occupied`
-            held, counts = occupied[side], noisy[side]
-            last = int(np.flatnonzero(held)[-1])
+        for side in (slice(None), slice(None, None, -1)):  # tails up and down; the slices are views of `occupied`
+            part, counts = occupied[side], noisy[side]
+            last = int(np.flatnonzero(part)[-1])
             while (more := _tail(counts[last + 1 : last + 1 + _TAIL], std)) > 0:
                 last += more
-                held[last] = True
+                part[last] = True
     return occupied
 
 
 def _tail(noisy: FloatArray, std: float) -> int:
-    """The least number of these bins that hold rows together; 0 if none does."""
+    """Return the least number of leading bins that hold rows together; 0 if none does."""
     sizes = np.arange(1, noisy.size + 1)
     clear = np.cumsum(noisy) > np.where(sizes == 1, _BESIDE, _TOGETHER) * std * np.sqrt(sizes)
     return int(sizes[clear][0]) if clear.any() else 0
 
 
 def _range_of(occupied: npt.NDArray[np.bool_]) -> tuple[float, float] | None:
-    """Ends of the bins that hold rows, and zero where it is near; None if there are none, or zeros only."""
+    """Return the ends of the occupied bins, extended to a close zero; None if there are none, or zeros only."""
     places = np.flatnonzero(occupied)
     if not places.size or (places == LEVELS).all():
         return None
     lower, upper = -_edge(LEVELS - int(places[0])), _edge(int(places[-1]) - LEVELS)
-    if 0.0 < lower <= 0.25 * upper:  # small values are too few in each bin to be seen, and zero costs a third
+    if 0.0 < lower <= 0.25 * upper:  # small values are too rare in each bin to be detected; zero costs a third
         lower = 0.0
     if 0.25 * lower <= upper < 0.0:
         upper = 0.0
@@ -306,5 +295,5 @@ def _range_of(occupied: npt.NDArray[np.bool_]) -> tuple[float, float] | None:
 
 
 def _edge(level: int) -> float:
-    """The outer end of a bin of this level, as seen from zero; negative levels are those of the other sign."""
+    """Return the end of the bin of a level that is farther from zero; negative levels have the other sign."""
     return 0.0 if level == 0 else 2.0 ** (level - SHIFT) if level > 0 else -(2.0 ** (-level - SHIFT - 1))

@@ -1,4 +1,4 @@
-"""Names of features are public. A first row that is read as a header must not become names."""
+"""Names of features are public: a first row that is read as a header must not become names."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Final
 
 from streampca.errors import SourceError
 
-#: Cells that stand for a missing value, besides nan of any case and sign; spaces around them do not count.
+#: Cells of missing values, besides nan of any case and sign, without surrounding spaces.
 MISSING: Final = frozenset({"", "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#N/A"})
-#: The way on where rows have names of their own.
-NAME_THEM = "if they are names, give them with features="
+NAME_THEM = "if they are names, pass them with features="
 _MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 _TIME = r"(?:[ ,t]+\d[\d:.,]*)? ?(?:[ap]\.?m\.?)? ?(?:z|utc|gmt|[+-]\d\d:?\d\d)?"
-#: Numbers that hold letters. Possessive: a long name takes time in proportion to its length.
+#: Numbers with letters. Possessive, so that the time is linear in the length of a name.
 _NUMBER = re.compile(r"[+-]?+(?:nan(?:\([0-9a-z_]*+\))?|inf(?:inity)?|[\d.]++e[+-]?+\d++)", re.IGNORECASE)
-#: Dates with the name of a month, and times of a zone.
+#: Dates with the name of a month, and times with a zone.
 _DATE = re.compile(
     rf"(?:[a-z]{{3,9}}[,.]? )?\d{{1,2}}(?:st|[nr]d|th)?[ ./,-]*{_MONTH}[ ./,-]*\d{{2,4}}{_TIME}"
     rf"|(?:[a-z]{{3,9}}[,.]? )?{_MONTH}[ ./-]+\d{{1,2}}(?:st|[nr]d|th)?[ ,./-]+\d{{2,4}}{_TIME}"
@@ -28,17 +27,14 @@ _LONGEST_DATE = 50
 
 
 def looks_like_value(name: str, missing: frozenset[str] = MISSING) -> bool:
-    """Whether a name may be a cell of a row: empty, a text for a missing value, a number, a date or a time.
-
-    A text with a digit and without letters is one, such as ``1,5``, ``31.12.2024`` or ``5 %``.
-    """
+    """Return whether a name may be a cell of a row: empty, a missing value, a number, a date or a time."""
     text = name.strip()
     if text in missing or _NUMBER.fullmatch(text):
         return True
     if text.isidentifier() or not any(map(str.isdigit, text)):
         return False
     if not any(letter.isalpha() or letter == "_" for letter in text):
-        return True
+        return True  # a digit and no letter, such as 1,5 or 31.12.2024 or 5 %
     text = " ".join(text.split())
     if len(text) > _LONGEST_DATE:
         return False
@@ -50,9 +46,9 @@ def looks_like_value(name: str, missing: frozenset[str] = MISSING) -> bool:
 
 
 def refuse_values(names: Iterable[object], where: str, remedy: str, missing: frozenset[str] = MISSING) -> None:
-    """Raise `SourceError` if a name that the caller did not give looks like a value; the message holds positions only.
+    """Raise `SourceError` if a name from the rows looks like a value; the message holds positions only.
 
-    Labels that are not text, such as the numbers of columns without names, are not cells of a header.
+    Labels that are not text, such as numbers of columns without names, are not cells of a header.
     """
     found = [at for at, name in enumerate(names, 1) if isinstance(name, str) and looks_like_value(name, missing)]
     if found:

@@ -1,6 +1,6 @@
 """Sources of rows: named features, public bounds, and rows in blocks or one at a time.
 
-Any iterable of rows can be streamed; a `RowSource` is streamed faster. `as_source` makes one of a table.
+Any iterable of rows can be streamed; a `RowSource` is faster. `as_source` converts tables.
 """
 
 from __future__ import annotations
@@ -23,44 +23,35 @@ Bounds = tuple[FloatArray, FloatArray]
 class RowSource(Protocol):
     """Rows of named features that can be read again from the start.
 
-    Every call of `blocks` or `iter` starts over and yields the same rows.
-    How rows are cut into blocks carries no meaning.
-
-    Notes
-    -----
-    A source that meets a bad row yields every row before it, in order, and
-    then raises `streampca.errors.SourceError`: what was streamed is always an
-    exact prefix of the rows.
+    Every call of `blocks` or `iter` starts over and yields the same rows. The cut of rows into blocks has no meaning.
+    At a bad row, a source yields every row before it, in order, and then raises `streampca.errors.SourceError`, so that
+    the rows read are always an exact prefix.
     """
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features, in the order of a row's entries."""
-        ...
+        """Names of the features, in the order of the entries of a row."""
 
     @property
     def bounds(self) -> Bounds | None:
-        """Public lower and upper bounds of each feature; None if there are none."""
-        ...
+        """Public lower and upper bounds of each feature, or None."""
 
     def blocks(self) -> Iterator[FloatArray]:
-        """The rows as non-empty C-contiguous (n, n_features) blocks that the caller may keep."""
-        ...
+        """Yield the rows as non-empty C-contiguous (n, n_features) blocks that the caller may keep."""
 
     def __iter__(self) -> Iterator[FloatArray]:
-        """The rows one at a time, each of shape (n_features,)."""
-        ...
+        """Yield the rows one at a time, each of shape (n_features,)."""
 
 
 class Reader:
-    """The rows of some blocks, `count` at a time."""
+    """Reader of blocks, any number of rows at a time."""
 
     def __init__(self, blocks: Iterator[FloatArray]) -> None:
         self._blocks = blocks
         self._left: FloatArray | None = None
 
     def take(self, count: int) -> FloatArray:
-        """The next rows; fewer at the end."""
+        """Return the next ``count`` rows; fewer at the end."""
         found: list[FloatArray] = []
         while count > 0:
             if self._left is None or not len(self._left):
@@ -79,7 +70,7 @@ class Position(NamedTuple):
     Attributes
     ----------
     source : name of the source, the same in every process.
-    at : the place from which it continues; plain values.
+    at : plain values that determine where it continues.
     """
 
     source: str
@@ -87,27 +78,14 @@ class Position(NamedTuple):
 
 
 class PositionedBlock(NamedTuple):
-    """Rows, and the position of their source after each of them.
-
-    Attributes
-    ----------
-    rows : (n, n_features).
-    after : gives the plain value ``at`` after the first m of them, 1 <= m <= n.
-    """
+    """Rows, (n, n_features), and a function for the position ``at`` of their source after the first m, m >= 1."""
 
     rows: FloatArray
     after: Callable[[int], Any]
 
 
 class Part(NamedTuple):
-    """Packed blocks, the position of their source after each of them, and the name of each.
-
-    Attributes
-    ----------
-    blocks : as bytes.
-    after : gives the plain value ``at`` after the first m of them, 1 <= m.
-    place : names the i-th, from 0, for messages.
-    """
+    """Packed blocks, a function for the position ``at`` after the first m, m >= 1, and one for the name of the i-th."""
 
     blocks: list[bytes]
     after: Callable[[int], Any]
@@ -118,41 +96,39 @@ class Part(NamedTuple):
 class PositionedSource(RowSource, Protocol):
     """A `RowSource` that can continue from a position; ``name`` identifies it.
 
-    A durable run keeps the position in the transaction of its rows, so that each row counts once, whenever it
-    is killed. What a source yields after a position must be what it would have yielded.
+    A durable run keeps the position in the transaction of its rows, so that each row counts once at any kill. The rows
+    after a position must be those that the source would have yielded.
     """
 
     name: str
 
     def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
-        """The rows after a position, or from the start."""
-        ...
+        """Yield the rows after a position, or from the start."""
 
     def durable(self, at: Any) -> None:
-        """Take note that all rows up to a position are durable; called from time to time."""
-        ...
+        """Note that all rows up to a position are durable. Called from time to time."""
 
 
-#: Rows of a table that are converted at a time.
+#: Rows of a table converted at a time.
 _BLOCK = 8192
-#: Numbers in a tile of rows that is copied at a time (half a megabyte), and the least number of its rows.
+#: Entries in a tile of rows that is copied at a time (half a megabyte), and its minimum number of rows.
 _TILE_NUMBERS, _LEAST_TILE = 2**16, 64
 
 
 def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool = False) -> RowSource | None:
-    """The rows of a table as a source; a source unchanged; None for anything else.
+    """Return the rows of a table as a source; a source unchanged; None for anything else.
 
     Parameters
     ----------
-    rows : a pandas or polars frame; an Arrow table, record batch or reader, or anything with an Arrow
-        C stream or a ``fetch_arrow_reader``, such as a DuckDB relation; a scipy sparse matrix.
-    features : names of its columns in the order wanted.
-    mixed : of a frame, see `frame_column`: its blocks hold objects then where a cell is no number.
+    rows : a pandas or polars frame; an Arrow table, record batch or reader, or anything with an Arrow C stream or a
+        ``fetch_arrow_reader``, such as a DuckDB relation; a scipy sparse matrix.
+    features : names of its columns in order.
+    mixed : see `frame_column`; blocks of a frame hold objects if a cell is no number.
 
     Raises
     ------
     SourceError
-        If a column does not hold numbers, columns are not the features, or pyarrow is needed and missing.
+        If a column does not hold numbers, columns are not the features, or pyarrow is missing.
     """
     if isinstance(rows, RowSource):
         return rows
@@ -162,12 +138,17 @@ def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool =
         return TableRows(list(rows.columns), features, lambda names: _frame_blocks(rows, names, mixed))
     if not is_arrow(rows):
         return None
-    begun = [arrow_reader(rows)]  # a stream can be read once only
-    schema = begun[0].schema
+    unread = [arrow_reader(rows)]  # the first reading uses this reader, as a stream can be read only once
+    schema = unread[0].schema
     for name, kind in zip(schema.names, schema.types, strict=True):
         if not is_number(kind):
             raise _not_numbers(name, kind)
-    return TableRows(schema.names, features, lambda names: _arrow_blocks(begun.pop() if begun else rows, names))
+
+    def read(names: Sequence[str]) -> Iterator[FloatArray]:
+        for batch in arrow_reader(unread.pop() if unread else rows):
+            yield from arrow_rows(batch, names)
+
+    return TableRows(schema.names, features, read)
 
 
 class TableRows:
@@ -175,9 +156,9 @@ class TableRows:
 
     Parameters
     ----------
-    labels : of its columns; none if features have no names.
-    features : the same as names, in the order wanted.
-    read : gives the blocks of columns of these names, from the start.
+    labels : labels of its columns; none if features have no names.
+    features : their names in order, or None.
+    read : yields the blocks of columns of these names, from the start.
     """
 
     bounds: Bounds | None = None
@@ -192,23 +173,24 @@ class TableRows:
         self.features = tuple(names if features is None or not names else features)
         if names and set(self.features) != set(names):
             lacks, others = sorted(set(self.features) - set(names)), sorted(set(names) - set(self.features))
-            raise SourceError(f"the table lacks columns {lacks} and has others, {others}; select the stream's features")
+            raise SourceError(
+                f"the table lacks columns {lacks} and has others, {others}. Select the stream's features."
+            )
         if len(self.features) != len(names) > 0:
-            raise SourceError("two columns of the table have one name; names must differ")
+            raise SourceError("two columns of the table have one name. Rename one of them.")
         self._read = read
 
     def blocks(self) -> Iterator[FloatArray]:
-        """The rows from the start, in blocks."""
+        """Yield the rows from the start, in blocks."""
         return self._read(self.features)
 
     def __iter__(self) -> Iterator[FloatArray]:
-        """The rows from the start, one at a time."""
         for block in self.blocks():
             yield from block
 
 
 def sparse_blocks(matrix: Any) -> Iterator[FloatArray]:
-    """The rows of a scipy sparse matrix, in blocks."""
+    """Yield the rows of a scipy sparse matrix in blocks."""
     matrix = matrix.tocsr()
     size = max(1, min(_BLOCK, 2**23 // max(1, matrix.shape[1])))
     for start in range(0, matrix.shape[0], size):
@@ -216,7 +198,6 @@ def sparse_blocks(matrix: Any) -> Iterator[FloatArray]:
 
 
 def _frame_blocks(frame: Any, features: Sequence[str], mixed: bool) -> Iterator[FloatArray]:
-    """The rows of a pandas or polars frame, in blocks."""
     names = {str(name): name for name in frame.columns}
     for start in range(0, len(frame), _BLOCK):
         part = getattr(frame, "iloc", frame)[start : start + _BLOCK]
@@ -229,37 +210,28 @@ def _frame_blocks(frame: Any, features: Sequence[str], mixed: bool) -> Iterator[
         yield np.stack(columns, axis=1)
 
 
-def _arrow_blocks(table: Any, features: Sequence[str]) -> Iterator[FloatArray]:
-    """The rows of an Arrow table or stream, in blocks."""
-    for batch in arrow_reader(table):
-        yield from arrow_rows(batch, features)
-
-
 def _not_numbers(name: str, kind: object) -> SourceError:
-    """The error of a column that does not hold numbers."""
-    return SourceError(f"column {short(name)} of the table ({kind}) does not hold numbers; leave it out, or encode it")
+    return SourceError(f"column {short(name)} of the table ({kind}) does not hold numbers. Omit it, or encode it.")
 
 
 def is_number(kind: Any) -> bool:
-    """Whether an Arrow type is one of numbers."""
+    """Return whether an Arrow type is numeric."""
     import pyarrow.types as types
 
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
 
 
 def is_time(kind: Any) -> bool:
-    """Whether an Arrow type is one of dates, or of dates and times."""
+    """Return whether an Arrow type holds dates, or dates and times."""
     import pyarrow.types as types
 
     return bool(types.is_date(kind) or types.is_timestamp(kind))
 
 
 def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK, skip: int = 0) -> Iterator[FloatArray]:
-    """Columns of an Arrow batch as (n, d) blocks, n <= size, without the first ``skip`` rows; nan where one is missing.
-
-    Columns become rows a tile at a time, which stays in the processor's cache.
-    """
+    """Yield columns of an Arrow batch as (n, d) blocks, n <= size, from row ``skip`` on; nan for missing values."""
     columns = [floats_of_column(batch.column(name)) for name in names]
+    # Transpose a tile at a time, which fits the cache.
     tile = max(_LEAST_TILE, _TILE_NUMBERS // max(1, len(columns)))
     for start in range(skip, batch.num_rows, size):
         rows = np.empty((min(size, batch.num_rows - start), len(columns)))
@@ -272,20 +244,20 @@ def arrow_rows(batch: Any, names: Sequence[str], size: int = _BLOCK, skip: int =
 
 
 def floats_of_column(column: Any) -> FloatArray:
-    """The numbers of an Arrow column; nan where a value is missing."""
+    """Return the numbers of an Arrow column, with nan for missing values."""
     import pyarrow as pa
     import pyarrow.types as types
 
     if types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    if is_time(column.type):  # not "safe": nanoseconds are cut off, as no row may stop the others
+    if is_time(column.type):  # not "safe": cut off nanoseconds, so that no row stops the others
         return floats_of_column(column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())) / 1e6
     if types.is_float16(column.type):
         column = column.cast(pa.float32())
-    # Not "safe": integers past 2**53 are rounded, as in any float.
+    # Not "safe": integers above 2**53 are rounded.
     numbers = column.cast(pa.float64(), safe=False)
     if numbers.null_count or not len(numbers):
         floats: FloatArray = numbers.to_numpy(zero_copy_only=False)
         return floats
-    # The same numbers without pandas, which `to_numpy` loads.
+    # Read the buffer: `to_numpy` would load pandas.
     return np.frombuffer(numbers.buffers()[1], dtype=np.float64, count=len(numbers), offset=8 * numbers.offset)

@@ -1,12 +1,11 @@
-"""Blocks of admitted rows: as exact Gram matrices, from other processes, and as entries of a commit log.
+"""Blocks of admitted rows: exact Gram matrices from other processes, and entries of a commit log.
 
-A `BlockGram` is a few kilobytes for any number of rows. Its entries
-are integers, so adding blocks is exact: for every cut of the rows into blocks
-and every order of summation, the Gram matrix at a release has the same
-bits, and so has the release. `BlockCutter` cuts rows where releases are due.
+A `BlockGram` has a few kilobytes for any number of rows. Its entries are integers, so that sums of blocks are exact:
+for every cut of the rows into blocks and every order of summation, the Gram matrix at a release has the same bits, and
+so has the release. `BlockCutter` cuts rows where releases are due.
 
-Curator only: a block is an exact function of raw rows, without noise. The
-maker of blocks is trusted like the curator.
+Curator only: a block is an exact function of raw rows, without noise. A process that creates blocks is trusted like the
+curator.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,32 +28,25 @@ from streampca.privacy.randomness import encoded
 from streampca.rows.admission import NO_COUNTS, Admission, Counts
 from streampca.rows.protocol import Position
 
-if TYPE_CHECKING:  # what processes of a pool do not need
-    from streampca.release.release import Release, Scoring
+if TYPE_CHECKING:  # processes of a pool do not need these modules
+    from streampca.release.release import Release
+    from streampca.release.scoring import Scoring
 
-#: Rows that are admitted at a time, so that a leaf of any size takes little memory.
+#: Rows admitted at a time, so that a block of any size requires little memory.
 _CHUNK = 4096
-#: Whole units up to which an entry is sent as one word: units of 2**-40 fill the rest of its 63 bits.
-_ONE_WORD = 2 ** (63 - UNIT_BITS)
 
 
 @dataclass(frozen=True, eq=False)
 class BlockGram:
-    """The exact Gram matrix of a run of admitted rows. Curator only.
+    """Exact Gram matrix of consecutive admitted rows. Curator only.
 
     Attributes
     ----------
-    high, low : the packed upper triangle: units of 1, and units of 2**-40 in [0, 2**40).
-    count : rows in it, bad ones that count as zero rows included.
-    counts : what admission did to them.
-    first : place of its first row in the stream, from 1; None if it may go anywhere.
-    admission : what admitted the rows, as `admission_mark` names it; "" if that is not checked.
-
-    Notes
-    -----
-    The rewards of a block need no terms of their own: while one subspace V is
-    in play, they add up to ``tr(V^T G V)`` (`rewards`), and a block that
-    crosses no release has one V.
+    high, low : packed upper triangle: units of 1, and units of 2**-40 in [0, 2**40).
+    count : number of rows, including bad rows that count as zero rows.
+    counts : counts of what admission did to the rows.
+    first : number of the first row in the stream, from 1; None if the block may follow any row.
+    admission : `admission_mark` of the admission of the rows; "" to skip that check.
     """
 
     high: IntArray
@@ -65,120 +57,90 @@ class BlockGram:
     admission: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("high", "low"):
-            part = getattr(self, name)
+        for part in (self.high, self.low):
             if not isinstance(part, np.ndarray) or part.dtype != np.int64 or part.ndim != 1:
-                raise BadParameterError(f"{name} must be a 1-D array of 64-bit integers; use BlockGram.of")
+                raise BadParameterError("high, low: expected 1-D arrays of 64-bit integers. Use BlockGram.of.")
         if self.high.shape != self.low.shape or svec_size(self.n_features) != self.high.size:
             raise BadParameterError(
-                f"high ({self.high.size} entries) and low ({self.low.size}) are no packed Gram matrix; use BlockGram.of"
+                f"high, low: {self.high.size} and {self.low.size} entries are no packed Gram matrix. Use BlockGram.of."
             )
-        if self.count < 1 or not 0 <= self.bad <= self.count or (self.first is not None and self.first < 1):
+        bad = self.counts.bad
+        if self.count < 1 or not 0 <= bad <= self.count or (self.first is not None and self.first < 1):
             raise BadParameterError(
-                f"count={self.count}, bad={self.bad}, first={self.first}: a block has at least one row, "
-                "no more bad rows than rows, and a place from 1"
+                f"count={self.count}, first={self.first}: expected integers of at least 1, and at most count bad rows "
+                f"({bad} counted)."
             )
+        # A centered row ends with CONSTANT, which changes the range of plausible entries.
         sums = self.high, self.low
         if not any(is_plausible(sums, self.count, self.n_features, constant) for constant in (0.0, CONSTANT)):
             raise BadRowError(
-                f"this is no Gram matrix of {self.count} rows of the unit ball; admit rows first (Stream.leaves)"
+                f"block: no Gram matrix of {self.count} rows of the unit ball. Admit rows first (Stream.leaves)."
             )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Half as many bytes to another process, if every entry is below 2**23."""
-        rest = self.count, self.counts, self.first, self.admission
-        if not -_ONE_WORD <= self.high.min() <= self.high.max() < _ONE_WORD:
-            return BlockGram, (self.high, self.low, *rest)
-        return _of_words, ((self.high << UNIT_BITS) | self.low, *rest)
 
     @classmethod
     def of(
         cls, rows: FloatArray, *, counts: Counts | None = None, first: int | None = None, admission: str = ""
     ) -> BlockGram:
-        """The block of admitted rows, (n, d), n >= 1. By default, counts are those of rows that needed no change."""
+        """Return the block of admitted rows, (n, d), n >= 1. By default, counts are those of unchanged rows."""
         high, low = GramSum.of(rows).high_low()
         if counts is None:
-            at = mirror(rows.shape[1]).diagonal()
-            counts = Counts(squares=(int(high[at].sum()) << UNIT_BITS) + int(low[at].sum()))
+            diagonal = mirror(rows.shape[1]).diagonal()
+            counts = Counts(squares=(int(high[diagonal].sum()) << UNIT_BITS) + int(low[diagonal].sum()))
         return cls(high, low, rows.shape[0], counts, first, admission)
-
-    @property
-    def bad(self) -> int:
-        """Number of bad rows."""
-        return self.counts.bad
 
     @property
     def n_features(self) -> int:
         """Length of the admitted rows, d."""
         return (math.isqrt(8 * self.high.size + 1) - 1) // 2
 
-    @property
-    def block_id(self) -> str:
-        """Digest of place, number of rows and Gram matrix: the same for every way of joining blocks.
-
-        Curator only, as the block is.
-        """
-        head = f"{self.first}|{self.count}|{self.bad}|{self.admission}|".encode()
-        return blake2b(head + self.high.tobytes() + self.low.tobytes(), digest_size=16).hexdigest()
-
     def check(self, admission: Admission, first: int) -> None:
-        """Raise `BadParameterError` unless its rows were admitted like this and it may begin at row ``first``."""
+        """Raise `BadParameterError` unless the block has this admission and may begin at row ``first``."""
         if self.first is not None and self.first != first:
-            raise BadParameterError(
-                f"a block from row {self.first} given, row {first} is next: blocks come once each, in order"
-            )
+            raise BadParameterError(f"first={self.first}: expected row {first}. Push each block once, in order.")
         expected = admission.admitted_features
         if expected is not None and self.n_features != expected:
-            raise BadParameterError(f"a block of {self.n_features} features given, {expected} expected")
+            raise BadParameterError(f"block: {self.n_features} features, expected {expected}.")
         if self.admission and self.admission != admission_mark(admission):
             raise BadParameterError(
-                "the block was admitted with other settings or by another version; use stream.leaves()"
+                "block: admitted with other settings or by another version. Cut rows with stream.leaves()."
             )
 
     def then(self, other: BlockGram) -> BlockGram:
-        """Join this block and the one after it. Exact and associative.
+        """Join this block and the following one. Exact and associative.
 
         Raises
         ------
         BadParameterError
-            If the other block is of other features, of another admission or from another place.
+            If the other block has other features or another admission, or does not begin where this one ends.
         """
         if other.high.size != self.high.size or other.admission != self.admission:
-            raise BadParameterError("blocks of other features or of another row admission cannot be joined")
-        if (self.first is None) != (other.first is None) or (
-            self.first is not None and other.first != self.first + self.count
-        ):
-            raise BadParameterError(
-                f"a block from row {other.first} cannot follow one of rows {self.first} to "
-                f"{(self.first or 1) + self.count - 1}; join blocks in order"
-            )
+            raise BadParameterError("block: expected a block of the same features and the same admission.")
+        following = None if self.first is None else self.first + self.count
+        if other.first != following:
+            raise BadParameterError(f"first={other.first}: expected {following}. Join blocks in order.")
         low = self.low + other.low
+        # Carry the low parts, so that they stay below one unit.
         return replace(
-            self,
-            high=self.high + other.high + (low >> UNIT_BITS),
-            low=low & LOW,
-            count=self.count + other.count,
-            counts=self.counts.plus(other.counts),
-        )
+            self, high=self.high + other.high + (low >> UNIT_BITS), low=low & LOW,
+            count=self.count + other.count, counts=self.counts.plus(other.counts),
+        )  # fmt: skip
 
     def rewards(self, scoring: Scoring) -> float:
-        """Sum of the rewards of the rows: that of one-by-one scoring up to rounding."""
+        """Return the sum of the rewards of the rows, equal to that of single rows up to rounding."""
+        # One subspace V scores all rows of a block, which crosses no release: their rewards sum to tr(V^T G V).
         gram = unpack_entries(self.high + self.low * 2.0**-UNIT_BITS, self.n_features)
         total = float(np.einsum("ij,ij->", scoring.basis, gram @ scoring.basis))
         if scoring.linear is not None:
+            # The last row of G is the constant times the sum of the rows.
             total += 2.0 / CONSTANT * float(gram[-1] @ scoring.linear)
         return total
 
 
-def _of_words(words: IntArray, *rest: Any) -> BlockGram:
-    return BlockGram(words >> UNIT_BITS, words & LOW, *rest)
-
-
-@lru_cache(maxsize=8)  # by identity: an admission is an immutable value, and a driver asks once a block
+@lru_cache(maxsize=8)  # keyed by identity: an admission is immutable, and a driver needs its mark for each block
 def admission_mark(admission: Admission) -> str:
-    """A name for the map from rows to the unit ball: equal where every good row is admitted alike. Public.
+    """Return a digest of the map from rows to the unit ball: equal if every good row has the same image. Public.
 
-    It names the version of admission too: executors with another one than the driver's might round otherwise.
+    The digest covers the version of the admission code: another version may round differently.
     """
     found = () if admission.found is None else tuple(tuple(side.tolist()) for side in admission.found)
     return blake2b(encoded(admission.settings, admission.features, *found), digest_size=8).hexdigest()
@@ -190,15 +152,15 @@ class Entry(NamedTuple):
     Attributes
     ----------
     first : number of its first row.
-    count : rows in it.
+    count : number of rows.
     rows : admitted rows, (count, d); None for a block.
     block : the block; None for rows.
-    counts : what admission did to the rows.
+    counts : counts of what admission did to the rows.
     fresh : 16 fresh bytes for each vector of noise drawn for it.
-    link : the chain value after it.
+    link : chain value after it.
     release : the release that it completed, or None.
     kind : ``"rows"``, ``"finish"``, or ``"generation"`` where the run continued as another one.
-    position : position of the source after it (`streampca.rows.protocol.Position`); None if that is not known.
+    position : position of the source after it; None if unknown.
     """
 
     first: int
@@ -214,7 +176,7 @@ class Entry(NamedTuple):
 
 
 class CommitLog(Protocol):
-    """Makes the rows of one stream durable before its releases are returned."""
+    """Log that makes the rows of one stream durable before their releases are returned."""
 
     @property
     def room(self) -> int | None:
@@ -222,34 +184,34 @@ class CommitLog(Protocol):
 
     @property
     def position(self) -> Position | None:
-        """Position of the source after the rows taken; None if unknown."""
+        """Position of the source after the rows in the log; None if unknown."""
 
     @property
     def durable_position(self) -> Position | None:
-        """Position of the source after the rows that are durable."""
+        """Position of the source after the durable rows."""
 
     def check(self) -> bool:
-        """Raise if the log takes no more entries; return whether a commit is overdue. Called before rows."""
+        """Return whether a commit is overdue; raise if the log accepts no more entries. Called before rows."""
 
     def append(self, entry: Entry) -> None:
-        """Keep an entry. Entries from its first row on that were kept before are replaced."""
+        """Keep an entry, in place of any earlier entries from its first row on."""
 
     def appended(self) -> None:
-        """Commit if it is time. Called once the stream has absorbed the entry."""
+        """Commit if it is time. Called after the stream has absorbed the entry."""
 
     def hold(self, t: int) -> None:
-        """Return once the first t rows and the releases made of them are durable."""
+        """Return once the first t rows and their releases are durable."""
 
 
 @dataclass(frozen=True)
 class BlockCutter:
-    """Cuts rows into blocks that end where releases are due, in any process. Made by `Stream.leaves`.
+    """Public settings that cut rows into blocks where releases are due, in any process. See `Stream.leaves`.
 
     Attributes
     ----------
-    admission : admits each row by itself; its features are settled.
+    admission : admission of single rows; its features are fixed.
     release_every : rows between releases.
-    horizon : rows in the stream, or None.
+    horizon : maximum number of rows, or None.
     """
 
     admission: Admission
@@ -257,25 +219,25 @@ class BlockCutter:
     horizon: int | None = None
 
     def due(self, rows: int) -> int:
-        """Return the number of rows that the block after the first ``rows`` rows may have.
+        """Return the maximum size of the block after the first ``rows`` rows.
 
         Raises
         ------
         HorizonReachedError
-            If none.
+            If the horizon leaves no row.
         """
-        left = self.release_every - rows % self.release_every
+        size = self.release_every - rows % self.release_every
         if self.horizon is not None:
-            left = min(left, self.horizon - rows)
-        if left < 1:
-            raise HorizonReachedError(f"the horizon of {self.horizon} rows is reached: noise is calibrated for no more")
-        return left
+            size = min(size, self.horizon - rows)
+        if size < 1:
+            raise HorizonReachedError(f"horizon={self.horizon}: no row is left, and the noise is calibrated for it.")
+        return size
 
     def blocks(self, chunks: Iterable[FloatArray], rows: int) -> Iterator[BlockGram]:
-        """Blocks of raw rows, given in chunks of any size, that follow the first ``rows`` rows of the stream.
+        """Yield the blocks of raw rows, in chunks of any size, that follow the first ``rows`` rows of the stream.
 
-        The first and the last block may be part of a leaf: what comes before
-        or after them is exact, so it can be made elsewhere.
+        The first and the last block may be shorter than a full one: sums are exact, so that another process may
+        contribute the rows before or after them.
 
         Raises
         ------
@@ -289,13 +251,13 @@ class BlockCutter:
         for chunk in chunks:
             for start in range(0, len(chunk), _CHUNK):
                 admitted, marks = self.admission.block(chunk[start : start + _CHUNK], rows + 1)
-                at = 0
-                while at < len(admitted):
-                    take = min(len(admitted) - at, self.due(rows))
-                    part = admitted[at : at + take]
-                    counts = counts.plus(marks.counts(at, at + take))
+                place = 0
+                while place < len(admitted):
+                    size = min(len(admitted) - place, self.due(rows))
+                    part = admitted[place : place + size]
+                    counts = counts.plus(marks.counts(place, place + size))
                     gram = (gram or GramSum(part.shape[1])).add(part)
-                    rows, at = rows + take, at + take
+                    rows, place = rows + size, place + size
                     if rows == self.horizon or rows % self.release_every == 0:
                         yield BlockGram(*gram.high_low(), rows + 1 - first, counts, first, mark)
                         gram, first, counts = None, rows + 1, NO_COUNTS

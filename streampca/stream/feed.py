@@ -1,4 +1,4 @@
-"""One loop from a source of rows into a stream: positions, batches, and the rows before a bad one."""
+"""Loop that feeds a source of rows into a stream: positions, batches, and the rows before a bad one."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from streampca.rows.protocol import Position, PositionedSource, RowSource
 from streampca.stream.engine import Engine
 from streampca.stream.step import Steps
 
-#: Rows of a batch, at least and at most: the number grows while a batch takes less than `_QUICK` seconds, so that
-#: followers are shown progress and Ctrl-C is prompt. It changes no bit of any release.
+#: Minimum and maximum number of rows of a batch. The number doubles while a batch requires less than `_QUICK` seconds,
+#: and halves above `_SLOW`: progress is visible and Ctrl-C is prompt. It changes no bit of any release.
 SMALLEST, LARGEST = 1024, 8192
 _QUICK, _SLOW = 0.005, 0.02
-#: Most numbers of a batch of any rows: memory does not grow with the blocks of a source.
+#: Maximum number of entries of a batch, so that memory does not grow with the blocks of a source.
 _NUMBERS = 2**17
 
 
 class Batch(NamedTuple):
-    """Rows to push together, and the position of their source after the first m of them, if it has positions."""
+    """Rows to push together, and a function for the position of their source after the first m of them, or None."""
 
     rows: FloatArray
     position: Callable[[int], Position] | None
@@ -31,7 +31,8 @@ class Batch(NamedTuple):
 def feed(engine: Engine, source: RowSource, *, new_source: bool = False) -> Iterator[Steps]:
     """Feed the rows of a source, lazily.
 
-    Closed half-way, it leaves the stream after a whole batch. Two feeds of one stream interleave whole batches.
+    If the iterator is closed early, the stream stays after a whole batch. Two feeds of one stream interleave whole
+    batches.
     """
     for batch in batches(engine, source, new_source=new_source):
         yield from push(engine, batch)
@@ -41,14 +42,14 @@ def batches(
     engine: Engine, source: RowSource, *, new_source: bool = False, limit: int | None = None, every: int | None = None,
     rest: Callable[[Iterator[FloatArray]], Iterator[FloatArray]] = iter,
 ) -> Iterator[Batch]:  # fmt: skip
-    """Cut the rows of a source into batches whose size follows the time they take.
+    """Cut the rows of a source into batches whose size follows the time that they require.
 
     Parameters
     ----------
     new_source : see `Stream.run`; for a source with positions, which continues at the stream's position.
-    limit : number of rows after which to stop; None for no limit.
-    every : cut where the number of rows that the stream has seen is a multiple of it, too.
-    rest : of the blocks of a source without positions, those that are to be absorbed.
+    limit : maximum number of rows; None for no limit.
+    every : cut also where the number of rows in the stream is a multiple of it.
+    rest : selects the rows to absorb from the blocks of a source without positions.
     """
     engine.adopt(source)
     size = SMALLEST
@@ -62,9 +63,9 @@ def batches(
         while start < len(rows):
             began = time.perf_counter()
             count = min(size, most, size if every is None else every - engine.t % every)
-            position = None if after is None else partial(_position, after, start)
-            yield Batch(rows[start : start + count], position)
+            yield Batch(rows[start : start + count], after and partial(_shifted, after, start))
             start += count
+            # The caller pushes the batch inside the `yield`, so that this is the time of the push.
             spent = time.perf_counter() - began
             if spent < _QUICK:
                 size = min(2 * size, LARGEST)
@@ -77,12 +78,12 @@ def batches(
 
 
 def push(engine: Engine, batch: Batch) -> Iterator[Steps]:
-    """Push a batch. At a bad row, or past the horizon, push the rows before it and raise."""
+    """Push a batch. At a bad row or past the horizon, push the rows before it one by one and raise."""
     rows, position = batch
     try:
         pushed = iter([engine.push_many(rows, position=position)])
     except (BadRowError, HorizonReachedError):  # nothing was absorbed
-        places = (position and partial(_position, position, i) for i in range(len(rows)))
+        places = (position and partial(_shifted, position, i) for i in range(len(rows)))
         pushed = (engine.push_many(rows[i : i + 1], position=place) for i, place in enumerate(places))
     yield from pushed
 
@@ -101,5 +102,5 @@ def _place(name: str, after: Callable[[int], Any], m: int) -> Position:
     return Position(name, after(m))
 
 
-def _position(position: Callable[[int], Position], start: int, m: int) -> Position:
+def _shifted(position: Callable[[int], Position], start: int, m: int) -> Position:
     return position(start + m)

@@ -1,58 +1,46 @@
-"""Results of pushing rows: a `Step` for a row, `Steps` for many, a `BlockStep` for a block."""
+"""Results of pushing rows: a `Step` for a row, `Steps` for several, a `BlockStep` for a block."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import overload
-
-import numpy as np
+from typing import NamedTuple, overload
 
 from streampca.linalg.types import FloatArray
-from streampca.release.release import Release, Scoring, rewarded
+from streampca.release.release import Release
+from streampca.release.scoring import Scoring, rewarded
 from streampca.rows.admission import Admission
 from streampca.stream.blocks import CommitLog
 
 
-class Waiting:
-    """Single rows that were checked and are not absorbed yet, up to the next release or record.
-
-    Parameters
-    ----------
-    after : rows of the stream before them.
-    admission : how they are admitted.
-    scoring : of the subspace in play; None where no regret is kept.
-    unit : row_norm**2.
-    size : how many there may be.
-    """
-
-    __slots__ = ("admission", "after", "rows", "scoring", "unit")
-
-    def __init__(self, after: int, admission: Admission, scoring: Scoring | None, unit: float, size: int) -> None:
-        self.after, self.admission, self.scoring, self.unit = after, admission, scoring, unit
-        self.rows = np.empty((size, admission.n_features or 0))
-
-    def reward(self, place: int) -> float:
-        """The reward of one of them."""
-        if self.scoring is None:
-            return float("nan")
-        row = self.admission.block(self.rows[place : place + 1], self.after + place + 1)[0]
-        return rewarded(row, self.scoring)[1] * self.unit
-
-
-class Step:
-    """The result of pushing one row.
+class Waiting(NamedTuple):
+    """Single rows, checked but not absorbed, up to the next release or record.
 
     Attributes
     ----------
-    t : rows seen.
-    release : publishable, or None if none was due.
-    reward : ||V^T a||**2 on the subspace played before this row was seen, in
-        units of row_norm**2 (`release.Scoring`, of centered streams too); nan if the stream
-        keeps no regret. Curator only: it is a function of the raw row.
+    after : number of rows of the stream before them.
+    admission : admission of the rows.
+    scoring : scoring of the current subspace; None if the stream keeps no regret.
+    unit : row_norm**2.
+    rows : buffer of raw rows, (size, d).
+    """
 
-    Notes
-    -----
-    Reading a release of a durable stream waits until its rows are durable.
+    after: int
+    admission: Admission
+    scoring: Scoring | None
+    unit: float
+    rows: FloatArray
+
+
+class Step:
+    """Result of pushing one row.
+
+    Attributes
+    ----------
+    t : number of rows absorbed or waiting.
+    release : the release that the row completed, or None. Publishable. In a durable stream, reading it waits until its
+        rows are durable.
+    reward : ``||V^T a||**2`` of the row a for the subspace V before the row, in units of row_norm**2; `Scoring` defines
+        it for centered streams. nan if the stream keeps no regret. Curator only: a function of the raw row.
     """
 
     __slots__ = ("release", "reward", "t")
@@ -68,22 +56,23 @@ class Step:
 
 
 class HeldStep(Step):
-    """A step of a durable stream: reading its release waits until its rows are durable."""
+    """Step of a durable stream: reading its release waits until the rows are durable."""
 
     __slots__ = ("_log", "_release")
 
-    def __init__(self, t: int, release: Release, reward: float, log: CommitLog) -> None:
+    def __init__(self, t: int, release: Release | None, reward: float, log: CommitLog | None) -> None:
         self.t, self.reward, self._release, self._log = t, reward, release, log
 
     @property
     def release(self) -> Release | None:  # type: ignore[override]
-        """The release that this row completed. Publishable."""
-        self._log.hold(self.t)
+        """The release that was completed, or None. Publishable."""
+        if self._log is not None and self._release is not None:
+            self._log.hold(self.t)
         return self._release
 
 
 class WaitingStep(Step):
-    """A row that waits to be absorbed; its reward is computed when asked for. Curator only."""
+    """Step of a row that waits to be absorbed."""
 
     __slots__ = ("_place", "_waiting")
 
@@ -93,17 +82,21 @@ class WaitingStep(Step):
 
     @property
     def reward(self) -> float:  # type: ignore[override]
-        """The reward on the subspace played before this row was seen. Curator only."""
-        return self._waiting.reward(self._place)
+        """Reward of the row for the subspace before it, computed on reading. Curator only."""
+        after, admission, scoring, unit, rows = self._waiting
+        if scoring is None:
+            return float("nan")
+        admitted = admission.block(rows[self._place : self._place + 1], after + self._place + 1)[0]
+        return rewarded(admitted, scoring)[1] * unit
 
 
 class Steps(Sequence[Step]):
-    """The steps of a block of rows.
+    """Steps of a block of rows.
 
     Attributes
     ----------
     first : number of the first row.
-    rewards : (n,) array, one reward a row. Curator only.
+    rewards : (n,) array with one reward a row. Curator only.
     """
 
     def __init__(self, first: int, rewards: FloatArray, releases: list[Release], log: CommitLog | None) -> None:
@@ -114,7 +107,7 @@ class Steps(Sequence[Step]):
 
     @property
     def releases(self) -> list[Release]:
-        """The releases made within the block, in order. Publishable."""
+        """Releases of the rows, in order. Publishable."""
         if self._log is not None and self._releases:
             self._log.hold(self._releases[-1].t)
         return list(self._releases)
@@ -136,39 +129,26 @@ class Steps(Sequence[Step]):
         return step_of(t, self._by_row.get(t), float(self.rewards[place]), self._log)
 
 
-class BlockStep:
-    """The result of pushing a block.
+class BlockStep(HeldStep):
+    """Result of pushing a block.
 
     Attributes
     ----------
-    t : rows seen.
-    count : rows of the block.
-    reward : sum of the rewards of its rows, in units of row_norm**2; nan if the
-        stream keeps no regret. Curator only: it is a function of raw rows.
+    t, release : as of `Step`, for the last row of the block.
+    count : number of rows of the block.
+    reward : sum of the rewards of its rows. Curator only: a function of raw rows.
     """
 
-    __slots__ = ("_log", "_release", "count", "reward", "t")
+    __slots__ = ("count",)
 
     def __init__(self, t: int, count: int, reward: float, release: Release | None, log: CommitLog | None) -> None:
-        self.t, self.count, self.reward = t, count, reward
-        self._release, self._log = release, log
-
-    @property
-    def release(self) -> Release | None:
-        """The release that the block completed, or None. Publishable. In a durable stream, waits for its rows."""
-        if self._log is not None and self._release is not None:
-            self._log.hold(self.t)
-        return self._release
+        super().__init__(t, release, reward, log)
+        self.count = count
 
     def __repr__(self) -> str:
         return f"BlockStep(t={self.t}, count={self.count})"
 
 
 def step_of(t: int, release: Release | None, reward: float, log: CommitLog | None) -> Step:
-    """The step of an absorbed row."""
+    """Return the step of an absorbed row."""
     return Step(t, release, reward) if log is None or release is None else HeldStep(t, release, reward, log)
-
-
-def no_rewards(count: int) -> FloatArray:
-    """One nan a row: the rewards of a stream that keeps no regret."""
-    return np.full(count, np.nan)

@@ -1,6 +1,6 @@
-"""Streams: rows go in; private releases come out, and live regret for the curator.
+"""Streams: rows go in; private releases come out, and the live regret for the curator.
 
-`Stream` is the interface, with its checks; `streampca.stream.engine` holds the state and how it changes.
+`Stream` is the interface, with its checks; `streampca.stream.engine` holds the state and its transitions.
 """
 
 from __future__ import annotations
@@ -21,25 +21,23 @@ from streampca.regret.private_regret import LivePrivateRegret, PrivateRegret
 from streampca.regret.regret import Regret, RegretLog
 from streampca.release.release import Release
 from streampca.rendering import render
-from streampca.rows.admission import Admission, AdmissionReport, Bounds, OnBadRow
-from streampca.rows.advice import (
-    settings_warnings,
-    warn,
-)
+from streampca.rows.admission import Admission, Bounds, OnBadRow
+from streampca.rows.advice import settings_warnings, warn
 from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import as_source
+from streampca.rows.report import AdmissionReport
 from streampca.stream.blocks import BlockCutter, BlockGram, CommitLog
 from streampca.stream.engine import Engine
 from streampca.stream.feed import feed
 from streampca.stream.replay import copy_of, saved
 from streampca.stream.step import BlockStep, Step, Steps
 
-#: Types of rows that are no tables.
+#: Types of rows that are not tables.
 _ROWS = frozenset({np.ndarray, list, dict})
 
 
 class RunStore(Protocol):
-    """Where streams can be begun and resumed: `streampca.Store`."""
+    """Store in which streams can be begun and resumed: `streampca.Store`."""
 
     def begin(self, engine: Engine) -> CommitLog:
         """Begin a durable run."""
@@ -49,46 +47,41 @@ class RunStore(Protocol):
 
 
 class Stream:
-    """Feed rows to an algorithm; get private releases, and live regret for the curator.
+    """Feed rows to an algorithm; get private releases, and the live regret for the curator.
 
     Parameters
     ----------
-    algorithm : e.g. `PrivateFPL`. It may feed any number of streams.
-    row_norm : rows longer than this are scaled onto the ball of this radius. Public. Gram matrices,
-        eigenvalues and rewards are in units of its square.
-    bounds : public ranges of the features, mapped into that ball: ``(lower, upper)`` or a mapping
-        by name. See `Admission`. ``"private"`` finds them in the first rows (`PrivateBounds`):
-        those spend their whole budget on that, and count as zero rows in all releases, of which
-        there are none before the warm-up ends, and in the regret.
-    warmup : with ``bounds="private"``, number of these rows. If None, chosen from epsilon, delta, the number of
-        features and the horizon.
-    features : names of the features. If None, they are those of the first row if it is a mapping
-        or a named tuple. Where bad rows are absorbed, no row may decide that: names come from here or from the
-        source, the number of nameless features from the algorithm or a block.
-    on_bad_row : ``"raise"`` stops at a row that is not all numbers, before anything changes;
-        ``"zero"`` absorbs a zero row in its place.
-    center : release Gram matrices about the private mean, for algorithms that release Gram matrices with Gaussian
-        noise: the sum of the rows is released with the sum of their squares (`linalg.centering`), which costs
-        11.8 % more noise (zero-out) or 12.5 % (replace). ``details`` give the mean; regret is that of
-        `regret.RegretRecord`. The same as ``center=True`` of the algorithm. False is the form of the papers: the
-        first component of rows far from 0 is then close to the direction of their mean.
-    regret : a `RegretLog`; None keeps none (rewards are not computed and no d x d matrix is held
-        beyond the processor's own).
-    private_regret : how the publishable regret is kept, for an algorithm that releases rewards
-        (``PrivateFPL(publish_regret=True)``), where ``PrivateRegret()`` is the default.
-    ledger : the account that pays, ``Ledger(file).account(data_set)``. The whole stream is booked
-        before its first row; where the budget does not cover it, that row raises
-        `BudgetExhaustedError` and nothing has changed.
-    seed : integer for reproducible noise, for tests and scenarios: not private against a reader
-        who knows it. If None, that of the algorithm; without one, noise is fresh from the system.
-    key : 32 secret bytes instead of a fresh key. They reproduce nothing: two streams with one key
-        have independent noise.
-    store : a `Store` that makes the run durable. Reading a release then waits until the rows it
-        depends on are durable; `resume` continues after a crash.
+    algorithm : e.g. `PrivateFPL`. It may serve any number of streams.
+    row_norm : norm onto which longer rows are scaled. Public. Gram matrices, eigenvalues and rewards are in units of
+        its square.
+    bounds : public ranges of the features, mapped into that ball: ``(lower, upper)`` or a mapping by name (see
+        `Admission`). ``"private"`` estimates them from the first rows (`PrivateBounds`), which spend their whole budget
+        on the bounds: they count as zero rows in all releases and in the regret, and no release precedes their end.
+    warmup : number of these rows for ``bounds="private"``. If None, chosen from epsilon, delta, the number of features
+        and the horizon.
+    features : names of the features. If None, they are those of the first row if it is a mapping or a named tuple. With
+        ``on_bad_row="zero"`` no row may decide that: names come from here or from the source, the number of nameless
+        features from the algorithm or a block.
+    on_bad_row : ``"raise"`` stops at a row that is not all numbers, before anything changes; ``"zero"`` absorbs a zero
+        row in its place.
+    center : release Gram matrices about the private mean, for algorithms with Gaussian noise. The sum of the rows is
+        released with the sum of their squares (`linalg.centering`), which costs 11.8 % more noise (zero-out) or 12.5 %
+        (replace). ``details`` hold the mean. The same as ``center=True`` of the algorithm. With False, the form of the
+        papers, the first component of rows far from 0 is close to the direction of their mean.
+    regret : a `RegretLog`. None computes no rewards and keeps no d x d matrix beyond the processor's own.
+    private_regret : settings of the publishable regret for an algorithm that releases rewards
+        (``PrivateFPL(publish_regret=True)``). If None, ``PrivateRegret()``.
+    ledger : account that the budget is charged to, ``Ledger(file).account(data_set)``. The whole stream is charged
+        before its first row; if the budget does not cover it, that row raises `BudgetExhaustedError`.
+    seed : integer for reproducible noise in tests and scenarios: not private against a reader who knows it. If None,
+        that of the algorithm; without one, noise is fresh from the system.
+    key : 32 secret bytes in place of a fresh key. Two streams with one key have independent noise.
+    store : a `Store` that makes the run durable. Reading a release then waits until its rows are durable; `resume`
+        continues after a crash.
 
     Attributes
     ----------
-    engine : the state of the stream, for stores and adapters. As secret as the rows.
+    engine : state of the stream, for stores and adapters. As secret as the rows.
 
     Raises
     ------
@@ -97,15 +90,15 @@ class Stream:
 
     Notes
     -----
-    *Interrupts and threads.* After any exception the stream is as before or as after some of the rows, and
-    `t` is the number of rows absorbed; continue from there. Methods may be called from any thread.
+    *Interrupts and threads.* After any exception the stream is exactly before or exactly after some of the rows, and
+    `t` is their number: continue with row t + 1. Methods may be called from any thread.
 
     *Nested calls.* Signal handlers, finalizers and methods of a row may run inside `push`. They may read the stream.
     Calls that would change it raise `StreamBusyError`, so that no row number is released twice.
 
-    *Copies.* A copy, a pickle, and the child of a fork continue as another run with noise of its own:
-    two runs on the same rows cost sqrt(2) times mu. With a ledger the copy pays before its next
-    row; without one, nothing counts the copies.
+    *Copies.* A copy, a pickle, and the child of a fork continue as another run with noise of its own: two runs on the
+    same rows cost sqrt(2) times mu. With a ledger the copy pays before its next row; without one, nothing counts the
+    copies.
     """
 
     _caps_users = False  # True in the stream of a `UserStream`, which caps the rows of each user
@@ -128,65 +121,67 @@ class Stream:
         store: RunStore | None = None,
     ) -> None:
         if not isinstance(algorithm, Algorithm):
-            raise BadParameterError(f"algorithm={algorithm!r} is not an algorithm; pass e.g. PrivateFPL(...)")
+            raise BadParameterError(f"algorithm={algorithm!r}: expected an algorithm, e.g. PrivateFPL(...).")
         if getattr(algorithm, "max_rows_per_user", None) is not None and not self._caps_users:
-            raise BadParameterError("max_rows_per_user needs to know whose rows they are; use UserStream(algorithm)")
+            raise BadParameterError("max_rows_per_user: the stream does not know users. Use UserStream(algorithm).")
         if regret is not None and regret != "exact" and not isinstance(regret, RegretLog):
-            raise BadParameterError(f"regret={regret!r} must be a RegretLog, 'exact' or None")
+            raise BadParameterError(f"regret={regret!r}: expected a RegretLog, 'exact' or None.")
         if private_regret is not None and not isinstance(private_regret, PrivateRegret):
-            raise BadParameterError(f"private_regret={private_regret!r} must be a PrivateRegret or None")
+            raise BadParameterError(f"private_regret={private_regret!r}: expected a PrivateRegret or None.")
         if isinstance(features, str) or not isinstance(features, Iterable | None):
-            raise BadParameterError(f"features={features!r} must be a sequence of names")
+            raise BadParameterError(f"features={features!r}: expected a sequence of names.")
         check_switch("center", center)
         check_account(ledger)
+        horizon: int | None = getattr(algorithm, "horizon", None)
         publishes = bool(getattr(algorithm, "publish_regret", False))
         if center:
             algorithm = algorithm.centered()
         if private_regret is not None and not publishes:
             raise BadParameterError(
-                f"private_regret={private_regret!r} needs an algorithm that releases rewards, and its noise calibrated "
-                "for that; use PrivateFPL(..., publish_regret=True)"
+                f"private_regret={private_regret!r}: the algorithm releases no rewards. "
+                "Use PrivateFPL(..., publish_regret=True)."
             )
         if seed is not None and key is not None:
-            raise BadParameterError("give seed= or key=, not both")
+            raise BadParameterError("seed, key: expected one of them, not both.")
         if warmup is not None and bounds != "private":
-            raise BadParameterError(f"warmup={warmup!r} goes with bounds='private'")
+            raise BadParameterError(f"warmup={warmup!r}: only valid with bounds='private'.")
         ranges: Bounds | PrivateBounds | None
         if not isinstance(bounds, str):
             ranges = bounds
         elif bounds != "private":
-            raise BadParameterError(f"bounds={bounds!r} must be (lower, upper), a mapping by feature name or 'private'")
+            raise BadParameterError(
+                f"bounds={bounds!r}: expected (lower, upper), a mapping by feature name or 'private'."
+            )
+        elif self._caps_users:
+            # Parallel composition over disjoint rows needs one row a user.
+            raise BadParameterError("bounds='private': not available for users, who may have several rows.")
         else:
-            if self._caps_users:
-                raise BadParameterError(
-                    "bounds='private' is not available for users, who may have several rows: it rests on disjoint rows"
-                )
-            ranges = PrivateBounds.of(algorithm.guarantee, warmup, getattr(algorithm, "horizon", None))
+            ranges = PrivateBounds.of(algorithm.guarantee, warmup, horizon)
         admission = Admission(
             row_norm=row_norm, bounds=ranges, on_bad_row=on_bad_row, center=algorithm.center,
             features=None if features is None else tuple(features), n_features=algorithm.n_features,
         )  # fmt: skip
         if admission.n_features is not None:
             algorithm.check(admission.n_features)
-        warn(settings_warnings(algorithm.guarantee, getattr(algorithm, "horizon", None)))
+        warn(settings_warnings(algorithm.guarantee, horizon))
         randomness = Randomness(key) if seed is None else Randomness.from_seed(seed)
         exact = RegretLog() if isinstance(regret, str) else regret
         private = (private_regret or PrivateRegret()) if publishes else None
         self.engine = Engine(algorithm, randomness, admission, exact, private, ledger)
         if store is not None:
             if not hasattr(store, "begin"):
-                raise BadParameterError(f"store={store!r} is not a store; pass Store(path)")
+                raise BadParameterError(f"store={store!r}: expected a store. Pass Store(path).")
             self.engine.attach(store.begin(self.engine), ledger, copied=False)
 
     @classmethod
     def resume(cls, store: RunStore, *, moved: bool = False) -> Self:
-        """Continue the run of a store: the same releases as if nothing had happened.
+        """Continue the run of a store, with the releases of an uninterrupted run.
 
         Parameters
         ----------
-        store : a `Store` that holds a run. Rows up to `t` are durable; the next to push is row ``t + 1``.
-        moved : accept a store that was copied or put back although another copy may have continued. It continues
-            as another run with noise of its own; both together cost sqrt(2) times mu.
+        store : a `Store` that holds a run. Rows up to `t` are durable; the next row to push is ``t + 1``.
+        moved : accept a store that was copied or restored although another copy may have continued. The stream
+            continues as another run with noise of its own; both together cost sqrt(2) times mu.
 
         Raises
         ------
@@ -196,8 +191,6 @@ class Stream:
         resumed: Self = store.resume(cls, moved=moved)
         return resumed
 
-    # -- feeding rows ---------------------------------------------------------------
-
     def push(self, row: Any) -> Step:
         """Feed one row.
 
@@ -205,14 +198,10 @@ class Stream:
         ----------
         row : 1-D array or sequence of numbers, mapping from feature name to number, or named tuple.
 
-        Returns
-        -------
-        Step : with a release if one was due.
-
         Raises
         ------
         BadRowError, HorizonReachedError
-            If the row is bad and ``on_bad_row="raise"``, or no more are taken. Nothing has changed.
+            If the row is bad and ``on_bad_row="raise"``, or the horizon is reached. Nothing has changed.
         StreamBusyError
             If another call in this thread is changing the stream. Nothing has changed.
         """
@@ -223,56 +212,50 @@ class Stream:
 
         Parameters
         ----------
-        rows : (n, d) array; a table as `run` takes it; or an iterable of rows.
-
-        Returns
-        -------
-        Steps : a sequence of `Step` with ``.releases`` and ``.rewards``.
+        rows : (n, d) array; a table, as for `run`; or an iterable of rows.
 
         Raises
         ------
         BadRowError, HorizonReachedError
-            If a row is bad and ``on_bad_row="raise"``, or not all of them can be taken. No row was absorbed.
+            If a row is bad and ``on_bad_row="raise"``, or the horizon does not allow all of them. No row was absorbed.
         """
-        return self.engine.push_many(as_block(rows))  # an iterable of rows may push, too
+        return self.engine.push_many(as_block(rows))  # outside the exclusive call: an iterable of rows may push
 
     def push_block(self, block: BlockGram) -> BlockStep:
         """Feed rows that were admitted and summed elsewhere: the same release as from the rows, bit for bit.
 
-        For algorithms that need no more than Gram matrices: `PrivateFPL`
-        (without ``publish_regret``) and `PerturbedLeader`.
+        For algorithms that need Gram matrices only: `PrivateFPL` (without ``publish_regret``) and `PerturbedLeader`.
 
         Parameters
         ----------
-        block : made by `leaves`, or by `BlockGram.of`. It must end where the next release is due, or before.
+        block : from `leaves` or `BlockGram.of`. It ends at the next release or before.
 
         Raises
         ------
         BadParameterError, BadRowError, HorizonReachedError
-            If the algorithm needs rows, or takes no more; if the block crosses a release or the end
-            of a regret window; if it is of other features, of another admission, from another place of
-            the stream, or no Gram matrix of ``count`` rows of the unit ball. Nothing has changed.
+            If the algorithm needs rows or has reached its horizon; if the block crosses a release or the end of a
+            regret window; if it has other features, another admission or another first row; or if it is no Gram matrix
+            of ``count`` rows of the unit ball. Nothing has changed.
         """
         return self.engine.push_block(block)
 
     def run(self, rows: Any, *, new_source: bool = False) -> Iterator[Step]:
-        """Feed rows from any iterable or table, lazily; yield a `Step` a row.
+        """Feed rows from any iterable or table, lazily; yield a `Step` for each row.
 
         Parameters
         ----------
-        rows : an iterable of arrays, mappings, named tuples, ``(mapping, target)`` pairs as river's
-            datasets give them (the target is ignored), or tables; a source of `streampca.sources`,
-            whose feature names and bounds are taken over if this stream has none; or a table: a pandas
-            or polars frame or series, an Arrow table, record batch or stream, a DuckDB relation, a scipy
-            sparse matrix. A durable stream continues a `streampca.rows.protocol.PositionedSource` at its own position,
-            so that each row counts once.
-        new_source : all rows of this source are new, although the rows before came from another source. Where its
-            own rows came last, it continues after them.
+        rows : an iterable of arrays, mappings, named tuples, ``(mapping, target)`` pairs as in river's datasets (the
+            target is ignored), or tables; a source of `streampca.sources`, whose feature names and bounds are used if
+            this stream has none; or a table: a pandas or polars frame or series, an Arrow table, record batch or
+            stream, a DuckDB relation, a scipy sparse matrix. A durable stream continues a
+            `streampca.rows.protocol.PositionedSource` at its own position, so that each row counts once.
+        new_source : all rows of this source are new, although the previous rows came from another source. If its own
+            rows came last, it continues after them.
 
         Raises
         ------
         BadParameterError
-            If the rows before came from elsewhere, and it is not said that all rows of this source are new.
+            If the previous rows came from another source and ``new_source`` is False.
         """
         rows = framed(rows)
         source = as_source(rows, self.features, mixed=self.engine.now.admission.on_bad_row == "zero")
@@ -286,12 +269,12 @@ class Stream:
             self.engine.warn_of_release()
 
     async def arun(self, rows: Any) -> AsyncIterator[Step]:
-        """`run` for an asynchronous iterable: ``async for step in stream.arun(rows)``.
+        """Feed an asynchronous iterable: ``async for step in stream.arun(rows)``.
 
         Parameters
         ----------
-        rows : an asynchronous iterable of what `run` takes one by one; or anything that `run` takes,
-            where other tasks get their turn after every row.
+        rows : an asynchronous iterable of rows or tables; or anything that `run` accepts, with a switch to other tasks
+            after every row.
         """
         if hasattr(rows, "__aiter__"):
             async for row in rows:
@@ -316,46 +299,39 @@ class Stream:
         return (self.push(row),) if source is None else chain.from_iterable(feed(self.engine, source))
 
     def finish(self) -> Release | None:
-        """End the stream: the release of what the processor still holds, where it makes one.
+        """End the stream; return the release of the remaining rows, or None.
 
-        `Tumbling` with ``keep_short=True`` releases its last, short block.
-        When to end must not depend on the rows.
+        `Tumbling` with ``keep_short=True`` releases its last, short block. The time of the end must not depend on the
+        rows.
         """
         return self.engine.finish()
 
     def leaves(self) -> BlockCutter:
-        """Public settings for cutting rows into blocks in another process.
+        """Return the public settings for cutting rows into blocks in another process.
 
-        Raises
-        ------
-        BadParameterError
-            If the features are not known yet, or the algorithm needs rows.
+        Raises `BadParameterError` if the features or bounds are not known yet, or the algorithm needs rows.
         """
         admission, algorithm = self.engine.now.admission, self.algorithm
         algorithm.check_blocks()
         if admission.n_features is None:
-            raise BadParameterError(
-                "blocks are made elsewhere, so the features must be known: give features= to the stream"
-            )
+            raise BadParameterError("features=None: the features must be known before blocks are cut. Pass features=.")
         if admission.is_warming_up:
-            raise BadParameterError(f"the bounds are found after {admission.warmup} rows; push those rows first")
+            raise BadParameterError(f"bounds='private': expected {admission.warmup} rows first. Push them as rows.")
         return BlockCutter(admission, getattr(algorithm, "release_every", 1), getattr(algorithm, "horizon", None))
-
-    # -- reading --------------------------------------------------------------------
 
     @property
     def t(self) -> int:
-        """Rows seen."""
+        """Number of rows absorbed or waiting."""
         return self.engine.t
 
     @property
     def algorithm(self) -> Algorithm:
-        """The algorithm at work."""
+        """The algorithm of the stream, centered if ``center=True``."""
         return self.engine.algorithm
 
     @property
     def warmup_left(self) -> int:
-        """Number of rows that are still needed for private bounds."""
+        """Number of rows until private bounds are known."""
         return self.engine.warmup_left
 
     @property
@@ -370,7 +346,7 @@ class Stream:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of all releases of this stream together."""
+        """Guarantee of all releases of this stream together."""
         return self.engine.guarantee
 
     @property
@@ -380,22 +356,22 @@ class Stream:
 
     @property
     def regret(self) -> Regret:
-        """The exact regret, live. Curator only."""
+        """Live view of the exact regret. Curator only."""
         if self.engine.regret_log is None:
-            raise BadParameterError("this stream keeps no regret; leave out regret=None")
+            raise BadParameterError("regret=None: this stream keeps no regret.")
         return Regret(self.engine.regret_log, self.engine.moment)
 
     @property
     def private_regret(self) -> LivePrivateRegret:
-        """The publishable regret: intervals, under the guarantee of the releases."""
+        """Live view of the publishable regret: intervals, under the guarantee of the releases."""
         engine, config = self.engine, self.engine.private_log
         if config is None:
-            raise BadParameterError("this stream releases no rewards; use PrivateFPL(..., publish_regret=True)")
+            raise BadParameterError("this stream releases no rewards. Use PrivateFPL(..., publish_regret=True).")
         return LivePrivateRegret(config, lambda: engine.committed().private or config.start())
 
     @property
     def admission(self) -> AdmissionReport:
-        """Counts of scaled, clamped and zeroed rows so far. Curator only: they depend on raw rows."""
+        """Counts of scaled, clamped and zeroed rows, including waiting ones. Curator only: they depend on raw rows."""
         now, waiting = self.engine.seen()
         counts, rows = now.counts, now.t
         if waiting is not None:
@@ -404,16 +380,14 @@ class Stream:
         return AdmissionReport.of(now.admission, counts, rows)
 
     def watch(self, rows: Any = None, *, every: float = 1.0, total: int | None = None, public: bool = False) -> Any:
-        """A live card in a notebook: ``with stream.watch():``, or ``for step in stream.watch(rows):``.
+        """Show a live card in a notebook: ``with stream.watch():``, or ``for step in stream.watch(rows):``.
 
-        Parameters
-        ----------
-        rows, every, total, public : see `streampca.views.notebook.Watch`. Unless ``public``, the card is curator only.
+        See `streampca.views.notebook.Watch` for the parameters. Unless ``public``, the card is curator only.
         """
         return render("watch", self, rows, every=every, total=total, public=public)
 
     def _repr_html_(self) -> str | None:
-        """The card of the stream so far, for notebooks. Curator only: it shows the exact regret."""
+        """Return the card of the stream for notebooks. Curator only: it shows the exact regret."""
         shown: str | None = render("stream", self)
         return shown
 
@@ -421,7 +395,7 @@ class Stream:
         return f"<Stream of {self.algorithm!r}, {self.t} rows seen: {self.guarantee}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything a copy needs. As secret as the rows."""
+        """Return all data of a copy. As secret as the rows."""
         return saved(self.engine)
 
     def __setstate__(self, parts: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from streampca.regret.regret import RegretRecord
 from streampca.release.estimates import Estimates
 from streampca.release.release import Release, rows_summed
-from streampca.rows.admission import AdmissionReport
+from streampca.rows.report import AdmissionReport
 from streampca.stream.stream import Stream
 from streampca.tables import CURATOR_ONLY, html_table
 from streampca.views.facts import (

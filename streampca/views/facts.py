@@ -17,7 +17,7 @@ from streampca.privacy.guarantee import Guarantee
 from streampca.regret.regret import RegretRecord
 from streampca.release.estimates import Estimates
 from streampca.release.release import Release, rows_summed
-from streampca.rows.admission import AdmissionReport, share_text
+from streampca.rows.report import AdmissionReport, share_text
 from streampca.views.plots import WIDE, feature_names, has_drawable_gram, heaviest
 
 Cell = float | int | None

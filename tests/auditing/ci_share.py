@@ -27,7 +27,6 @@ OWN = ("processors", "papers", "mechanisms", "matrix_factorization")
 
 
 def seconds(case):
-    """Estimate of the CPU seconds of a quick audit of a case, measured at 2.2 GHz."""
     words = set(case.name.split("-"))
     if "search" in words:
         return 15.0
@@ -40,7 +39,6 @@ def seconds(case):
 
 @cache
 def modules(path):
-    """Files of the package that a file imports, itself among them, as far as they belong to some algorithms only."""
     found, left = set(), [path]
     while left:
         one = left.pop()
@@ -56,7 +54,6 @@ def modules(path):
 
 
 def touched(files):
-    """Names of the classes that a change of these files touches, and whether it touches everybody."""
     files = {file for file in files if file.startswith("streampca/") and file.endswith(".py")}
     shared = {file for file in files if file.split("/")[1] not in OWN}
     kinds = {kind.__name__: modules(ROOT.joinpath(*kind.__module__.split(".")).with_suffix(".py")) for kind in public()}
@@ -64,10 +61,6 @@ def touched(files):
 
 
 def chosen(commit, files):
-    """The cases that a commit with changes in these files audits, in order.
-
-    What it touches comes first, quick cases before the others; then a fifth of all, by the hash of the commit.
-    """
 
     def place(case):
         return blake2b(f"{commit} {case.name}".encode()).digest()

@@ -7,15 +7,8 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.auditing.black_box import (
-    attack,
-    epsilon_bound,
-    highest_rate,
-    lowest_rate,
-    matched_filter,
-    mu_bound,
-    transcript,
-)
+from streampca.auditing import black_box
+from streampca.auditing.black_box import epsilon_bound, highest_rate, lowest_rate, matched_filter, mu_bound
 from streampca.mechanisms.base import Mechanism
 from streampca.privacy.gaussian import delta_at
 from streampca.privacy.guarantee import Guarantee
@@ -28,7 +21,7 @@ def normal_pair(mu, claim, **options):
     def run(changed, seed):
         return {"x": float(np.random.default_rng(seed).normal(mu * changed))}
 
-    return attack("normal", promised, run, **options)
+    return black_box.attack("normal", promised, run, **options)
 
 
 def test_a_true_claim_is_refuted_no_more_often_than_stated():
@@ -84,7 +77,7 @@ def test_transcripts_hold_everything_that_leaves():
         np.diag([3.0, 1.0]), t=1, n_components=1, guarantee=promised,
         details={"gap": 2.0, "how": "gram", "nested": {"list": [1, True]}, "nothing": None},
     )  # fmt: skip
-    seen = transcript([release], np.eye(2))
+    seen = black_box.transcript([release], np.eye(2))
     assert seen == {
         "0/00": 3.0, "0/01": 0.0, "0/11": 1.0, "0/gap": 2.0, "0/how=gram": 1.0,
         "0/nested/list/0": 1.0, "0/nested/list/1": 1.0,
@@ -93,8 +86,6 @@ def test_transcripts_hold_everything_that_leaves():
 
 @dataclass(frozen=True)
 class Foreign(Mechanism):
-    """A mechanism from elsewhere that draws its own noise."""
-
     noise: float
     n_components: ClassVar[int] = 1
 

@@ -45,9 +45,6 @@ def test_a_change_of_shared_code_touches_everybody(file):
     assert {case.name for case in generated() if case.quick} <= set(names("a", [f"streampca/{file}"]))
 
 
-def test_files_without_code_touch_nobody():
+def test_files_without_code_touch_nobody_and_imports_are_followed():
     assert touched(["docs/privacy.md", "tests/stream/test_stream.py"]) == (set(), False)
-
-
-def test_imports_are_followed():
     assert "streampca/matrix_factorization/blt.py" in modules(ROOT / "streampca/processors/private_fpl.py")

@@ -22,10 +22,10 @@ from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
 from streampca.papers.wishart import WishartCovariance
 from streampca.privacy import budget, gaussian, shuffling
 from streampca.processors import private_fpl, private_oja
+from streampca.rows.bounds import PrivateBounds
 
 
 def recomputed(name):
-    """The claims of a case, computed again."""
     case = CASES[name]
     subject = case.make()
     tape = fresh_tape(1, name)
@@ -52,12 +52,8 @@ def test_quadrature_agrees_with_the_closed_form():
         for epsilon in (0.0, 0.1, 1.0, 10.0):
             exact = gaussian.delta_at(mu, epsilon)
             assert claims.profile(mu, epsilon) == pytest.approx(exact, rel=1e-9, abs=1e-300)
-
-
-def test_divergence_by_quadrature_of_densities():
-    mu, epsilon = 1.5, 1.0
-    found = claims.hockey_stick(stats.norm(mu).pdf, stats.norm.pdf, epsilon, (-12.0, 14.0))
-    assert found == pytest.approx(gaussian.delta_at(mu, epsilon), rel=1e-9)
+    found = claims.hockey_stick(stats.norm(1.5).pdf, stats.norm.pdf, 1.0, (-12.0, 14.0))
+    assert found == pytest.approx(gaussian.delta_at(1.5, 1.0), rel=1e-9)
 
 
 def test_noise_as_it_runs_has_the_matrix_that_is_stated():
@@ -85,13 +81,6 @@ def test_users_of_several_rows_by_brute_force(noise, every):
     assert rows.startswith("rows ")
 
 
-def refuted(name, *, what):
-    """Assert that a claim of a case is refuted, with this among its name."""
-    wrong = [one for one in recomputed(name) if one.refuted]
-    assert wrong, [str(one) for one in recomputed(name)]
-    assert any(what in one.what for one in wrong), wrong
-
-
 def test_rows_of_a_user_within_one_input_are_counted(monkeypatch):
     honest = private_fpl.user_factor
     monkeypatch.setattr(private_fpl, "user_factor", lambda made, rows, every: honest(made, rows))
@@ -103,11 +92,6 @@ def test_rows_of_a_user_within_one_input_are_counted(monkeypatch):
         assert found[0].found > 1.19 * found[0].claimed
         rows = [int(row) for row in found[0].what.split("rows ")[1].split(", ")]
         assert len({(row - 1) // 3 for row in rows}) == 1, found[0]
-
-
-def test_users_taken_for_rows(monkeypatch):
-    monkeypatch.setattr(private_fpl, "user_factor", lambda *given: 1.0)
-    refuted("PrivateFPL-users", what="rows 1, 2")
 
 
 #: Name of a case, what is wrong, and where it shows.
@@ -144,6 +128,15 @@ WRONG = {
     "one share of mu for gap and matrix": (
         "SubspacePerturbation-replace", (sp.papers.SubspacePerturbation, "_mu2", property(lambda self: self.mu)),
         "gap and Gram"),
+    "users counted as rows": ("PrivateFPL-users", (private_fpl, "user_factor", lambda *given: 1.0), "rows 1, 2"),
+    "a mu too large": (
+        "GaussianCovariance", (gaussian, "mu_of", lambda *given, of=gaussian.mu_of: 1.001 * of(*given)), "delta of mu"),
+    "too much of the shuffle": (
+        "PrivateOja-shuffled",
+        (shuffling, "shuffled_mu", lambda *given, of=shuffling.shuffled_mu: 1.05 * of(*given)), "shuffled steps"),
+    "noise of one column for all": (
+        "PrivateFPL-private-bounds-replace",
+        (PrivateBounds, "std", lambda self, n_features: 1.0 / self.mu), "private bounds"),
 }  # fmt: skip
 
 
@@ -151,24 +144,8 @@ WRONG = {
 def test_a_wrong_calibration_is_refuted(wrong, monkeypatch):
     name, patch, what = WRONG[wrong]
     monkeypatch.setattr(*patch)
-    refuted(name, what=what)
-
-
-def test_a_wrong_mu_is_refuted(monkeypatch):
-    honest = gaussian.mu_of
-    monkeypatch.setattr(gaussian, "mu_of", lambda epsilon, delta: 1.001 * honest(epsilon, delta))
-    refuted("GaussianCovariance", what="delta of mu")
-
-
-def test_too_much_of_the_shuffle_is_refuted(monkeypatch):
-    honest = shuffling.shuffled_mu
-    monkeypatch.setattr(shuffling, "shuffled_mu", lambda *given: 1.05 * honest(*given))
-    refuted("PrivateOja-shuffled", what="shuffled steps")
-
-
-def test_bounds_of_all_columns_need_the_noise_of_all(monkeypatch):
-    monkeypatch.setattr("streampca.rows.bounds.PrivateBounds.std", lambda self, n_features: 1.0 / self.mu)
-    refuted("PrivateFPL-private-bounds-replace", what="private bounds")
+    found = recomputed(name)
+    assert any(what in one.what for one in found if one.refuted), [str(one) for one in found]
 
 
 def test_the_auditor_reports_the_witness(monkeypatch):

@@ -30,8 +30,7 @@ PUBLIC = {
 }
 
 
-def found_in(text: str) -> list[str]:
-    """Where something is drawn other than from ``draws`` or straight from an outlet."""
+def found_in(text):
     found = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom):
@@ -52,24 +51,10 @@ def test_draws_come_from_the_outlet(path):
     assert {(name, one) for one in found_in(path.read_text(encoding="utf-8"))} <= PUBLIC
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "np.random.default_rng(0).normal(3)",
-        "self.source.draws(1, name).normal(2)",
-        "NoiseStream(key).laplace(0, 1)",
-        "os.urandom(4)",
-        "from os import urandom",
-        "from numpy.random import default_rng",
-        "import secrets",
-        "rng.standard_normal(3)",
-    ],
-)
-def test_a_draw_past_the_outlet_is_found(text):
-    assert found_in(text)
-
-
-def test_a_draw_planted_in_a_mechanism_is_found():
-    text = (PACKAGE / "mechanisms" / "gaussian.py").read_text(encoding="utf-8")
-    planted = text.replace("outlet.release(", "np.random.default_rng().normal(size=3) + outlet.release(")
-    assert found_in(planted) != found_in(text)
+def test_a_draw_past_the_outlet_is_found():
+    for text in (
+        "np.random.default_rng(0).normal(3)", "self.source.draws(1, name).normal(2)", "NoiseStream(key).laplace(0, 1)",
+        "os.urandom(4)", "from os import urandom", "from numpy.random import default_rng", "import secrets",
+        "rng.standard_normal(3)", "np.random.default_rng().normal(size=3) + outlet.release(1)",
+    ):  # fmt: skip
+        assert found_in(text), text

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from streampca import PrivateFPL, RegretRecord, Release
 from streampca.cli.live import LiveView, PlainView, Progress, trend, view
-from streampca.rows.admission import AdmissionReport
+from streampca.rows.report import AdmissionReport
 from streampca.views.facts import floor
 
 GUARANTEE = PrivateFPL(n_components=3, epsilon=1.0, delta=1e-6).guarantee

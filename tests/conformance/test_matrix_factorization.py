@@ -246,7 +246,7 @@ def test_compiled_and_plain_releases_have_equal_bits(name, std):
 )
 def test_a_snapshot_of_other_parameters_is_refused(name, other):
     snapshot = CASES[name].start(5, Vectors([])).snapshot()
-    with pytest.raises(BadParameterError, match="restore with the parameters"):
+    with pytest.raises(BadParameterError, match="Restore with the parameters"):
         other.start(5, Vectors([])).restored(snapshot, Vectors([]))
 
 

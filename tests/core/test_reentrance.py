@@ -26,7 +26,7 @@ import pytest
 
 import streampca as sp
 from streampca.errors import BadParameterError, HorizonReachedError, StoreLockedError, StreamBusyError, StreamPCAError
-from streampca.rows.admission import AdmissionReport
+from streampca.rows.report import AdmissionReport
 from streampca.store.ledger import Ledger
 from streampca.store.sinks import JsonLines, deliver
 from streampca.store.store import Store

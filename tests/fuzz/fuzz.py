@@ -57,7 +57,6 @@ _PIECES = (b"nan", b"inf", b"1e999", b"\0", b'"', b",", b"\n", b"\r", b"\xff\xfe
 
 
 def mutated(draw: random.Random, pool: list[bytes]) -> bytes:
-    """One of the pool with a few random changes."""
     data = bytearray(draw.choice(pool)[: draw.choice((50, 200, 2000))])
     for _ in range(draw.choice((1, 1, 2, 4, 8))):
         at = draw.randrange(len(data) + 1)
@@ -77,7 +76,6 @@ def mutated(draw: random.Random, pool: list[bytes]) -> bytes:
 
 
 def guided(name: str, options: list[str]) -> None:
-    """Let atheris look for inputs that reach new lines."""
     import tempfile
 
     import atheris

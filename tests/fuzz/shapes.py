@@ -25,7 +25,6 @@ _ENDS = ("\n", "\r\n", "\r", "\n\n", " \n", "\0\n", "\u2028", "\x0b\n")
 
 
 def csv(draw: Random) -> bytes:
-    """A table with some cells, quotes, widths and line ends that do not belong in one."""
     choice = draw.randrange(256)
     mark, end = draw.choice(",,,,;\t| :"), draw.choice(_ENDS[:3])
     wide = draw.choice((1, 2, 2, 3, 5, 40))
@@ -54,7 +53,6 @@ def csv(draw: Random) -> bytes:
 
 
 def tree(draw: Random, depth: int = 0) -> Any:
-    """Any JSON value."""
     act = draw.randrange(12 if depth < 3 else 8)
     if act < 3:
         return draw.choice((0, 1, -1, 2.5, 1e308, -5e-324, 10**30, -(2**63), 2**64, float("nan"), float("inf")))
@@ -68,7 +66,6 @@ def tree(draw: Random, depth: int = 0) -> Any:
 
 
 def changed(draw: Random, value: Any) -> Any:
-    """A value of lists and mappings with one place of it changed, left out, doubled or moved."""
     if isinstance(value, dict) and value and draw.random() < 0.85:
         name = draw.choice(list(value))
         act, made = draw.randrange(12), dict(value)
@@ -105,7 +102,6 @@ def changed(draw: Random, value: Any) -> Any:
 
 
 def ndjson(draw: Random) -> bytes:
-    """Lines of objects with some of other keys, values and forms."""
     odd = draw.choice((0.0, 0.05, 0.4))
     lines = []
     for _ in range(draw.choice((1, 2, 5, 20))):
@@ -129,8 +125,6 @@ _TOML = (
 
 
 def toml_of(whole: list[str]) -> Callable[[Random], bytes]:
-    """Draws scenarios: lines of those given left out, doubled, moved, or with other values."""
-
     def toml(draw: Random) -> bytes:
         lines = draw.choice(whole).splitlines()
         for _ in range(draw.choice((1, 1, 2, 5))):
@@ -152,7 +146,6 @@ def toml_of(whole: list[str]) -> Callable[[Random], bytes]:
 
 
 def releases_of(files: list[bytes]) -> Callable[[Random], bytes]:
-    """Draws files of releases: lines changed as trees, left out, doubled or moved."""
     whole = [[json.loads(line) for line in data.splitlines()] for data in files]
 
     def releases(draw: Random) -> bytes:
@@ -169,7 +162,6 @@ def releases_of(files: list[bytes]) -> Callable[[Random], bytes]:
 
 
 def records_of(whole: list[bytes]) -> Callable[[Random], bytes]:
-    """Draws records of a store: the trees of msgpack or JSON that they are, changed; the arrays in them as bytes."""
     trees: list[tuple[int, Any, bool]] = []
     for at, data in enumerate(whole):
         for decode in (msgspec.msgpack.decode, json.loads):
@@ -192,7 +184,6 @@ def records_of(whole: list[bytes]) -> Callable[[Random], bytes]:
 
 
 def changes(draw: Random) -> bytes:
-    """A file by its number, and places of it to change: bytes, or units of its format (pages, frames of a log)."""
     data = bytearray(draw.randbytes(2))
     for _ in range(draw.choice((0, 1, 1, 2, 6))):
         data += struct.pack("<BIB", draw.randrange(256), draw.randrange(2**32), draw.randrange(256))
@@ -207,7 +198,6 @@ def _number(draw: Random, odd: float) -> bytes:
 
 
 def mappings(draw: Random) -> bytes:
-    """Rows of the same two names, with some other names, widths, values and kinds of rows."""
     odd = draw.choice((0.02, 0.2, 0.7))
     data = bytearray([draw.randrange(256)])
     for _ in range(draw.choice((1, 2, 4, 8))):
@@ -220,7 +210,6 @@ def mappings(draw: Random) -> bytes:
 
 
 def arrays(draw: Random) -> bytes:
-    """Rows and blocks of the same width, with some of other shapes and types."""
     odd = draw.choice((0.02, 0.2, 0.7))
     data, width = bytearray([draw.randrange(256)]), draw.randrange(1, 4)
     for _ in range(draw.choice((1, 2, 4))):

@@ -63,7 +63,6 @@ MOST_SAID, MOST_ECHOED = 500, 80
 
 
 def told(problem: StreamPCAError, data: bytes = b"") -> str:
-    """The message of an error: one short line, with little of the data in it."""
     message = str(problem).replace(str(FOLDER), "")
     assert message.isprintable(), f"not one printable line: {message!r}"
     assert 10 < len(message) <= MOST_SAID, f"{len(message)} characters: {message[:1000]}"
@@ -75,7 +74,6 @@ def told(problem: StreamPCAError, data: bytes = b"") -> str:
 
 
 def feed(source: RowSource, data: bytes = b"") -> None:
-    """Read a source twice, into a stream and as rows: the same rows up to the same problem."""
     rows, problem = 0, ""
     try:
         for block in source.blocks():
@@ -102,7 +100,6 @@ def feed(source: RowSource, data: bytes = b"") -> None:
 
 
 def csv(data: bytes) -> None:
-    """Any bytes as a CSV file; the first chooses options, packing and missing values."""
     choice, body = (data[0], data[1:]) if data else (0, b"")
     if choice & 3 == 1:
         body = gzip.compress(body, 1)
@@ -131,7 +128,6 @@ def csv(data: bytes) -> None:
 
 
 def ndjson(data: bytes) -> None:
-    """Any bytes as a file of JSON objects; the first chooses options."""
     choice, body = (data[0], data[1:]) if data else (0, b"")
     FILE.write_bytes(gzip.compress(body, 1) if choice & 3 == 1 else body)
     try:
@@ -151,7 +147,6 @@ def ndjson(data: bytes) -> None:
 
 
 def toml(data: bytes) -> None:
-    """Any bytes as a scenario file."""
     path = FOLDER / "input.toml"
     path.write_bytes(data)
     try:
@@ -163,7 +158,6 @@ def toml(data: bytes) -> None:
 
 
 def releases(data: bytes) -> None:
-    """Any bytes as a file of releases: what is read can be written, read again and used."""
     FILE.write_bytes(data)
     made = []
     try:
@@ -181,12 +175,10 @@ def releases(data: bytes) -> None:
 
 
 def parquet(data: bytes) -> None:
-    """A valid Parquet file with bytes or blocks of it changed, or any bytes."""
     _columns("parquet", from_parquet, data)
 
 
 def arrow(data: bytes) -> None:
-    """A valid Arrow IPC file or stream with bytes or blocks of it changed, or any bytes."""
     _columns("arrow", from_arrow, data)
 
 
@@ -205,7 +197,6 @@ def _columns(kind: str, read: Any, data: bytes) -> None:
 
 
 def _column_files() -> None:
-    """Tables of many types, written in many ways."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyarrow import ipc
@@ -243,8 +234,6 @@ _FILES: dict[str, list[bytes]] = {"parquet": [], "arrow": []}
 
 
 class Choices:
-    """Values drawn from bytes."""
-
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
@@ -257,7 +246,6 @@ class Choices:
         return self._data[self._at - 1] if self._at <= len(self._data) else 0
 
     def number(self) -> float:
-        """Any of the 2**64 floats: huge, denormal, NaN with any payload."""
         eight = bytes(self.byte() for _ in range(8))
         return float(struct.unpack("<d", eight)[0])
 
@@ -274,14 +262,11 @@ _Row = namedtuple("_Row", ["x", "y"])
 
 
 class _Names(dict):  # type: ignore[type-arg]
-    """A mapping whose values cannot be had."""
-
     def __getitem__(self, key: object) -> Any:
         raise KeyError(key)
 
 
 def mappings(data: bytes) -> None:
-    """Rows as mappings, named tuples and sequences of anything."""
     choices = Choices(data)
     fed = stream("zero", ["a", "b"]) if choices.byte() & 1 else stream()
     taken = 0
@@ -305,7 +290,6 @@ def mappings(data: bytes) -> None:
 
 
 def arrays(data: bytes) -> None:
-    """Rows and blocks as arrays of every type and shape."""
     choices = Choices(data)
     fed = stream("zero", ["a", "b"]) if choices.byte() & 1 else stream()
     taken = 0
@@ -333,7 +317,6 @@ def arrays(data: bytes) -> None:
 
 
 def _one(fed: Stream, row: Any, taken: int) -> int:
-    """Push a row; return 1 if it was taken."""
     try:
         step = fed.push(row)
     except BadRowError:
@@ -388,7 +371,6 @@ def _own_folder(files: dict[str, bytes]) -> Path:
 
 
 def _edited(whole: bytes) -> Iterator[bytes]:
-    """A database with statements run on it: rows gone, doubled or swapped, values of others and of other types."""
     path = Path(tempfile.mkdtemp(dir=FOLDER)) / "edited.db"
 
     def after(*statements: str) -> bytes:
@@ -428,7 +410,6 @@ def _bits(database: Database) -> list[tuple[int, bytes]]:
 
 
 def store_files(data: bytes) -> None:
-    """A store with bytes changed or cut: one error, or exactly the releases that were stored."""
     if len(data) < 2:
         return
     folder, whole = _STORES[data[0] % len(_STORES)]
@@ -460,7 +441,6 @@ def store_files(data: bytes) -> None:
 
 
 def _damaged(whole: bytes, data: bytes) -> bytes:
-    """A file with bytes among those that are not zero changed, or blocks of it: copied, swapped, gone, or cut there."""
     body, places = bytearray(whole), _places(whole)
     head, unit = (32, 24 + _PAGE) if whole[:3] == b"\x37\x7f\x06" else (0, _PAGE if whole[:6] == b"SQLite" else 64)
     for at in range(2, len(data) - 5, 6):
@@ -493,14 +473,12 @@ _WRITTEN: dict[int, list[int]] = {}
 
 
 def _places(whole: bytes) -> list[int]:
-    """Where a file is not zero, most of which is free space."""
     if id(whole) not in _WRITTEN:
         _WRITTEN[id(whole)] = np.flatnonzero(np.frombuffer(whole, np.uint8)).tolist()
     return _WRITTEN[id(whole)]
 
 
 def ledger(data: bytes) -> None:
-    """A ledger with bytes changed or cut: one error, or the balance that was booked."""
     if len(data) < 2:
         return
     path = FOLDER / "ledger.db"
@@ -518,7 +496,6 @@ def ledger(data: bytes) -> None:
 
 
 def records(data: bytes) -> None:
-    """Any bytes as a record of a store, a configuration, a key or a line of releases."""
     if not data:
         return
     read, whole = _RECORDS[data[0] % len(_RECORDS)]
@@ -543,7 +520,6 @@ def _key_of(data: bytes) -> None:
 
 
 def prepare(name: str = "") -> None:
-    """Make what the targets need: all of it for that of a name, else what is quick to make."""
     warnings.simplefilter("error")
     warnings.simplefilter("ignore", StreamPCAWarning)
     if not _RECORDS:

@@ -33,18 +33,15 @@ MECHANISMS: dict[str, tuple[Callable[[], Any], np.ndarray]] = {}
 
 
 def rows(n: int = N) -> np.ndarray:
-    """Gaussian rows with standard deviations from 1 to 0.2; most are longer than 1."""
     return np.random.default_rng(0).standard_normal((n, D)) * np.linspace(1.0, 0.2, D)
 
 
 def ball(n: int) -> np.ndarray:
-    """Rows within the unit ball."""
     made = rows(n)
     return made / (1.0 + np.linalg.norm(made, axis=1, keepdims=True))
 
 
 def plane(n: int) -> np.ndarray:
-    """Rows of integers in the plane of the first two axes."""
     made = np.zeros((n, D))
     made[:, :2] = np.random.default_rng(0).integers(-99, 100, size=(n, 2))
     return made

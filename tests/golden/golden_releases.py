@@ -36,7 +36,6 @@ FILE = Path(__file__).with_name("golden.json")
 
 @contextmanager
 def labelled(name: str) -> Iterator[None]:
-    """Replace the label of the noise, whole, by the name of the case: renamed classes and fields move no bit."""
     begin = NoiseSource.__init__
 
     def renamed(self: NoiseSource, randomness: Randomness, *label: object, start: bytes | None = None) -> None:
@@ -47,7 +46,6 @@ def labelled(name: str) -> Iterator[None]:
 
 
 def released(name: str, *, interrupted: bool = False) -> list[sp.Release]:
-    """Run a case and return its releases; if `interrupted`, the second half is fed to a pickled copy."""
     with labelled(name):
         if name in cases.MECHANISMS:
             made, rows = cases.MECHANISMS[name]
@@ -69,7 +67,6 @@ def released(name: str, *, interrupted: bool = False) -> list[sp.Release]:
 
 
 def digest(name: str, releases: list[sp.Release]) -> dict[str, Any]:
-    """Digests of the Gram words and of the spans, with the last basis and noise as numbers."""
     words, spans = sha256(), sha256()
     for release in releases:
         words.update(b"%d" % release.t)
@@ -90,7 +87,6 @@ def digest(name: str, releases: list[sp.Release]) -> dict[str, Any]:
 
 
 def build() -> dict[str, str]:
-    """Versions and processor kernels, which decide the last bits of LAPACK and of loops in numpy."""
     kernels = {info.get("architecture", "") for info in threadpoolctl.threadpool_info() if info["user_api"] == "blas"}
     loops = [name for name, on in np._core._multiarray_umath.__cpu_features__.items() if on]
     versions = {"numpy": np.__version__, "scipy": scipy.__version__, "machine": platform.machine()}
@@ -98,7 +94,6 @@ def build() -> dict[str, str]:
 
 
 def read() -> dict[str, Any]:
-    """The recorded file."""
     recorded: dict[str, Any] = json.loads(FILE.read_text())
     return recorded
 

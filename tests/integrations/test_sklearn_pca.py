@@ -208,7 +208,7 @@ def test_bounds_scale_and_come_back() -> None:
     assert list(same.feature_names_in_) == ["u", "v", "w"]
     assert same.release_.features == ("u", "v", "w")
     for bounds, given, message in (
-        (named, X, "bounds by name need named features"),
+        (named, X, "bounds by name: expected named features"),
         ({"u": (0, 1), "v": (0, 1)}, table, "bounds are missing for 'w'"),
         ((1.0, 0.0), X, "finite lower < upper"),
     ):

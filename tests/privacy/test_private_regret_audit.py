@@ -26,7 +26,7 @@ from streampca.privacy.gaussian import delta_at
 from streampca.privacy.outlet import NoiseSource
 from streampca.processors import private_fpl
 from streampca.processors.rewards import REWARD_WEIGHT, RewardSum, score
-from streampca.release.release import Scoring
+from streampca.release.scoring import Scoring
 
 pytestmark = pytest.mark.ci
 

@@ -8,7 +8,8 @@ from streampca.linalg.svec import svec_size, unsvec
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.randomness import Randomness
 from streampca.queries import GramNoise
-from streampca.release.release import Release, Subspace
+from streampca.release.release import Release
+from streampca.release.subspace import Subspace
 
 GUARANTEE = Guarantee(1.0, 1e-6, "zero-out", "test", "test", "test", mu=0.2)
 D = 6

@@ -169,9 +169,9 @@ def test_what_cannot_be_done_is_said() -> None:
     with pytest.raises(BadParameterError, match=r"publish_regret=True"):
         _ = plain.private_regret
     assert plain.release is not None
-    with pytest.raises(BadParameterError, match="carries no rewards"):
+    with pytest.raises(BadParameterError, match="has no rewards"):
         PrivateRegretRecord.of(plain.release)
-    with pytest.raises(BadParameterError, match="needs an algorithm that releases rewards"):
+    with pytest.raises(BadParameterError, match="the algorithm releases no rewards"):
         sp.Stream(fpl(publish_regret=False), private_regret=PrivateRegret())
     with pytest.raises(NoReleaseError, match="nothing has been released"):
         sp.Stream(fpl()).private_regret.now()

@@ -91,9 +91,9 @@ def test_a_line_never_takes_the_guarantee_of_another_run(tmp_path: Path) -> None
     path = written(tmp_path / "one.jsonl", one)
     with path.open("a") as file:
         file.write(other[0].to_json(terms=False) + "\n")
-    with pytest.raises(BadParameterError, match=r"line 7.*its guarantee is in a header"):
+    with pytest.raises(BadParameterError, match=r"line 7.*its header of terms"):
         list(sp.read_releases(path))
-    with pytest.raises(BadParameterError, match="its guarantee is in a header"):
+    with pytest.raises(BadParameterError, match="its header of terms"):
         sp.Release.from_json(one[0].to_json(terms=False))
     # Files may be joined: a header holds for the lines after it.
     joined = tmp_path / "joined.jsonl"

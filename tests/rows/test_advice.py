@@ -24,7 +24,7 @@ def rows_of(spikes: bool) -> np.ndarray:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epsilon": 10.5}, "epsilon=10.5 promises little"),
+        ({"epsilon": 10.5}, "epsilon=10.5: the guarantee is weak"),
         ({"delta": 0.02}, r"delta=0.02 exceeds 1/60, one over the number of rows"),
     ],
 )
@@ -125,6 +125,6 @@ def test_matrices_that_do_not_fit_are_refused_before_the_budget_is_paid(
 
 def test_large_matrices_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advice, "_LARGE_MEMORY", 1e4)
-    with pytest.warns(StreamPCAWarning, match=r"100 features: .* take about 0.0013 GB"):
+    with pytest.warns(StreamPCAWarning, match=r"100 features: .* require about 0.0013 GB"):
         sp.Stream(sp.PrivateFPL(**PARAMETERS), regret=None).push(np.zeros(100))  # type: ignore[arg-type]
     assert memory_warnings(sp.PrivateOja(**PARAMETERS, horizon=9).square_bytes, 10**6) == []  # type: ignore[arg-type]

@@ -178,12 +178,12 @@ def test_the_guarantee_says_what_was_spent_on_bounds() -> None:
     ("make", "message"),
     [
         (lambda: sp.UserStream(fpl(max_rows_per_user=2), bounds="private"), "not available for users"),
-        (lambda: sp.Stream(fpl(), bounds="guess"), "bounds='guess' must be"),
-        (lambda: sp.Stream(fpl(), bounds=(0, 1), warmup=3), "goes with bounds='private'"),
-        (lambda: sp.Stream(fpl(horizon=40), bounds="private", warmup=40), "leaves no row of a horizon of 40"),
+        (lambda: sp.Stream(fpl(), bounds="guess"), "bounds='guess': expected"),
+        (lambda: sp.Stream(fpl(), bounds=(0, 1), warmup=3), "only valid with bounds='private'"),
+        (lambda: sp.Stream(fpl(horizon=40), bounds="private", warmup=40), "expected fewer rows than horizon=40"),
         (lambda: sp.Stream(fpl(), bounds="private", warmup=0), "warmup=0"),
-        (lambda: sp.Stream(sp.Oja(n_components=1), bounds="private"), "needs a guarantee"),
-        (lambda: sp.Stream(fpl(n_features=2), bounds="private").leaves(), "push those rows first"),
+        (lambda: sp.Stream(sp.Oja(n_components=1), bounds="private"), "expected a guarantee"),
+        (lambda: sp.Stream(fpl(n_features=2), bounds="private").leaves(), "Push them as rows"),
     ],
 )
 def test_where_private_bounds_are_refused(make, message) -> None:  # type: ignore[no-untyped-def]
@@ -229,7 +229,7 @@ def test_too_few_rows_are_told_beforehand() -> None:
     wanted = PrivateBounds(mu=0.25, adjacency="zero-out")
     assert wanted.warnings(4, 4 * wanted.rows(4)) == wanted.warnings(4, None) == []
     (told,) = wanted.warnings(4, 4 * wanted.rows(4) - 1)
-    assert "public bounds will do much better" in told
+    assert "Pass public bounds" in told
 
 
 def test_variances_on_the_card_are_per_row_after_the_warm_up() -> None:

@@ -139,11 +139,11 @@ def test_bounds(write: Write) -> None:
     for bounds, message in [
         ({"a": (0, 1)}, "bounds are missing for 'b'"),
         ({"a": (0, 1), "b": (0, 1), "c": (0, 1), "cc": (0, 1)}, "'cc', which is not a feature; did you mean 'c'?"),
-        ({"a": 1, "b": (0, 1), "c": (0, 1)}, "gives 1 for 'a'"),
-        ((1, 0), "bounds of feature 'a' are (1, 0); finite lower < upper needed"),
-        ((0, np.inf), "bounds of feature 'a' are (0, inf)"),
-        (([0, 0], [1, 1]), "do not fit 3 features"),
-        (7, "must be (lower, upper)"),
+        ({"a": 1, "b": (0, 1), "c": (0, 1)}, "bounds= of 'a': expected (lower, upper), not 1"),
+        ((1, 0), "bounds of feature 'a': expected finite lower < upper, not (1, 0)"),
+        ((0, np.inf), "bounds of feature 'a': expected finite lower < upper, not (0, inf)"),
+        (([0, 0], [1, 1]), "each a number or 3 numbers"),
+        (7, "expected (lower, upper)"),
         (("x", "y"), "each a number or 3 numbers"),
     ]:
         with pytest.raises(BadParameterError) as caught:

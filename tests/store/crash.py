@@ -77,14 +77,12 @@ class Run:
         return Store(self.path, commit_every=self.commit_every, snapshot_every="50ms")
 
     def stream(self, store: Store) -> Stream:
-        """Resume, or begin if there is nothing to resume."""
         try:
             return Stream.resume(store)
         except BadParameterError:
             return Stream(algorithm(), seed=SEED, store=store, ledger=Ledger(self.ledger).account("rows"))
 
     def feed(self, stream: Stream, pieces: random.Random) -> None:
-        """Push the rows that are left, and report releases."""
         world = os.open(self.world, os.O_WRONLY | os.O_APPEND)
         try:
             while stream.t < len(self.rows):
@@ -99,13 +97,11 @@ class Run:
             os.close(world)
 
     def live(self, choice: int) -> None:
-        """What a child does that is killed from outside."""
         store = self.store()
         self.feed(self.stream(store), random.Random(choice))
         store.close()
 
     def live_interrupted(self, choice: int, times: int) -> int:
-        """What a child does that interrupts itself; return how many interrupts it took."""
         draw, taken = random.Random(choice), 0
         signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -140,7 +136,6 @@ class Run:
                 stream = None
 
     def check(self, expected: dict[int, str]) -> None:
-        """All that was ever read is that of the uninterrupted run, and the store holds each release once."""
         for line in self.world.read_text().splitlines():
             t, _, seen = line.partition(" ")
             assert expected[int(t)] == seen, f"the release at row {t} differs from that of the uninterrupted run"
@@ -154,7 +149,6 @@ class Run:
 
 
 def child(work: Callable[[], object]) -> int:
-    """Start one child in a process of its own; return its id."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -166,7 +160,6 @@ def child(work: Callable[[], object]) -> int:
 
 
 def ended(work: Callable[[], object]) -> int:
-    """The exit status of a child."""
     try:
         work()
     except StoreUnwritableError as problem:
@@ -201,7 +194,6 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 
 
 def shimmed(run: Run, flush: int, choice: int) -> int:
-    """Exit status of a child whose so-many-th flush to the disk fails."""
     library = run.world.with_name("shim.so")
     if not library.exists():
         words = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library), "-ldl"]
@@ -214,7 +206,6 @@ def shimmed(run: Run, flush: int, choice: int) -> int:
 
 
 def stopped(run: Run, pid: int, draw: random.Random, left: int, pause: float) -> int:
-    """Stop a child again and again until it is done; return how often it held the run meanwhile."""
     held = 0
     while os.waitpid(pid, os.WNOHANG)[0] == 0:
         if held < left:
@@ -238,7 +229,6 @@ def stopped(run: Run, pid: int, draw: random.Random, left: int, pause: float) ->
 
 
 def until_done(run: Run, how: str, draw: random.Random, left: int) -> int:
-    """Children one after the other until the rows are done; return how many were broken off."""
     if how == "int":
         count = run.world.with_name("count")
         # Ten interrupts a run, as a child does not die of them.
@@ -278,7 +268,6 @@ def until_done(run: Run, how: str, draw: random.Random, left: int) -> int:
 
 
 def break_off(times: int, count: int, commit_every: int | str, how: str, seed: int) -> dict[str, int]:
-    """Break off until the number is reached, over as many whole runs as that takes; check each."""
     draw = random.Random(seed)
     rows = data(count)
     expected = {release.t: digest(release) for release in Stream(algorithm(), seed=SEED).push_many(rows).releases}

@@ -35,7 +35,6 @@ def blocks(features: int) -> list[np.ndarray]:
 
 
 def grams(given: list[np.ndarray]) -> list[np.ndarray]:
-    """Of each block as it is admitted, in extended precision."""
     admitted = [(np.trunc(block / STEP) * STEP).astype(np.longdouble) for block in given]
     return [np.einsum("ni,nj->ij", block, block) for block in admitted]
 
@@ -49,7 +48,6 @@ def rss() -> float:
 
 
 def many_rows(count: int) -> None:
-    """Resident memory, processor time of the first and the last tenth, and the error of the exact Gram matrix."""
     given = blocks(20)
     stream = sp.Stream(
         sp.PrivateFPL(n_components=3, epsilon=1.0, delta=1e-6, n_features=20, release_every=BLOCK),
@@ -76,7 +74,6 @@ def many_rows(count: int) -> None:
 
 
 def large_store(count: int, features: int) -> None:
-    """Sizes of the files after kill -9, and how long it takes to go on."""
     given = blocks(features)
     with tempfile.TemporaryDirectory(dir=".") as folder:
         path, done = Path(folder, "run.db"), Path(folder, "done")
@@ -114,7 +111,6 @@ def large_store(count: int, features: int) -> None:
 
 
 def window(count: int) -> None:
-    """A window at the end of a long stream, with so little noise that drift would show."""
     given = blocks(20)
     for method in ("ring", "histogram"):
         algorithm = sp.SlidingWindowPCA(

@@ -23,7 +23,6 @@ BLOCK = 200
 
 
 def measure(features: int, commits: int, every: int) -> tuple[float, np.ndarray, np.ndarray]:
-    """Bytes of a snapshot, and seconds of commits without and with one, of which one in ``every`` has."""
     rows = np.random.default_rng(0).normal(size=(BLOCK, features)) / features**0.5
     algorithm = PrivateFPL(n_components=5, epsilon=1.0, delta=1e-6, n_features=features, release_every=BLOCK)
     took: dict[bool, list[float]] = {False: [], True: []}

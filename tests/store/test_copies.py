@@ -107,7 +107,6 @@ def begin(path: Path, ledger: Path, rows: int = 100) -> None:
 
 
 def duplicate(path: Path, to: Path) -> None:
-    """Copy a run with all its files: nothing beside it knows."""
     for ending in ("", ".key", ".witness"):
         shutil.copy2(f"{path}{ending}", f"{to}{ending}")
 

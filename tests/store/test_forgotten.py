@@ -33,7 +33,6 @@ WHOLE = [release.to_json() for release in sp.Stream(algorithm(), seed=5).push_ma
 
 
 def begin(path: Path, rows: int, *, single: bool, **options: Any) -> sp.Stream:
-    """A stream that its caller alone holds: nobody holds the store."""
     stream = sp.Stream(algorithm(), seed=5, store=Store(path, commit_every="1h"), **options)
     if single:
         for row in ROWS[:rows]:
@@ -45,7 +44,6 @@ def begin(path: Path, rows: int, *, single: bool, **options: Any) -> sp.Stream:
 
 @contextmanager
 def collected() -> Iterator[list[str]]:
-    """Collect garbage at the end; what is warned of within."""
     gc.collect()
     said: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
@@ -168,7 +166,6 @@ def test_the_ledger_knows_the_last_rows(tmp_path: Path) -> None:
 
 
 def collected_in(place: str, path: Path, tmp_path: Path) -> None:
-    """Collect a forgotten stream while a lock is held that a commit may need, or in a thread of the library."""
     begin(path, 30, single=True)
     if place == "another thread":
         thread = threading.Thread(target=gc.collect)
@@ -218,8 +215,6 @@ def test_a_stream_is_collected_in_the_thread_that_writes_for_it(tmp_path: Path) 
 
 
 class Owner:
-    """An object of the user's that closes its store when it is collected."""
-
     def __init__(self, path: Path) -> None:
         self.store = Store(path, commit_every="1h")
         self.stream = sp.Stream(algorithm(), seed=5, store=self.store)
@@ -229,8 +224,6 @@ class Owner:
 
 
 class Kept(Owner):
-    """The same; it is referred to by the store, so finalizers come in another order."""
-
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.store.owner = self  # type: ignore[attr-defined]

@@ -36,7 +36,6 @@ WHOLE = [release.to_json() for release in sp.Stream(algorithm(), seed=5).push_ma
 
 
 def check(path: Path, read: dict[int, str], t: int) -> None:
-    """The run resumes at row t, its releases are those of one that was left alone, and those read are among them."""
     with Store(path) as store:
         assert sp.Stream.resume(store).t == t
         stored = [release.to_json() for release in store.releases()]

@@ -42,7 +42,6 @@ LONG = [name for name in CASES if not name.startswith("users") and name != "dp-p
 
 
 def words(releases: list[sp.Release]) -> str:
-    """A digest of the private matrices; of projectors to 9 digits, where matrices are computed from them or none is."""
     found = hashlib.sha256()
     for release in releases:
         private = release.has_gram and "projected" not in release.details
@@ -52,7 +51,6 @@ def words(releases: list[sp.Release]) -> str:
 
 
 def write(folder: Path, names: list[str]) -> dict[str, str]:
-    """Begin runs, and leave them without a snapshot; the digests of the same runs left alone."""
     alone = {}
     for name in names:
         make, options = CASES[name]
@@ -65,7 +63,6 @@ def write(folder: Path, names: list[str]) -> dict[str, str]:
 
 
 def resume(folder: Path, names: list[str]) -> dict[str, str]:
-    """Go on with runs to the end."""
     found = {}
     for name in names:
         with Store(folder / f"{name}.db") as store:
@@ -78,7 +75,6 @@ def resume(folder: Path, names: list[str]) -> dict[str, str]:
 
 
 def under(kernel: str, what: str, folder: Path, names: list[str], *, compiled: bool = False) -> dict[str, str]:
-    """`write` or `resume` in a process of its own."""
     environment = os.environ | {"OPENBLAS_CORETYPE": kernel, "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, __file__, what, str(folder), str(int(compiled)), *names]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)

@@ -33,7 +33,6 @@ ROWS = np.random.default_rng(0).normal(size=(50, 3)) / 3.0
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A ledger with room for 100 debits of `SMALL`, and for many."""
     with Ledger(tmp_path / "ledger.db") as ledger:
         ledger.set_budget("rows", sp.Budget(epsilon_of([SMALL] * 100, 1e-6), 1e-6))
         ledger.set_budget("many", sp.Budget(100.0, 1e-6))
@@ -46,7 +45,6 @@ def booked(path: Path, data_set: str) -> list[str | None]:
 
 
 def children(count: int, work: Any) -> list[int]:
-    """Fork, call ``work(number)`` in each child, and return their exit statuses: 0 to 250, or 251 for an error."""
     pids = []
     for number in range(count):
         pid = os.fork()
@@ -221,7 +219,6 @@ def test_what_has_no_guarantee_can_still_be_said() -> None:
 @pytest.mark.parametrize("wrong", ["NaN", "Infinity", "-1.0", "1e999", '"0.1"', "true"])
 def test_nonsense_in_the_file_is_told_and_wipes_nothing(path: Path, wrong: str) -> None:
     def write(statement: str, *values: str) -> None:
-        """Change a ledger, its checksum too."""
         with sqlite3.connect(path) as db:
             db.execute(statement, values)
             _put_sum(db, "many")

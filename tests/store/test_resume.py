@@ -145,8 +145,6 @@ def test_noise_from_the_system_is_played_again_from_the_fresh_bytes(case: str, t
 
 
 class Source:
-    """A source of rows."""
-
     features: tuple[str, ...] = ()
     bounds = None
 

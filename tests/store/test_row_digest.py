@@ -13,7 +13,6 @@ ROWS = np.round(np.random.default_rng(0).normal(size=(2 * PART + 300, 3)) * 2**1
 
 
 def taken(sizes, *, resumes=()):
-    """What is kept after blocks of these sizes, with a new session before some of them."""
     kept, rows = TakenRows(KEY, Sessions(), 0), 0
     for i, size in enumerate(sizes):
         if i in resumes:

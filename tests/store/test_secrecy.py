@@ -17,7 +17,6 @@ CANARIES = np.array([0.123456789, -0.314159265, 0.271828183])
 
 
 def traces(values: np.ndarray) -> list[bytes]:
-    """Every form in which the values may be written."""
     lattice = np.trunc(values / STEP)
     found = []
     for value, kept in zip(values.tolist(), lattice.tolist(), strict=True):

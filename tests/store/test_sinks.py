@@ -24,7 +24,6 @@ Begun = Callable[[Path], tuple[Store, Stream]]
 
 @pytest.fixture
 def begun() -> Iterator[Begun]:
-    """Begins runs; their stores are closed at the end."""
     with ExitStack() as opened:
 
         def begin(path: Path) -> tuple[Store, Stream]:

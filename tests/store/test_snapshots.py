@@ -37,7 +37,6 @@ def writer_of(store: Store) -> Writer:
 
 
 def with_snapshot(path: Path) -> tuple[Store, sp.Stream]:
-    """A run of 300 rows with a snapshot at row 200."""
     store = Store(path, commit_every="1h", snapshot_every="1h")
     stream = sp.Stream(processor(), seed=5, store=store, regret=sp.RegretLog(every=1))  # records make chunks
     stream.push_many(ROWS[:200])
@@ -48,7 +47,6 @@ def with_snapshot(path: Path) -> tuple[Store, sp.Stream]:
 
 
 def left(path: Path) -> tuple[int, int, int]:
-    """Chunks of the snapshot, the row after which it was taken, and the records of the log."""
     database = Database(str(path), write=False)
     try:
         (chunks,) = database.db.execute("SELECT count(*) FROM snapshot").fetchone()

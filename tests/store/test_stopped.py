@@ -72,7 +72,6 @@ class Follower(threading.Thread):
 
 
 def state(port: int) -> dict[str, Any]:
-    """What the page answers; while its process is stopped, it does not."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10.0)
     try:
         connection.request("GET", "/api/state")

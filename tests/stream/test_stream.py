@@ -203,7 +203,7 @@ def test_past_the_horizon_nothing_changes(every: int) -> None:
 
 def test_settings_outside_their_domain() -> None:
     for keywords, message in (
-        ({"algorithm": 3}, "is not an algorithm"),
+        ({"algorithm": 3}, "expected an algorithm"),
         ({"regret": "private"}, "regret='private'"),
         ({"seed": 1, "key": bytes(32)}, "not both"),
         ({"row_norm": -1}, "row_norm=-1"),
@@ -211,8 +211,8 @@ def test_settings_outside_their_domain() -> None:
         ({"regret": True}, "regret=True"),
         ({"private_regret": True}, "private_regret=True"),
         ({"center": "no"}, "center='no' must be True or False"),
-        ({"features": "age"}, "features='age' must be a sequence"),
-        ({"features": 3}, "features=3 must be a sequence"),
+        ({"features": "age"}, "features='age': expected a sequence"),
+        ({"features": 3}, "features=3: expected a sequence"),
         ({"ledger": "budget.db"}, r"pass Ledger\(file\).account"),
     ):
         with pytest.raises(BadParameterError, match=message):

@@ -67,7 +67,6 @@ class Bug(NamedTuple):
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """Plant it for a while."""
         # Bugs are planted in the parts of a release, which the compiled form has in one kernel.
         parts = put(BufferedNoise, "released", vars(RunningNoise)["released"])
         with ExitStack() as stack:
@@ -83,28 +82,23 @@ BUGS: list[Bug] = []
 
 
 def audit_planted(bug: Bug, error: float, seed: int | None) -> list[Audit]:
-    """Plant one bug and audit its case until something is refuted."""
     with bug.planted():
         return audit_case(CASES[bug.case], numbers=bug.numbers, error=error, every=False, seed=seed, stop=True)
 
 
 def bug(name: str, cases: str, *patches: Patch, numbers: int = 800) -> None:
-    """Register a bug, for cases whose names are separated by spaces."""
     BUGS.extend(Bug(name, case, patches, numbers) for case in cases.split())
 
 
 def put(owner: Any, name: str, value: Any) -> Patch:
-    """Replace a function or a number."""
     return owner, name, lambda before: value
 
 
 def const(owner: Any, name: str, value: Callable[[Any], Any]) -> Patch:
-    """Replace a property."""
     return put(owner, name, property(value))
 
 
 def after(owner: Any, name: str, change: Callable[..., Any]) -> Patch:
-    """Change what a function or a property returns: ``change(result, *arguments)``."""
 
     def made(before: Any) -> Any:
         if isinstance(before, property):
@@ -115,7 +109,6 @@ def after(owner: Any, name: str, change: Callable[..., Any]) -> Patch:
 
 
 def times(owner: Any, name: str, factor: float) -> Patch:
-    """Multiply what a function or a property returns."""
     return after(owner, name, lambda value, *given, **named: factor * value)
 
 
@@ -123,14 +116,12 @@ def times(owner: Any, name: str, factor: float) -> Patch:
 
 
 def scaled(factor: float) -> list[Patch]:
-    """All noise at a part of its size."""
     discrete = after(DiscreteGaussian, "draw", lambda value, *_: value // round(1.0 / factor))
     normal, laplace = times(Draws, "normal", factor), times(Draws, "laplace", factor)
     return [normal, laplace, times(TruncatedLaplace, "draw", factor), discrete]
 
 
 def no_noise(kinds: str) -> Patch:
-    """No noise in some kinds of private values."""
 
     def made(release: Any) -> Any:
         def bare(self: Outlet, kind: str, exact: Any, draw: Any, std: float = 0.0) -> Any:
@@ -142,7 +133,6 @@ def no_noise(kinds: str) -> Patch:
 
 
 def in_gram(change: Callable[[GramSum, Any, Any], Any]) -> Patch:
-    """Other noise in Gram matrices: ``change(exact, noise, which entries are diagonal)``."""
 
     def made(noisy: Any) -> Any:
         return lambda self, noise, std: noisy(self, change(self, noise, entry_weights(self.n_features) == 1.0), std)
@@ -151,12 +141,10 @@ def in_gram(change: Callable[[GramSum, Any, Any], Any]) -> Patch:
 
 
 def off_diagonal(factor: float) -> Patch:
-    """Noise off the diagonal at a part of its size."""
     return in_gram(lambda exact, noise, diagonal: np.where(diagonal, noise, factor * noise))
 
 
 def advance(rule: Callable[[int, Any, Any], Any]) -> Patch:
-    """Noise of another size or age: ``rule(n, noise, noise before)``."""
 
     def change(made: BufferedNoise, self: BufferedNoise, draws: Draws) -> BufferedNoise:
         return BufferedNoise(made.rule, made.n, made.buffers, rule(made.n, made.noise, self.noise))
@@ -165,7 +153,6 @@ def advance(rule: Callable[[int, Any, Any], Any]) -> Patch:
 
 
 def with_start(*label: Any) -> Patch:
-    """The same 16 bytes for every start, and another label if one is given."""
 
     def made(init: Any) -> Any:
         return lambda self, randomness, *own, start=None: init(self, randomness, *(label or own), start=_ZEROS)
@@ -199,8 +186,6 @@ def _few(self: NoiseSource, n: int, name: bytes) -> Draws:
 
 
 class _Ahead:
-    """Running noise, and that of the next sum, which is drawn already."""
-
     released = RunningNoise.released
 
     def __init__(self, latest: Any, following: Any) -> None:
@@ -220,8 +205,6 @@ def _hasty(running: Any) -> Any:
 
 
 class _OpenNodes(TreeNoise):
-    """Tree noise with a vector for each node from its first leaf on, which continuations share."""
-
     __slots__ = ("vectors",)
 
     vectors: dict[tuple[int, int], Any]
@@ -255,12 +238,10 @@ def _beyond_ball(rows: Any) -> Any:
 
 
 def _taken_as(rows: Any) -> Any:
-    """What `lattice.admitted_rows` returns, for rows that were not scaled."""
     return rows, np.vecdot(rows, rows), np.empty(0, dtype=np.int64)
 
 
 def unclipped(blocks: Callable[[Any], bool]) -> Patch:
-    """Some blocks of rows are not clipped."""
 
     def made(ball: Any) -> Any:
         return lambda rows: _taken_as(_truncated(rows)) if blocks(rows) else ball(rows)
@@ -274,7 +255,6 @@ unclipped_row = put(
 
 
 def with_release(change: Callable[[Any, Any], dict[str, Any]]) -> Patch:
-    """Releases of `PrivateFPL` with something changed: ``change(release, exact Gram matrix)``."""
 
     def made(made: Any, self: Any, t: int, gram: GramSum, outlet: Outlet) -> Any:
         return made[0], made[1].replaced(**change(made[1], gram))
@@ -306,8 +286,6 @@ def _told_values(release: Any, self: PrivateOjaProcessor) -> Any:
 
 
 class _ExactDeletion(HistogramProcessor):
-    """What UU21 prints: which checkpoints are kept is decided by comparing exact sums."""
-
     __slots__ = ("exact",)
 
     def begin(self) -> None:

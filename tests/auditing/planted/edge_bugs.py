@@ -61,6 +61,7 @@ from streampca.users import UserStream
 
 __all__ = ["BUGS", "CASES"]
 
+# fmt: off
 # -- resumed runs -----------------------------------------------------------------------------------
 
 
@@ -92,49 +93,30 @@ def _nodes_anew(self: TreeNoise, snapshot: Any, source: Any) -> Any:
 
 _NODES = vars(TreeNoise)["restored"]
 
-bug(
-    "the leaving rows' noise lost by a resume",
-    "resumed-SlidingWindowPCA-ring",
-    after(
-        TwinNoise,
-        "restored",
-        lambda made, *_: TwinNoise(made.rule, made.source, made.n, made.lead, 0.0 * made.lag, made.noise, made.names),
-    ),
-)
+bug("the leaving rows' noise lost by a resume", "resumed-SlidingWindowPCA-ring",
+    after(TwinNoise, "restored", lambda made, *_: TwinNoise(
+        made.rule, made.source, made.n, made.lead, 0.0 * made.lag, made.noise, made.names)))
 bug("nodes drawn anew by a resume", "resumed-PrivateFPL-tree", put(TreeNoise, "restored", _nodes_anew))
-bug(
-    "draws of the start used again by a resume",
-    "resumed-PrivateOja resumed-PrivateFPL-tree resumed-PrivateFPL-smoothed resumed-SlidingWindowPCA-histogram",
-    stale,
-    after(Processor, "restored", lambda made, *_: made.after(made.t, made.source.first)),
-)
+bug("draws of the start used again by a resume",
+    "resumed-PrivateOja resumed-PrivateFPL-tree resumed-PrivateFPL-smoothed resumed-SlidingWindowPCA-histogram", stale,
+    after(Processor, "restored", lambda made, *_: made.after(made.t, made.source.first)))
 bug("rows that wait added twice by a resume", "resumed-PrivateOja", after(PrivateOjaProcessor, "restored", _step_twice))
 bug("rows that wait added twice by a resume", "resumed-DPPCA", after(DPPCAProcessor, "restored", _rows_twice))
 bug("rewards doubled by a resume", "resumed-PrivateFPL-rewards", after(RewardSum, "restored", _twice))
-bug(
-    "rows that left the window back by a resume",
-    "resumed-SlidingWindowPCA-ring",
-    after(RowRingProcessor, "restored", _all_rows),
-)
+bug("rows that left the window back by a resume", "resumed-SlidingWindowPCA-ring",
+    after(RowRingProcessor, "restored", _all_rows))
 
 # -- users ------------------------------------------------------------------------------------------------
 
-bug(
-    "rows to an input left out for users",
-    "users-every-4-blt users-every-4-tree",
-    after(private_fpl, "user_factor", lambda value, made, rows, *_: user_factor(made, rows)),
-)
-bug(
-    "rows of users counted in each block alone",
-    "PrivateFPL-users",
-    after(UserStream, "_numbers", lambda made, self, users: [1 + users[:i].count(users[i]) for i in range(len(users))]),
-)
+bug("rows to an input left out for users", "users-every-4-blt users-every-4-tree",
+    after(private_fpl, "user_factor", lambda value, made, rows, *_: user_factor(made, rows)))
+bug("rows of users counted in each block alone", "PrivateFPL-users",
+    after(UserStream, "_numbers", lambda made, self, users: [1 + users[:i].count(users[i]) for i in range(len(users))]))
 
 # -- decisions by exact values ------------------------------------------------------------------------------
 
 
 def _found_by(**exact: bool) -> Patch:
-    """`PrivateBounds.found` with exact counts in the place of noisy ones somewhere."""
 
     def found(self: PrivateBounds, bins: Any, outlet: Outlet) -> tuple[Any, Any]:
         d, std = bins.shape[1], self.std(bins.shape[1])
@@ -196,18 +178,12 @@ bug("bins of private bounds from exact counts", "edge-private-bounds", _found_by
 bug("coverage of private bounds from exact voters", "edge-private-bounds", _found_by(voters=True))
 bug("coverage of private bounds from exact counts", "edge-private-bounds", _found_by(covered=True))
 bug("bins of all columns from exact counts", "edge-private-bounds", _found_by(together=True))
-bug(
-    "enough rows by those that are not zero",
-    "edge-adaptive-laplace edge-adaptive-laplace-replace",
-    (AdaptiveLaplaceCovariance, "released", _counted),
-)
+bug("enough rows by those that are not zero", "edge-adaptive-laplace edge-adaptive-laplace-replace",
+    (AdaptiveLaplaceCovariance, "released", _counted))
 bug("map chosen from the exact norms", "edge-adaptive", (Gauge, "of", _of_exact_norms))
 bug("map chosen from the exact past", "Tumbling-adaptive", after(AdaptiveCovariance, "released_after", _exact_past))
-bug(
-    "popular bins in the order of their exact votes",
-    "DPPCA edge-cells",
-    (StabilityHistogram, "release", _first_by_votes),
-)
+bug("popular bins in the order of their exact votes", "DPPCA edge-cells",
+    (StabilityHistogram, "release", _first_by_votes))
 bug("center by the most votes", "edge-center", after(GaussianHistograms, "winners", _won_by_votes))
 bug("epochs begun by exact sums", "edge-doubling", (DoublingProcessor, "next_epoch", _epoch_by_sums))
 
@@ -253,41 +229,22 @@ def _finer(self: LatticeSum, noise: Any, std: float) -> Any:
     return self.values + np.rint(noise.reshape(self.values.shape) * (1.0 / self.grid)) * self.grid
 
 
-bug(
-    "sensitivity of zero-out for norms under replace",
-    "AdaptiveLaplaceCovariance-replace",
-    const(AdaptiveLaplaceCovariance, "norms_scale", lambda self: 1.0 / (NORMS_SHARE * self.epsilon)),
-)
-bug(
-    "sensitivity of zero-out for bounds under replace",
-    "PrivateFPL-private-bounds-replace",
-    put(PrivateBounds, "std", lambda self, n_features: math.sqrt(n_features) / self.mu),
-)
+bug("sensitivity of zero-out for norms under replace", "AdaptiveLaplaceCovariance-replace",
+    const(AdaptiveLaplaceCovariance, "norms_scale", lambda self: 1.0 / (NORMS_SHARE * self.epsilon)))
+bug("sensitivity of zero-out for bounds under replace", "PrivateFPL-private-bounds-replace",
+    put(PrivateBounds, "std", lambda self, n_features: math.sqrt(n_features) / self.mu))
 bug("rows of the warm-up in the sums", "PrivateFPL-private-bounds", after(admission.Admission, "block", _warm_rows_too))
-bug(
-    "sensitivity of zero-out for the mean under replace",
-    "PrivateFPL-centered-replace",
-    put(budget, "joint_factor", lambda **given: joint_factor(replace=False)),
-)
-bug(
-    "a row that leaves its window a release late",
-    "SlidingWindowPCA-ring",
-    _leaves(1),
-    put(RowRingProcessor, "begin", _longer_ring),
-)
+bug("sensitivity of zero-out for the mean under replace", "PrivateFPL-centered-replace",
+    put(budget, "joint_factor", lambda **given: joint_factor(replace=False)))
+bug("a row that leaves its window a release late", "SlidingWindowPCA-ring", _leaves(1),
+    put(RowRingProcessor, "begin", _longer_ring))
 bug("a row that leaves its window a release early", "SlidingWindowPCA-ring", _leaves(-1))
 bug("rows that never leave their window", "SlidingWindowPCA-ring", put(RowRingProcessor, "_shift", lambda self: None))
 bug("rows of a leaf in the next one, too", "SlidingWindowPCA-forgetting", (ForgettingProcessor, "close", _leaf_kept))
 bug("a row of the block before in the next one", "Tumbling", after(TumblingProcessor, "step", _held_on))
-bug(
-    "the allowance for rounding left out",
-    "PrivateOja-clipped",
-    put(
-        PrivateOja,
-        "noise_std",
-        lambda self, *_: gradient_sensitivity(self.n_components, self.bound, self.adjacency) / self.mu,
-    ),
-)
+bug("the allowance for rounding left out", "PrivateOja-clipped",
+    put(PrivateOja, "noise_std",
+        lambda self, *_: gradient_sensitivity(self.n_components, self.bound, self.adjacency) / self.mu))
 bug("sums not coarsened", "PrivateOja PrivateFPL-private-bounds", put(LatticeSum, "noisy", _finer))
 
 
@@ -324,22 +281,13 @@ def _by_any_row(fixed_by: Any) -> Any:
 
 # -- what is released beside ----------------------------------------------------------------------------------
 
-bug(
-    "the exact sum in the smoothed matrix",
-    "PrivateFPL-smoothed",
-    with_release(lambda release, gram: {"packed_smoothed": release.own_smoothed + 1e-9 * gram.packed()}),
-)
-bug(
-    "the exact sum in the mean",
-    "PrivateFPL-centered",
-    with_release(lambda release, gram: {"details": {**release.details, "mean": (1e-9 * gram.packed()[:20]).tolist()}}),
-)
+bug("the exact sum in the smoothed matrix", "PrivateFPL-smoothed",
+    with_release(lambda release, gram: {"packed_smoothed": release.own_smoothed + 1e-9 * gram.packed()}))
+bug("the exact sum in the mean", "PrivateFPL-centered",
+    with_release(lambda release, gram: {"details": {**release.details, "mean": (1e-9 * gram.packed()[:20]).tolist()}}))
 bug("names from the first row where bad rows are absorbed", "names", (admission.Admission, "fixed_by", _by_any_row))
-bug(
-    "bad rows left out",
-    "bad-rows csv",
-    after(admission.Admission, "all_values", lambda made, *_: made[np.isfinite(np.asarray(made, float)).all(axis=1)]),
-)
+bug("bad rows left out", "bad-rows csv",
+    after(admission.Admission, "all_values", lambda made, *_: made[np.isfinite(np.asarray(made, float)).all(axis=1)]))
 bug("the exact matrix as Release.gram", "PrivateFPL watched", after(FPLProcessor, "released", _exact_matrix))
 bug("regret printed to a log", "watched", after(Engine, "absorb", _logged))
 bug("scaled rows told on standard error", "PrivateFPL", after(admission.Admission, "block", _said))
@@ -348,18 +296,10 @@ bug("a warning where the exact subspace is not clear", "watched", with_release(_
 # -- claims and ledgers ------------------------------------------------------------------------------------------
 
 bug("mu of a budget 5 percent too large", "PrivateFPL GaussianCovariance", times(gaussian, "mu_of", 1.05))
-bug(
-    "shuffling of twice as many rows",
-    "PrivateOja-shuffled",
-    (shuffling, "shuffled_mu", lambda honest: lambda epsilon, delta, rows: honest(epsilon, delta, 2 * rows)),
-)
-bug(
-    "a budget that pays for other neighbors",
-    "ledger-of-rows ledger-of-users",
-    put(Balance, "covers", lambda self, event: self.after(event) <= self.epsilon * (1.0 + 1e-12)),
-)
-bug(
-    "debits for users booked as one row",
-    "ledger-of-rows",
-    (Event, "of", lambda of: classmethod(lambda cls, ran: replace(of.__func__(cls, ran), unit="one row"))),
-)
+bug("shuffling of twice as many rows", "PrivateOja-shuffled",
+    (shuffling, "shuffled_mu", lambda honest: lambda epsilon, delta, rows: honest(epsilon, delta, 2 * rows)))
+bug("a budget that pays for other neighbors", "ledger-of-rows ledger-of-users",
+    put(Balance, "covers", lambda self, event: self.after(event) <= self.epsilon * (1.0 + 1e-12)))
+bug("debits for users booked as one row", "ledger-of-rows",
+    (Event, "of", lambda of: classmethod(lambda cls, ran: replace(of.__func__(cls, ran), unit="one row"))))
+# fmt: on

@@ -31,7 +31,6 @@ __all__ = ["CASES"]
 
 
 def _resumed(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    """Feed rows to a run that goes on from its own state after the rows that ``how`` lists."""
     stream, at, out = sp.Stream(subject, features=names_of(rows), regret=None), 0, list[Any]()
     for stop in (*map(int, how.split()), len(rows)):
         if at:
@@ -47,7 +46,6 @@ def _resumed(subject: Any, rows: list[Row], how: str) -> list[Any]:
 
 
 def resumed(name: str, how: str, **changes: Any) -> None:
-    """Register a case again with its run resumed, after these rows, inside of a step and between two."""
     CASES[f"resumed-{name}"] = replace(CASES[name], name=f"resumed-{name}", feed=_resumed, feeds=(how,), **changes)
 
 
@@ -70,10 +68,6 @@ _COLUMNS, _WARM = 40, 50
 
 
 def _warm_rows(many: int, some: int) -> FloatArray:
-    """Rows of a warm-up, by how many vote for one bin of each column, and for another bin of seven columns.
-
-    Five more vote for a bin that noise may hide.
-    """
     rows = np.zeros((_WARM + 2, _COLUMNS))
     rows[: many + some], rows[many : many + some, :7] = 0.75, 0.75 * 2.0**-10
     rows[many + some : many + some + 5] = 0.75 * 2.0**-20
@@ -81,7 +75,6 @@ def _warm_rows(many: int, some: int) -> FloatArray:
 
 
 def _votes_more(subject: Any, d: int) -> Pairs:
-    """One vote more or less for a bin, popular or not; more than once, for fresh noise."""
     bins = {"a popular bin": 0.75, "a bin at the edge": 0.75 * 2.0**-20, "a bin of few columns": 0.75 * 2.0**-10}
     return {
         f"{name} against none ({i})": (np.full(d, value), np.zeros(d)) for name, value in bins.items() for i in range(3)
@@ -101,7 +94,6 @@ _FEW = 25
 
 
 def _nothing(subject: Any, d: int) -> Pairs:
-    """A row, short or long, against none."""
     return {f"a row of norm {norm}": (np.zeros(d), norm * np.eye(d)[0]) for norm in (1.0, 2.0**-6)}
 
 
@@ -123,8 +115,6 @@ add("edge-cells", sp.papers.ApproximateSubspace, epsilon=5.0, delta=1e-6, block_
 
 
 class _Center(PrivateCenter):
-    """One center, released alone."""
-
     guarantee = StabilityHistogram(20.0, 1e-6).guarantee
 
 
@@ -147,7 +137,6 @@ add("edge-doubling", sp.papers.DoublingFPL, n_components=1, **BUDGET, horizon=60
 
 
 def _named_by_a_row(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    """Mappings without names of features beforehand, where bad rows are absorbed."""
     stream = sp.Stream(subject, regret=None, on_bad_row="zero")
     try:
         out: list[Any] = released(*(stream.push(row) for row in rows))
@@ -172,7 +161,6 @@ add("names", FPL, n_components=1, feed=_named_by_a_row, d=3, rows=4, horizon=4, 
 
 
 def _watched(subject: Any, rows: list[Row], how: str) -> list[Any]:
-    """Feed a stream that keeps the exact regret, by rows and in a block; the stream is to be seen, too."""
     stream = sp.Stream(subject, features=names_of(rows))
     out: list[Any] = released(*(stream.push(row) for row in rows[:6]))
     return [*out, *stream.push_many(np.array(rows[6:])).releases, stream]
@@ -182,7 +170,6 @@ add("watched", FPL, d=6, feed=_watched, feeds=("both",), changes=plain_changes)
 
 
 def _paid(budget: Any, runs: Any) -> Any:
-    """Feed rows of users to runs that one budget pays for, as far as it does."""
 
     def feed(subject: Any, rows: list[Row], how: str) -> list[Any]:
         out = list[Any]()
@@ -214,7 +201,6 @@ def _for_users(subject: Any) -> Any:
 
 
 def _of_paid(budget: Any) -> Any:
-    """The law of the run that the budget is for: what it pays for in its place has no bound for these neighbors."""
 
     def law(subject: Any, kind: str) -> Law:
         mechanism = budget(subject).mechanism

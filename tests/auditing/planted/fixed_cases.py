@@ -39,7 +39,6 @@ _OF_CASE = {field.name for field in fields(Case)}
 
 
 def add(name: str, kind: Callable[..., Any], **given: Any) -> None:
-    """Register a case: its name, what makes its subject, parameters of that, and attributes of `Case`."""
     of_case = {key: given.pop(key) for key in _OF_CASE & given.keys()}
     CASES[name] = Case(name=name, make=partial(kind, **given), **{"feed": feed_stream, "changes": changes, **of_case})
 
@@ -109,7 +108,6 @@ add("PrivateOja-shuffled", _shuffled,  # of as few rows as shuffling is proved t
 
 
 def dp_pca(name: str, quick: bool = False, cost: float = 1.0, **given: Any) -> None:
-    """Register a `DPPCA` with the rows and neighbors of the generated cases."""
     plain = {"n_components": 1, "method": "tangent", "learning_rate": "adaptive", "adjacency": "zero-out", **given}
     numbers, case = needs(sp.DPPCA, plain)
     kept = {one: case[one] for one in ("d", "rows", "busy", "plain", "positions", "changes", "feeds")}
@@ -127,7 +125,6 @@ dp_pca("DPPCA-search", method="deflation", learning_rate="search", cost=3.0)
 
 
 def mechanism(name: str, kind: Callable[..., Mechanism], *, quick_replace: bool = True, **given: Any) -> None:
-    """Register a mechanism under both adjacencies."""
     given = {"n_components": 1, "d": 6, "rows": 4, "feed": feed_mechanism, "feeds": ("once",), **given}
     add(name, kind, **given)
     add(f"{name}-replace", kind, **{**given, "adjacency": "replace", "quick": given.get("quick", quick_replace)})
@@ -179,12 +176,10 @@ mechanism("ApproximateSubspace-lone", _of_cells, d=2, changes=deciding, rows=160
 
 
 def of_mechanism(changes: Callable[[Any, int], Pairs]) -> Callable[[Any, int], Pairs]:
-    """Pairs of rows that are far apart for the mechanism of a `Tumbling`."""
     return lambda subject, d: changes(subject.mechanism, d)
 
 
 def tumbling(inner: Callable[..., Mechanism], adjacency: str = "zero-out", **given: Any) -> sp.Tumbling:
-    """A `Tumbling` of a mechanism."""
     return sp.Tumbling(inner(adjacency=adjacency), **given)
 
 

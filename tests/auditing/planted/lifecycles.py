@@ -40,11 +40,6 @@ Life = Callable[[Any, FloatArray], list[Any]]
 
 
 def continuations(own: FloatArray, branches: Sequence[tuple[int, int]], shared: int) -> FloatArray:
-    """What several continuations of one run do to fresh vectors, of which they share those of the first leaves.
-
-    ``own`` is what one run does, (leaves, vectors); ``branches`` are the leaf, from 1, and the continuation of each
-    vector that is released, in order.
-    """
     parts = np.zeros((len(branches), 1 + max(branch for _, branch in branches), own.shape[1]))
     for part, (leaf, branch) in zip(parts, branches, strict=True):
         part[0, :shared], part[branch, shared:] = own[leaf - 1, :shared], own[leaf - 1, shared:]
@@ -52,13 +47,11 @@ def continuations(own: FloatArray, branches: Sequence[tuple[int, int]], shared: 
 
 
 def plain_changes(subject: Any, d: int) -> Pairs:
-    """Two rows against the zero row."""
     one, two = np.eye(d)[:2]
     return {"e1": (np.zeros(d), one), "(e1 + e2)/sqrt(2)": (np.zeros(d), (one + two) * math.sqrt(0.5))}
 
 
 def fed(stream: sp.Stream, rows: FloatArray) -> list[Any]:
-    """Feed rows; an interrupted row is fed again."""
     out = list[Any]()
     for row in rows:
         for _ in range(2):
@@ -71,13 +64,11 @@ def fed(stream: sp.Stream, rows: FloatArray) -> list[Any]:
 
 
 def begin(subject: Any, rows: FloatArray, **options: Any) -> tuple[sp.Stream, list[Any]]:
-    """A stream that has seen two rows."""
     stream = sp.Stream(subject, features=names_of(list(rows)), regret=None, **options)
     return stream, fed(stream, rows[:2])
 
 
 def _interrupted(subject: Any, rows: FloatArray) -> list[Any]:
-    """A commit log breaks the second block off once, after it was computed and before it is taken."""
     ends = iter([False, True])
 
     def append(entry: Any) -> None:
@@ -101,7 +92,6 @@ def _threads(subject: Any, rows: FloatArray) -> list[Any]:
 
 
 def fork(stream: sp.Stream) -> sp.Stream:
-    """What the child of a fork has: the same memory, once the fork hook has run."""
     child = object.__new__(type(stream))
     child.engine = object.__new__(Engine)
     vars(child.engine).update(vars(stream.engine))
@@ -130,7 +120,6 @@ def _one_key(subject: Any, rows: FloatArray) -> list[Any]:
 
 
 def _stored(way: str) -> Life:
-    """Resume the image of a crash; or that, and the run that went on; or that in place of the run that went on."""
 
     def life(subject: Any, rows: FloatArray) -> list[Any]:
         store = partial(sp.Store, commit_every=1)
@@ -173,7 +162,6 @@ TWO = [*ONE, (3, 1), (4, 1)]
 def life(
     name: str, feed: Life, branches: Sequence[tuple[int, int]] = ONE, shared: int = 4, noise: str = "blt", **more: Any
 ) -> None:
-    """Register something that happens to a stream of four rows, two of them before it."""
 
     def law(subject: sp.PrivateFPL, kind: str) -> Law:
         return correlated(lambda count: continuations(subject.mechanism.reconstruction(4), branches, shared))
@@ -251,7 +239,6 @@ def _bad_rows(subject: Any, rows: list[Row], how: str) -> list[Any]:
 
 
 def against_zero(others: Sequence[Any]) -> Callable[[Any, int], Pairs]:
-    """Each of these in the place of a zero row."""
     return lambda subject, d: {repr(other)[:40]: (np.zeros(d), other) for other in others}
 
 
@@ -260,7 +247,6 @@ add("bad-rows", FPL, n_components=1, feed=_bad_rows, d=3, checks="leak", feeds=(
 
 
 def csv_text(rows: Sequence[Row], quoting: str = "none") -> str:
-    """A CSV file of three columns: of each row or line of text, as it is; or as one cell that a CSV writer writes."""
     cells = [row if isinstance(row, str) else ",".join(map(repr, row.tolist())) for row in rows]
     if quoting == "csv":
         cells = [
@@ -285,7 +271,6 @@ add("csv", FPL, feed=_csv, **{**CSV, "feeds": ("none", "csv")})
 
 
 def _run_command(subject: Any, rows: list[Row], how: str) -> list[str]:
-    """All that ``streampca run`` and ``show`` show off a terminal; ``how`` names the environment."""
     run = (
         "run rows.csv -k 1 --epsilon 8 --delta 0.01 --release-every 3 --on-bad-row zero --read quoting=none "
         "--row-norm 1 --out out.jsonl"

@@ -1,0 +1,76 @@
+"""Scoring of rows by the subspace, and the mean, of the previous release: the rewards of the curator."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streampca.linalg import fast
+from streampca.linalg.centering import CONSTANT
+from streampca.linalg.lattice import scoring_basis
+from streampca.linalg.types import FloatArray
+from streampca.release.release import Release
+
+
+class Scoring(NamedTuple):
+    """Subspace and mean that score admitted rows, rounded by `scoring_basis`.
+
+    The reward of a row a is ``||a||**2`` less its loss, the squared distance ``||(I - V V^T)(a - m)||**2`` from the
+    current subspace through the current mean. Without centering, m is 0 and the reward is ``||V^T a||**2``.
+
+    Attributes
+    ----------
+    basis : (d, k) basis of the subspace, followed by a row of zeros for centered streams.
+    linear : None, or for centered streams (d + 1,) such that the reward is ``||V^T a||**2 + 2 linear . [a; c]``, with c
+        the constant of `linalg.centering`.
+    """
+
+    basis: FloatArray
+    linear: FloatArray | None = None
+
+    @classmethod
+    def of(cls, basis: FloatArray, mean: FloatArray | None = None) -> Scoring:
+        """Return the scoring of a subspace, and of a mean in units of row_norm = 1 for centered streams."""
+        if mean is None:
+            return cls(scoring_basis(basis))
+        # ||a||^2 - ||(I - V V^T)(a - m)||^2 = ||V^T a||^2 + 2 u . a - ||u||^2 with u = (I - V V^T) m.
+        across = mean - basis @ (basis.T @ mean)
+        linear = np.append(across, float(across @ across) * (-0.5 / CONSTANT))
+        return cls(scoring_basis(np.vstack([basis, np.zeros(basis.shape[1])])), scoring_basis(linear))
+
+    @classmethod
+    def of_release(cls, release: Release) -> Scoring:
+        """Return the scoring of the subspace, and of the mean, of a release."""
+        return cls.of(release.span, release.mean / release.row_norm if release.is_centered else None)
+
+    @classmethod
+    def first(cls, n_features: int, n_components: int, *, center: bool) -> Scoring:
+        """Return the scoring before any release: the first axes through 0, for admitted rows of ``n_features``."""
+        d = n_features - int(center)
+        return cls.of(np.eye(d, n_components), np.zeros(d) if center else None)
+
+
+def score(rows: FloatArray, scoring: Scoring) -> FloatArray:
+    """Return the rewards of admitted rows, (n,), in units of row_norm = 1. Curator only.
+
+    The bits are the same with and without compiled kernels.
+    """
+    products = rows @ scoring.basis
+    scores: FloatArray = np.vecdot(products, products)
+    if scoring.linear is not None:
+        scores += 2.0 * (rows @ scoring.linear)
+    return scores
+
+
+def rewarded(rows: FloatArray, scoring: Scoring, reward: float = 0.0) -> tuple[FloatArray, float]:
+    """Return `score` up to rounding, and ``reward`` plus all scores."""
+    kernels = fast.kernels
+    if kernels is not None and scoring.linear is None:
+        scores = np.empty(rows.shape[0])
+        return scores, kernels.score(rows, scoring.basis, reward, scores)
+    scores = score(rows, scoring)
+    if scores.size == 1:
+        return scores, reward + float(scores[0])
+    # Add one by one: a pairwise sum would depend on the size of the block.
+    return scores, float(np.add.accumulate(np.concatenate(([reward], scores)))[-1])

@@ -1,0 +1,51 @@
+"""Subspaces of feature space: the subject of a release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streampca.linalg.eigen import principal_angles
+from streampca.linalg.types import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Subspace:
+    """k-dimensional subspace of feature space.
+
+    Attributes
+    ----------
+    basis : (n_features, n_components) array with orthonormal columns, by descending eigenvalue where there are
+        eigenvalues. The entry of largest magnitude of each column is positive.
+    """
+
+    basis: FloatArray
+
+    @property
+    def n_features(self) -> int:
+        """Dimension d of feature space."""
+        return int(self.basis.shape[0])
+
+    @property
+    def n_components(self) -> int:
+        """Dimension k of the subspace."""
+        return int(self.basis.shape[1])
+
+    @property
+    def projector(self) -> FloatArray:
+        """Orthogonal projector onto the subspace, (d, d)."""
+        return self.basis @ self.basis.T
+
+    def captured(self, gram: FloatArray) -> float:
+        """Return the energy of a Gram matrix in the subspace, tr(V^T G V), in the units of G."""
+        return float(np.vdot(self.basis, gram @ self.basis))
+
+    def angles(self, other: Subspace) -> FloatArray:
+        """Return the principal angles to another subspace, in radians, ascending."""
+        return principal_angles(self.basis, other.basis)
+
+    @classmethod
+    def first_axes(cls, n_features: int, n_components: int) -> Subspace:
+        """Return the span of the first coordinate axes, which scores rows before the first release."""
+        return cls(np.eye(n_features, n_components))

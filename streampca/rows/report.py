@@ -1,0 +1,91 @@
+"""Report on what admission did to the rows of a stream, for the curator."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from streampca.linalg.lattice import UNIT
+from streampca.rows.admission import REASONS, Admission, Counts
+
+
+@dataclass(frozen=True)
+class AdmissionReport:
+    """Summary of what admission did to the rows of a stream. Curator only: exact functions of raw rows.
+
+    Attributes
+    ----------
+    rows : number of rows.
+    zero_rows_by_reason : number of bad rows, which count as zero rows, by the reasons that occurred.
+    share_scaled : share of the rows that were longer than row_norm and were scaled onto it.
+    share_clamped : share of the values of each feature that were outside its bounds, by name.
+    ball_used : mean squared norm of the admitted rows, in units of row_norm**2. The noise is calibrated for 1.
+
+    Notes
+    -----
+    Shares and means are over the good rows after the warm-up; nan before the first.
+    """
+
+    rows: int
+    zero_rows_by_reason: dict[str, int]
+    share_scaled: float
+    share_clamped: dict[str, float]
+    ball_used: float
+
+    @classmethod
+    def of(cls, admission: Admission, counts: Counts, rows: int) -> AdmissionReport:
+        """Create the report on ``rows`` rows."""
+        names = admission.features or tuple(f"feature {j}" for j in range(admission.n_features or 0))
+        used = rows - counts.bad - counts.warmup or math.nan
+        clamped = np.zeros(len(names)) if counts.clamped is None else counts.clamped
+        shares = {} if admission.bounds is None else dict(zip(names, (clamped / used).tolist(), strict=True))
+        zeroed = {reason: count for reason, count in zip(REASONS, counts.zeroed, strict=True) if count}
+        return cls(rows, zeroed, counts.scaled / used, shares, counts.squares / UNIT / used)
+
+    @property
+    def bad_rows(self) -> int:
+        """Number of bad rows, which count as zero rows."""
+        return sum(self.zero_rows_by_reason.values())
+
+    @property
+    def reasons(self) -> str:
+        """Counts of bad rows by reason, as text."""
+        return ", ".join(f"{count} {reason}" for reason, count in self.zero_rows_by_reason.items())
+
+    def warnings(self) -> list[str]:
+        """Return sentences of advice. Curator only: they depend on raw rows.
+
+        One each on: bad rows, features with more than 1 % of their values clamped, more than 5 % of the rows scaled,
+        less than 10 % of the ball used.
+        """
+        found = []
+        if self.zero_rows_by_reason:
+            found.append(
+                f"{self.bad_rows} of {self.rows} rows could not be used and count as zero rows ({self.reasons})."
+            )
+        worst = sorted((item for item in self.share_clamped.items() if item[1] > 0.01), key=lambda item: -item[1])
+        if worst:
+            named = ", ".join(f"{name} {share:.1%}" for name, share in worst[:5])
+            others = f" and {len(worst) - 5} more" if len(worst) > 5 else ""
+            found.append(
+                f"Values outside their bounds were clamped ({named}{others}): the components show the bounds more than "
+                "the rows. Give these features wider public bounds."
+            )
+        if self.share_scaled > 0.05:
+            found.append(
+                f"{self.share_scaled:.1%} of the rows were longer than row_norm and were scaled onto it, which keeps "
+                "their direction only. Give public bounds of the features, or a larger row_norm."
+            )
+        if self.ball_used < 0.1:
+            remedy = "tighter public bounds" if self.share_clamped else "a smaller row_norm"
+            found.append(
+                f"The rows use {self.ball_used:.2%} of the ball that the noise is calibrated for. Give {remedy}."
+            )
+        return found
+
+
+def share_text(share: float) -> str:
+    """Format a share in per cent, with up to three digits."""
+    return f"{100.0 * share:.3g} %"
