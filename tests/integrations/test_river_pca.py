@@ -196,7 +196,7 @@ def test_before_the_first_row() -> None:
         ({"on_bad_row": "drop"}, "on_bad_row='drop'"),
         ({"on_bad_row": "zero"}, "on_bad_row='zero' without features="),
         ({"features": ["a"]}, "n_components=2 exceeds the 1 features"),
-        ({"features": ["a", "b", "a"]}, "repeats 'a'"),
+        ({"features": ["a", "b", "a"]}, "'a'"),
         ({"features": ["a", "b"], "bounds": {"a": (0, 1)}}, "bounds are missing for 'b'"),
         ({"ledger": "x.db"}, "the path of a ledger and the name"),
     ],
