@@ -197,6 +197,7 @@ class Release:
             if guarantee is None:
                 raise BadParameterError("terms, guarantee: expected one of them.")
             terms = Terms(guarantee, row_norm, None if features is None else tuple(features))
+        # A writable array would let the caller change a release after its publication.
         for array in (packed_gram, packed_smoothed, basis, span, eigenvalues):
             if array is not None:
                 array.setflags(write=False)
@@ -246,6 +247,7 @@ class Release:
     @property
     def details(self) -> dict[str, Any]:
         """Copy of further publishable facts."""
+        # Nested lists would let the caller change the release.
         return {name: _copied(value) for name, value in self._details.items()}
 
     @property
