@@ -32,15 +32,14 @@ def main(
     full: bool = False,
     json: Path | None = None,
     markdown: Path | None = None,
-    picture: Path | None = None,
     explain: bool = False,
 ) -> int:
     """Measure speed beside other libraries.
 
-    All are interleaved in one process; what was asked for is printed beside what
-    was measured. Times are CPU seconds of one thread (of csv, elapsed ones too).
-    Read the ratios: the machine may be busy. Peers that are not installed are left
-    out (pip install scikit-learn proSVD).
+    All are interleaved in one process; required figures are printed beside the
+    measured ones. Times are CPU seconds of one thread (of csv, elapsed ones too).
+    Read the ratios: the machine may be busy. Peers that are not installed are
+    omitted (pip install scikit-learn proSVD).
 
     Parameters
     ----------
@@ -56,8 +55,6 @@ def main(
         Write everything measured to this file.
     markdown
         Write the tables, and the profile of a row, to this file.
-    picture
-        Draw the times a row into this file (.png, .svg, .pdf).
     explain
         Say beside each bar where the time goes.
     """
@@ -82,8 +79,6 @@ def main(
     if markdown is not None:
         lines = "" if small else profile(20, compiled=True)
         report.write_markdown(markdown, machine, results, lines)
-    if picture is not None:
-        report.draw(picture, results)
     bars = [bar for result in results for bar in result.bars]
     met, missed = sum(bar.met is True for bar in bars), sum(bar.met is False for bar in bars)
     out.print(f"\n{met} met, {missed} missed, {len(bars) - met - missed} not measured")

@@ -18,10 +18,8 @@ is some two thirds of the sampling error.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,13 +32,6 @@ from streampca.processors.base import Algorithm
 BLOCK = 4096
 #: Public bound on the rows of Example 4.1; a longer row is scaled back.
 ROW_NORM = 1.5
-LABELS = {
-    "dp_pca": "DP-PCA, tangent",
-    "dp_pca_deflation": "DP-PCA, centered (Alg. 3-5)",
-    "private_oja": "Private Oja",
-    "gaussian": "Gaussian mechanism (svec-GOE)",
-    "exact": "not private",
-}
 
 
 def signal_noise(context: Context) -> dict[str, dict[str, float]]:
@@ -64,9 +55,6 @@ def signal_noise(context: Context) -> dict[str, dict[str, float]]:
                 logs.setdefault(name, []).append(math.log(value))
         for name, values in logs.items():
             table.setdefault(name, {})[sigma] = math.exp(float(np.mean(values)))
-    if "out" in params:
-        title = f"n = {context.rows:,}, d = {d}, epsilon = {epsilon:g}, delta = {delta:g}"
-        write(Path(str(params["out"])), table, title)
     low = float(params["low"])
     return {
         name: {f"sine_{sigma:g}": value for sigma, value in sines.items()}
@@ -147,28 +135,3 @@ def _slope(sines: Mapping[float, float], largest: float = math.inf) -> float:
     """Slope of log sine against log sigma, over sigmas up to ``largest``."""
     kept = {s: v for s, v in sines.items() if s <= largest}
     return float(np.polyfit(np.log(list(kept)), np.log(list(kept.values())), 1)[0])
-
-
-def write(out: Path, table: Mapping[str, Mapping[float, float]], title: str) -> None:
-    """Write ``out``.csv and, if matplotlib is installed, ``out``.svg."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with out.with_suffix(".csv").open("w", newline="") as file:
-        lines = csv.writer(file)
-        lines.writerow(["sigma", *table])
-        lines.writerows(
-            [f"{s:g}", *(f"{sines[s]:.4e}" for sines in table.values())] for s in next(iter(table.values()))
-        )
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return
-    figure = Figure(figsize=(6.5, 4.5), layout="constrained")
-    axes = figure.add_subplot(
-        xlabel="sigma, standard deviation of the rows' own noise", ylabel="sine of the angle", title=title
-    )
-    for name, sines in table.items():
-        style, label = "k--" if name == "exact" else "o-", f"{LABELS[name]}: slope {_slope(sines):.2f}"
-        axes.loglog(list(sines), list(sines.values()), style, label=label)
-    axes.grid(which="both", alpha=0.3)
-    axes.legend()
-    figure.savefig(out.with_suffix(".svg"))

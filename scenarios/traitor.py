@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 from scenario import Context
 
 from streampca.mechanisms.gaussian import GaussianCovariance
@@ -71,11 +70,6 @@ def run(context: Context) -> dict[str, dict[str, float]]:
         )
         for name, (oracle, k, count) in targets.items()
     }
-    if "picture" in params:
-        title = (
-            f"Whose row is in the released direction? {contributors} contributors a trial, epsilon = 1 where private"
-        )
-        draw(Path(params["picture"]), {name.replace("_", " "): evidence for name, evidence in found.items()}, title)
     return {name: _measures(evidence) for name, evidence in found.items()}
 
 
@@ -88,41 +82,3 @@ def _measures(evidence: Evidence) -> dict[str, float]:
         "agreement": evidence.agreement,
         "refuted": float(evidence.refutes(claim)),
     }
-
-
-def draw(path: Path, found: Mapping[str, Evidence], title: str) -> None:
-    """Draw the scores of contributors and of innocents for every target as PNG, if matplotlib is installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return
-    figure = Figure(figsize=(8.0, 0.9 + 1.0 * len(found)), dpi=150, layout="constrained")
-    panels = figure.subplots(len(found), 1, sharex=True, squeeze=False)[:, 0]
-    most = max(float(evidence.contributors.max()) for evidence in found.values())
-    bins = np.linspace(-4.5, max(4.5, most) + 0.5, 60)
-    for axes, (name, evidence) in zip(panels, found.items(), strict=True):
-        limit = float(np.quantile(evidence.innocents, 1.0 - evidence.rate))
-        for scores, color, label in (
-            (evidence.innocents, "0.7", "innocents"),
-            (evidence.contributors, "tab:red", "contributors"),
-        ):
-            axes.hist(
-                scores.ravel(), bins=bins, density=True, histtype="stepfilled", alpha=0.7, color=color, label=label
-            )
-        axes.axvline(limit, color="0.3", linewidth=1, linestyle=":")
-        axes.set_yticks([])
-        axes.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
-        axes.text(
-            0.995, 0.86, f"{evidence.traced:.0%} of contributors accused", ha="right", va="top", fontsize=9,
-            transform=axes.transAxes,
-        )  # fmt: skip
-        for side in ("top", "right", "left"):
-            axes.spines[side].set_visible(False)
-    panels[0].legend(frameon=False, loc="upper left", fontsize=8)
-    rate = next(iter(found.values())).rate
-    panels[-1].set_xlabel(
-        f"score over the standard deviation of an innocent's; {rate:.0%} of innocents are right of the dotted line"
-    )
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)

@@ -15,15 +15,18 @@ import pytest
 import streampca as sp
 from streampca.linalg.svec import svec
 
-PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "architecture.md"
 
 
 @pytest.fixture
 def algorithm(monkeypatch):
-    """`IndependentNoise` of the page, 16 releases of 4 rows each."""
+    """`IndependentNoise` of CONTRIBUTING.md, 16 releases of 4 rows each."""
     module = types.ModuleType("independent_noise")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     exec(code, module.__dict__)
     return module.IndependentNoise(n_components=2, epsilon=1.0, delta=1e-6, horizon=64, release_every=4)
 
@@ -63,7 +66,6 @@ def test_every_file_that_the_page_names_exists():
         assert any((where / name).exists() for where in folders), name
 
 
-ROOT = PAGE.parents[1]
 #: Imports of own modules inside functions, by module. A number may only fall, and a module may only leave.
 LAZY = {
     # numpy reads the number of BLAS threads when it is imported; the page needs the extra `serve`.

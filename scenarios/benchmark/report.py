@@ -1,4 +1,4 @@
-"""The machine, and results as text, JSON and a picture."""
+"""The machine, and results as text, JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from rich.table import Table
 from threadpoolctl import threadpool_info
 
 from benchmark.timing import Result
-from streampca.errors import BadParameterError
 
 _WORD = {True: "met", False: "missed", None: "not measured"}
 
@@ -112,27 +111,3 @@ def write_markdown(file: Path, machine: dict[str, str], results: Sequence[Result
         out += ["", "## A row by function: d = 20, tracking, every release read", "", "```text", profile.strip(), "```"]
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("\n".join(out) + "\n", encoding="utf-8")
-
-
-def draw(file: Path, results: Sequence[Result]) -> None:
-    """Draw microseconds a row of every contender, one panel a table."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise BadParameterError("--picture needs matplotlib; pip install 'streampca[report]'") from None
-
-    shown = [result for result in results if result.timed]
-    if not shown:
-        raise BadParameterError("--picture: none of these suites has a picture; add row, block, window, oja or csv")
-    heights = [1.0 + 0.35 * len(result.timed) for result in shown]
-    figure = Figure(figsize=(9, sum(heights)), layout="constrained")
-    axes = figure.subplots(len(shown), 1, height_ratios=heights, squeeze=False)
-    for panel, result in zip(axes[:, 0], shown, strict=True):
-        names, costs = [t.name for t in result.timed], [t.per_row for t in result.timed]
-        colors = ["#888888"] + ["#2a6f97" if "not private" not in name else "#888888" for name in names[1:]]
-        bars = panel.barh(names, costs, color=colors)
-        panel.bar_label(bars, [f"{cost:.3g}" for cost in costs], padding=3)
-        panel.set(xscale="log", title=f"{result.suite}: {result.title}", xlabel="us/row (less is better)")
-        panel.invert_yaxis()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=110)

@@ -38,13 +38,6 @@ def test_exponents_and_memory(capsys):
         assert words in out, words
 
 
-def test_a_picture_is_drawn(tmp_path):
-    pytest.importorskip("matplotlib", reason="the extra 'report' is not installed")
-    file = tmp_path / "bench.png"
-    assert main(["oja", "--rounds", "1", "--small", "--picture", str(file)]) == 0
-    assert file.read_bytes()[:4] == b"\x89PNG"
-
-
 @pytest.mark.parametrize("options", [["--rounds", "0"], ["--small", "--full"]])
 def test_bad_options_are_one_line(capsys, options):
     assert main(["oja", *options]) != 0
