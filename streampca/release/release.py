@@ -247,7 +247,6 @@ class Release:
     @property
     def details(self) -> dict[str, Any]:
         """Copy of further publishable facts."""
-        # Nested lists would let the caller change the release.
         return {name: _copied(value) for name, value in self._details.items()}
 
     @property
@@ -495,10 +494,7 @@ class Release:
     def from_json(cls, text: str | bytes, terms: Terms | None = None) -> Release:
         """Read one line written by `to_json`; ``terms`` are those of the header that it refers to, if any.
 
-        Raises
-        ------
-        BadParameterError
-            If the text is not a release, or refers to other terms.
+        Raises `BadParameterError` if the text is not a release, or refers to other terms.
         """
         try:
             data = json.loads(text)
