@@ -77,7 +77,7 @@ _REASONS: dict[str, dict[str, tuple[str, ...]]] = {
         "rows/admission.py Admission.values": ("np.vdot(values, values) < math.inf",),
         "mechanisms/exact_subspace.py ExactSubspace._best": ("noisy[0] > self.gap_threshold",),
         "mechanisms/histogram.py _above": ("counts > 0", "noisy > threshold + 0.5 * GRID"),
-        "mechanisms/norm_maps.py Gauge.of": (
+        "mechanisms/norm_maps.py NormEstimate.of": (
             "hidden > max(_ALARM * math.hypot(lost_std, norms.lost_energy_std(radius, norms_std)), noise_norm)",
             "radius == 1.0",
         ),

@@ -1,8 +1,8 @@
 """Gram matrices about the mean, from one private release of sum a a^T and sum a.
 
-Under zero-out and replace adjacency the number of rows n is public. A centered stream appends one public
-constant c to every admitted row, a zero row included, so the Gram matrix of the longer rows holds
-``sum a a^T``, ``c sum a`` and ``c**2 n``. The last of these is public, and the others are, in svec coordinates,
+Under zero-out and replace adjacency the number of rows n is public. A centered stream appends one public constant c to
+every admitted row, a zero row included, so the Gram matrix of the longer rows holds ``sum a a^T``, ``c sum a`` and
+``c**2 n``. The last of these is public, and the others are, in svec coordinates,
 
     phi(a) = (svec(a a^T), lambda a)    with lambda = sqrt(2) c.
 
@@ -11,13 +11,13 @@ constant c to every admitted row, a zero row included, so the Gram matrix of the
 - zero-out, a against the zero row: ``||phi(a)||**2 = ||a||**4 + lambda**2 ||a||**2 <= 1 + lambda**2``, met by unit
   rows.
 - replace, a against b: ``||phi(a) - phi(b)||**2 <= 2 (1 + lambda**2) - 2 min (z**2 + lambda**2 z)`` over z in [-1, 1].
-  For ``lambda**2 <= 2`` the minimum is ``-lambda**4 / 4``, at ``z = -lambda**2 / 2``, so the norm is at most
-  ``sqrt(2) (1 + lambda**2 / 2)``; above, it is ``1 - lambda**2``, at z = -1, and the norm at most ``2 lambda``.
-  Both are met by unit rows at that angle.
+  For ``lambda**2 <= 2`` the minimum is ``-lambda**4 / 4``, at ``z = -lambda**2 / 2``, so the norm is at most ``sqrt(2)
+  (1 + lambda**2 / 2)``; above, it is ``1 - lambda**2``, at z = -1, and the norm at most ``2 lambda``. Both are met by
+  unit rows at that angle.
 
 *The mean.* ``sum (a - m)(a - m)^T = G - s s^T / n`` with G the Gram matrix, s the sum and m = s / n. With noise of
 standard deviation sigma_s in each coordinate of s, the mean of ``s s^T`` is too large by ``sigma_s**2 I``, which is
-taken off.
+subtracted.
 """
 
 from __future__ import annotations
@@ -39,12 +39,9 @@ MEAN_WEIGHT = math.sqrt(2.0) * CONSTANT
 
 
 def joint_factor(*, replace: bool, weight: float = MEAN_WEIGHT) -> float:
-    """How far one row moves (svec(sum a a^T), lambda sum a), over how far it moves the first alone.
+    """Return the sensitivity of (svec(sum a a^T), weight * sum a) to one row over that of the first part only.
 
-    Parameters
-    ----------
-    replace : the adjacency: replace, or zero-out.
-    weight : lambda.
+    ``replace`` is the adjacency: replace, or zero-out.
     """
     if not replace:
         return math.hypot(1.0, weight)
@@ -52,7 +49,7 @@ def joint_factor(*, replace: bool, weight: float = MEAN_WEIGHT) -> float:
 
 
 def with_constant(rows: FloatArray) -> FloatArray:
-    """Admitted rows, (n, d), with the constant appended to each, (n, d + 1)."""
+    """Return admitted rows, (n, d), with the constant appended to each, (n, d + 1)."""
     longer = np.empty((rows.shape[0], rows.shape[1] + 1))
     longer[:, :-1] = rows
     longer[:, -1] = CONSTANT
@@ -60,11 +57,11 @@ def with_constant(rows: FloatArray) -> FloatArray:
 
 
 class MeanNoise(NamedTuple):
-    """What the noise of the mean adds to that of a Gram matrix about the mean.
+    """The noise of the mean in a Gram matrix about the mean.
 
-    With sigma the standard deviation of a diagonal entry of the noise E in ``sum a a^T`` and e standard normal,
-    ``sum (a - m)(a - m)^T`` has the noise ``E - sigma (u e^T + e u^T) - (sigma_s**2 / n) (e e^T - I)``, u = m / lambda
-    and sigma_s = sigma / lambda. Its terms are uncorrelated, and the covariance of the last is that of E, of standard
+    With sigma the standard deviation of a diagonal entry of the noise E in ``sum a a^T`` and e standard normal, ``sum
+    (a - m)(a - m)^T`` has the noise ``E - sigma (u e^T + e u^T) - (sigma_s**2 / n) (e e^T - I)``, u = m / lambda and
+    sigma_s = sigma / lambda. Its terms are uncorrelated, and the covariance of the last is that of E, of standard
     deviation ``sqrt(2) sigma_s**2 / n``. So with std**2 the sum of the squares of both, the variance is
 
         std**2 ||x||**4 + 4 sigma**2 ||x||**2 (u . x)**2        of  x^T N x,
@@ -72,7 +69,7 @@ class MeanNoise(NamedTuple):
 
     Attributes
     ----------
-    ratio : (d,) estimate of u from the private mean; that of its square's bias is taken off.
+    ratio : (d,) estimate of u from the private mean, without the bias of its square.
     most : upper estimate of its length, by two standard deviations: for quantiles.
     """
 
@@ -81,13 +78,9 @@ class MeanNoise(NamedTuple):
 
     @classmethod
     def of(cls, mean: FloatArray, std: float, count: float) -> tuple[float, MeanNoise]:
-        """The standard deviation of the isotropic part, and what the mean adds to it.
+        """Return the standard deviation of the isotropic part, and the part of the mean.
 
-        Parameters
-        ----------
-        mean : (d,) the mean in play, in units of row_norm = 1: shrunk (`Centered`).
-        std : sigma, in the same units.
-        count : n.
+        In units of row_norm = 1: ``mean`` is the shrunk mean (`Centered`), ``std`` is sigma, and ``count`` is n.
         """
         d, own = mean.size, std / (MEAN_WEIGHT * count)  # standard deviation of each entry of the mean
         length = float(np.linalg.norm(mean))
@@ -103,11 +96,11 @@ class Centered(NamedTuple):
 
     Attributes
     ----------
-    packed : packed entries of ``sum (a - m)(a - m)^T``, with the bias of the noise of m taken off.
-    mean : (d,) private mean for use: shrunk by what its noise adds to its square, then clipped to the unit ball.
+    packed : packed entries of ``sum (a - m)(a - m)^T``, less the bias due to the noise of m.
+    mean : (d,) private mean, shrunk by the contribution of its noise to its square, then clipped to the unit ball.
     sums : (d,) private sum of the rows; the standard deviation of the noise in each entry is sigma / lambda.
-    noise_std : bound on the standard deviation of the noise along any unit vector x, to first order:
-        ``sigma sqrt(1 + 4 (m . x)**2 / lambda**2)``, which is sigma where x is orthogonal to m (`MeanNoise`).
+    noise_std : bound on the standard deviation of the noise along any unit vector x, to first order: ``sigma sqrt(1 + 4
+        (m . x)**2 / lambda**2)``, which is sigma where x is orthogonal to m (`MeanNoise`).
     """
 
     packed: FloatArray
@@ -117,12 +110,12 @@ class Centered(NamedTuple):
 
 
 def centered(packed: FloatArray, count: float, std: float) -> Centered:
-    """Take the mean out of a private Gram matrix of rows with the constant. Post-processing.
+    """Center a private Gram matrix of rows with the constant. Post-processing.
 
     Parameters
     ----------
-    packed : packed entries, for d + 1 features; the last one, of the constant alone, is not used.
-    count : rows in the sum, which is public; in a decayed sum, the sum of their weights.
+    packed : packed entries, for d + 1 features; the last one, of the constant only, is not used.
+    count : public number of rows in the sum; in a decayed sum, the sum of their weights.
     std : standard deviation sigma of a diagonal entry of the noise; 0 for none.
     """
     d = (math.isqrt(8 * packed.size + 1) - 1) // 2 - 1
@@ -143,11 +136,9 @@ def centered(packed: FloatArray, count: float, std: float) -> Centered:
 
 
 def about_mean(matrix: FloatArray) -> tuple[FloatArray, float]:
-    """The exact matrix ``G - s s^T / n`` of rows with the constant, and ``||s||**2 / n``, its trace less than G's.
+    """Return the exact matrix ``G - s s^T / n`` of rows with the constant, and the trace ``||s||**2 / n`` it loses.
 
-    Parameters
-    ----------
-    matrix : (d + 1, d + 1) exact Gram matrix; zeros of no rows.
+    ``matrix`` is the exact (d + 1, d + 1) Gram matrix; zeros of no rows.
     """
     inner, sums, count = matrix[:-1, :-1], matrix[:-1, -1], float(matrix[-1, -1])
     if count == 0.0:
@@ -157,9 +148,9 @@ def about_mean(matrix: FloatArray) -> tuple[FloatArray, float]:
 
 @lru_cache(maxsize=64)
 def _places(d: int) -> tuple[IntArray, IntArray, IntArray]:
-    """In the packed matrix of d + 1 features, the places of the first d and of their products with the last.
+    """Return places in the packed matrix of d + 1 features, of the first d and of their products with the last.
 
-    And the places of the diagonal in the packed matrix of d features.
+    The third array holds the places of the diagonal in the packed matrix of d features.
     """
     columns = np.triu_indices(d + 1)
     order = np.arange(svec_size(d + 1))

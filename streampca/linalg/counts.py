@@ -16,10 +16,7 @@ Strategy = TypeVar("Strategy")
 def check_strategy(configuration: Any, name: str, kinds: Mapping[str, type[Strategy]], base: type[Strategy]) -> None:
     """Replace a string that is short for a strategy by the strategy, in a frozen dataclass.
 
-    Raises
-    ------
-    BadParameterError
-        If the parameter is neither a strategy nor one of the strings.
+    Any other value that is no strategy raises `BadParameterError`.
     """
     value = getattr(configuration, name)
     if isinstance(value, str) and value in kinds:
@@ -31,12 +28,8 @@ def check_strategy(configuration: Any, name: str, kinds: Mapping[str, type[Strat
 def use_plain_numbers(configuration: Any) -> None:
     """Convert parameters of a frozen dataclass, in place: NumPy scalars to Python ones, integers to floats where due.
 
-    Equal configurations then have equal reprs, whatever types they were given, and a store reads back what it wrote.
-
-    Raises
-    ------
-    BadParameterError
-        If a switch is neither True nor False.
+    Equal configurations then have equal reprs, for all types of their numbers, and a store reads what it wrote. A
+    switch that is neither True nor False raises `BadParameterError`.
     """
     for field in fields(configuration):
         value = getattr(configuration, field.name, None)
@@ -50,9 +43,9 @@ def use_plain_numbers(configuration: Any) -> None:
 
 
 def check_switch(name: str, value: object) -> bool:
-    """True or False; raise `BadParameterError` for what is neither, nor 0 or 1."""
+    """Return a value of True, False, 0 or 1 as a boolean, or raise `BadParameterError`."""
     if not isinstance(value, (int, np.bool_)) or value not in (0, 1):
-        raise BadParameterError(f"{name}={short(value)} must be True or False")
+        raise BadParameterError(f"{name}={short(value)}: expected True or False.")
     return bool(value)
 
 
@@ -61,27 +54,23 @@ def check_count(name: str, value: object, *, optional: bool = False) -> None:
     if optional and value is None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise BadParameterError(
-            f"{name}={short(value)} must be an integer of at least 1{' or None' if optional else ''}"
-        )
+        raise BadParameterError(f"{name}={short(value)}: expected an integer >= 1{' or None' if optional else ''}.")
 
 
 def check_share(name: str, value: object) -> None:
     """Raise `BadParameterError` unless the value is a number between 0 and 1, both excluded."""
     if not (isinstance(value, (int, float)) and 0.0 < value < 1.0):
-        raise BadParameterError(f"{name}={short(value)} must be between 0 and 1")
+        raise BadParameterError(f"{name}={short(value)}: expected a number between 0 and 1, both excluded.")
 
 
 def check_components(n_components: int | None, n_features: int | None = None, *, optional: bool = False) -> None:
     """Raise `BadParameterError` unless 1 <= n_components <= n_features (None: not known yet).
 
-    With ``optional``, n_components may be None too: the mechanism finds it.
+    With ``optional``, n_components may be None, too: the mechanism estimates it.
     """
     check_count("n_features", n_features, optional=True)
     if optional and n_components is None:
         return
     check_count("n_components", n_components)
     if n_features is not None and n_components is not None and n_components > n_features:
-        raise BadParameterError(
-            f"n_components={n_components} exceeds n_features={n_features}; ask for fewer components"
-        )
+        raise BadParameterError(f"n_components={n_components} exceeds n_features={n_features}.")

@@ -1,4 +1,4 @@
-"""Leading eigenvectors of small symmetric matrices, angles between subspaces, and whether a matrix is positive."""
+"""Leading eigenvectors of small symmetric matrices, angles between subspaces, and a test of definiteness."""
 
 from __future__ import annotations
 
@@ -14,30 +14,17 @@ from streampca.linalg.svec import mirror, pack_entries, unpack_entries
 from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray, IntArray
 
-#: Features to a column from which a packed matrix is multiplied column by column.
+#: Features per column from which a packed matrix is multiplied column by column.
 _PACKED_FROM = 60
 #: Most features and columns up to which compiled kernels find eigenpairs faster than LAPACK.
 _COMPILED_FEATURES, _COMPILED_COLUMNS = 256, 16
 
 
 def top_eigh(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
-    """The k largest eigenvalues (descending) and their eigenvectors.
+    """Return the k largest eigenvalues of a symmetric (d, d) matrix, descending, and their eigenvectors, (d, k).
 
-    Parameters
-    ----------
-    matrix : (d, d) symmetric array.
-    k : number of eigenpairs, at most d.
-
-    Returns
-    -------
-    values : (k,) array, descending.
-    basis : (d, k) array with orthonormal columns; the entry of largest
-        magnitude of each column is positive.
-
-    Notes
-    -----
-    LAPACK ``dsyevr`` with ``range='I'``: a direct method, so the result
-    depends on the matrix alone.
+    The columns are orthonormal; the entry of largest magnitude of each is positive. LAPACK ``dsyevr`` with
+    ``range='I'`` is a direct method, so the result depends on the matrix only.
     """
     d = matrix.shape[0]
     with OneThread(d):
@@ -45,7 +32,7 @@ def top_eigh(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
             matrix, range="I" if k < d else "A", il=d - k + 1, iu=d, compute_v=1, lower=1
         )
         values, vectors = values[:k], vectors[:, :k]
-        # Documented as "internal error" only; near multiples of the identity, vectors may be zero without one.
+        # `info` reports internal errors only; near multiples of the identity, vectors may be zero without one.
         if info != 0 or not abs(np.vdot(vectors, vectors) - k) < 0.5:
             values, vectors = np.linalg.eigh(matrix)
             values, vectors = values[d - k :], vectors[:, d - k :]
@@ -53,19 +40,15 @@ def top_eigh(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
 
 
 def top_pairs(packed: FloatArray, k: int, *, plain: bool = False) -> tuple[FloatArray, FloatArray]:
-    """`top_eigh` of a packed matrix.
+    """Return `top_eigh` of a packed upper triangle, row by row.
 
-    Parameters
-    ----------
-    packed : packed upper triangle, row by row.
-    k : number of eigenpairs.
-    plain : use LAPACK: the same bits with and without compiled kernels.
+    With ``plain``, LAPACK computes the same bits with and without compiled kernels.
 
     Notes
     -----
-    The compiled form (`linalg.compiled_eigen`) is a direct method too. It proves by residuals and Sturm counts that
-    its pairs are the top ones of the tridiagonal form, to 1e-12 of its norm; where it cannot, as for eigenvalues
-    closer than 1e-9 of the norm, LAPACK takes over.
+    The compiled form (`linalg.compiled_eigen`) is a direct method, too. It proves by residuals and Sturm counts that
+    its pairs are the top ones of the tridiagonal form, to 1e-12 of its norm; where it cannot, as for eigenvalues closer
+    than 1e-9 of the norm, LAPACK computes them.
     """
     d, kernels = math.isqrt(8 * packed.size + 1) // 2, fast.kernels
     if kernels is not None and not plain and k < d <= _COMPILED_FEATURES and k <= _COMPILED_COLUMNS:
@@ -76,10 +59,8 @@ def top_pairs(packed: FloatArray, k: int, *, plain: bool = False) -> tuple[Float
 
 
 def _top_of_tridiagonal(packed: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
-    """`top_pairs` by ``dstemr``, for 2 < k < d, in three quarters of the time: ``dsyevr`` would bisect.
-
-    LAPACK has the tridiagonal form as ``Q^T M Q``, with Q = diag(1, the product of reflectors).
-    """
+    """Return `top_pairs` by ``dstemr``, for 2 < k < d, in three quarters of the time: ``dsyevr`` would bisect."""
+    # LAPACK has the tridiagonal form as Q^T M Q, with Q = diag(1, the product of reflectors).
     d = math.isqrt(8 * packed.size + 1) // 2
     with OneThread(d):
         reduced, diagonal, off, tau, _ = lapack.dsytrd(packed.take(mirror(d)).T, 1, 32 * d, 1)
@@ -104,7 +85,7 @@ def ritz_pairs(packed: FloatArray, span: FloatArray, *, plain: bool = False) -> 
 
 
 def top_sum(matrix: FloatArray, k: int) -> float:
-    """The sum of the k largest eigenvalues of a symmetric matrix: the most that k dimensions can capture of it."""
+    """Return the sum of the k largest eigenvalues of a symmetric matrix: the most energy that k dimensions capture."""
     d = matrix.shape[0]
     with OneThread(d):
         values, _, _, _, info = lapack.dsyevr(
@@ -116,16 +97,10 @@ def top_sum(matrix: FloatArray, k: int) -> float:
 
 
 def ritz(matrix: FloatArray, span: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Eigenvalues (descending) and eigenvectors of a symmetric matrix within a subspace.
+    """Return eigenvalues (descending) and eigenvectors of a symmetric matrix within a subspace.
 
-    Parameters
-    ----------
-    matrix : (d, d) symmetric array.
-    span : (d, k) array with orthonormal columns.
-
-    Returns
-    -------
-    values, basis : as `top_eigh`, for the matrix compressed to the span.
+    ``span`` is a (d, k) array with orthonormal columns. Values and basis are as in `top_eigh`, for the matrix
+    compressed to the span.
     """
     with OneThread(span.shape[0]):
         values, rotation, info = lapack.dsyev(span.T @ matrix @ span)
@@ -140,7 +115,7 @@ def _first(count: int) -> IntArray:
 
 
 def power_step(packed: FloatArray, span: FloatArray, shift: float, *, plain: bool = False) -> FloatArray:
-    """Orthonormal basis of ``(matrix + shift * I) span``: one step of subspace iteration.
+    """Return an orthonormal basis of ``(matrix + shift * I) span``: one step of subspace iteration.
 
     Parameters
     ----------
@@ -166,7 +141,7 @@ def power_step(packed: FloatArray, span: FloatArray, shift: float, *, plain: boo
 
 
 def _times(packed: FloatArray, span: FloatArray) -> FloatArray:
-    """A packed symmetric matrix times a few columns, in column-major order."""
+    """Multiply a packed symmetric matrix by a few columns, in column-major order."""
     d, k = span.shape
     if d < _PACKED_FROM * k:
         return dgemm(1.0, unpack_entries(packed, d).T, span)
@@ -184,17 +159,15 @@ def fix_signs(basis: FloatArray) -> FloatArray:
 
 
 def orthonormal(matrix: FloatArray) -> FloatArray:
-    """Orthonormal basis of the column span by Householder QR, positive diagonal of R."""
+    """Return an orthonormal basis of the column span by Householder QR, positive diagonal of R."""
     q, r = np.linalg.qr(matrix)
     signs = np.where(np.diagonal(r) < 0.0, -1.0, 1.0)
     return np.ascontiguousarray(q * signs)
 
 
 def principal_angles(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Principal angles in radians, ascending, between the spans of two orthonormal bases.
-
-    Uses sines where angles are small, so that tiny angles keep their digits.
-    """
+    """Return principal angles in radians, ascending, between the spans of two orthonormal bases."""
+    # Sines where angles are small: the cosine of a tiny angle is 1 to the last digit.
     cosines = np.clip(np.linalg.svd(a.T @ b, compute_uv=False), 0.0, 1.0)
     sines = np.clip(np.linalg.svd(b - a @ (a.T @ b), compute_uv=False)[::-1], 0.0, 1.0)
     count = min(a.shape[1], b.shape[1])
@@ -204,10 +177,10 @@ def principal_angles(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def negative_direction(matrix: FloatArray) -> FloatArray | None:
-    """A unit vector x with x^T M x <= 0, or None if the symmetric matrix M is positive definite.
+    """Return a unit vector x with x^T M x <= 0, or None if the symmetric matrix M is positive definite.
 
-    If factorisation fails at the k-th pivot, the direction solves a triangular
-    system of that size; so a failure costs no more than a success.
+    If factorisation fails at the k-th pivot, the direction solves a triangular system of that size; so a failure costs
+    no more than a success.
     """
     diagonal = np.diagonal(matrix)
     if not (diagonal > 0.0).all():

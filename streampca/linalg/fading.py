@@ -13,7 +13,7 @@ from streampca.state import State
 LONGEST = 2**22
 
 #: Bound on what rounding adds to the sensitivity. The fading sum is kept in units of 2**-80 and rounded
-#: down at each leaf, so neighbouring streams may drift apart by one unit more an entry and leaf: by
+#: down at each leaf, so neighboring streams may drift apart by one unit more an entry and leaf: by
 #: n_features * 2**-40 over 2**40 leaves, which this covers a thousandfold.
 ROUNDING = 2.0**-20
 
@@ -24,8 +24,8 @@ class FadingSum(State):
     Parameters
     ----------
     n_features : side of the matrices.
-    parts : (2, d (d + 1) / 2) integers, not to be written to: of each packed entry, units of 2**-40
-        and units of 2**-80 in [0, 2**40). Zero if left out.
+    parts : (2, d (d + 1) / 2) integers, not to be written to: of each packed entry, units of 2**-40 and units of 2**-80
+        in [0, 2**40). Zero by default.
 
     Notes
     -----
@@ -40,7 +40,7 @@ class FadingSum(State):
         self.parts = np.zeros((2, svec_size(n_features)), dtype=np.int64) if parts is None else parts
 
     def after(self, leaf: GramSum, memory: int) -> FadingSum:
-        """The sum less a ``memory``-th of it, rounded down to a unit of 2**-80, plus the Gram matrix of a leaf."""
+        """Return the sum less a ``memory``-th of it, rounded down to a unit of 2**-80, plus the matrix of a leaf."""
         high, low = self.parts
         share, rest = np.divmod(high, memory)
         low = low - ((rest << UNIT_BITS) + low) // memory
@@ -50,14 +50,10 @@ class FadingSum(State):
 
     @property
     def hidden(self) -> tuple[IntArray]:
-        """The exact values, for the outlet."""
         return (self.parts,)
 
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
-        """Packed entries plus svec noise of this standard deviation, rounded by `lattice.coarsen`: may be released.
-
-        Sum and noise are rounded to 2**-40 together, once: post-processing of exact sum plus noise.
-        """
+        # Sum and noise are rounded to 2**-40 together, once: post-processing of exact sum plus noise.
         high, low = self.parts
         entries = noise * entry_weights(self.n_features)
         whole = np.floor(entries)

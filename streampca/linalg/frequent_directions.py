@@ -14,8 +14,8 @@ from streampca.state import State
 class FrequentDirections(State):
     """A sketch B of rows with Gram matrix G: ``B^T B <= G <= B^T B + shrunk I``. An immutable value.
 
-    Rows are held as they are until there are 2 l of them. Then the l leading right singular vectors are kept, with
-    squared singular values less the (l + 1)-th, which is what `shrunk` grows by. Up to rounding
+    Rows are buffered until there are 2 l of them. Then the l leading right singular vectors are kept, with squared
+    singular values less the (l + 1)-th, which is added to `shrunk`. Up to rounding
 
     - the top k eigenvalues of G sum to at least ``top_sum(k)`` and to at most ``top_sum(k) + slack(k)``;
     - a k-dimensional subspace captures at least ``captured(basis)`` of G, and at most ``slack(k)`` more.
@@ -24,12 +24,12 @@ class FrequentDirections(State):
     ----------
     rows : rows of the sketch, at most 2 l - 1 between two calls.
     size : l.
-    shrunk : sum of all that eigenvalues were lessened by.
+    shrunk : sum of the amounts by which eigenvalues were decreased.
     energy : trace of G.
 
     Notes
     -----
-    It shrinks after fixed numbers of rows, so its bits do not depend on the sizes of blocks. O(l d) a row.
+    The sketch shrinks after fixed numbers of rows, so its bits do not depend on the sizes of blocks. O(l d) a row.
 
     Liberty, KDD 2013; Ghashami, Liberty, Phillips and Woodruff, SIAM J. Comput. 45(5), 2016.
     """
@@ -42,15 +42,15 @@ class FrequentDirections(State):
 
     @classmethod
     def first(cls, n_features: int, size: int) -> FrequentDirections:
-        """The sketch of no rows."""
+        """Return the sketch of no rows."""
         return cls(Rows(n_features), size)
 
     def emptied(self) -> FrequentDirections:
-        """The sketch of no rows."""
+        """Return the sketch of no rows."""
         return FrequentDirections.first(self.rows.array.shape[1], self.size)
 
     def add(self, rows: FloatArray) -> FrequentDirections:
-        """The sketch with rows, (n, d), added."""
+        """Return the sketch with rows, (n, d), added."""
         held, shrunk, energy, start = self.rows, self.shrunk, self.energy, 0
         for square in np.vecdot(rows, rows).tolist():  # one by one: block sizes cannot change a bit of the sum
             energy += square
@@ -58,12 +58,18 @@ class FrequentDirections(State):
             stop = min(len(rows), start + 2 * self.size - held.count)
             held, start = held.append(rows[start:stop]), stop
             if held.count == 2 * self.size:
-                held, lost = _shrunk(held.array, self.size)
+                # Keep the l leading directions, with eigenvalues decreased by the (l + 1)-th.
+                full = held.array
+                values, vectors = eigh(full @ full.T, driver="evd", overwrite_a=True, check_finite=False)
+                lost = max(0.0, float(values[-self.size - 1]))
+                kept = values[-self.size :]
+                factors = np.sqrt(np.maximum(kept - lost, 0.0) / np.maximum(kept, np.finfo(np.float64).tiny))
+                held = Rows.of((vectors[:, -self.size :] * factors).T @ full)
                 shrunk += lost
         return FrequentDirections(held, self.size, shrunk, energy)
 
     def top_sum(self, k: int) -> float:
-        """Sum of the top k eigenvalues of ``B^T B``."""
+        """Return the sum of the top k eigenvalues of ``B^T B``."""
         held = self.rows.array
         return top_sum(held @ held.T, k) if len(held) > k else self.energy_kept
 
@@ -73,19 +79,10 @@ class FrequentDirections(State):
         return float(np.vdot(self.rows.array, self.rows.array))
 
     def slack(self, k: int) -> float:
-        """By how much k dimensions may capture more of G than of the sketch."""
+        """Return a bound on the energy of G that k dimensions capture beyond that of the sketch."""
         return max(0.0, min(k * self.shrunk, self.energy - self.energy_kept)) if self.shrunk else 0.0
 
     def captured(self, basis: FloatArray) -> float:
-        """What a subspace captures of the sketch, for an orthonormal basis, (d, k)."""
+        """Return the energy of the sketch that a subspace captures, for an orthonormal basis, (d, k)."""
         products = self.rows.array @ basis
         return float(np.vdot(products, products))
-
-
-def _shrunk(held: FloatArray, size: int) -> tuple[Rows, float]:
-    """The leading directions of a full sketch, and by how much their eigenvalues were lessened."""
-    values, vectors = eigh(held @ held.T, driver="evd", overwrite_a=True, check_finite=False)
-    lost = max(0.0, float(values[-size - 1]))
-    kept = values[-size:]
-    factors = np.sqrt(np.maximum(kept - lost, 0.0) / np.maximum(kept, np.finfo(np.float64).tiny))
-    return Rows.of((vectors[:, -size:] * factors).T @ held), lost

@@ -1,11 +1,9 @@
 """Rows on an integer lattice inside the unit ball, and exact sums of their squares.
 
-Rows are clipped onto the unit ball and truncated toward zero to multiples of
-2**-20. Every product of two entries is then a multiple of 2**-40, and sums of
-up to 2**13 of them are exact in float64 whatever the order: a Gram matrix has
-the same bits for every block size, thread count and machine. Truncation and
-the last step of `onto_ball` never let a norm exceed 1, so sensitivities hold
-exactly, not up to rounding.
+Rows are clipped onto the unit ball and truncated toward zero to multiples of 2**-20. Every product of two entries is
+then a multiple of 2**-40, and sums of up to 2**13 of them are exact in float64 in any order: a Gram matrix has the same
+bits for every block size, thread count and machine. Truncation and the last step of `onto_ball` never let a norm exceed
+1, so sensitivities hold exactly, not up to rounding.
 """
 
 from __future__ import annotations
@@ -46,28 +44,17 @@ _SCORING = 2.0**30
 
 
 def onto_ball(rows: FloatArray) -> FloatArray:
-    """Truncate rows to the lattice, and scale those that are longer than 1 even then onto the unit ball first.
+    """Truncate rows to the lattice; those still longer than 1 are first scaled onto the unit ball.
 
-    Parameters
-    ----------
-    rows : (n, d) array of finite floats.
-
-    Returns
-    -------
-    (n, d) C-contiguous array of multiples of 2**-20 whose row norms are at
-    most 1 exactly. Each row depends on itself only; rows that are already
-    admitted come back unchanged.
-
-    Raises
-    ------
-    BadRowError
-        If a number is not finite.
+    ``rows`` is an (n, d) array of finite floats; another number raises `BadRowError`. The result is a C-contiguous
+    array of multiples of 2**-20 whose row norms are at most 1 exactly. Each row depends on itself only; admitted rows
+    are unchanged.
     """
     return admitted_rows(rows)[0]
 
 
 def admitted_rows(rows: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]:
-    """`onto_ball`, the squared norms of what it makes, (n,), and which rows it scaled."""
+    """Return `onto_ball`, the squared norms of its rows, (n,), and the indices of the rows that it scaled."""
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     out, squares, kernels = np.empty_like(rows), np.empty(rows.shape[0]), fast.kernels
     if kernels is not None and rows.shape[1] <= _SURE:
@@ -96,7 +83,7 @@ def _truncate(rows: FloatArray, out: FloatArray) -> None:
 
 
 def truncated(row: FloatArray, factor: FloatArray | float, out: FloatArray) -> float:
-    """Scale a row and truncate it to the lattice, into ``out``, (1, d); return its squared norm then."""
+    """Scale a row and truncate it to the lattice, into ``out``, (1, d); return the squared norm of the result."""
     np.multiply(row, factor, out=out[0])
     _truncate(out, out)
     return float(np.vdot(out, out))
@@ -105,13 +92,13 @@ def truncated(row: FloatArray, factor: FloatArray | float, out: FloatArray) -> f
 def _shortened(rows: FloatArray) -> FloatArray:
     """Scale a copy of some rows to norm 1, up to rounding, and truncate it; raise if a number is not finite."""
     if not np.isfinite(rows).all():
-        raise BadRowError("a row is not all finite numbers; pass rows through Stream")
+        raise BadRowError("a row is not all finite numbers. Pass rows through Stream.")
     # An exact power of two brings each near 1 first, so that no square overflows.
     rows *= np.exp2(-np.frexp(np.abs(rows).max(axis=1))[1].astype(np.float64))[:, None]
     rows /= np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
     _truncate(rows, rows)
-    # Squared norms are multiples of 2**-40 now, and truncation only shrinks: what rounding left
-    # above 1 is gone, unless a row is so long that its norm was off by that much.
+    # Squared norms are multiples of 2**-40 now, and truncation only shrinks: what rounding left above 1 is gone, unless
+    # a row is so long that its norm was off by that much.
     if rows.shape[1] > _SURE:
         _trim(rows)
     return rows
@@ -126,7 +113,7 @@ def _trim(rows: FloatArray) -> None:
 
 
 def is_admitted(rows: FloatArray) -> bool:
-    """True if every row is on the lattice and inside the unit ball."""
+    """Return whether every row is on the lattice and inside the unit ball."""
     kernels = fast.kernels
     if kernels is not None and rows.flags.c_contiguous:
         return bool(kernels.is_admitted(rows))
@@ -138,7 +125,7 @@ def is_admitted(rows: FloatArray) -> bool:
 
 
 def grid_bits(scale: float) -> int:
-    """The integer b for which noise of this standard deviation is released on multiples of 2**b, at the finest."""
+    """Return the b for which noise of this standard deviation is released on multiples of 2**b, at the finest."""
     mantissa, exponent = math.frexp(scale)
     return max(exponent - (mantissa == 0.5) - BITS, -2 * BITS)
 
@@ -152,10 +139,9 @@ def grid_step(scale: float) -> float:
 def coarsen(values: FloatArray, scale: float) -> FloatArray:
     """Round released numbers, in place, to a power of two near ``2**-20 * scale``, and no finer than the Gram lattice.
 
-    Noise in float64 has holes in its low bits that move with the number it is
-    added to (Mironov 2012). A cell of this grid holds about 2**33 of the
-    values that the samplers can produce, so what is left of them is below
-    2**-30. Post-processing.
+    Noise in float64 has holes in its low bits that move with the number it is added to (Mironov 2012). A cell of this
+    grid holds about 2**33 of the values that the samplers can produce, so the remaining effect is below 2**-30.
+    Post-processing.
     """
     step = grid_step(scale)
     values *= 1.0 / step
@@ -177,14 +163,14 @@ def scoring_basis(basis: FloatArray) -> FloatArray:
 
 @cache
 def _dspr() -> Callable[..., FloatArray]:
-    """BLAS's sum of a packed matrix and a square, loaded by those who need it: processes of a pool do not."""
+    """Return the BLAS sum of a packed matrix and a square, loaded late: processes of a pool do not need it."""
     from scipy.linalg.blas import dspr
 
     return dspr
 
 
 def _carried(whole: FloatArray, rest: FloatArray) -> FloatArray:
-    """Whole units and a rest below 2**13 as whole units and a rest below 1, (2, size)."""
+    """Return whole units and a rest below 2**13 as whole units and a rest below 1, (2, size)."""
     parts = np.empty((2, rest.size))
     units = np.floor(rest)
     np.add(whole, units, out=parts[0])
@@ -192,19 +178,19 @@ def _carried(whole: FloatArray, rest: FloatArray) -> FloatArray:
     return parts
 
 
-#: Features from which memory is looked at, and the bytes that a sum takes at its peak, over d**2 (measured).
+#: Features from which memory is checked, and the bytes of a sum at its peak, over d**2 (measured).
 _LARGE, _PEAK = 4000, 44.0
 
 
 def check_memory(n_features: int, square_bytes: float = _PEAK) -> None:
-    """Raise `BadParameterError` if (d, d) matrices of so many bytes over d**2 take more memory than there is."""
+    """Raise `BadParameterError` if (d, d) matrices of ``square_bytes * d**2`` bytes exceed the available memory."""
     if n_features <= _LARGE:
         return
-    needed, there = square_bytes * n_features**2, available_memory()
-    if needed > there:
+    needed, free = square_bytes * n_features**2, available_memory()
+    if needed > free:
         raise BadParameterError(
             f"{n_features} features: their Gram matrix takes at least {needed / 1e9:.3g} GB of memory, and "
-            f"{there / 1e9:.3g} GB are available; choose fewer columns, or PrivateOja with regret=None, which has none"
+            f"{free / 1e9:.3g} GB are available; choose fewer columns, or PrivateOja with regret=None, which has none"
         )
 
 
@@ -214,9 +200,8 @@ class GramSum(State):
     Attributes
     ----------
     n_features : d.
-    parts : (2, d (d + 1) / 2) array, not to be written to: of each packed entry, whole units and
-        the rest, a multiple of 2**-40 in [0, 1). Equal sums have equal bytes, whatever blocks
-        the rows came in.
+    parts : (2, d (d + 1) / 2) array, not to be written to: of each packed entry, whole units and the rest, a multiple
+        of 2**-40 in [0, 1). Equal sums have equal bytes, for all blocks of the rows.
     """
 
     __slots__ = ("hidden", "n_features", "parts")
@@ -232,23 +217,23 @@ class GramSum(State):
 
     @classmethod
     def of(cls, rows: FloatArray) -> GramSum:
-        """The Gram matrix of admitted rows, (n, d)."""
+        """Return the Gram matrix of admitted rows, (n, d)."""
         return cls(rows.shape[1]).add(rows)
 
     def emptied(self) -> GramSum:
-        """The sum of no rows."""
+        """Return the sum of no rows."""
         return GramSum(self.n_features)
 
     def add(self, rows: FloatArray) -> GramSum:
-        """The sum with the outer products of admitted rows, (n, d), added."""
+        """Return the sum with the outer products of admitted rows, (n, d), added."""
         count, parts = rows.shape[0], self.parts
         kernels = fast.kernels
         if count == 1 and kernels is not None and rows.flags.c_contiguous:
             out = np.empty(parts.shape)
             kernels.add_outer(parts, rows[0], out)
-            made = GramSum.__new__(GramSum)  # this runs once a row: no call of __init__
-            made.n_features, made.parts, made.hidden = self.n_features, out, (out,)
-            return made
+            sum_ = GramSum.__new__(GramSum)  # this runs once a row: no call of __init__
+            sum_.n_features, sum_.parts, sum_.hidden = self.n_features, out, (out,)
+            return sum_
         if count == 1:
             with OneThread(self.n_features):  # column-major lower in memory order is row-major upper
                 rest = _dspr()(self.n_features, 1.0, rows[0], parts[1].copy(), lower=1, overwrite_ap=1)
@@ -261,25 +246,24 @@ class GramSum(State):
         return GramSum(self.n_features, parts)
 
     def add_high_low(self, high: IntArray, low: IntArray) -> GramSum:
-        """The sum with an exact packed one added, in the form that `high_low` returns."""
+        """Return the sum with an exact packed one added, in the form of `high_low`."""
         return GramSum(self.n_features, _carried(self.parts[0] + high, self.parts[1] + low * (1.0 / UNIT)))
 
     def high_low(self) -> tuple[IntArray, IntArray]:
-        """The exact packed sum as integers: (high, low), units of 1 and of 2**-40, low in [0, 2**40)."""
+        """Return the exact packed sum as integers: (high, low), units of 1 and of 2**-40, low in [0, 2**40)."""
         return self.parts[0].astype(np.int64), (self.parts[1] * UNIT).astype(np.int64)
 
     def packed(self) -> FloatArray:
-        """Packed entries (unscaled upper triangle), each rounded once."""
+        """Return packed entries (unscaled upper triangle), each rounded once."""
         entries: FloatArray = self.parts[0] + self.parts[1]
         return entries
 
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
-        """Packed entries plus svec noise of this standard deviation, rounded by `coarsen`: may be released.
+        """Return packed entries plus svec noise of this standard deviation, rounded by `coarsen`: may be released.
 
-        The noise is rounded to the lattice of the Gram matrix and added
-        exactly, so the result is a function of (exact Gram matrix + rounded
-        noise) alone: post-processing of the continuous mechanism, with no
-        trace of the rows in its low bits.
+        The noise is rounded to the lattice of the Gram matrix and added exactly, so the result is a function of (exact
+        Gram matrix + rounded noise) only: post-processing of the continuous mechanism, without a trace of the rows in
+        its low bits.
         """
         weights = entry_weights(self.n_features)
         kernels = fast.kernels
@@ -298,19 +282,14 @@ class GramSum(State):
         return coarsen(entries, std)
 
     def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> GramSum:
-        """See `State.restored`."""
         return GramSum(self.n_features, self.read(snapshot, source)["parts"])
 
 
 def is_plausible(sums: tuple[IntArray, IntArray], count: int, n_features: int, constant: float = 0.0) -> bool:
-    """Whether the trace and the diagonal of a sum, (high, low), are possible for so many rows of the unit ball.
+    """Return whether trace and diagonal of a sum, (high, low), are possible for ``count`` rows of the unit ball.
 
-    A necessary condition only: whether each row was admitted cannot be seen in their sum.
-
-    Parameters
-    ----------
-    sums, count, n_features : the sum of so many rows, each of this length.
-    constant : last entry of each row, which its norm does not count; 0 if rows have none.
+    A necessary condition only: a sum does not show whether each row was admitted. ``constant`` is the last entry of
+    each row, which its norm does not count; 0 if rows have none.
     """
     high, low = sums
     at = mirror(n_features).diagonal()
@@ -324,39 +303,29 @@ def is_plausible(sums: tuple[IntArray, IntArray], count: int, n_features: int, c
 
 
 class GramInParts:
-    """An exact Gram matrix whose noisy form stays in two parts, as `GramSum.parts` are.
+    """An exact Gram matrix whose noisy form stays in two parts, as `GramSum.parts` are."""
 
-    Parameters
-    ----------
-    gram : the exact matrix.
-    """
-
-    __slots__ = ("gram",)
+    __slots__ = ("gram", "hidden")
 
     def __init__(self, gram: GramSum) -> None:
-        self.gram = gram
-
-    @property
-    def hidden(self) -> tuple[FloatArray]:
-        """The exact values, for the outlet."""
-        return self.gram.hidden
+        self.gram, self.hidden = gram, gram.hidden
 
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
-        """The sum plus svec noise of this standard deviation, (2, d (d + 1) / 2): may be released.
+        """Return the sum plus svec noise of this standard deviation, (2, d (d + 1) / 2): may be released.
 
-        The noise is rounded to 2**-40 and added exactly; the rest is rounded to the grid of
-        `lattice.coarsen`, but to no more than whole units. Post-processing of the sum plus noise.
+        The noise is rounded to 2**-40 and added exactly; the rest is rounded to the grid of `lattice.coarsen`, but to
+        no more than whole units. Post-processing of the sum plus noise.
         """
         exact, step = self.gram.parts, 2.0 ** min(grid_bits(std), 0)
         entries = noise * entry_weights(self.gram.n_features)
         whole = np.floor(entries)
         rest = np.rint((entries - whole) * UNIT) * (1.0 / UNIT) + exact[1]
         rest = np.rint(rest * (1.0 / step)) * step
-        carried = np.floor(rest)
-        return np.array([exact[0] + whole + carried, rest - carried])
+        units = np.floor(rest)
+        return np.array([exact[0] + whole + units, rest - units])
 
 
 def difference(later: FloatArray, earlier: FloatArray) -> FloatArray:
-    """Packed entries of later - earlier. Exact before the one rounding, however large both are."""
+    """Return packed entries of later - earlier, exact before the one rounding, however large both are."""
     entries: FloatArray = (later[0] - earlier[0]) + (later[1] - earlier[1])
     return entries

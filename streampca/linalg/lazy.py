@@ -11,8 +11,8 @@ T = TypeVar("T")
 class cached_property(Generic[T]):  # noqa: N801 replaces that of functools
     """`functools.cached_property` without its lock.
 
-    Before Python 3.12, `functools.cached_property` holds one lock for all instances while a value is computed;
-    in the child of a fork, a lock that another thread held is never released.
+    Before Python 3.12, `functools.cached_property` holds one lock for all instances while a value is computed; in the
+    child of a fork, a lock that another thread held is never released.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:

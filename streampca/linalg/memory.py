@@ -1,8 +1,7 @@
 """Sequences that grow, as immutable values; the memory that is available.
 
-Appending writes into memory that the previous value does not read, and
-returns a new value. Memory that another value has appended to is copied first,
-so every value can be appended to any number of times.
+Appending writes into memory that the previous value does not read, and returns a new value. Memory that another value
+has appended to is copied first, so every value can be appended to any number of times.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ Array = npt.NDArray[Any]
 
 
 def available_memory() -> float:
-    """Bytes that this process may still allocate, as the system says; inf where it does not say."""
+    """Return the bytes that this process may still allocate, according to the system; inf if unknown."""
     free = math.inf
     with suppress(OSError, ValueError, TypeError):
-        found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"))
-        free = 1024.0 * int(found[1]) if found else math.inf
+        line = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"))
+        free = 1024.0 * int(line[1]) if line else math.inf
     with suppress(OSError, ValueError):  # of a container
         limit, used = (int(Path(f"/sys/fs/cgroup/memory.{of}").read_text()) for of in ("max", "current"))
         free = min(free, max(0.0, float(limit - used)))
@@ -67,7 +66,8 @@ class Rows(State):
         self.count = count
 
     def append(self, rows: Array) -> Rows:
-        """These rows and some more, (n, n_columns)."""
+        """Return these rows and more, (n, n_columns)."""
+        # Memory past `filled` belongs to no value: writing there changes none.
         shared, start = self._shared, self.count
         end = start + rows.shape[0]
         if shared.filled != start or end > len(shared.array):
@@ -85,22 +85,22 @@ class Rows(State):
 
     @classmethod
     def of(cls, rows: Array) -> Rows:
-        """The rows of an array, copied."""
+        """Return the rows of an array, copied."""
         return cls(rows.shape[1], rows.dtype).append(rows)
 
     def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Rows:
-        """See `State.restored`: the rows are copied into memory that can grow."""
+        # Copied into memory that can grow.
         return Rows.of(self.read(snapshot, source)["array"])
 
 
 class Recent(State):
     """The latest items of a sequence: an immutable value.
 
-    Items lie in blocks that successive values share; no item is ever written over.
+    Items lie in blocks that successive values share; no item is ever overwritten.
 
     Parameters
     ----------
-    length : how many of the latest items can be read.
+    length : number of the latest items that can be read.
     shape : of an item.
     dtype : type of its numbers.
 
@@ -123,11 +123,11 @@ class Recent(State):
         self.length, self.n = length, n
 
     def append(self, item: Array) -> Recent:
-        """The sequence with one item more."""
+        """Return the sequence with one more item."""
         return self.extend(item[None])
 
     def extend(self, items: Array) -> Recent:
-        """The sequence with some items more, (count, *shape)."""
+        """Return the sequence with more items, (count, *shape)."""
         blocks, n, done = self._blocks, self.n, 0
         size = len(blocks[0].array)
         while done < len(items):
@@ -146,12 +146,12 @@ class Recent(State):
         return Recent(self.length, (), None, blocks[-needed:], n)
 
     def item(self, n: int) -> Array:
-        """Item n, one of the latest. Not to be written to."""
+        """Return item n, one of the latest. Not to be written to."""
         item: Array = self.between(n, n)[0]
         return item
 
     def between(self, first: int, last: int) -> Array:
-        """Items first, ..., last of the latest, in one array. Not to be written to."""
+        """Return items first, ..., last of the latest, in one array. Not to be written to."""
         if not max(1, self.n - self.length + 1) <= first <= last <= self.n:
             raise IndexError(f"items {first} to {last} of {self.n}, of which {self.length} are held")
         size = len(self._blocks[0].array)
@@ -169,11 +169,10 @@ class Recent(State):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Bytes of memory."""
         return sum(block.array.nbytes for block in self._blocks)
 
     def restored(self, snapshot: Mapping[str, Any], source: Any = None) -> Recent:
-        """See `State.restored`: the latest items are copied."""
         n, items = self.read(snapshot, source).values()
         return Recent(self.length, items.shape[1:], items.dtype, n=n - len(items)).extend(items)
 
@@ -183,9 +182,9 @@ KEPT = 512
 
 
 class History:
-    """Records kept in order, at most ``limit`` of them: an immutable value.
+    """A sample of records in order, at most ``limit`` of them: an immutable value.
 
-    When one more would be too many, every other one is dropped and the step between records doubles.
+    At the limit, every other record is dropped and the step between records doubles.
 
     Parameters
     ----------
@@ -203,7 +202,7 @@ class History:
         self.count = count
 
     def append(self, record: Any) -> History:
-        """The history with one record more."""
+        """Return the history with one record more."""
         records, count = self._records, self.count
         if self.limit is not None and count >= self.limit:
             thinned = [*records[:count], record][1::2]

@@ -1,10 +1,8 @@
 """Symmetric matrices as packed vectors.
 
-``svec`` keeps the upper triangle row by row and multiplies off-diagonal
-entries by sqrt(2), so that Frobenius inner products of matrices become plain
-inner products of vectors: ``norm(svec(a a^T)) = norm(a)**2``. Independent
-N(0, s**2) noise in these coordinates is GOE noise: variance ``s**2`` on the
-diagonal and ``s**2 / 2`` off it.
+``svec`` keeps the upper triangle row by row and multiplies off-diagonal entries by sqrt(2), so that Frobenius inner
+products of matrices become plain inner products of vectors: ``norm(svec(a a^T)) = norm(a)**2``. Independent N(0, s**2)
+noise in these coordinates is GOE noise: variance ``s**2`` on the diagonal and ``s**2 / 2`` off it.
 """
 
 from __future__ import annotations
@@ -19,13 +17,13 @@ SQRT_HALF = float(np.sqrt(0.5))
 
 
 def svec_size(n_features: int) -> int:
-    """Length d(d+1)/2 of a packed symmetric d x d matrix."""
+    """Return the length d(d+1)/2 of a packed symmetric d x d matrix."""
     return n_features * (n_features + 1) // 2
 
 
 @lru_cache(maxsize=64)
 def upper(n_features: int) -> IntArray:
-    """Flat (row-major) positions of the upper triangle, row by row."""
+    """Return the flat (row-major) positions of the upper triangle, row by row."""
     rows, columns = np.triu_indices(n_features)
     positions = (rows * n_features + columns).astype(np.int64)
     positions.flags.writeable = False
@@ -34,7 +32,7 @@ def upper(n_features: int) -> IntArray:
 
 @lru_cache(maxsize=64)
 def mirror(n_features: int) -> IntArray:
-    """For each entry of a d x d matrix, its place in the packed vector."""
+    """Return the place in the packed vector of each entry of a d x d matrix."""
     places = np.empty((n_features, n_features), dtype=np.int64)
     rows, columns = np.triu_indices(n_features)
     order = np.arange(svec_size(n_features))
@@ -46,7 +44,7 @@ def mirror(n_features: int) -> IntArray:
 
 @lru_cache(maxsize=64)
 def entry_weights(n_features: int) -> FloatArray:
-    """Packed vector of 1 on the diagonal and sqrt(1/2) off it: svec -> entries."""
+    """Return the packed vector of 1 on the diagonal and sqrt(1/2) off it: svec -> entries."""
     rows, columns = np.triu_indices(n_features)
     weights = np.where(rows == columns, 1.0, SQRT_HALF)
     weights.flags.writeable = False
@@ -54,20 +52,20 @@ def entry_weights(n_features: int) -> FloatArray:
 
 
 def pack_entries(matrix: FloatArray) -> FloatArray:
-    """Upper triangle of a symmetric matrix, row by row, unscaled."""
+    """Return the upper triangle of a symmetric matrix, row by row, unscaled."""
     return np.ascontiguousarray(matrix).reshape(-1)[upper(matrix.shape[0])]
 
 
 def unpack_entries(packed: FloatArray, n_features: int) -> FloatArray:
-    """Inverse of `pack_entries`: the full symmetric (d, d) matrix."""
+    """Return the full symmetric (d, d) matrix: inverse of `pack_entries`."""
     return packed.take(mirror(n_features))
 
 
 def svec(matrix: FloatArray) -> FloatArray:
-    """Isometric packing of a symmetric (d, d) matrix into d(d+1)/2 numbers."""
+    """Pack a symmetric (d, d) matrix isometrically into d(d+1)/2 numbers."""
     return pack_entries(matrix) / entry_weights(matrix.shape[0])
 
 
 def unsvec(vector: FloatArray, n_features: int) -> FloatArray:
-    """Inverse of `svec`."""
+    """Invert `svec`."""
     return unpack_entries(vector * entry_weights(n_features), n_features)

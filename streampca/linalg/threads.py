@@ -16,13 +16,13 @@ _FEW, _MANY = 64, 512
 
 
 class OneThread:
-    """BLAS in one thread inside a ``with`` block, for matrices of some columns; elsewhere as it was.
+    """BLAS in one thread inside a ``with`` block, for matrices of some columns.
 
-    The number belongs to the process: what other threads compute in the meantime runs in one thread, too.
+    The setting belongs to the process: BLAS calls of other threads run in one thread in the meantime, too.
 
     Parameters
     ----------
-    n_features : columns of the matrices; above 512 they are left to BLAS. Left out, none are that large.
+    n_features : columns of the matrices; above 512 BLAS uses its threads.
     least : columns below which BLAS starts no threads anyway.
     """
 
@@ -32,19 +32,16 @@ class OneThread:
         self._wanted = least <= n_features <= _MANY
 
     def __enter__(self) -> None:
-        self._changed = _limited() if self._wanted else ()
+        # Libraries with more than one thread, and their numbers, to be restored.
+        self._changed: list[tuple[Any, int]] = []
+        for library in _libraries() if self._wanted else ():
+            if (count := library.get_num_threads()) > 1:
+                library.set_num_threads(1)
+                self._changed.append((library, count))
 
     def __exit__(self, *error: object) -> None:
         for library, count in self._changed:
             library.set_num_threads(count)
-
-
-def _limited() -> tuple[tuple[Any, int], ...]:
-    """Set each library to one thread; return those that had more, and how many."""
-    more = tuple((library, count) for library in _libraries() if (count := library.get_num_threads()) > 1)
-    for library, _ in more:
-        library.set_num_threads(1)
-    return more
 
 
 @cache
@@ -56,7 +53,6 @@ def _libraries() -> list[Any]:
 def one_blas_thread() -> None:
     """Limit BLAS to one thread for the rest of the process, the first time it is called.
 
-    Used in worker processes and by the command line only: as a library, streampca limits threads inside its own
-    calls (`OneThread`).
+    Used in worker processes and by the command line only: the library limits threads inside its calls (`OneThread`).
     """
     threadpool_limits(limits=1, user_api="blas")

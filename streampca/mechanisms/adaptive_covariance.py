@@ -12,7 +12,17 @@ from streampca.linalg.lattice import GramSum, coarsen, onto_ball
 from streampca.linalg.svec import pack_entries, svec_size, unpack_entries
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.base import Mechanism
-from streampca.mechanisms.norm_maps import CLEAR, GRID, Choice, Gauge, Map, Model, combined, energy_outside, entry_std
+from streampca.mechanisms.norm_maps import (
+    CLEAR,
+    GRID,
+    Choice,
+    Map,
+    Model,
+    NormEstimate,
+    combined,
+    energy_outside,
+    entry_std,
+)
 from streampca.privacy.budget import Adjacency
 from streampca.privacy.guarantee import Guarantee
 from streampca.privacy.outlet import Outlet
@@ -41,9 +51,9 @@ class PastRelease(NamedTuple):
 class AdaptiveCovariance(Mechanism):
     """Gram matrix plus Gaussian noise that adapts to short rows and to decaying spectra.
 
-    The noise of `GaussianCovariance` is made for rows of norm 1. Here a part of the budget
-    measures how long rows are and in which directions they vary. The rest is spent on rows
-    clipped to a smaller norm, or mapped so that directions of little variance count more.
+    The noise of `GaussianCovariance` is calibrated for rows of norm 1. This mechanism spends a part of the budget on
+    the lengths of the rows and the directions in which they vary. The rest is spent on rows clipped to a smaller norm,
+    or mapped so that directions of little variance have larger weights.
 
     Parameters
     ----------
@@ -51,54 +61,43 @@ class AdaptiveCovariance(Mechanism):
 
     Notes
     -----
-    *Theorem.* Everything that is released is mu-GDP together, with the exact ``mu(epsilon,
-    delta)`` of Balle and Wang (2018, Theorem 8), hence (epsilon, delta)-DP per row.
+    *Theorem.* All releases together are mu-GDP, with the exact ``mu(epsilon, delta)`` of Balle and Wang (2018, Theorem
+    8), hence (epsilon, delta)-DP per row.
 
-    *Proof.* Up to four vectors meet Gaussian noise, one after the other; each may depend on
-    what was released before. Given that, number i is mu_i-GDP, with ``mu_i**2`` the share of
-    mu**2 in brackets, and adaptive composition adds the squares (Dong, Roth and Su 2022,
-    Corollary 2). Under zero-out:
+    *Proof.* Up to four vectors meet Gaussian noise, one after the other; each may depend on what was released before.
+    Given that, number i is mu_i-GDP, with ``mu_i**2`` the share of mu**2 in brackets, and adaptive composition adds the
+    squares (Dong, Roth and Su 2022, Corollary 2). Under zero-out:
 
-    1. The histogram of row norms [.02]. A row adds 1 to one count, a zero row to none, so a
-       row moves it by at most 1 in Euclidean norm. A radius rho is read off it.
-    2. The lost energy, the sum of ``max(|x|**2 - rho**2, 0)`` [.04]: a row moves it by at
-       most 1.
-    3. The Gram matrix of rows divided by rho and clipped onto the unit ball [.30]. Each row
-       is clipped by itself, so a row moves it by at most 1 in Frobenius norm. rho is a
-       function of 1 and 2.
-    4. The Gram matrix of ``M x`` clipped onto the unit ball [.64]: again at most 1. M is a
-       function of 1 to 3.
+    1. The histogram of row norms [.02]. A row adds 1 to one count, a zero row to none, so a row moves it by at most 1
+       in Euclidean norm. A radius rho is computed from it.
+    2. The lost energy, the sum of ``max(|x|**2 - rho**2, 0)`` [.04]: a row moves it by at most 1.
+    3. The Gram matrix of rows divided by rho and clipped onto the unit ball [.30]. Each row is clipped independently,
+       so a row moves it by at most 1 in Frobenius norm. rho is a function of 1 and 2.
+    4. The Gram matrix of ``M x`` clipped onto the unit ball [.64]: again at most 1. M is a function of 1 to 3.
 
-    If 1 gives rho = 1 nothing can be lost: 2 is left out and 4 has .68. Whatever 1 gives, the
-    shares of what follows add up to .98. Under replace the bounds are sqrt(2), 1, sqrt(2) and
-    sqrt(2). All else is post-processing of released values: the choice of rho and M, by
-    simulation with fixed pseudorandom numbers, the combination of 3 and 4, and the check.
+    If 1 gives rho = 1 nothing can be lost: there is no 2, and 4 has .68. In both cases the shares of the later vectors
+    add up to .98. Under replace the bounds are sqrt(2), 1, sqrt(2) and sqrt(2). All else is post-processing of released
+    values: the choice of rho and M, by simulation with fixed pseudorandom numbers, the combination of 3 and 4, and the
+    check.
 
-    *How rho and M are chosen.* rho minimises the energy that clipping loses plus the spectral
-    norm of the noise. Long rows too few for the histogram may hold the subspace: rho is 1 if
-    the lost energy exceeds what the histogram shows by more than the spectral norm of the
-    noise of `GaussianCovariance`, and by more than 2.33 standard deviations of its own noise
-    and of that of the counts. If nothing is hidden, noise does so in some 1 % of the releases.
-    M is the map with the least loss in simulated releases (`norm_maps`): a smaller radius, or
-    larger weights for directions of little variance. At last, if 3 shows a direction that the
-    combination lacks, 3 alone is released (``details["released"]``).
+    *How rho and M are chosen.* rho minimizes the energy that clipping loses plus the spectral norm of the noise. Long
+    rows too few for the histogram may hold the subspace: rho is 1 if the lost energy exceeds that of the histogram by
+    more than the spectral norm of the noise of `GaussianCovariance`, and by more than 2.33 standard deviations of its
+    own noise and of that of the counts. If nothing is hidden, noise does so in about 1 % of the releases. M is the map
+    with the least loss in simulated releases (`norm_maps`): a smaller radius, or larger weights for directions of
+    little variance. If 3 shows a direction that the combination lacks, only 3 is released (``details["released"]``).
 
-    *Error bars.* ``release.noise_std`` is None: the noise is not alike in all entries.
-    Clipping biases the Gram matrix towards zero, and that bias is in no error bar.
-    ``release.details`` give rho (``clip_radius``), M (``map``), the predicted loss of
-    captured variance, and the lost energy beyond ``lost_energy_radius`` with the standard
-    deviation of its noise (``lost_energy``, ``lost_energy_std``), in units of row_norm and
-    its square.
+    *Error bars.* ``release.noise_std`` is None: the noise is not alike in all entries. Clipping biases the Gram matrix
+    towards zero, and that bias is in no error bar. ``release.details`` give rho (``clip_radius``), M (``map``), the
+    predicted loss of captured variance, and the lost energy beyond ``lost_energy_radius`` with the standard deviation
+    of its noise (``lost_energy``, ``lost_energy_std``), in units of row_norm and its square.
 
-    *When.* It gains where rows are short or of uneven norm, or the spectrum decays. Where
-    nothing is to be gained, or stage one resolves no direction (few rows, a small epsilon),
-    it is `GaussianCovariance` at .94 to .98 of mu**2. With few features
-    `AdaptiveLaplaceCovariance` is better, and `adaptive_mechanism` takes the one or the other.
-    A release takes .2 s at 100 features and 1.3 s at 270.
+    *When.* It gains where rows are short or of uneven norm, or the spectrum decays. Where nothing is to be gained, or
+    stage one resolves no direction (few rows, a small epsilon), it is `GaussianCovariance` at .94 to .98 of mu**2. With
+    few features `AdaptiveLaplaceCovariance` is better; `adaptive_mechanism` selects between them.
 
-    Weights near the power -1/2 of the eigenvalues are the first-order optimum. AdaptiveCov of
-    Dong, Liang and Yi ("Differentially Private Covariance Revisited", NeurIPS 2022, arXiv
-    2205.14324) adapts a radius only.
+    Weights near the power -1/2 of the eigenvalues are the first-order optimum. AdaptiveCov of Dong, Liang and Yi
+    ("Differentially Private Covariance Revisited", NeurIPS 2022, arXiv 2205.14324) adapts a radius only.
     """
 
     n_components: int
@@ -113,7 +112,6 @@ class AdaptiveCovariance(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """(epsilon, delta)-DP, exactly mu-GDP, for one release of one data set."""
         return self._promise(
             "adaptive composition of Gaussian mechanisms: norms, lost energy and two clipped Gram matrices",
             "Dong, Roth and Su 2022, Corollary 2; after Dong, Liang and Yi, NeurIPS 2022",
@@ -122,7 +120,7 @@ class AdaptiveCovariance(Mechanism):
 
     def _gram_std(self, share: float) -> float:
         """Standard deviation of a diagonal entry of the noise in the Gram matrix of rows in the unit ball."""
-        return self.budget.gram_sensitivity / (self.mu * math.sqrt(share))
+        return self.budget.sensitivity() / (self.mu * math.sqrt(share))
 
     @property
     def norms_std(self) -> float:
@@ -135,16 +133,15 @@ class AdaptiveCovariance(Mechanism):
         return 1.0 / (self.mu * math.sqrt(LOST_SHARE))
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """Standard deviations of the vectors of noise; the last: of the second Gram matrix without a lost energy."""
+        # The last is that of the second Gram matrix without a lost energy.
         shares = FIRST_SHARE, SECOND_SHARE, LOST_SHARE + SECOND_SHARE
         return self.norms_std, self.lost_std, *(self._gram_std(share) for share in shares)
 
     def constants_after(self) -> tuple[float, float]:
-        """The sds of the Gram matrix of `released_after`, with and without a lost energy."""
+        """Return the sds of the Gram matrix of `released_after`, with and without a lost energy."""
         return self._gram_std(1.0 - NORMS_SHARE - LOST_SHARE), self._gram_std(1.0 - NORMS_SHARE)
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
-        """The combination of two noisy Gram matrices of clipped and of mapped rows."""
         return self.released_after(rows, outlet, terms, t, None)[0]
 
     def released_after(
@@ -152,8 +149,8 @@ class AdaptiveCovariance(Mechanism):
     ) -> tuple[Release, PastRelease]:
         """Release a block of a longer run, with the map chosen from an earlier block's release if there is one.
 
-        Then stage one is left out, and its share of mu**2 goes to the Gram matrix of the mapped rows (.94, or .98
-        without a lost energy): still mu-GDP given the past, which the map is a function of.
+        With ``past``, there is no stage one, and its share of mu**2 is spent on the Gram matrix of the mapped rows
+        (.94, or .98 without a lost energy): still mu-GDP given the past, which determines the map.
 
         Parameters
         ----------
@@ -162,18 +159,24 @@ class AdaptiveCovariance(Mechanism):
 
         Returns
         -------
-        release, past : the release, and what the next block takes from it.
+        release, past : the release, and the same as the past of the next block.
         """
         (n_rows, d), k = rows.shape, self.n_components
-        with_lost, without = self.constants_after() if past is not None else self._seconds
+        # Standard deviations of the later Gram matrix, by whether the lost energy is released.
+        with_lost, without = (
+            self.constants_after()
+            if past is not None
+            else (self._gram_std(SECOND_SHARE), self._gram_std(LOST_SHARE + SECOND_SHARE))
+        )
         clipped_std = self._gram_std(FIRST_SHARE) if past is None else without
         noises = {"norms": self.norms_std, "lost": self.lost_std}
-        gauge = Gauge.of(
+        estimate = NormEstimate.of(
             rows, lambda kind, values: outlet.gaussian(kind, values, noises[kind], GRID), self.norms_std, self.lost_std,
             clipped_std * math.sqrt(2.0 * d), self._gram_std(1.0) * math.sqrt(2.0 * d),
         )  # fmt: skip
-        norms, radius = gauge.norms, gauge.radius
-        second_std = with_lost if gauge.has_lost_energy else without
+        norms, radius = estimate.norms, estimate.radius
+        second_std = with_lost if estimate.has_lost_energy else without
+        # Stage one: a Gram matrix of clipped rows, or the release of an earlier block.
         if past is None:
             first_std = self._gram_std(FIRST_SHARE)
             first = self._gram(rows, np.full(d, 1.0 / radius**2), outlet, "first", first_std)
@@ -183,11 +186,14 @@ class AdaptiveCovariance(Mechanism):
             per_row = past.std / (radius**2 * past.rows)
         values, vectors = np.linalg.eigh(first)
         values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
+        # The map, and the Gram matrix of the mapped rows with its share of the budget.
         if norms is None or k == d:
             choice = Choice(Map(f"radius {radius:.4g}", np.full(d, 1.0 / radius**2), radius), float(past is None), None)
         else:
             noise = per_row, second_std / n_rows
-            choice = Model(values / seen, k, radius, norms, noise, gauge.hidden / n_rows, combine=past is None).choose()
+            choice = Model(
+                values / seen, k, radius, norms, noise, estimate.hidden / n_rows, combine=past is None
+            ).choose()
         weights, factor = choice.map.weights, choice.factor
         spread, kind = entry_std(weights, second_std), "second" if past is None else "mapped"
         first_spread = radius**2 * per_row * n_rows
@@ -197,6 +203,7 @@ class AdaptiveCovariance(Mechanism):
         else:
             second = self._gram(rows @ vectors, weights, outlet, kind, second_std)
             gram = vectors @ combined(second, spread, np.diag(values), first_spread, factor) @ vectors.T
+        # A map chosen wrongly may clip a direction away that stage one shows.
         biased = False
         if past is None and choice.map.radius != radius and k < d:
             found, expected = energy_outside(gram, first, k)
@@ -205,7 +212,7 @@ class AdaptiveCovariance(Mechanism):
             gram = first
         released = "mapped" if past is not None else "first stage" if biased else "combination"
         details = {
-            "mechanism": type(self).__name__, **gauge.details, "clip_radius": radius, "map": choice.map.name,
+            "mechanism": type(self).__name__, **estimate.details, "clip_radius": radius, "map": choice.map.name,
             "predicted_loss": choice.loss, "released": released,
         }  # fmt: skip
         variance = spread**2
@@ -216,13 +223,8 @@ class AdaptiveCovariance(Mechanism):
         release = Release(t=t, n_components=k, terms=terms, packed_gram=packed, details=details)
         return release, PastRelease(unpack_entries(packed, d), n_rows, std)
 
-    @property
-    def _seconds(self) -> tuple[float, float]:
-        """Sds of the second Gram matrix, with and without a lost energy."""
-        return self._gram_std(SECOND_SHARE), self._gram_std(LOST_SHARE + SECOND_SHARE)
-
     def _gram(self, rows: FloatArray, weights: FloatArray, outlet: Outlet, kind: str, std: float) -> FloatArray:
-        """Release the Gram matrix of the rows times sqrt(weights), clipped to norm 1, and undo the weights."""
+        """Release the Gram matrix of the rows times sqrt(weights), clipped to norm 1, and invert the weights."""
         d, roots = rows.shape[1], np.sqrt(weights)
         clipped = GramSum.of(onto_ball(rows * roots))
         noisy = unpack_entries(outlet.gram(kind, clipped, svec_size(d), std), d)

@@ -10,7 +10,7 @@ from streampca.linalg.types import FloatArray
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.base import Mechanism
 from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance
-from streampca.mechanisms.norm_maps import GRID, Gauge
+from streampca.mechanisms.norm_maps import GRID, NormEstimate
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee, laplace_delta
 from streampca.privacy.outlet import LatticeSum, Outlet
@@ -18,19 +18,19 @@ from streampca.release.release import Release, Terms
 
 #: Shares of epsilon: histogram of norms, lost energy; the Gram matrix has the rest.
 NORMS_SHARE, LOST_SHARE = 0.03, 0.08
-#: Rows, times epsilon, below which norms are not measured: the noise in a count would be above a tenth of the rows.
+#: Rows, times epsilon, below which norms are not estimated: the noise in a count would exceed a tenth of the rows.
 _FEWEST = 500
-#: `adaptive_mechanism` takes Laplace noise where its variance is below this share of that of Gaussian noise: what is
-#: left is about what maps gain.
+#: `adaptive_mechanism` selects Laplace noise where its variance is below this share of that of Gaussian noise. Maps
+#: gain about the rest.
 _LESS = 2.0 / 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveLaplaceCovariance(Mechanism):
-    """Gram matrix of rows clipped to a measured norm, plus the noise of `MatrixLaplaceCovariance`: pure epsilon.
+    """Gram matrix of rows clipped to an estimated norm, plus the noise of `MatrixLaplaceCovariance`: pure epsilon.
 
-    Noise is made for rows of norm 1. Here a part of epsilon measures how long rows are; they are
-    then clipped to a radius rho, and the noise is rho**2 times as large.
+    The noise of other mechanisms is calibrated for rows of norm 1. This one spends a part of epsilon on the lengths of
+    the rows; they are then clipped to a radius rho, and the noise is rho**2 times as large.
 
     Parameters
     ----------
@@ -38,31 +38,31 @@ class AdaptiveLaplaceCovariance(Mechanism):
 
     Notes
     -----
-    *Theorem.* Everything that is released is (epsilon, 0)-DP together, per row. The Laplace noise of 1 and 2 below is
-    drawn in floating point, at a delta of the guarantee's ``floating_delta``.
+    *Theorem.* All releases together are (epsilon, 0)-DP per row. The Laplace noise of 1 and 2 below is drawn in
+    floating point, at a delta of the guarantee's ``floating_delta``.
 
-    *Proof.* Up to three parts, each with a share of epsilon in brackets, which add up to 1;
-    each is pure given what was released before (basic adaptive composition). Under zero-out:
+    *Proof.* Up to three parts, each with a share of epsilon in brackets, which add up to 1; each is pure given what was
+    released before (basic adaptive composition). Under zero-out:
 
-    1. The histogram of row norms with Laplace noise [.03]. A row adds 1 to one count, a zero
-       row to none: l1 sensitivity 1.
-    2. The lost energy, the sum of ``max(|x|**2 - rho**2, 0)``, with Laplace noise [.08]: a
-       row moves it by at most 1. rho is a function of 1.
-    3. The Gram matrix of rows divided by rho and clipped onto the unit ball, with the noise
-       of `MatrixLaplaceCovariance` [.89, or .97 without 2]. rho is a function of 1 and 2.
+    1. The histogram of row norms with Laplace noise [.03]. A row adds 1 to one count, a zero row to none: l1
+       sensitivity 1.
+    2. The lost energy, the sum of ``max(|x|**2 - rho**2, 0)``, with Laplace noise [.08]: a row moves it by at most 1.
+       rho is a function of 1.
+    3. The Gram matrix of rows divided by rho and clipped onto the unit ball, with the noise of
+       `MatrixLaplaceCovariance` [.89, or .97 without 2]. rho is a function of 1 and 2.
 
-    2 is left out if 1 gives rho = 1. Below 500 / epsilon rows, a public number, 3 alone is
-    done, with all of epsilon. Under replace the sensitivities are 2 in 1 and 1 in 2, and the
-    noise in 3 is that for replace. All else is post-processing.
+    If 1 gives rho = 1, there is no 2. Below 500 / epsilon rows, a public number, there is only 3, with all of epsilon.
+    Under replace the sensitivities are 2 in 1 and 1 in 2, and the noise in 3 is that for replace. All else is
+    post-processing.
 
-    *How rho is chosen, error bars and details*: as by `AdaptiveCovariance`. There are no maps. Long rows with some
-    40 / epsilon of energy, or less, may go unseen, and are then clipped: do not use it where so few rows matter most.
+    *How rho is chosen, error bars and details*: as by `AdaptiveCovariance`. There are no maps. Long rows with about 40
+    / epsilon of energy, or less, may stay hidden, and are then clipped: do not use it where a few rows matter most.
 
-    *When.* With few features: `adaptive_mechanism` compares the noise of the two. Where all
-    rows are long it is `MatrixLaplaceCovariance` at .97 of epsilon; with few rows, at epsilon.
+    *When.* With few features: `adaptive_mechanism` compares the noise of the two. Where all rows are long it is
+    `MatrixLaplaceCovariance` at .97 of epsilon; with few rows, at epsilon.
 
-    Citation: basic composition; Laplace mechanism (Dwork, McSherry, Nissim and Smith 2006);
-    the noise is the symmetrised form of Jiang, Xie and Zhang, AAAI 2016, Algorithm 2.
+    Citation: basic composition; Laplace mechanism (Dwork, McSherry, Nissim and Smith 2006); the noise is the
+    symmetrised form of Jiang, Xie and Zhang, AAAI 2016, Algorithm 2.
     """
 
     n_components: int
@@ -72,14 +72,13 @@ class AdaptiveLaplaceCovariance(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """(epsilon, 0)-DP for one release of one data set."""
-        promised = self._promise(
+        guarantee = self._promise(
             "composition of Laplace mechanisms: norms, lost energy and the clipped Gram matrix",
             "Dwork, McSherry, Nissim, Smith 2006; after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2",
         )
         # A row changes one count of the histogram, under replace two, and the lost energy.
         numbers, share = 3 if self.adjacency == "replace" else 2, NORMS_SHARE + LOST_SHARE
-        return replace(promised, floating_delta=laplace_delta(numbers, share * self.epsilon))
+        return replace(guarantee, floating_delta=laplace_delta(numbers, share * self.epsilon))
 
     @property
     def norms_scale(self) -> float:
@@ -92,67 +91,53 @@ class AdaptiveLaplaceCovariance(Mechanism):
         return 1.0 / (LOST_SHARE * self.epsilon)
 
     def on_gram(self, stages: int) -> MatrixLaplaceCovariance:
-        """The mechanism for the Gram matrix of the clipped rows, over rho.
-
-        Parameters
-        ----------
-        stages : how many of the norms and the lost energy were released before.
-        """
+        """Return the mechanism for the Gram matrix of the clipped rows over rho, after 0, 1 or 2 earlier releases."""
         share = 1.0 - (0.0, NORMS_SHARE, NORMS_SHARE + LOST_SHARE)[stages]
         return MatrixLaplaceCovariance(
             n_components=self.n_components, epsilon=share * self.epsilon, adjacency=self.adjacency
         )
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """Scales of the noise; the last three: of the Gram matrix, by the stages before it."""
+        # The last three are the scales for the Gram matrix, by the number of stages before it.
         return self.norms_scale, self.lost_scale, *(self.on_gram(stages).scale(n_features) for stages in range(3))
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
-        """The noisy Gram matrix of clipped rows."""
         (n_rows, d), stages = rows.shape, 0
-        gauge = Gauge(None, 1.0, 0.0, {"rows": n_rows, "lost_energy": 0.0})
+        estimate = NormEstimate(None, 1.0, 0.0, {"rows": n_rows, "lost_energy": 0.0})
         if n_rows * self.epsilon >= _FEWEST:
-            gauge = self._gauge(rows, outlet)
-            stages = 2 if gauge.has_lost_energy else 1
-        radius = gauge.radius
+            scales = {"norms": self.norms_scale, "lost": self.lost_scale}
+            norms_std, lost_std = (math.sqrt(2.0) * scale for scale in scales.values())
+            noise_norm = self.on_gram(2).spectral_error(d)
+
+            def release(kind: str, values: FloatArray) -> FloatArray:
+                scale, exact = scales[kind], LatticeSum(values, GRID)
+                std = math.sqrt(2.0) * scale
+                return outlet.release(kind, exact, lambda draws: scale * draws.laplace(values.size), std)
+
+            estimate = NormEstimate.of(rows, release, norms_std, lost_std, noise_norm, noise_norm)
+            stages = 2 if estimate.has_lost_energy else 1
+        radius = estimate.radius
         matrix = self.on_gram(stages)
         clipped = GramSum.of(onto_ball(rows / radius))
         packed = outlet.release("gram", clipped, lambda draws: matrix.noise(d, draws), matrix.noise_std(d))
         packed = coarsen(radius**2 * packed, radius**2 * matrix.noise_std(d))
-        details = {"mechanism": type(self).__name__, **gauge.details, "clip_radius": radius}
+        details = {"mechanism": type(self).__name__, **estimate.details, "clip_radius": radius}
         return Release(t=t, n_components=self.n_components, terms=terms, packed_gram=packed, details=details)
-
-    def _gauge(self, rows: FloatArray, outlet: Outlet) -> Gauge:
-        scales = {"norms": self.norms_scale, "lost": self.lost_scale}
-        norms_std, lost_std = (math.sqrt(2.0) * scale for scale in scales.values())
-        noise_norm = self.on_gram(2).spectral_error(rows.shape[1])
-
-        def release(kind: str, values: FloatArray) -> FloatArray:
-            scale = scales[kind]
-            exact = LatticeSum(values, GRID)
-            return outlet.release(kind, exact, lambda draws: scale * draws.laplace(values.size), math.sqrt(2.0) * scale)
-
-        return Gauge.of(rows, release, norms_std, lost_std, noise_norm, noise_norm)
 
 
 def adaptive_mechanism(
     n_features: int, *, n_components: int, epsilon: float, delta: float, adjacency: Adjacency = "zero-out"
 ) -> AdaptiveCovariance | AdaptiveLaplaceCovariance:
-    """The adaptive mechanism with less noise for a number of features: a public rule, no row is looked at.
+    """Return the adaptive mechanism with less noise for a number of features. A public rule: it reads no row.
 
-    `AdaptiveLaplaceCovariance`, which spends no delta, where the noise of `MatrixLaplaceCovariance` has less than 2/3
-    of the variance of that of `GaussianCovariance`, under zero-out ``d + 1 < 2/3 (epsilon / mu)**2``: up to 7, 9, 10
-    and 13 features at delta = 1e-6 and epsilon = .1, .3, 1 and 3; also where delta is 0. Otherwise
+    It is `AdaptiveLaplaceCovariance`, which spends no delta, where the noise of `MatrixLaplaceCovariance` has less than
+    2/3 of the variance of that of `GaussianCovariance`, under zero-out ``d + 1 < 2/3 (epsilon / mu)**2``: up to 7, 9,
+    10 and 13 features at delta = 1e-6 and epsilon = .1, .3, 1 and 3; also where delta is 0. Otherwise it is
     `AdaptiveCovariance`, whose maps gain about the third.
-
-    Parameters
-    ----------
-    n_features : d.
-    n_components, epsilon, delta, adjacency : of the mechanism.
     """
     budget = Budget(epsilon, delta, adjacency)
     pure = AdaptiveLaplaceCovariance(n_components=n_components, epsilon=epsilon, adjacency=adjacency)
     laplace = MatrixLaplaceCovariance(n_components=n_components, epsilon=epsilon, adjacency=adjacency)
-    if delta == 0.0 or laplace.noise_std(n_features) ** 2 < _LESS * (budget.gram_sensitivity / budget.mu) ** 2:
+    if delta == 0.0 or laplace.noise_std(n_features) ** 2 < _LESS * (budget.sensitivity() / budget.mu) ** 2:
         return pure
     return AdaptiveCovariance(n_components=n_components, epsilon=epsilon, delta=delta, adjacency=adjacency)

@@ -34,16 +34,15 @@ class Mechanism(ABC):
     Attributes
     ----------
     n_components : dimension of the released subspace; None where the mechanism chooses it.
-    epsilon, adjacency : the budget, see `Budget`; ``"zero-out"`` or ``"replace"``. Mechanisms that are not pure have a
-        ``delta`` too, positive.
-    n_features : number of features, or None for that of the rows.
+    epsilon, adjacency : the budget, see `Budget`. Mechanisms that are not pure have a positive ``delta``, too.
+    n_features : number of features; None accepts any.
     """
 
     epsilon: float
     adjacency: Adjacency
     n_components: int | None
     n_features: int | None = None
-    #: Whether n_components may be None: the mechanism then finds it.
+    #: Whether n_components may be None: the mechanism then estimates it.
     finds_components: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -53,31 +52,31 @@ class Mechanism(ABC):
 
     @cached_property
     def budget(self) -> Budget:
-        """The target budget."""
+        """Target budget."""
         return Budget(self.epsilon, getattr(self, "delta", 0.0), self.adjacency)
 
     @cached_property
     def mu(self) -> float:
-        """The exact Gaussian-DP parameter of the budget, for delta > 0."""
+        """Exact Gaussian-DP parameter of the budget, for delta > 0."""
         return self.budget.mu
 
     @property
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """The guarantee of one release. Known before any row; its scope is `SCOPE`."""
+        """Guarantee of one release. Known before any row; its scope is `SCOPE`."""
 
     def guarantee_for(self, n_features: int) -> Guarantee:
-        """The guarantee of one release of rows with so many features."""
+        """Return the guarantee of one release of rows with this number of features."""
         return self.guarantee
 
     def _promise(self, theorem: str, citation: str, mu: float | None = None, slack: float = 0.0) -> Guarantee:
-        """The guarantee of one release at the budget of the parameters."""
+        """Return the guarantee of one release at the budget of the parameters."""
         budget = self.budget
         return Guarantee(budget.epsilon, budget.delta, budget.adjacency, SCOPE, theorem, citation, mu=mu, slack=slack)
 
     @abstractmethod
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """Every number that the noise depends on: standard deviations and scales.
+        """Return every number that the noise depends on: standard deviations and scales.
 
         They are part of the label of the noise: configurations that differ in one bit have independent noise.
         """
@@ -95,7 +94,7 @@ class Mechanism(ABC):
         """
 
     def _read(self, rows: Any) -> FloatArray:
-        """The rows as a 2-D float array of finite numbers, or one clear error."""
+        """Return the rows as a 2-D float array of finite numbers, or raise one clear error."""
         return checked_rows(rows)
 
     def _admit(self, rows: FloatArray) -> FloatArray:
@@ -104,16 +103,14 @@ class Mechanism(ABC):
 
     @property
     def square_bytes(self) -> float:
-        """Bytes that (d, d) matrices take at the peak, over d**2 (measured); 0 if there are none."""
+        """Bytes of (d, d) matrices at the peak, over d**2 (measured); 0 if there are none."""
         return 0.0
 
     def check(self, n_features: int) -> None:
-        """Raise `BadParameterError` unless rows of so many features fit the parameters and the memory."""
+        """Raise `BadParameterError` unless rows with this number of features fit the parameters and the memory."""
         check_memory(n_features, self.square_bytes)
         if self.n_features not in (None, n_features):
-            raise BadParameterError(
-                f"the mechanism was made for n_features={self.n_features}, the rows have {n_features}"
-            )
+            raise BadParameterError(f"n_features={self.n_features}: expected {n_features}, as in the rows.")
         check_components(self.n_components, n_features, optional=True)
 
     def release(
@@ -127,21 +124,19 @@ class Mechanism(ABC):
     ) -> Release:
         """Release the data set once.
 
-        A repeated release has fresh noise, and the two together cost the budget twice.
+        A second release has fresh noise, and the two together cost the budget twice.
 
         Parameters
         ----------
-        rows : (n, d) array of finite numbers. Rows longer than 1 are scaled
-            onto the unit ball, but by a `SubspaceFinder`.
-        randomness : the key of the noise; fresh from the operating system if
-            left out. It is as secret as the rows. Every release also takes fresh
-            bytes from the system, so a key alone reproduces nothing.
-        t : rows seen so far, counting these; defaults to n.
-        seed : integer in place of ``randomness``, for tests and scenarios: the
-            same seed, rows and t give the same release again. Not private
-            against whoever knows it.
-        ledger : the account that is debited, ``Ledger(file).account(data_set)``: once a
-            call, after the rows are checked and before noise is drawn.
+        rows : (n, d) array of finite numbers. Rows longer than 1 are scaled onto the unit ball, except by a
+            `SubspaceFinder`.
+        randomness : the key of the noise; None draws one from the operating system. It is as secret as the rows. Every
+            release also draws fresh bytes from the system, so the key does not reproduce it.
+        t : rows of the run so far, counting these; None for n.
+        seed : integer in place of ``randomness``, for tests and scenarios: equal seed, rows and t give equal releases.
+            Not private against a reader of the seed.
+        ledger : the account that is debited, ``Ledger(file).account(data_set)``: once a call, after the rows are
+            checked and before noise is drawn.
 
         Returns
         -------
@@ -151,7 +146,7 @@ class Mechanism(ABC):
         Raises
         ------
         BadParameterError
-            If the shape does not fit the parameters, or another argument is bad.
+            If the shape does not fit the parameters, or another argument is outside its domain.
         BadRowError
             If a row is not finite. Nothing was drawn or released.
         BudgetExhaustedError
@@ -161,18 +156,19 @@ class Mechanism(ABC):
         rows = self._read(rows)
         self.check(rows.shape[1])
         if t is not None and (isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < rows.shape[0]):
-            raise BadParameterError(f"t={t!r} must be an integer of at least the {rows.shape[0]} rows given")
+            raise BadParameterError(f"t={t!r}: expected an integer of at least the number of rows, {rows.shape[0]}.")
         if randomness is None:
             randomness = Randomness() if seed is None else Randomness.from_seed(seed)
         elif seed is not None or not isinstance(randomness, Randomness):
             raise BadParameterError(
-                f"randomness={randomness!r}, seed={seed!r}: give a Randomness, an integer seed= or neither"
+                f"randomness={randomness!r}, seed={seed!r}: expected a Randomness, an integer seed, or neither."
             )
         rows, d = self._admit(rows), rows.shape[1]
-        promised = self.guarantee_for(d)
+        guarantee = self.guarantee_for(d)
+        # Debit before any noise exists: a failure in between loses budget, never privacy.
         if ledger is not None:
-            ledger.debit(promised, os.urandom(NAME_BYTES))
-        terms = Terms(promised.seeded() if randomness.is_seeded else promised)
+            ledger.debit(guarantee, os.urandom(NAME_BYTES))
+        terms = Terms(guarantee.seeded() if randomness.is_seeded else guarantee)
         t = rows.shape[0] if t is None else int(t)
         source = NoiseSource(randomness, "mechanism", label_of(self), d, t, self.constants(d))
         return self.released(rows, source.outlet(source.first), terms, t)
@@ -187,7 +183,7 @@ class SubspaceFinder(Mechanism):
     ----------
     delta : see `Budget`.
     max_components : largest dimension considered if n_components is None.
-    block_rows : rows in a block, which votes for the subspace of its rows, or None for the default.
+    block_rows : rows in a block, which votes for the subspace of its rows; None for the default.
     """
 
     delta: float
@@ -200,9 +196,7 @@ class SubspaceFinder(Mechanism):
         check_count("max_components", self.max_components)
         check_count("block_rows", self.block_rows, optional=True)
         if self.block_rows is not None and self.block_rows < self._largest:
-            raise BadParameterError(
-                f"block_rows={self.block_rows} rows cannot span {self._largest} dimensions; give more"
-            )
+            raise BadParameterError(f"block_rows={self.block_rows}: expected at least {self._largest}, the dimension.")
 
     def _admit(self, rows: FloatArray) -> FloatArray:
         return rows + 0.0
@@ -219,11 +213,11 @@ def checked_rows(rows: Any) -> FloatArray:
         checked = as_floats(block)
     except (TypeError, ValueError, OverflowError) as problem:
         raise BadRowError(
-            f"rows are not all numbers ({reason(problem)}); give an (n, d) array or a table of finite numbers"
+            f"rows are not all numbers ({reason(problem)}). Pass an (n, d) array or a table of finite numbers."
         ) from None
     if checked.ndim != 2 or 0 in checked.shape:
-        raise BadParameterError(f"rows of shape {checked.shape} given; (n, d) with n >= 1 and d >= 1 expected")
+        raise BadParameterError(f"rows of shape {checked.shape}: expected (n, d) with n >= 1 and d >= 1.")
     bad = np.flatnonzero(~np.isfinite(checked).all(axis=1))
     if bad.size:
-        raise BadRowError(f"row {bad[0]} is not finite; correct or drop it before the release")
+        raise BadRowError(f"row {bad[0]} is not finite. Correct or drop it before the release.")
     return checked

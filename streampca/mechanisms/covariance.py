@@ -26,10 +26,8 @@ class CovarianceMechanism(Mechanism):
 
     Attributes
     ----------
-    project : ``"psd"`` projects the noisy matrix onto the matrices that a data
-        set could have (positive semidefinite, trace at most n);
-        ``"auto"`` does so where the noise exceeds the average eigenvalue;
-        None does not project.
+    project : ``"psd"`` projects the noisy matrix onto the matrices that a data set could have (positive semidefinite,
+        trace at most n); ``"auto"`` does so where the noise exceeds the average eigenvalue; None does not project.
     """
 
     n_components: int
@@ -41,12 +39,11 @@ class CovarianceMechanism(Mechanism):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.project not in (None, "psd", "auto"):
-            raise BadParameterError(f"project={self.project!r} is not known; use None, 'psd' or 'auto'")
+            raise BadParameterError(f"project={self.project!r}: expected None, 'psd' or 'auto'.")
 
     @property
     def square_bytes(self) -> float:
-        """Of the sum, its noise, and the release."""
-        return 50.0
+        return 50.0  # of the sum, its noise, and the release
 
     @abstractmethod
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
@@ -64,45 +61,39 @@ class CovarianceMechanism(Mechanism):
         return {}
 
     def _noisy(self, gram: GramSum, outlet: Outlet) -> FloatArray:
-        """Packed entries of the noisy Gram matrix."""
+        """Return packed entries of the noisy Gram matrix."""
         d = gram.n_features
         return outlet.release("gram", gram, partial(self.noise, d), self.noise_std(d))
 
-    def _projects(self, n_rows: int, n_features: int) -> bool:
-        # A public rule. On rows with spectra from flat to steep, projecting reduced the Frobenius error by 25 to
-        # 90 % above this threshold; below it, it reduced the error little and added bias.
-        return self.project == "psd" or (
-            self.project == "auto" and n_features * self.spectral_error(n_features) > n_rows
-        )
-
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
-        """The noisy Gram matrix, projected if so asked."""
         n_rows, d = rows.shape
         count = terms.count(t - n_rows + 1, t)  # without those of a warm-up
         packed = self._noisy(GramSum.of(rows), outlet)
         details: dict[str, Any] = {"mechanism": type(self).__name__, "rows": count, **self._details(d)}
-        if not self._projects(n_rows, d):
-            std = self.noise_std(d) if self._noise_is_goe else None
-            fields: dict[str, Any] = {"packed_gram": packed, "noise_std": std, "details": details}
-            if self.center:
-                fields = centered_fields(packed, count, std or 0.0, terms, details, None)
-            return Release(t=t, n_components=self.n_components, terms=terms, **fields)
-        values, vectors = nearest_gram(unpack_entries(packed, d), float(n_rows))
-        k = self.n_components
-        return Release(
-            t=t, n_components=k, terms=terms, details={**details, "projected": True},
-            packed_gram=pack_entries((vectors * values) @ vectors.T),
-            # Projecting keeps eigenvectors but may make several eigenvalues zero, so the basis is stored separately.
-            basis=fix_signs(vectors[:, :k]), eigenvalues=values[:k].copy(),
-        )  # fmt: skip
+        # A public rule: no projection may depend on the exact matrix. On rows with spectra from flat to steep,
+        # projecting reduced the Frobenius error by 25 to 90 % above this threshold; below it, it reduced the error
+        # little and added bias.
+        if self.project == "psd" or (self.project == "auto" and d * self.spectral_error(d) > n_rows):
+            values, vectors = nearest_gram(unpack_entries(packed, d), float(n_rows))
+            k = self.n_components
+            return Release(
+                t=t, n_components=k, terms=terms, details={**details, "projected": True},
+                packed_gram=pack_entries((vectors * values) @ vectors.T),
+                # Projecting keeps eigenvectors but may zero several eigenvalues, so the basis is stored separately.
+                basis=fix_signs(vectors[:, :k]), eigenvalues=values[:k].copy(),
+            )  # fmt: skip
+        std = self.noise_std(d) if self._noise_is_goe else None
+        fields: dict[str, Any] = {"packed_gram": packed, "noise_std": std, "details": details}
+        if self.center:
+            fields = centered_fields(packed, count, std or 0.0, terms, details, None)
+        return Release(t=t, n_components=self.n_components, terms=terms, **fields)
 
 
 def nearest_gram(matrix: FloatArray, trace: float) -> tuple[FloatArray, FloatArray]:
-    """Eigenvalues (descending) and eigenvectors of the nearest PSD matrix of at most that trace.
+    """Return eigenvalues (descending) and eigenvectors of the nearest PSD matrix of at most that trace.
 
-    The projection is orthogonal in Frobenius norm onto a convex set that holds
-    every Gram matrix of ``trace`` rows from the unit ball, so it never
-    increases the Frobenius error; it may reduce large eigenvalues.
+    The projection is orthogonal in Frobenius norm onto a convex set that holds every Gram matrix of ``trace`` rows from
+    the unit ball, so it never increases the Frobenius error; it may reduce large eigenvalues.
     """
     values, vectors = np.linalg.eigh(matrix)
     values, vectors = values[::-1], vectors[:, ::-1]

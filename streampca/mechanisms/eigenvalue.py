@@ -1,14 +1,12 @@
 """Private estimate of the size of a covariance: subsamples vote for a bin of a statistic.
 
-Alg. 4 of Liu, Kong, Jain and Oh 2022. Differences of consecutive vectors have
-no mean; disjoint subsamples of them each compute a statistic and vote for its
-bin on a logarithmic scale; a stability histogram releases the bin with most votes. No bound
-on the vectors is needed.
+Alg. 4 of Liu, Kong, Jain and Oh 2022. Differences of consecutive vectors have no mean. Disjoint subsamples of them each
+compute a statistic and vote for its bin on a logarithmic scale; a stability histogram releases the bin with most votes.
+No bound on the vectors is needed.
 
-Guarantee: (epsilon, delta)-DP under zero-out and under replacement of one
-vector. A vector is in one subsample, so one vote changes its bin, or none:
-votes *move*, also when a vector is only zeroed out, and the histogram is
-calibrated for that.
+*Guarantee.* (epsilon, delta)-DP under zero-out and under replacement of one vector. A vector is in one subsample, so
+one vote changes its bin, or none: votes *move*, also when a vector is only zeroed out, and the histogram is calibrated
+for that.
 """
 
 from __future__ import annotations
@@ -36,13 +34,11 @@ class PrivateEigenvalue:
     Parameters
     ----------
     epsilon, delta : budget of one estimate.
-    pairs : differences in a subsample. If they are fewer than the
-        dimension, the top eigenvalue is too large, by a factor of up to
-        ``(1 + sqrt(d / pairs))**2``.
-    statistic : ``"top"``, the largest eigenvalue of H; ``"range"``, the
-        largest squared distance of a vector from the mean, as estimated from
-        the longest difference in a subsample; ``"norm"``, the largest squared
-        norm, no differences taken.
+    pairs : differences in a subsample. If they are fewer than the dimension, the top eigenvalue is too large, by a
+        factor of up to ``(1 + sqrt(d / pairs))**2``.
+    statistic : ``"top"``, the largest eigenvalue of H; ``"range"``, the largest squared distance of a vector from the
+        mean, as estimated from the longest difference in a subsample; ``"norm"``, the largest squared norm, without
+        differences.
     bins_per_octave : resolution; the estimate is off by up to a bin.
     split : bins that the votes may be distributed over evenly, which determines `votes`; 2 suffices where subsamples
         nearly agree.
@@ -57,7 +53,7 @@ class PrivateEigenvalue:
 
     @property
     def histogram(self) -> StabilityHistogram:
-        """The histogram of the votes, of which a neighbour moves one."""
+        """Histogram of the votes, of which a neighbor moves one."""
         return StabilityHistogram(self.epsilon, self.delta)
 
     @property
@@ -67,23 +63,32 @@ class PrivateEigenvalue:
 
     @property
     def rows(self) -> int:
-        """Vectors that one estimate takes."""
+        """Number of vectors for one estimate."""
         return 2 * self.pairs * self.votes
 
     def cast(self, vectors: FloatArray) -> IntArray:
-        """The votes of full subsamples of ``2 * pairs`` vectors, of `votes` at most. Curator only: they are exact."""
+        """Return the votes of full subsamples of ``2 * pairs`` vectors, of `votes` at most. Exact: curator only."""
         size = 2 * self.pairs
         count = min(vectors.shape[0] // size, self.votes)
         labels = np.full(count, _ZERO, dtype=np.int64)
         for i in range(count):
             part = vectors[i * size : (i + 1) * size]
-            value = self._statistic(part if self.statistic == "norm" else (part[1::2] - part[::2]) * math.sqrt(0.5))
+            if self.statistic != "norm":
+                part = (part[1::2] - part[::2]) * math.sqrt(0.5)
+            if self.statistic != "top":
+                value = float(np.einsum("ij,ij->i", part, part).max())
+            else:
+                gram = part @ part.T if part.shape[0] < part.shape[1] else part.T @ part
+                try:
+                    value = float(np.linalg.eigvalsh(gram)[-1]) / self.pairs
+                except np.linalg.LinAlgError:  # the vote is zero: no other subsample may be affected
+                    value = 0.0
             if 0.0 < value < math.inf:
                 labels[i] = math.floor(self.bins_per_octave * math.log2(value))
         return labels
 
     def decide(self, labels: IntArray, outlet: Outlet, kind: str) -> float | None:
-        """The estimate from votes of `cast`, or None if no bin is popular enough.
+        """Return the estimate from votes of `cast`, or None if no bin is popular enough.
 
         It is the middle of the winning bin for the top eigenvalue, else its upper end.
         """
@@ -94,13 +99,3 @@ class PrivateEigenvalue:
             return 0.0
         place = 0.5 if self.statistic == "top" else 1.0
         return float(2.0 ** ((winner + place) / self.bins_per_octave))
-
-    def _statistic(self, differences: FloatArray) -> float:
-        if self.statistic != "top":
-            return float(np.einsum("ij,ij->i", differences, differences).max())
-        wide = differences.shape[0] < differences.shape[1]
-        gram = differences @ differences.T if wide else differences.T @ differences
-        try:
-            return float(np.linalg.eigvalsh(gram)[-1]) / self.pairs
-        except np.linalg.LinAlgError:  # the vote is zero: no other subsample may be affected
-            return 0.0

@@ -22,7 +22,7 @@ from streampca.state import repr_of
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianCovariance(CovarianceMechanism):
-    """Gram matrix plus Gaussian noise: the least noise of all mechanisms here, but for few features.
+    """Gram matrix plus Gaussian noise: the least noise of all mechanisms, except with few features.
 
     `MatrixLaplaceCovariance` has less under zero-out where ``d + 1 < (epsilon / mu)**2``: up to 14, 16 and 20 features
     at epsilon .3, 1 and 3 and delta 1e-6.
@@ -31,23 +31,20 @@ class GaussianCovariance(CovarianceMechanism):
     ----------
     n_components, epsilon, delta, adjacency, n_features : see `Mechanism`.
     project : ``None``, ``"psd"`` or ``"auto"``; see `CovarianceMechanism`.
-    discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise
-        (`privacy.discrete_gaussian`): the guarantee holds without floating-point error, at the same noise level.
-    center : release the Gram matrix about the mean, with the sum of the rows released jointly
-        (`linalg.centering`): 11.8 % more noise under zero-out, 12.5 % under replace. Not with ``project``.
+    discrete_noise : integer arithmetic throughout, with exact discrete Gaussian noise (`privacy.discrete_gaussian`):
+        the guarantee holds without floating-point error, at the same noise level.
+    center : release the Gram matrix about the mean, with the sum of the rows released jointly (`linalg.centering`):
+        11.8 % more noise under zero-out, 12.5 % under replace. Not with ``project``.
 
     Notes
     -----
-    The whole matrix is released: (epsilon, delta)-DP per row, mu-GDP with the
-    exact ``mu(epsilon, delta)`` of Balle and Wang (2018, Theorem 8).
+    *Guarantee.* The whole matrix is released: (epsilon, delta)-DP per row, mu-GDP with the exact ``mu(epsilon, delta)``
+    of Balle and Wang (2018, Theorem 8). One row changes the Gram matrix by at most 1 in Frobenius norm under zero-out,
+    ``|a a^T| = |a|^2``, and by ``|a a^T - b b^T| <= sqrt(2)`` under replace. ``svec`` is an isometry, so noise N(0,
+    sigma**2) in its coordinates with ``sigma = sensitivity / mu`` is mu-GDP. It is GOE noise, of spectral norm ``sigma
+    * sqrt(2 d)``.
 
-    One row moves the Gram matrix by at most 1 in Frobenius norm under
-    zero-out, ``|a a^T| = |a|^2``, and by ``|a a^T - b b^T| <= sqrt(2)`` under
-    replace. ``svec`` is an isometry, so noise N(0, sigma**2) in its coordinates with
-    ``sigma = sensitivity / mu`` is mu-GDP. It is GOE noise, of spectral norm
-    ``sigma * sqrt(2 d)``.
-
-    Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014.
+    Citation: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, Algorithm 1.
     """
 
     n_components: int
@@ -65,8 +62,8 @@ class GaussianCovariance(CovarianceMechanism):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.center and self.project is not None:
-            raise BadParameterError(f"project={self.project!r} needs center=False: it is for Gram matrices about 0")
-        sigma = self.sigma
+            raise BadParameterError(f"project={self.project!r}: expected None with center=True.")
+        sigma = self.sigma  # raises for delta=0
         if self.discrete_noise:
             lattice_sigma(sigma)
 
@@ -77,7 +74,6 @@ class GaussianCovariance(CovarianceMechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """(epsilon, delta)-DP, exactly mu-GDP, for one release of one data set."""
         theorem = "Gaussian mechanism on svec of the Gram matrix (Balle and Wang 2018, Theorem 8)"
         if self.discrete_noise:
             theorem += "; exact discrete Gaussian noise on integers"
@@ -87,7 +83,6 @@ class GaussianCovariance(CovarianceMechanism):
         return with_constant(super()._admit(rows)) if self.center else super()._admit(rows)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """The standard deviation, and sigma in units of the lattice with ``discrete_noise``."""
         return self.sigma, lattice_sigma(self.sigma) if self.discrete_noise else None
 
     def _noisy(self, gram: GramSum, outlet: Outlet) -> FloatArray:
@@ -96,13 +91,11 @@ class GaussianCovariance(CovarianceMechanism):
         return outlet.release("gram", LatticeGram(gram), gram_noise(self.sigma, gram.n_features).draw, self.sigma)
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
-        """Draw svec-GOE noise."""
         return self.sigma * draws.normal(svec_size(n_features))
 
     def noise_std(self, n_features: int) -> float:
-        """Standard deviation of a diagonal entry of the noise."""
         return self.sigma
 
     def spectral_error(self, n_features: int) -> float:
-        """``sigma * sqrt(2 d)``, the edge of the semicircle (one feature: the mean of a folded normal)."""
+        # The edge of the semicircle; for one feature, the mean of a folded normal.
         return self.sigma * (math.sqrt(2.0 * n_features) if n_features > 1 else math.sqrt(2.0 / math.pi))

@@ -1,8 +1,8 @@
 """Stability histograms: the popular bins among infinitely many, privately.
 
 Only occupied bins get noise, and a bin is released only if its noisy count exceeds a threshold, so that a bin of a
-single vote is released with probability delta at most. Two mechanisms: votes in one histogram that *move* (Laplace
-noise), and votes in many histograms at once (Gaussian noise).
+single vote is released with probability delta at most. There are two mechanisms: votes in one histogram that *move*
+(Laplace noise), and votes in many histograms together (Gaussian noise).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ GRID = 2.0**-20
 class StabilityHistogram:
     """A histogram over unboundedly many bins by Laplace noise and a threshold, for votes that move.
 
-    A neighbour moves one vote to another bin. That is what subsamples do that vote, even when a row is only zeroed
-    out: with noise for a vote that appears or vanishes, Lap(1/epsilon), the true delta would be 0.24 at epsilon = 1.
+    A neighbor moves one vote to another bin. The votes of subsamples move even when a row is only zeroed out: with
+    noise for a vote that appears or vanishes, Lap(1/epsilon), the true delta would be 0.24 at epsilon = 1.
 
     Parameters
     ----------
@@ -52,9 +52,9 @@ class StabilityHistogram:
     one side only has count 1 there, and shows with probability P(1 + Lap(b) > threshold) = delta. Bins occupied on both
     sides change by 1, at a cost of 1/b each. So two common bins cost 2/b = epsilon together; one common bin costs
     epsilon/2 beside one that shows with probability delta, and ``max(0, 1 - exp(epsilon/4) sqrt(1 - delta)) <= delta``
-    bounds the other direction; with a lone bin on each side, both release nothing with the same probability. Every
-    case gives at most delta, a lone bin gives exactly delta. (Bun, Nissim and Stemmer 2019, Theorem 3.5, with the
-    constants of this case.)
+    bounds the other direction; with a lone bin on each side, both release nothing with the same probability. Every case
+    gives at most delta, a lone bin gives exactly delta. (Bun, Nissim and Stemmer 2019, Theorem 3.5, with the constants
+    of this case.)
     """
 
     epsilon: float
@@ -62,9 +62,9 @@ class StabilityHistogram:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.epsilon < math.inf:
-            raise BadParameterError(f"epsilon={self.epsilon!r} must be a positive finite number, e.g. 1.0")
+            raise BadParameterError(f"epsilon={self.epsilon!r}: expected a positive finite number, e.g. 1.0.")
         if not 0.0 < self.delta < 0.5:
-            raise BadParameterError(f"delta={self.delta!r} must be in (0, 0.5), e.g. 1e-6")
+            raise BadParameterError(f"delta={self.delta!r}: expected a number in (0, 0.5), e.g. 1e-6.")
 
     @property
     def scale(self) -> float:
@@ -83,29 +83,21 @@ class StabilityHistogram:
         return Guarantee(self.epsilon, self.delta, "replace", "one histogram", theorem, CITATION, unit="one vote")
 
     def count_needed(self, failure: float) -> float:
-        """The count at which a bin is released with probability at least 1 - failure, for failure up to 1/2."""
+        """Return the count at which a bin is released with probability at least 1 - failure, for failure up to 1/2."""
         return self.threshold + self.scale * math.log(0.5 / failure)
 
     def shown(self, exact: Counts, outlet: Outlet, kind: str) -> FloatArray:
-        """Noisy counts of bins, rounded by `coarsen`; ``-inf`` where the bin is empty or not released.
-
-        Parameters
-        ----------
-        exact : the counts.
-        outlet, kind : adds the noise to the counts; the name of the release.
-        """
+        """Release noisy counts of bins, rounded by `coarsen`; ``-inf`` where a bin is empty or hidden."""
         size, scale = exact.counts.size, self.scale
         noisy = outlet.release(kind, exact, lambda draws: _on_grid(scale * draws.laplace(size)), scale)
         return coarsen(_above(exact.counts, noisy, self.threshold), scale)
 
     def release(self, labels: Iterable[Label], outlet: Outlet, kind: str) -> list[tuple[Label, float]]:
-        """The popular bins and their noisy counts, largest first (the order follows from the counts).
+        """Return the popular bins and their noisy counts, largest first.
 
-        Parameters
-        ----------
-        labels : one label per vote, in any order: strings, numbers, bytes, or tuples of them.
-        outlet, kind : see `shown`.
+        ``labels`` holds one label per vote, in any order: strings, numbers, bytes, or tuples of them.
         """
+        # Sorted by their encoding: the order of the votes must not show, nor select noise.
         tally = {encoded(label): (label, count) for label, count in Counter(labels).items()}
         names = sorted(tally)
         counts = np.array([tally[name][1] for name in names], dtype=np.int64)
@@ -114,14 +106,14 @@ class StabilityHistogram:
         return sorted(shown, key=lambda pair: -pair[1])
 
     def winner(self, labels: Iterable[Label], outlet: Outlet, kind: str) -> Label | None:
-        """The most popular released bin, or None if no bin is popular enough."""
+        """Return the most popular released bin, or None if no bin is popular enough."""
         shown = self.release(labels, outlet, kind)
         return shown[0][0] if shown else None
 
 
 @dataclass(frozen=True)
 class GaussianHistograms:
-    """One histogram per coordinate, all at once, by Gaussian noise and a threshold.
+    """One histogram per coordinate, released together by Gaussian noise and a threshold.
 
     Every voter casts one vote in each of ``n_histograms`` histograms, n below. A zero row does not vote.
 
@@ -159,22 +151,13 @@ class GaussianHistograms:
         return 1.0 - self.std * float(ndtri(self.delta / self.n_histograms))
 
     def count_needed(self, failure: float) -> float:
-        """The count at which a bin is released with probability at least 1 - failure, for failure up to 1/2."""
+        """Return the count at which a bin is released with probability at least 1 - failure, for failure up to 1/2."""
         return self.threshold - self.std * float(ndtri(failure))
 
     def winners(self, counts: IntArray, outlet: Outlet, kind: str) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-        """The most popular released bin of each histogram.
+        """Return the place of the most popular released bin of each histogram (or 0), and whether there is one.
 
-        Parameters
-        ----------
-        counts : (n_histograms, bins) integers: the votes for each bin of a
-            public choice of bins. Votes for other bins are left out.
-        outlet, kind : adds the noise to the counts; the name of the release.
-
-        Returns
-        -------
-        winners : (n_histograms,) places of bins; 0 where none was released.
-        found : (n_histograms,) False where no bin was popular enough.
+        ``counts`` holds the votes for each bin of a public choice of bins, (n_histograms, bins) integers.
         """
         occupied = counts.nonzero()
 
@@ -194,9 +177,6 @@ def _on_grid(noise: FloatArray) -> FloatArray:
 
 
 def _above(counts: IntArray, noisy: FloatArray, threshold: float) -> FloatArray:
-    """Noisy counts, exact on their lattice; -inf where the count is 0, or the sum not above the threshold.
-
-    Half a lattice step is added to the threshold, so that rounding never shows
-    a bin whose unrounded noisy count would have stayed hidden.
-    """
+    """Return noisy counts, exact on their lattice; -inf where the count is 0, or the sum not above the threshold."""
+    # Half a lattice step more: rounding never shows a bin whose unrounded noisy count would have stayed hidden.
     return np.where((counts > 0) & (noisy > threshold + 0.5 * GRID), noisy, -np.inf)

@@ -29,10 +29,6 @@ class PureCovariance(CovarianceMechanism):
     ----------
     n_components, epsilon, adjacency, n_features : see `Mechanism`.
     project : ``None``, ``"psd"`` or ``"auto"``; see `CovarianceMechanism`.
-
-    Attributes
-    ----------
-    theorem, citation : of the guarantee.
     """
 
     n_components: int
@@ -46,15 +42,13 @@ class PureCovariance(CovarianceMechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """(epsilon, 0)-DP for one release of one data set."""
         return self._promise(self.theorem, self.citation)
 
     @abstractmethod
     def scale(self, n_features: int) -> float:
-        """Scale of the noise."""
+        """Return the scale of the noise."""
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """The scale."""
         return (self.scale(n_features),)
 
 
@@ -66,40 +60,33 @@ class MatrixLaplaceCovariance(PureCovariance):
 
     Notes
     -----
-    The whole matrix is released: (epsilon, 0)-DP per row.
+    *Guarantee.* The whole matrix is released: (epsilon, 0)-DP per row. ``N = W1 - W2`` with W1, W2 iid ``Wis_d(d + 1, c
+    I)`` has density proportional to ``exp(-tr N / 2c)`` times the integral of ``exp(-tr B / c)`` over all ``B >= 0``
+    with ``B >= -N``. Adding a PSD ``D`` to N enlarges that domain, so ``f(N + D) >= exp(-tr D / 2c) f(N)``; since
+    ``f(N) = f(-N)`` also ``f(N) >= exp(-tr D / 2c) f(N + D)``. A row adds a PSD matrix of trace at most 1, so c = 1/(2
+    epsilon) gives exactly (epsilon, 0)-DP under zero-out. Replacing one is two such steps: c = 1/epsilon (for d = 1
+    they cannot both be full, and c = 1/(2 epsilon) stays). For d = 1 the noise is Laplace(1/epsilon).
 
-    ``N = W1 - W2`` with W1, W2 iid ``Wis_d(d + 1, c I)`` has density
-    proportional to ``exp(-tr N / 2c)`` times the integral of
-    ``exp(-tr B / c)`` over all ``B >= 0`` with ``B >= -N``. Adding a PSD
-    ``D`` to N enlarges that domain, so ``f(N + D) >= exp(-tr D / 2c) f(N)``;
-    since ``f(N) = f(-N)`` also ``f(N) >= exp(-tr D / 2c) f(N + D)``. A row
-    adds a PSD matrix of trace at most 1, so c = 1/(2 epsilon) gives exactly
-    (epsilon, 0)-DP under zero-out. Replacing one is two such steps:
-    c = 1/epsilon (for d = 1 they cannot both be full, and c = 1/(2 epsilon)
-    stays). For d = 1 the noise is Laplace(1/epsilon).
-
-    Citation: the symmetrised form of Jiang, Xie and Zhang, AAAI 2016,
-    Algorithm 2, whose printed one-sided noise is not (epsilon, 0)-DP.
+    Citation: the symmetrized form of Jiang, Xie and Zhang, AAAI 2016, Algorithm 2, whose printed one-sided noise is not
+    (epsilon, 0)-DP.
     """
 
     theorem = "matrix-variate Laplace mechanism: log-density changes by at most the trace norm over 2c"
     citation = "after Jiang, Xie, Zhang, AAAI 2016, Algorithm 2"
 
     def scale(self, n_features: int) -> float:
-        """Scale c of the two Wishart matrices."""
         steps = 2.0 if self.adjacency == "replace" and n_features > 1 else 1.0
         return steps / (2.0 * self.epsilon)
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
-        """Draw W1 - W2."""
         d = n_features
         plus, minus = draws.normal(2 * d * (d + 1)).reshape(2, d, d + 1)
         return svec(self.scale(d) * (np.dot(plus, plus.T) - np.dot(minus, minus.T)))
 
     def noise_std(self, n_features: int) -> float:
-        """Standard deviation of a diagonal entry of the noise, a difference of two chi-squares of d + 1 degrees."""
+        # A diagonal entry is a difference of two chi-squares of d + 1 degrees, each of variance 2 (d + 1).
         return 2.0 * self.scale(n_features) * math.sqrt(n_features + 1.0)
 
     def spectral_error(self, n_features: int) -> float:
-        """``3.330 c d``; under zero-out 1.665 d / epsilon."""
+        # 3.330 c d; under zero-out 1.665 d / epsilon.
         return EDGE * self.scale(n_features) * n_features if n_features > 1 else 2.0 * self.scale(1)

@@ -1,11 +1,10 @@
-"""Linear maps applied to rows before they are clipped: which one loses least, judged from released values alone.
+"""Linear maps applied to rows before they are clipped, and the choice of the one with the least predicted loss.
 
-Everything here is a function of released numbers and of fixed pseudorandom numbers (a
-constant seed, the same for every data set), so it is post-processing: it costs no budget.
+Everything in this module but `norm_counts` and `lost_energy` is a function of released numbers and of fixed
+pseudorandom numbers (a constant seed, equal for every data set), so it is post-processing: it costs no budget.
 
-Rows are modelled as Gaussian directions with an estimated spectrum, whose norms follow a
-released histogram (the longest row gets the longest norm). Clipping, noise and the subspace
-read off the noisy sum are then simulated.
+Rows are modeled as Gaussian directions with an estimated spectrum, whose norms follow a released histogram (the longest
+row gets the longest norm). Clipping, noise and the subspace computed from the noisy sum are then simulated.
 """
 
 from __future__ import annotations
@@ -28,23 +27,22 @@ _PER_OCTAVE = 8
 _SEED = 20221124
 #: Rows of the model, and simulated releases of each kind for a map.
 _ROWS, _RELEASES = 1000, 3
-#: A count is taken for real above so many standard deviations.
+#: Standard deviations above which a count is significant.
 _SIGNIFICANT = 2.5
-#: Hidden energy counts above so many standard deviations of its noise: false in some 1 % of the releases.
+#: Standard deviations of its noise above which hidden energy counts: false in about 1 % of the releases.
 _ALARM = 2.33
-#: Half spectral norms of noise above which energy in one direction is no noise.
+#: Half spectral norms of noise above which energy in one direction is significant.
 CLEAR = 2.6
 #: Step of the lattice of counts and energies.
 GRID = 2.0**-26
 #: Loss for each unit of the share of energy that clipping removes in mapped coordinates.
 _PENALTY = 0.01
-#: Weight of the case that the longest rows, also those that the histogram does not show, have directions
-#: of their own.
+#: Weight of the case that the longest rows, also those hidden from the histogram, have separate directions.
 _CAUTION = 0.5
 
 
 class Norms(NamedTuple):
-    """A histogram of row norms, as far as it stands out of its noise.
+    """The significant bins of a noisy histogram of row norms.
 
     Attributes
     ----------
@@ -59,14 +57,11 @@ class Norms(NamedTuple):
 
     @classmethod
     def read(cls, noisy: FloatArray, std: float, n_rows: int) -> Norms | None:
-        """The bins that hold 3/4 of the rows; None where fewer than 0.4 of them are to be seen.
+        """Return the bins that hold 3/4 of the rows; None if the significant ones hold fewer than 0.4 of them.
 
-        Parameters
-        ----------
-        noisy : (BINS,) array of noisy counts.
-        std : standard deviation of their noise.
-        n_rows : number of rows.
+        ``noisy`` holds BINS counts with noise of this ``std``.
         """
+        # Wider bins have more rows against noise that grows by the square root only.
         for width in (1, 2, 4, 8):
             counts = noisy.reshape(-1, width).sum(axis=1)
             real = counts > _SIGNIFICANT * std * math.sqrt(width)
@@ -79,38 +74,36 @@ class Norms(NamedTuple):
 
     @property
     def median(self) -> float:
-        """The upper edge of the bin of the median."""
+        """Upper edge of the bin of the median."""
         below = np.cumsum(self.counts[::-1])[::-1]  # rows in this bin and in those of shorter rows
         return float(self.upper[np.flatnonzero(below >= 0.5 * below[0])[-1]])
 
     @property
     def middle(self) -> FloatArray:
-        """The geometric middle of each bin."""
+        """Geometric middle of each bin."""
         middle: FloatArray = self.upper * 2.0 ** (-0.5 * self.octaves)
         return middle
 
     def lost_energy(self, radius: float) -> float:
-        """What clipping to a radius removes of the sum of squared norms."""
+        """Return the part of the sum of squared norms that clipping to a radius removes."""
         return float(self.counts @ np.maximum(self.middle**2 - radius**2, 0.0))
 
     def lost_energy_std(self, radius: float, std: float) -> float:
-        """Standard deviation of the noise in it, for that of each count of 1/8 octave."""
+        """Return the standard deviation of the noise in it, for ``std`` in each count of 1/8 octave."""
         lost = np.maximum(self.middle**2 - radius**2, 0.0)
         return std * math.sqrt(self.octaves * _PER_OCTAVE) * float(np.linalg.norm(lost))
 
     def best_radius(self, noise_norm: float) -> float:
-        """The radius, not below the median, of the least sum of the lost energy and the norm of the noise.
+        """Return the radius, not below the median, of the least sum of the lost energy and the norm of the noise.
 
-        Parameters
-        ----------
-        noise_norm : spectral norm of the noise of the Gram matrix of rows in the unit ball.
+        ``noise_norm`` is the spectral norm of the noise of the Gram matrix of rows in the unit ball.
         """
         edges = self.upper[self.upper >= self.median]
         costs = [self.lost_energy(edge) + edge**2 * noise_norm for edge in edges]
         return float(edges[int(np.argmin(costs))])
 
     def quantiles(self, count: int) -> FloatArray:
-        """Norms of that many rows, descending."""
+        """Return the norms of ``count`` rows, descending."""
         ends = np.concatenate(([0.0], np.cumsum(self.counts)))
         logs = np.concatenate((np.log2(self.upper), [math.log2(self.upper[-1]) - self.octaves]))
         places = (np.arange(count) + 0.5) * (ends[-1] / count)
@@ -121,9 +114,9 @@ class Norms(NamedTuple):
 
 
 def norm_counts(rows: FloatArray) -> FloatArray:
-    """Histogram of the norms of rows, (BINS,). Zero rows are not counted. Curator only.
+    """Return the exact histogram of the norms of rows, (BINS,). Curator only.
 
-    Each row adds 1 to one bin or, if it is zero, nothing, whatever the other rows are.
+    Each row adds 1 to one bin or, if it is zero, nothing, independently of the other rows.
     """
     squares = np.vecdot(rows, rows)
     squares = squares[squares > 0.0]
@@ -132,19 +125,19 @@ def norm_counts(rows: FloatArray) -> FloatArray:
 
 
 def lost_energy(rows: FloatArray, radius: float) -> FloatArray:
-    """What clipping to a radius removes from the sum of squared norms, (1,); at most 1 a row. Curator only."""
+    """Return the exact energy that clipping to a radius removes, (1,); at most 1 a row. Curator only."""
     lost = np.minimum(np.maximum(np.vecdot(rows, rows) - radius**2, 0.0), 1.0)
     return np.array([np.floor(lost / GRID).sum() * GRID])
 
 
-class Gauge(NamedTuple):
-    """What is released of the lengths of rows before their Gram matrix.
+class NormEstimate(NamedTuple):
+    """Released estimate of the lengths of rows, before their Gram matrix.
 
     Attributes
     ----------
-    norms : None where too few are to be seen.
-    radius : to clip to; 1 if they are not to be clipped.
-    hidden : energy that may be in long rows which the histogram does not show.
+    norms : None if too few rows are in significant bins.
+    radius : clipping radius; 1 if rows are not to be clipped.
+    hidden : energy that may be in long rows that the histogram does not show.
     details : of the release; the lost energy is among them if it was released.
     """
 
@@ -167,7 +160,7 @@ class Gauge(NamedTuple):
         lost_std: float,
         clipped_norm: float,
         noise_norm: float,
-    ) -> Gauge:
+    ) -> NormEstimate:
         """Release the histogram of norms and, where rows may be clipped, the lost energy.
 
         Parameters
@@ -175,7 +168,7 @@ class Gauge(NamedTuple):
         rows : in the unit ball.
         release : adds noise to values, of a kind "norms" or "lost".
         norms_std, lost_std : standard deviations of that noise.
-        clipped_norm : spectral norm of the noise in the Gram matrix of rows that were clipped and scaled to norm 1.
+        clipped_norm : spectral norm of the noise in the Gram matrix of rows clipped and scaled to norm 1.
         noise_norm : the same without clipping.
         """
         norms = Norms.read(release("norms", norm_counts(rows)), norms_std, len(rows))
@@ -185,6 +178,7 @@ class Gauge(NamedTuple):
             return cls(norms, radius, 0.0, details)
         lost = float(release("lost", lost_energy(rows, radius))[0])
         details |= {"lost_energy": lost, "lost_energy_std": lost_std, "lost_energy_radius": radius}
+        # Long rows too few for the histogram may hold the subspace: if they show, nothing is clipped.
         hidden = lost - norms.lost_energy(radius)
         if hidden > max(_ALARM * math.hypot(lost_std, norms.lost_energy_std(radius, norms_std)), noise_norm):
             radius = 1.0
@@ -192,14 +186,12 @@ class Gauge(NamedTuple):
 
 
 def energy_outside(own: FloatArray, other: FloatArray, k: int) -> tuple[float, float]:
-    """The most energy that another matrix has in a direction outside the top k directions of one's own.
-
-    Of released matrices: post-processing.
+    """Return the most energy of a released matrix in a direction outside the top k directions of another.
 
     Returns
     -------
-    found : that energy.
-    expected : what one's own matrix has there, scaled up to the energy that the other has in the k directions.
+    found : that energy, of ``other``.
+    expected : the energy of ``own`` in that direction, scaled up to the energy of ``other`` in the k directions.
     """
     basis = top_eigh(own, k)[1]
     off = np.eye(len(own)) - basis @ basis.T
@@ -226,13 +218,13 @@ class Map(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What stage two does.
+    """The map of stage two.
 
     Attributes
     ----------
     map : the map.
-    factor : by which the first stage's estimate is multiplied before the two are combined; 0 leaves it out.
-    loss : predicted share of the best subspace's variance that the release misses, if one was made.
+    factor : factor of the first stage's estimate before the two are combined; 0 drops it.
+    loss : predicted share of the best subspace's variance that the release misses, if there is a prediction.
     """
 
     map: Map
@@ -241,7 +233,7 @@ class Choice(NamedTuple):
 
 
 class Model:
-    """Rows as seen through stage one.
+    """A model of the rows, from the release of stage one.
 
     Parameters
     ----------
@@ -251,13 +243,13 @@ class Model:
     norms : the histogram of norms.
     noise : standard deviations of a diagonal entry of the noise in the two stages, for unit radius, over the number of
         rows. Public.
-    hidden : energy per row that may be in long rows which the histogram does not show.
-    combine : whether the estimates of both stages are averaged; otherwise the first only tells the map.
+    hidden : energy per row that may be in long rows that the histogram does not show.
+    combine : whether the estimates of both stages are averaged; otherwise the first only selects the map.
 
     Attributes
     ----------
     spectrum : (d,) array, estimated eigenvalues per row before clipping, positive.
-    resolved : how many of the first k eigenvalues stand out of the noise.
+    resolved : number of the first k eigenvalues that exceed the noise.
     """
 
     def __init__(
@@ -274,32 +266,43 @@ class Model:
         self._hidden, self._combine = hidden, combine
         self.values, self.k, self.radius, self.norms, self.noise = values, k, radius, norms, noise
         self._std = radius**2 * noise[0]
-        self._tau = self._std * math.sqrt(d / 2.0)
-        self._tail = max(float(values[k:].mean()), 0.0)
-        self._floor = max(0.25 * self._tail, self._tau / math.sqrt(2.0 * d))
-        self.resolved = int((values[:k] - self._tail > 2.4 * self._tau).sum())
-        clipped = self._shrunk()
+        tau = self._std * math.sqrt(d / 2.0)
+        tail = max(float(values[k:].mean()), 0.0)
+        floor = max(0.25 * tail, tau / math.sqrt(2.0 * d))
+        self.resolved = int((values[:k] - tail > 2.4 * tau).sum())
+
+        # Eigenvalues without the spread that the noise gives them: GOE noise moves an eigenvalue x above the tail to
+        # x + tau**2 / x, and gives equal ones the variance tau**2.
+        above = values[:k] - tail
+        root = np.sqrt(np.maximum(above**2 - 4.0 * tau**2, 0.0))
+        head = tail + np.where(above > 2.0 * tau, 0.5 * (above + root), 0.5 * np.maximum(above, tau))
+        rest = values[k:]
+        shrinkage = math.sqrt(max(0.0, 1.0 - tau**2 / max(float(rest.var()), 1e-300)))
+        shrunk = np.concatenate((head, tail + shrinkage * (rest - tail)))
+        clipped = np.maximum(np.minimum.accumulate(shrunk), floor)
+
+        # Rows with this spectrum show the share that clipping kept of each direction; dividing by it undoes clipping.
         z = _numbers("rows", _ROWS * d).reshape(_ROWS, d)
         self._rows = self._with_norms(z * np.sqrt(clipped))
         self._first_kept = self.kept(np.full(d, 1.0 / radius**2))
         unclipped = clipped / np.maximum(self._first_kept, 0.1)
-        self.spectrum = np.maximum(np.minimum.accumulate(unclipped), self._floor)
+        self.spectrum = np.maximum(np.minimum.accumulate(unclipped), floor)
         self._rows = self._with_norms(z * np.sqrt(self.spectrum))
         self._first_kept = self.kept(np.full(d, 1.0 / radius**2))
-        self._truths = self._posterior()
 
-    def _shrunk(self) -> FloatArray:
-        """Eigenvalues without the spread that the noise gives them."""
-        k, tau, tail = self.k, self._tau, self._tail
-        above = self.values[:k] - tail
-        root = np.sqrt(np.maximum(above**2 - 4.0 * tau**2, 0.0))
-        head = tail + np.where(above > 2.0 * tau, 0.5 * (above + root), 0.5 * np.maximum(above, tau))
-        rest = self.values[k:]
-        shrinkage = math.sqrt(max(0.0, 1.0 - tau**2 / max(float(rest.var()), 1e-300)))
-        shrunk = np.concatenate((head, tail + shrinkage * (rest - tail)))
-        return np.maximum(np.minimum.accumulate(shrunk), self._floor)
+        # The posterior: possible covariances of the rows given stage one, (d, d) in its eigenbasis.
+        gap = np.maximum(values - tail, 1e-300)
+        sure = np.clip((self.spectrum - tail) / gap, 0.0, 1.0)
+        spread = np.sqrt(0.5 * (sure[:, None] + sure - sure[:, None] * sure)) * self._std
+        self._truths = []
+        for goe in _goes("posterior", d):
+            drawn, vectors = np.linalg.eigh(np.diag(self.spectrum) + spread * goe)
+            drawn = np.maximum(drawn, 0.0)
+            drawn *= min(1.0, float(self.spectrum.sum()) / max(float(drawn.sum()), 1e-300))
+            self._truths.append((vectors * drawn) @ vectors.T)
 
     def _with_norms(self, rows: FloatArray) -> FloatArray:
+        """Scale rows in place so that their norms follow the histogram, in the same order."""
         lengths = np.linalg.norm(rows, axis=1)
         wanted = np.empty(lengths.size)
         wanted[np.argsort(-lengths, kind="stable")] = self.norms.quantiles(lengths.size)
@@ -307,14 +310,14 @@ class Model:
         return rows
 
     def kept(self, weights: FloatArray) -> FloatArray:
-        """Share of each direction's energy that is left after a map and clipping, (d,)."""
+        """Return the share of each direction's energy that remains after a map and clipping, (d,)."""
         squares = self._rows**2
         part = np.minimum(1.0, 1.0 / np.maximum(squares @ weights, 1e-300))
         kept: FloatArray = (part @ squares) / squares.sum(axis=0)
         return kept
 
     def _kept_if_long(self, weights: FloatArray, kept: FloatArray) -> FloatArray:
-        """The least of it, if the first k directions may be those of the longest rows; hidden rows have norm 1."""
+        """Return the least share if the longest rows may hold the first k directions; hidden rows have norm 1."""
         k, kept = self.k, kept.copy()
         squares = self.norms.quantiles(_ROWS) ** 2
         ends = np.searchsorted(np.cumsum(squares), np.cumsum(self.spectrum[:k]) * _ROWS)
@@ -327,25 +330,11 @@ class Model:
         kept[-1] += share * (min(1.0, 1.0 / float(weights[-1])) - kept[-1])
         return kept
 
-    def _posterior(self) -> list[FloatArray]:
-        """What the rows' covariance may be, given stage one: (d, d) matrices in its eigenbasis."""
-        d, spectrum = self.values.size, self.spectrum
-        gap = np.maximum(self.values - self._tail, 1e-300)
-        sure = np.clip((spectrum - self._tail) / gap, 0.0, 1.0)
-        spread = np.sqrt(0.5 * (sure[:, None] + sure - sure[:, None] * sure)) * self._std
-        truths = []
-        for goe in _goes("posterior", d):
-            values, vectors = np.linalg.eigh(np.diag(spectrum) + spread * goe)
-            values = np.maximum(values, 0.0)
-            values *= min(1.0, float(spectrum.sum()) / max(float(values.sum()), 1e-300))
-            truths.append((vectors * values) @ vectors.T)
-        return truths
-
     def maps(self) -> Iterator[Map]:
-        """The maps to choose from: scalars first. Only that of stage one, if no direction stands out of its noise."""
+        """Yield the maps to choose from, scalars first; only that of stage one, if no direction is resolved."""
         d, k, q, median = self.values.size, self.k, self.resolved, self.norms.median
         radii = (median, math.sqrt(2.0) * median, 2.0 * median, self.radius, 2.0 * self.radius, 1.0)
-        # Without a direction to go by, the predictions rest on noise.
+        # Without a resolved direction, the predictions rest on noise.
         for radius in sorted({min(radius, 1.0) for radius in radii} if q else {self.radius}):
             yield Map(f"radius {radius:.4g}", np.full(d, 1.0 / radius**2), radius)
         if q == 0:
@@ -364,7 +353,7 @@ class Model:
                 yield Map(f"{name}, {c}", shape / (c * float(shape @ xi)), None)
 
     def factor(self, one: Map, kept: FloatArray) -> float:
-        """What the first stage's estimate is multiplied by, so that it is clipped as the second's: 0 leaves it out."""
+        """Return the factor by which the first stage's estimate is clipped as the second's; 0 drops it."""
         if not self._combine:
             return 0.0
         if one.radius is not None:
@@ -373,7 +362,7 @@ class Model:
         return float(head @ kept[: self.k]) / float(head @ self._first_kept[: self.k])
 
     def losses(self, one: Map) -> tuple[float, float, float]:
-        """Predicted losses of a map, under the estimated spectrum and under the posterior; and the factor.
+        """Return the predicted losses of a map, under the estimated spectrum and under the posterior; and the factor.
 
         Each is a mixture with the loss if the longest rows lie in the first k directions and hidden ones in the last.
         """
@@ -395,7 +384,7 @@ class Model:
     def _fresh_loss(
         self, one: Map, truth: FloatArray, kept: FloatArray, first_kept: FloatArray, factor: float
     ) -> float:
-        """The loss with new noise in both stages."""
+        """Return the loss with new noise in both stages."""
         roots = np.sqrt(first_kept)
         firsts = [roots[:, None] * truth * roots + self._std * goe for goe in _goes("first", len(truth))]
         return self._simulated_loss(one, kept, factor, [truth] * _RELEASES, firsts)
@@ -403,20 +392,17 @@ class Model:
     def _simulated_loss(
         self, one: Map, kept: FloatArray, factor: float, truths: list[FloatArray], firsts: list[FloatArray]
     ) -> float:
-        """The mean loss over pairs of a truth and an estimate of stage one, with new noise in stage two."""
+        """Return the mean loss over pairs of a truth and an estimate of stage one, with new noise in stage two."""
         roots, std, loss = np.sqrt(kept), entry_std(one.weights, self.noise[1]), 0.0
         for goe, truth, first in zip(_goes("second", kept.size), truths, firsts, strict=True):
             seen = combined(roots[:, None] * truth * roots + std * goe, std, first, self._std, factor)
-            loss += self._loss(seen, truth) / _RELEASES
+            basis = top_eigh(seen, self.k)[1]
+            best = float(np.linalg.eigvalsh(truth)[-self.k :].sum())
+            loss += (1.0 - float(np.vdot(basis, truth @ basis)) / best) / _RELEASES
         return loss
 
-    def _loss(self, seen: FloatArray, truth: FloatArray) -> float:
-        basis = top_eigh(seen, self.k)[1]
-        best = float(np.linalg.eigvalsh(truth)[-self.k :].sum())
-        return 1.0 - float(np.vdot(basis, truth @ basis)) / best
-
     def choose(self) -> Choice:
-        """The map that loses least; a scalar unless another is better by a tenth in both predictions."""
+        """Return the map with the least loss; a scalar unless another is better by a tenth in both predictions."""
         tried = [(one, *self.losses(one)) for one in self.maps()]
         scalars = [entry for entry in tried if entry[0].radius is not None]
         safe = min(scalars, key=lambda entry: entry[1] + entry[2])
@@ -429,7 +415,7 @@ class Model:
 
 
 def entry_std(weights: FloatArray, std: float) -> FloatArray:
-    """Standard deviations of the entries of a mapped estimate's noise, times sqrt(2) off the diagonal: (d, d)."""
+    """Return the standard deviations of the noise of a mapped estimate, (d, d), times sqrt(2) off the diagonal."""
     roots = 1.0 / np.sqrt(weights)
     return std * roots[:, None] * roots
 
@@ -437,7 +423,7 @@ def entry_std(weights: FloatArray, std: float) -> FloatArray:
 def combined(
     second: FloatArray, second_std: FloatArray, first: FloatArray, first_std: float, factor: float
 ) -> FloatArray:
-    """Average of two estimates by inverse variance, entry by entry; the first is multiplied by ``factor``."""
+    """Average two estimates by inverse variance, entry by entry; the first is multiplied by ``factor``."""
     if factor == 0.0:
         return second
     weight = second_std**2 / (second_std**2 + (factor * first_std) ** 2)
@@ -445,17 +431,17 @@ def combined(
 
 
 def _blocks(shape: FloatArray, spectrum: FloatArray, q: int, share: float) -> FloatArray:
-    """A shape whose first q directions hold that share of the mapped energy."""
+    """Return a shape whose first q directions hold that share of the mapped energy."""
     energy = shape * spectrum
-    made = shape.copy()
-    made[:q] *= share / energy[:q].sum()
-    made[q:] *= (1.0 - share) / energy[q:].sum()
-    return made
+    scaled = shape.copy()
+    scaled[:q] *= share / energy[:q].sum()
+    scaled[q:] *= (1.0 - share) / energy[q:].sum()
+    return scaled
 
 
 @lru_cache(maxsize=16)
 def _numbers(name: str, size: int) -> FloatArray:
-    """Fixed standard normal numbers."""
+    """Return fixed standard normal numbers."""
     numbers = Randomness.from_seed(_SEED).stream("norm maps", name).normal(0, size)
     numbers.flags.writeable = False
     return numbers
@@ -463,6 +449,6 @@ def _numbers(name: str, size: int) -> FloatArray:
 
 @lru_cache(maxsize=16)
 def _goes(name: str, d: int) -> tuple[FloatArray, ...]:
-    """Fixed matrices of standard GOE noise: variance 1 on the diagonal and 1/2 off it."""
+    """Return fixed matrices of standard GOE noise: variance 1 on the diagonal and 1/2 off it."""
     drawn = _numbers(name, _RELEASES * svec_size(d)).reshape(_RELEASES, -1)
     return tuple(unsvec(one, d) for one in drawn)

@@ -1,9 +1,8 @@
 """Spans of rows in exact arithmetic: integers only, no tolerance.
 
-Every finite float is a dyadic rational, so scaling each row by a power of two
-makes it a vector of integers on the same line. A span is identified by its
-reduced row echelon form over the rationals, each row cleared of denominators:
-one form for one subspace, whatever rows it came from.
+Every finite float is a dyadic rational, so scaling each row by a power of two makes it a vector of integers on the same
+line. A span is identified by its reduced row echelon form over the rationals, each row cleared of denominators: equal
+subspaces have equal forms.
 """
 
 from __future__ import annotations
@@ -30,43 +29,41 @@ _EXACT = 2**53
 
 
 def exact_rows(rows: npt.ArrayLike | Sequence[Sequence[Any]]) -> FloatArray:
-    """Rows of integers, fractions or floats as floats that lie on exactly the same lines.
+    """Return rows of integers, fractions or floats as floats on exactly the same lines.
 
-    Floats are taken at their exact binary value. Rows of integers or fractions
-    are cleared of denominators and common factors.
-    A row of fractions that needs integers beyond 2**53, or is not rational, raises `BadRowError`.
+    Floats have their exact binary value. Rows of integers or fractions are cleared of denominators and common factors;
+    one that is not rational, or needs integers beyond 2**53, raises `BadRowError`.
     """
     try:
-        given = np.asarray(rows)
+        table = np.asarray(rows)
     except ValueError as problem:
-        raise BadRowError(f"rows are not one table ({problem}); give an (n, d) array of finite numbers") from problem
+        raise BadRowError(f"rows are not one table ({problem}). Pass an (n, d) array of finite numbers.") from problem
     if (
-        given.dtype.kind in "fb"
-        or given.size == 0
-        or (given.dtype.kind in "iu" and given.min() >= -_EXACT and given.max() <= _EXACT)
+        table.dtype.kind in "fb"
+        or table.size == 0
+        or (table.dtype.kind in "iu" and table.min() >= -_EXACT and table.max() <= _EXACT)
     ):
-        return given.astype(np.float64)
-    if given.ndim != 2 or given.dtype.kind not in "iuO":
+        return table.astype(np.float64)
+    if table.ndim != 2 or table.dtype.kind not in "iuO":
         return checked_rows(rows)  # raises with the reason
-    made = np.empty(given.shape)
-    for i, row in enumerate(given.tolist()):
+    lines = np.empty(table.shape)
+    for i, row in enumerate(table.tolist()):
         try:
             fractions = [Fraction(entry) for entry in row]
         except (TypeError, ValueError, OverflowError) as problem:
-            raise BadRowError(
-                f"row {i} is not a row of rational numbers ({problem}); give integers or fractions"
-            ) from problem
+            raise BadRowError(f"row {i} is not rational ({problem}). Pass integers or fractions.") from problem
         scale = math.lcm(*(f.denominator for f in fractions))
         line = primitive([int(f * scale) for f in fractions])
         if max(map(abs, line)) > _EXACT:
-            raise BadRowError(f"row {i} needs integers beyond 2**53 to be exact; round its entries to a coarser grid")
-        made[i] = line
-    return made
+            raise BadRowError(f"row {i} needs integers beyond 2**53 to be exact. Round its entries to a coarser grid.")
+        lines[i] = line
+    return lines
 
 
 def lines_of(rows: FloatArray) -> list[Line]:
-    """The line through each row, exactly; zero rows give zero tuples."""
+    """Return the line through each row, exactly; zero rows give zero tuples."""
     mantissas, exponents = np.frexp(rows)
+    # A mantissa times 2**53 is a whole number; shifts by the least exponent of the row make the entries integers.
     whole = (mantissas * 2.0**53).astype(np.int64)
     exponents = np.where(whole == 0, exponents.max(initial=0), exponents)
     shifts = exponents - exponents.min(axis=1, keepdims=True, initial=2**31 - 1)
@@ -88,7 +85,7 @@ def primitive(vector: Iterable[int]) -> Line:
 
 
 def span_of(lines: Iterable[Line], stop_above: int | None = None) -> Span:
-    """The span of some lines, or of the first of them that exceed the rank ``stop_above``."""
+    """Return the span of some lines, or of the first of them that exceed the rank ``stop_above``."""
     echelon: dict[int, Line] = {}
     for line in lines:
         left = list(line)
@@ -109,12 +106,13 @@ def span_of(lines: Iterable[Line], stop_above: int | None = None) -> Span:
 
 
 def orthonormal_basis(span: Span, n_features: int) -> FloatArray:
-    """Orthonormal basis (d, k) of a span: Gram-Schmidt in exact integers, rounded once at the end."""
+    """Return an orthonormal basis (d, k) of a span: Gram-Schmidt in exact integers, rounded once at the end."""
     done: list[Line] = []
     for row in span:
         left = list(row)
         for other in done:
-            dot, square = _dot(left, other), _dot(other, other)
+            dot = sum(a * b for a, b in zip(left, other, strict=True))
+            square = sum(b * b for b in other)
             left = list(primitive(square * a - dot * b for a, b in zip(left, other, strict=True)))
         done.append(tuple(left))
     basis = np.zeros((n_features, len(done)))
@@ -126,11 +124,8 @@ def orthonormal_basis(span: Span, n_features: int) -> FloatArray:
 
 
 def _eliminate(row: list[int], by: Line, pivot: int) -> list[int]:
+    """Subtract a multiple of another line so that the entry at the pivot vanishes, without fractions."""
     a, b = by[pivot], row[pivot]
     factor = math.gcd(a, b)
     a, b = a // factor, b // factor
     return [a * x - b * y for x, y in zip(row, by, strict=True)]
-
-
-def _dot(a: Sequence[int], b: Sequence[int]) -> int:
-    return sum(x * y for x, y in zip(a, b, strict=True))

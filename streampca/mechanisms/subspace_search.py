@@ -1,16 +1,13 @@
 """Scores of all subspaces spanned by weighted points, exactly.
 
-The score of a subspace s is the weight of the points in it, less the weight
-in its heaviest proper subspace (Singhal and Steinke 2021, Section 2). Only
-subspaces spanned by some of the points have a positive score; such a subspace is held as the indices of the
-points in it.
+The score of a subspace s is the weight of the points in it, less the weight in its heaviest proper subspace (Singhal
+and Steinke 2021, Section 2). Only subspaces spanned by some of the points have a positive score. A subspace is
+represented by the indices of the points in it.
 
-The search works modulo a prime on a projection to few dimensions. What is
-dependent stays dependent there, so groups of points can only be too
-large; every group that affects the result is then checked over the integers, and after a
-false one the search starts again with the next prime. So the result
-depends neither on the prime nor on chance, and the search ends: a false group
-needs a prime that divides one of finitely many integers.
+The search works modulo a prime on a projection to few dimensions. Dependent points stay dependent there, so groups of
+points can only be too large; every group that affects the result is then verified over the integers, and after a false
+one the search restarts with the next prime. The result therefore depends neither on the prime nor on chance, and the
+search ends: a false group needs a prime that divides one of finitely many integers.
 """
 
 from __future__ import annotations
@@ -25,26 +22,21 @@ from streampca.linalg.types import IntArray
 from streampca.mechanisms.rational_span import Line, Span, span_of
 
 Mask = npt.NDArray[np.bool_]
-#: From the weight of a subspace L and those of the groups outside it: which L + group are to be searched.
+#: From the weight of a subspace L and those of the groups outside it, a mask of the L + group to be searched.
 Worth = Callable[[int, IntArray], Mask]
 
 
 def two_best(points: Sequence[Line], weights: Sequence[int], ranks: Sequence[int]) -> tuple[int, int, Span]:
-    """The two largest scores over all subspaces of the given dimensions, and the best subspace.
+    """Return the two largest scores over all subspaces of the given dimensions, and the best subspace.
 
-    Takes time of the order of ``len(points) ** max(ranks)``.
-
-    Parameters
-    ----------
-    points : distinct lines, none of them zero.
-    weights : how many rows lie on each.
-    ranks : dimensions to look at.
+    ``points`` are distinct non-zero lines; ``weights`` count the rows on each. The time is of order ``len(points) **
+    max(ranks)``.
 
     Returns
     -------
     best, second : scores, at least 0 (there is always a subspace of score 0).
-    span : the best subspace; empty if no score is positive. One of the best
-        if there are several, and then ``best == second``.
+    span : the best subspace; empty if no score is positive. One of the best if there are several, and then ``best ==
+        second``.
     """
     attempt = 0
     while points:
@@ -75,7 +67,7 @@ class _Search:
         found = np.zeros(0, dtype=np.int64)
         everything = np.arange(len(self.points), dtype=np.int64)
         for rank in ranks:
-            # A score is at most the weight outside any L: what is left out cannot exceed the second score.
+            # A score is at most the weight outside any L: a rejected group cannot exceed the second score.
             for members in self._subspaces(everything, rank, lambda _, groups: groups > scores[1]):
                 score = int(self.weights[members].sum()) - self._heaviest(members, rank - 1)
                 if score > scores[0]:
@@ -85,23 +77,20 @@ class _Search:
         return scores[0], scores[1], span_of(self.points[i] for i in found.tolist())
 
     def _heaviest(self, among: IntArray, rank: int) -> int:
-        """Weight of the heaviest subspace of a rank spanned by some points."""
+        """Return the weight of the heaviest subspace of a rank spanned by some points."""
         weights = [0]
         for members in self._subspaces(among, rank, lambda base, groups: base + groups > max(weights)):
             weights.append(int(self.weights[members].sum()))
         return max(weights)
 
     def _subspaces(self, among: IntArray, rank: int, worth: Worth) -> Iterator[IntArray]:
-        """Verified subspaces of a rank >= 1 spanned by some points, each once.
-
-        One is left out only if ``worth`` rejects it from every subspace L of the rank below inside it.
-        """
+        """Yield verified subspaces of a rank >= 1, each once, unless ``worth`` rejects it from every L inside it."""
         if rank >= 1:
             for mask, _, _ in self._grown(among, rank, worth):
                 yield among[mask]
 
     def _grown(self, among: IntArray, rank: int, worth: Worth) -> Iterator[tuple[Mask, IntArray, int]]:
-        """Subspaces as masks, with coordinates modulo an L of the rank below and a point outside that L."""
+        """Yield subspaces as masks, with coordinates modulo an L of the rank below and a point outside that L."""
         seen: set[bytes] = set()
         weights = self.weights[among]
         for inside, coords in self._modulo(among, rank - 1):
@@ -118,7 +107,7 @@ class _Search:
                     yield mask, coords, int(outside[np.argmax(groups == group)])
 
     def _modulo(self, among: IntArray, rank: int) -> Iterator[tuple[Mask, IntArray]]:
-        """All subspaces of a rank spanned by some points, each once, with the points' coordinates modulo it."""
+        """Yield all subspaces of a rank spanned by some points, each once, with the points' coordinates modulo it."""
         if rank == 0:
             yield np.zeros(len(among), dtype=np.bool_), self.coords[among]
             return
@@ -132,7 +121,7 @@ class _Search:
             yield mask, rest
 
     def _directions(self, coords: IntArray) -> IntArray:
-        """A number for each vector, the same for proportional ones."""
+        """Return a number for each vector, equal for proportional ones."""
         if coords.shape[1] == 1:
             return np.zeros(len(coords), dtype=np.int64)
         x, y = (coords if coords.shape[1] == 2 else self._mixed(coords, 2)).T
@@ -143,26 +132,26 @@ class _Search:
             raise _FalseGroupError
 
     def _mixed(self, coords: IntArray, size: int) -> IntArray:
-        """Random linear combinations of the columns."""
-        made = np.zeros((len(coords), size), dtype=np.int64)
+        """Return random linear combinations of the columns, reduced after each product: products fit 64 bits."""
+        mixed = np.zeros((len(coords), size), dtype=np.int64)
         for column in coords.T:
-            made += column[:, None] * self._mix.integers(0, self.prime, size) % self.prime
-        return made % self.prime
+            mixed += column[:, None] * self._mix.integers(0, self.prime, size) % self.prime
+        return mixed % self.prime
 
     def _inverses(self, values: IntArray) -> IntArray:
-        """Inverses modulo the prime, by Fermat's theorem; 0 for 0."""
-        made, square, power = np.ones_like(values), values, self.prime - 2
+        """Return inverses modulo the prime, by Fermat's theorem; 0 for 0."""
+        result, square, power = np.ones_like(values), values, self.prime - 2
         while power:
             if power & 1:
-                made = made * square % self.prime
+                result = result * square % self.prime
             square = square * square % self.prime
             power >>= 1
-        return made
+        return result
 
 
 @cache
 def _prime(index: int) -> int:
-    """The largest primes below 2**31, descending: products of residues fit 64 bits."""
+    """Return the largest primes below 2**31, descending: products of residues fit 64 bits."""
     candidate = 2**31 - 1 if index == 0 else _prime(index - 1) - 2
     divisors = np.arange(3, 46341, 2)
     while (candidate % divisors == 0).any():

@@ -102,7 +102,7 @@ class SubspacePerturbation(Mechanism):
 
     @property
     def _gram_std(self) -> float:
-        return self.budget.gram_sensitivity / self._mu2
+        return self.budget.sensitivity() / self._mu2
 
     @property
     def guarantee(self) -> Guarantee:

@@ -1,19 +1,16 @@
 """Events, and the privacy that they spend together.
 
-Every access to rows is recorded as an `Event`: what was run, not what it
-cost. So the epsilon of a list of events can be computed at any delta, and again
-when better theorems are known. `epsilon_of` computes it:
+Every access to rows is recorded as an `Event`: which mechanism ran, not what it cost. The epsilon of a list of events
+can therefore be computed at any delta, and recomputed when better theorems are known. `epsilon_of` computes it:
 
-- Gaussian events compose exactly, ``mu**2`` adds up, and the total is read off
-  the exact profile (`privacy.gaussian`). A whole stream is one event: a tree or a
-  matrix mechanism has one mu, whatever its depth.
-- If other kinds are among them, all are composed as privacy loss
-  distributions by Google's ``dp-accounting``, an upper bound: a pure or
-  (epsilon, delta) event as the worst mechanism of that claim (Kairouz, Oh and Viswanath 2015).
-  Without the extra ``accounting``, their epsilons and deltas are added, a larger bound.
+- Gaussian events compose exactly: ``mu**2`` adds up, and the exact profile gives epsilon (`privacy.gaussian`). A whole
+  stream is one event, because a tree or a matrix mechanism has one mu, whatever its depth.
+- If other kinds are among them, all are composed as privacy loss distributions by Google's ``dp-accounting``, an upper
+  bound. A pure or (epsilon, delta) event is the worst mechanism of that claim (Kairouz, Oh and Viswanath 2015). Without
+  the extra ``accounting``, epsilons and deltas are added, which is a larger bound.
 
-Composition is adaptive: what is run next, and on what parameters, may depend on
-all that was released before (Dong, Roth and Su 2022; Zhu, Dong and Wang 2022, Theorem 10).
+Composition is adaptive: the next mechanism and its parameters may depend on everything released before (Dong, Roth and
+Su 2022; Zhu, Dong and Wang 2022, Theorem 10).
 """
 
 from __future__ import annotations
@@ -27,28 +24,25 @@ from streampca.errors import BadParameterError, short
 from streampca.privacy import gaussian
 from streampca.privacy.guarantee import Guarantee, check_number
 
-_INTERVAL = 1e-3
-
 
 class Promising(Protocol):
     """An object with a guarantee: an algorithm, a mechanism, a stream, a release."""
 
     @property
-    def guarantee(self) -> Guarantee:
-        """Its guarantee."""
+    def guarantee(self) -> Guarantee: ...
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that was run on rows.
+    """One access to rows by a private mechanism.
 
     Attributes
     ----------
     what : description.
-    adjacency, unit : its neighbouring relation.
-    mu : Gaussian-DP parameter, finite and >= 0, or None if it is not Gaussian.
+    adjacency, unit : neighboring relation of its guarantee.
+    mu : Gaussian-DP parameter, finite and >= 0; None if the event is not Gaussian.
     slack : probability of the event in which mu does not hold, in [0, 1).
-    epsilon, delta : its claim, if it is not Gaussian: finite and >= 0, and in [0, 1).
+    epsilon, delta : claim of an event that is not Gaussian: finite and >= 0, and in [0, 1).
     """
 
     what: str
@@ -68,40 +62,34 @@ class Event:
 
     @classmethod
     def of(cls, ran: Guarantee | Promising) -> Event:
-        """The event of running an object with a guarantee.
-
-        Raises
-        ------
-        BadParameterError
-            If the guarantee is infinite: no budget covers it.
-        """
-        promised = ran if isinstance(ran, Guarantee) else ran.guarantee
-        if not promised.is_private:
-            raise BadParameterError(f"an event with no guarantee cannot be accounted for: {promised.theorem}")
-        what = f"{promised.theorem}; {promised.scope}"
-        if promised.mu is not None:
-            return cls(what, promised.adjacency, promised.unit, mu=promised.mu, slack=promised.slack)
-        return cls(what, promised.adjacency, promised.unit, epsilon=promised.epsilon, delta=promised.delta)
+        """Return the event of one run of an object with a guarantee; `BadParameterError` if it is infinite."""
+        claim = ran if isinstance(ran, Guarantee) else ran.guarantee
+        if not claim.is_private:
+            raise BadParameterError(f"an event with no guarantee cannot be accounted for: {claim.theorem}")
+        what = f"{claim.theorem}; {claim.scope}"
+        if claim.mu is not None:
+            return cls(what, claim.adjacency, claim.unit, mu=claim.mu, slack=claim.slack)
+        return cls(what, claim.adjacency, claim.unit, epsilon=claim.epsilon, delta=claim.delta)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the fields as plain values."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Event:
-        """Inverse of `to_dict`."""
-        known = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in values.items() if name in known})
+        """Invert `to_dict`. Other keys are ignored."""
+        return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})
 
 
 def epsilon_of(events: Iterable[Event], delta: float) -> float:
-    """The epsilon at ``delta`` of all events together; infinite if no finite one holds.
+    """Return the epsilon at ``delta`` of all events together; infinite if no finite one holds.
 
-    Exact if all are Gaussian; otherwise an upper bound. Events for different neighbours raise `BadParameterError`.
+    Exact if all are Gaussian; otherwise an upper bound. Events for different neighbors raise `BadParameterError`.
     """
     events = tuple(events)
     plain = basic_epsilon(events, delta)
     others = sum(event.mu is None for event in events)
+    # A lone event of another kind composes with nothing, so its own claim is the best bound.
     if others == 0 or (others == 1 and not any(event.mu for event in events)):
         return plain
     try:
@@ -111,34 +99,27 @@ def epsilon_of(events: Iterable[Event], delta: float) -> float:
 
 
 def basic_epsilon(events: Iterable[Event], delta: float) -> float:
-    """An upper bound of `epsilon_of`, quickly computed: Gaussian events compose exactly, all others are added.
-
-    The part of delta that the others do not use goes to the Gaussian events.
-    """
+    """Return an upper bound of `epsilon_of` at little cost: Gaussian events compose exactly, all others are added."""
     events = tuple(events)
     if not 0.0 <= delta < 1.0:
-        raise BadParameterError(f"delta={short(delta)} must be in [0, 1)")
+        raise BadParameterError(f"delta={short(delta)}: expected a number in [0, 1).")
     kinds = {(event.adjacency, event.unit) for event in events}
     if len(kinds) > 1:
         named = " and ".join(sorted(f"{unit} under {short(adjacency)}" for adjacency, unit in kinds))
-        raise BadParameterError(f"guarantees for {named} do not add up; calibrate all alike")
-    mu = gaussian.compose(*(event.mu for event in events if event.mu is not None))
-    slack = sum(event.slack for event in events)
+        raise BadParameterError(f"guarantees for {named} do not add up. Calibrate all alike.")
+    mu = math.hypot(*(event.mu for event in events if event.mu is not None))
     others = [event for event in events if event.mu is None]
-    left = delta - slack - sum(event.delta for event in others)
-    return sum(event.epsilon for event in others) + gaussian.epsilon_at(mu, left)
+    # The part of delta that the others do not use is spent on the Gaussian events.
+    rest = delta - sum(event.slack for event in events) - sum(event.delta for event in others)
+    return sum(event.epsilon for event in others) + gaussian.epsilon_at(mu, rest)
 
 
-def library_epsilon(events: Iterable[Event], delta: float, interval: float = _INTERVAL) -> float:
-    """`epsilon_of` by ``dp-accounting`` alone, event by event: an upper bound.
+def library_epsilon(events: Iterable[Event], delta: float, interval: float = 1e-3) -> float:
+    """Return `epsilon_of` computed by ``dp-accounting`` only, event by event: an upper bound.
 
-    Parameters
-    ----------
-    events : what ran.
-    delta : at which epsilon is computed.
-    interval : grid of the privacy loss distributions; finer is slower.
+    A smaller ``interval``, the grid of the privacy loss distributions, is slower and tighter.
     """
-    # Imported here: it takes seconds, and few callers need it.
+    # Imported late: it takes seconds, and few callers need it.
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 

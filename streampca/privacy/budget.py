@@ -1,4 +1,4 @@
-"""Privacy budgets: a target epsilon and delta."""
+"""Privacy budgets: a target epsilon and delta under one adjacency."""
 
 from __future__ import annotations
 
@@ -12,17 +12,9 @@ from streampca.privacy import gaussian
 
 Adjacency = Literal["zero-out", "replace"]
 
-#: Sensitivity of a row's outer product in Frobenius norm, rows in the unit ball.
+#: Sensitivity of a row's outer product in Frobenius norm, for rows in the unit ball: |a a^T| = |a|**2 <= 1, and
+#: |a a^T - b b^T|**2 = |a|**4 + |b|**4 - 2 <a, b>**2 <= 2.
 GRAM_SENSITIVITY: dict[str, float] = {"zero-out": 1.0, "replace": math.sqrt(2.0)}
-
-
-def check_adjacency(adjacency: str) -> None:
-    """Raise `BadParameterError` unless the adjacency is ``"zero-out"`` or ``"replace"``."""
-    if adjacency not in GRAM_SENSITIVITY:
-        raise BadParameterError(
-            f"adjacency={short(adjacency)} is not known; use 'zero-out' (one row against the zero row) "
-            "or 'replace' (one row against another)"
-        )
 
 
 @dataclass(frozen=True)
@@ -31,11 +23,10 @@ class Budget:
 
     Parameters
     ----------
-    epsilon : positive float.
-    delta : float in [0, 1). Gaussian noise needs delta > 0.
-    adjacency : ``"zero-out"`` (one row against the zero row; the number and
-        the positions of rows are public) or ``"replace"`` (one row against
-        another).
+    epsilon : positive and finite.
+    delta : in [0, 1). Gaussian noise needs delta > 0.
+    adjacency : neighboring streams differ in one row, which is replaced by the zero row (``"zero-out"``) or by any
+        other row (``"replace"``). The number and the positions of the rows are public.
     """
 
     epsilon: float
@@ -44,29 +35,28 @@ class Budget:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.epsilon, (int, float)) and 0.0 < self.epsilon < math.inf):
-            raise BadParameterError(f"epsilon={short(self.epsilon)} must be a positive finite number, e.g. 1.0")
+            raise BadParameterError(f"epsilon={short(self.epsilon)}: expected a positive finite number, e.g. 1.0.")
         if not (isinstance(self.delta, (int, float)) and 0.0 <= self.delta < 1.0):
             raise BadParameterError(
-                f"delta={short(self.delta)} must be in (0, 1), well below one over the number of rows, e.g. 1e-6"
+                f"delta={short(self.delta)}: expected a number in (0, 1), well below one over the number of rows."
             )
-        check_adjacency(self.adjacency)
+        if self.adjacency not in GRAM_SENSITIVITY:
+            raise BadParameterError(f"adjacency={short(self.adjacency)}: expected 'zero-out' or 'replace'.")
 
     @property
     def mu(self) -> float:
-        """The exact mu of Gaussian differential privacy that spends this budget."""
+        """Largest mu of Gaussian differential privacy within this budget."""
         if self.delta <= 0.0:
             raise BadParameterError(
-                f"delta={short(self.delta)} must be in (0, 1): Gaussian noise has no pure epsilon guarantee; "
-                "pass e.g. delta=1e-6"
+                f"delta={short(self.delta)}: expected a number in (0, 1), e.g. 1e-6. Gaussian noise has no pure "
+                "epsilon guarantee."
             )
         return gaussian.mu_of(self.epsilon, self.delta)
 
-    @property
-    def gram_sensitivity(self) -> float:
-        """Sensitivity of the Gram matrix to one row, in Frobenius norm (rows in the unit ball)."""
-        return GRAM_SENSITIVITY[self.adjacency]
+    def sensitivity(self, *, center: bool = False) -> float:
+        """Return the sensitivity of the Gram matrix to one row, in Frobenius norm.
 
-    def sensitivity(self, *, center: bool) -> float:
-        """`gram_sensitivity`; with ``center``, of the Gram matrix and the weighted sum of rows (`linalg.centering`)."""
-        alone = self.gram_sensitivity
-        return alone * joint_factor(replace=self.adjacency == "replace") if center else alone
+        With ``center``, the sensitivity of the Gram matrix and the weighted sum of the rows (`linalg.centering`).
+        """
+        gram = GRAM_SENSITIVITY[self.adjacency]
+        return gram * joint_factor(replace=self.adjacency == "replace") if center else gram

@@ -1,34 +1,27 @@
 """The discrete Gaussian on the integers, sampled exactly, fast and in integers only.
 
-``P(x)`` is proportional to ``exp(-x**2 / (2 sigma**2))`` over all integers x.
-It is the noise of Canonne, Kamath and Steinke (2020), whose sampler is exact
-but draws one number at a time by long chains of coin flips. Here |x| is drawn from
-an envelope of equally wide bins with integer heights and accepted under the
-curve. All but one draw in a thousand fall below
-the lowest point of the curve within their bin and cost two words and a table look-up;
-the others are compared with the curve exactly (`is_below`).
-Beyond the bins the envelope continues in blocks, each of half the height of the one before, without
-end. So the distribution is exact: no truncation, no floating point, no approximation other
-than that the words come from AES.
+``P(x)`` is proportional to ``exp(-x**2 / (2 sigma**2))`` over all integers x. Canonne, Kamath and Steinke (2020)
+propose this noise; their sampler is exact but draws one number at a time by long chains of coin flips. This one draws
+|x| from an envelope of equally wide bins with integer heights and accepts it under the curve. All but one draw in a
+thousand fall below the lowest point of the curve within their bin and cost two words and a table look-up; the others
+are compared with the curve exactly (`is_below`). Beyond the bins the envelope continues in blocks, each of half the
+height of the one before, without end. The distribution is therefore exact: no truncation, no floating point, no
+approximation other than that the words come from AES.
 
-*Privacy.* A sum of integers plus such noise is as private as with the
-continuous Gaussian. Let Z be continuous of variance sigma**2 - r**2, and round it
-at random to an integer X with probability proportional to
-``exp(-(x - Z)**2 / (2 r**2))``. By Poisson's summation formula the normalising
-sums are within a factor 1 +- 2.01 exp(-2 pi**2 r**2) of a constant, so X is
-discrete Gaussian of parameter sigma up to a factor 1 +- eta, eta < 5
-exp(-2 pi**2 r**2), in every probability (Peikert 2010, Theorem 3.1). The rounding commutes with
-integer shifts. Hence noise on any number of integer coordinates, added to
-integers that may be chosen adaptively, is a post-processing of the continuous
-mechanism with variances sigma_i**2 - r**2, up to a factor (1 + eta) per coordinate drawn.
-With r = 5 that is eta < 1e-213; `lattice_sigma` enlarges sigma by a part in 1e9,
-which covers r and more coordinates than could ever be drawn.
+*Privacy.* A sum of integers plus such noise is as private as with the continuous Gaussian. Let Z be continuous of
+variance sigma**2 - r**2, and round it at random to an integer X with probability proportional to ``exp(-(x - Z)**2 / (2
+r**2))``. By Poisson's summation formula the normalizing sums are within a factor 1 +- 2.01 exp(-2 pi**2 r**2) of a
+constant, so X is discrete Gaussian of parameter sigma up to a factor 1 +- eta, eta < 5 exp(-2 pi**2 r**2), in every
+probability (Peikert 2010, Theorem 3.1). The rounding commutes with integer shifts. Hence noise on any number of integer
+coordinates, added to integers that may be chosen adaptively, is a post-processing of the continuous mechanism with
+variances sigma_i**2 - r**2, up to a factor (1 + eta) per coordinate drawn. With r = 5, eta < 1e-213; `lattice_sigma`
+enlarges sigma by a part in 1e9, which covers r and more coordinates than could ever be drawn.
 
-*Gram matrices.* Admitted rows are multiples of 2**-20, so Gram matrices are multiples of
-2**-40 and known exactly. Noise on the same lattice (`gram_noise`) makes the release an exact
-sample of the mechanism that the theorem is about; the integers are converted to floats afterwards. The default
-noise is a float64 Gaussian, rounded to the lattice before it is added exactly: its 52-bit uniforms miss values
-that a real normal has, an error of some 2**-52 per draw, which no theorem covers; no attack on it is known.
+*Gram matrices.* Admitted rows are multiples of 2**-20, so Gram matrices are multiples of 2**-40 and exact. Noise on the
+same lattice (`gram_noise`) makes the release an exact sample of the mechanism of the theorem; the integers become
+floats afterwards. The default noise is a float64 Gaussian, rounded to the lattice before it is added exactly: its
+52-bit uniforms miss values that a real normal has, an error of about 2**-52 per draw, which no theorem covers. No
+attack on it is known.
 """
 
 from __future__ import annotations
@@ -56,7 +49,7 @@ _LAST_HEIGHT = 44  # bins end where the curve is below 2**-44
 _LIMIT = 2**58
 _GUARD = 24  # further bits in the calculation of exp
 
-#: Factor of sigma, which covers the whole difference between discrete and continuous noise.
+#: Factor of sigma that covers the whole difference between discrete and continuous noise.
 INFLATION = 1 + Fraction(1, 10**9)
 _LARGEST, _SMALLEST = 2.0**14, 1e-6
 
@@ -68,9 +61,8 @@ Word = Callable[[], int]
 class _Envelope:
     """Bins over |x| for one sigma.
 
-    Bin i holds the 2**width_bits integers from i << width_bits on, and has
-    height ``edges[i+1] - edges[i]`` >= scale * exp(...) there. After the last bin come
-    the tail's and an empty one that fills up to 2**52.
+    Bin i holds the 2**width_bits integers from i << width_bits on, and has height ``edges[i+1] - edges[i]`` >= scale *
+    exp(...) there. After the last bin come the bin of the tail and an empty one that fills up to 2**52.
     """
 
     exponent: tuple[int, int]  # x**2 / (2 sigma**2) = x**2 * exponent[0] / exponent[1]
@@ -84,7 +76,17 @@ class _Envelope:
 @lru_cache(maxsize=16)
 def _envelope(variance: Fraction, width_bits: int) -> _Envelope:
     q, p = variance.denominator, 2 * variance.numerator
-    curve = _curve(q << 2 * width_bits, p)
+    # The curve exp(-i**2 n/p) at the bin edges, n = q 4**width_bits, in units of 2**-160, until it is below 2**-44.
+    # Each value is the one before times a factor, which shrinks by a constant factor; errors stay far below 2**-100.
+    numerator = q << 2 * width_bits
+    factor = exp_bounds(numerator, p, _PRECISION)[0] + 1
+    shrink = exp_bounds(2 * numerator, p, _PRECISION)[0] + 1
+    curve, value = [], 1 << _PRECISION
+    while value >> (_PRECISION - _LAST_HEIGHT):
+        curve.append(value)
+        value = value * factor >> _PRECISION
+        factor = factor * shrink >> _PRECISION
+    curve.append(value)
     bins = len(curve) - 1
     tail_bits = max(width_bits, (isqrt(int(variance)) + 1).bit_length() - 3)
     tail_widths = 2 << (tail_bits - width_bits)
@@ -99,60 +101,44 @@ def _envelope(variance: Fraction, width_bits: int) -> _Envelope:
     return _Envelope((q, p), scale, edges, np.array([*inside, 0, 0], dtype=np.int64), heights[-1], tail_bits)
 
 
-def _curve(numerator: int, denominator: int) -> list[int]:
-    """exp(-i**2 numerator/denominator) in units of 2**-160, off by far less than 2**-100, until it is below 2**-44.
-
-    By recurrence: each value is the one before times a factor, and the factor shrinks by a constant factor.
-    """
-    factor = exp_bounds(numerator, denominator, _PRECISION)[0] + 1
-    shrink = exp_bounds(2 * numerator, denominator, _PRECISION)[0] + 1
-    values, value = [], 1 << _PRECISION
-    while value >> (_PRECISION - _LAST_HEIGHT):
-        values.append(value)
-        value = value * factor >> _PRECISION
-        factor = factor * shrink >> _PRECISION
-    return [*values, value]
-
-
 class DiscreteGaussian:
     """Independent discrete Gaussians, coordinate i of parameter ``sigmas[kinds[i]]``.
 
     Parameters
     ----------
-    sigmas : positive integers or fractions below 2**58: nearly the standard
-        deviations (exactly that up to a relative 1e-8 from sigma = 1 on).
-    kinds : which sigma each coordinate has.
+    sigmas : positive integers or fractions below 2**58, within a factor of 4 of each other. They are the standard
+        deviations up to a relative 1e-8 from sigma = 1 on.
+    kinds : index of the sigma of each coordinate.
     """
 
     def __init__(self, sigmas: Sequence[int | Fraction], kinds: IntArray) -> None:
         for sigma in sigmas:
             if isinstance(sigma, bool) or not isinstance(sigma, (int, Fraction)) or not 0 < sigma < _LIMIT:
-                raise BadParameterError(f"sigma={sigma!r} must be a positive integer or Fraction below 2**58")
-        if max(sigmas) > 4 * min(sigmas):
-            raise BadParameterError(
-                f"sigmas={tuple(sigmas)!r} must be within a factor of 4 of each other: they share bins"
-            )
+                raise BadParameterError(f"sigma={sigma!r}: expected a positive integer or Fraction below 2**58.")
+        if max(sigmas) > 4 * min(sigmas):  # they share bins
+            raise BadParameterError(f"sigmas={tuple(sigmas)!r}: expected values within a factor of 4 of each other.")
         self.sigmas = tuple(Fraction(sigma) for sigma in sigmas)
         self._width = max(0, int(min(self.sigmas)).bit_length() - 1 - _FINE)
-        made = [_envelope(sigma * sigma, self._width) for sigma in self.sigmas]
-        self._made, self._kinds = made, kinds
+        self._envelopes = [_envelope(sigma * sigma, self._width) for sigma in self.sigmas]
+        self._kinds = kinds
         # All envelopes side by side: that of kind j is shifted by j << 52.
-        starts = np.cumsum([0, *(len(one.inside) for one in made)])
-        self._edges = np.concatenate([one.edges + (j << _V_BITS) for j, one in enumerate(made)])
-        self._next_edges = np.append(self._edges[1:], len(made) << _V_BITS)
-        self._inside = np.concatenate([one.inside for one in made])
-        cells = np.arange(len(made) << _GUIDE_BITS, dtype=np.int64) << (_V_BITS - _GUIDE_BITS)
+        count = len(self._envelopes)
+        starts = np.cumsum([0, *(len(one.inside) for one in self._envelopes)])
+        self._edges = np.concatenate([one.edges + (j << _V_BITS) for j, one in enumerate(self._envelopes)])
+        self._next_edges = np.append(self._edges[1:], count << _V_BITS)
+        self._inside = np.concatenate([one.inside for one in self._envelopes])
+        cells = np.arange(count << _GUIDE_BITS, dtype=np.int64) << (_V_BITS - _GUIDE_BITS)
         self._guide = np.searchsorted(self._edges, cells, side="right") - 1
         self._shift, self._own_starts = kinds << _V_BITS, starts[:-1].take(kinds)
         # Below this place no cell of the guide holds more than one edge, so one step from the guide is enough.
-        several = np.append(np.diff(self._guide) > 1, True).reshape(len(made), -1)
+        several = np.append(np.diff(self._guide) > 1, True).reshape(count, -1)
         several[:, -1] = True
         self._sparse = np.uint64(int(several.argmax(axis=1).min()) << (_V_BITS - _GUIDE_BITS))
 
     def draw(self, draws: Draws) -> IntArray:
-        """One draw of each coordinate, as int64.
+        """Draw each coordinate once, as int64.
 
-        A coordinate that needs more than its two words takes further ones of its own (`Draws.more`).
+        A coordinate that needs more than its two words takes further ones from its own sequence (`Draws.more`).
         """
         count = self._kinds.size
         words = draws.words(2 * count)
@@ -179,64 +165,60 @@ class DiscreteGaussian:
         return values
 
     def _decided(self, kind: int, own: int, height: int, value: int, negative: int, word: Word) -> tuple[int, int]:
-        """Magnitude and sign of a draw that needs an exact comparison; drawn again until one is accepted."""
-        made = self._made[kind]
-        last = len(made.inside) - 2
+        """Return magnitude and sign of a draw that needs an exact comparison, redrawn until one is accepted."""
+        envelope = self._envelopes[kind]
+        last = len(envelope.inside) - 2
         while True:
             if own == last:
-                value = self._from_tail(made, last << self._width, word)
+                value = self._from_tail(envelope, last << self._width, word)
                 if value:
                     return value, negative
             elif (
                 own < last
                 and not (negative and value == 0)  # zero has no sign: half of its draws are void
-                and self._below(made, own, height, value, word)
+                and self._below(envelope, own, height, value, word)
             ):
                 return value, negative
             first, low = word(), word()
             negative = first & 1
             place = first >> (64 - _V_BITS)
-            own = int(np.searchsorted(made.edges, place, side="right")) - 1
-            height = place - int(made.edges[own])
+            own = int(np.searchsorted(envelope.edges, place, side="right")) - 1
+            height = place - int(envelope.edges[own])
             value = (own << self._width) + (low & ((1 << self._width) - 1))
 
-    def _below(self, made: _Envelope, own: int, height: int, value: int, word: Word) -> bool:
-        """Whether a draw in a bin is below the curve; mostly clear from the chord between the bin's ends.
-
-        A bin is at most sigma / 2**_FINE wide and the curve's second derivative at
-        most scale / sigma**2, so the curve is within scale / 2**(2 _FINE + 3) of its chord.
-        """
-        top = int(made.edges[own + 1] - made.edges[own])
-        after = int(made.edges[own + 2] - made.edges[own + 1]) if own + 3 < len(made.inside) else made.tail_height
-        offset = value - (own << self._width)
-        chord = top - ((top - after) * offset >> self._width)
-        margin = (made.scale >> (2 * _FINE + 3)) + 8
+    def _below(self, envelope: _Envelope, own: int, height: int, value: int, word: Word) -> bool:
+        """Whether a draw in a bin is below the curve."""
+        edges = envelope.edges
+        top = int(edges[own + 1] - edges[own])
+        after = int(edges[own + 2] - edges[own + 1]) if own + 3 < len(envelope.inside) else envelope.tail_height
+        chord = top - ((top - after) * (value - (own << self._width)) >> self._width)
+        # A bin is at most sigma / 2**_FINE wide and the curve's second derivative at most scale / sigma**2, so the
+        # curve is within scale / 2**(2 _FINE + 3) of its chord. Most draws are decided by that, without exp.
+        margin = (envelope.scale >> (2 * _FINE + 3)) + 8
         if height + 1 <= chord - margin:
             return True
         if height >= chord + margin:
             return False
-        return self._accepted(made, height, made.scale, value, word)
+        q, p = envelope.exponent
+        return is_below(height, envelope.scale, value * value * q, p, word)
 
-    def _from_tail(self, made: _Envelope, start: int, word: Word) -> int:
-        """Block n has height tail_height / 2**n; 0 if the draw is rejected."""
+    def _from_tail(self, envelope: _Envelope, start: int, word: Word) -> int:
+        """Draw from the tail, whose block n has height tail_height / 2**n; 0 if the draw is rejected."""
         block = 0
         while word() & 1:
             block += 1
-        value = start + (block << made.tail_bits) + (word() & ((1 << made.tail_bits) - 1))
+        value = start + (block << envelope.tail_bits) + (word() & ((1 << envelope.tail_bits) - 1))
         # A uniform height below tail_height / 2**n, in units of 2**-n: first its whole part, without bias.
-        whole = word() >> (64 - made.tail_height.bit_length())
-        while whole >= made.tail_height:
-            whole = word() >> (64 - made.tail_height.bit_length())
-        return value if self._accepted(made, whole, made.scale << block, value, word) else 0
-
-    def _accepted(self, made: _Envelope, whole: int, scale: int, value: int, word: Word) -> bool:
-        q, p = made.exponent
-        return is_below(whole, scale, value * value * q, p, word)
+        whole = word() >> (64 - envelope.tail_height.bit_length())
+        while whole >= envelope.tail_height:
+            whole = word() >> (64 - envelope.tail_height.bit_length())
+        q, p = envelope.exponent
+        return value if is_below(whole, envelope.scale << block, value * value * q, p, word) else 0
 
 
 @lru_cache(maxsize=16)
 def _ln2(bits: int) -> int:
-    """The logarithm of 2 in units of 2**-bits, from sum 1/(k 2**k); below the truth by less than 2**8 units."""
+    """Return ln 2 = sum 1/(k 2**k) in units of 2**-bits, too small by less than 2**8 units."""
     total, power, k = 0, 1 << bits, 1
     while power:
         power >>= 1
@@ -246,7 +228,7 @@ def _ln2(bits: int) -> int:
 
 
 def exp_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
-    """Integers ``low <= 2**bits * exp(-numerator/denominator) <= high`` with high - low = 2."""
+    """Return integers ``low <= 2**bits * exp(-numerator/denominator) <= high`` with high - low = 2."""
     work = bits + _GUARD
     x = (numerator << work) // denominator
     ln2 = _ln2(work)
@@ -265,18 +247,17 @@ def exp_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
     return middle - 1, middle + 1
 
 
-def is_below(whole: int, scale: int, numerator: int, denominator: int, word: Callable[[], int]) -> bool:
-    """Whether U < scale * exp(-numerator/denominator), for U uniform in [whole, whole + 1).
+def is_below(whole: int, scale: int, numerator: int, denominator: int, word: Word) -> bool:
+    """Return whether U < scale * exp(-numerator/denominator), for U uniform in [whole, whole + 1).
 
-    Binary digits of U are taken from ``word`` (uniform 64-bit integers) until
-    the answer is certain, so it is exact.
+    Binary digits of U are drawn from ``word`` until the answer is certain, so it is exact.
     """
     bits, fraction = 0, 0
+    shift = scale.bit_length()
     while True:
         bits += 64
         fraction = fraction << 64 | word()
-        low, high = exp_bounds(numerator, denominator, bits + scale.bit_length())
-        shift = scale.bit_length()
+        low, high = exp_bounds(numerator, denominator, bits + shift)
         uniform = (whole << bits | fraction) << shift
         if uniform + (1 << shift) <= scale * low:
             return True
@@ -285,61 +266,46 @@ def is_below(whole: int, scale: int, numerator: int, denominator: int, word: Cal
 
 
 def lattice_sigma(std: float) -> int:
-    """Sigma of diagonal entries, in units of 2**-40, as private as continuous noise of this standard deviation.
+    """Return the sigma of diagonal entries, in units of 2**-40, as private as continuous noise of this ``std``.
 
     Noise that does not fit 64-bit integers, or is too fine for the lattice, raises `BadParameterError`.
     """
     if not _SMALLEST <= std <= _LARGEST:
         raise BadParameterError(
-            f"discrete_noise=True with noise of standard deviation {std:.3g}: it must be in "
-            f"[{_SMALLEST:g}, {_LARGEST:g}] to fit the integer lattice; choose another epsilon"
+            f"discrete_noise=True: expected a standard deviation of the noise in [{_SMALLEST:g}, {_LARGEST:g}], which "
+            f"fits the integer lattice, not {std:.3g}. Choose another epsilon."
         )
     exact: Fraction = Fraction(std) * 2**UNIT_BITS * INFLATION
-    return -(-exact.numerator // exact.denominator)
+    return -(-exact.numerator // exact.denominator)  # rounded up
 
 
 @lru_cache(maxsize=16)
 def gram_noise(std: float, n_features: int) -> DiscreteGaussian:
-    """Discrete noise for the packed upper triangle of a Gram matrix, in units of 2**-40.
+    """Return discrete noise for the packed upper triangle of a Gram matrix, in units of 2**-40.
 
-    Parameters
-    ----------
-    std : standard deviation on the diagonal; off it, this over sqrt(2), as for svec-GOE noise.
-    n_features : d.
+    ``std`` is the standard deviation on the diagonal; off it, it is std / sqrt(2), as for svec-GOE noise.
 
     Notes
     -----
-    With sigma_i as drawn, a row that moves the matrix by D has ``sum over i <= j of
-    D_ij**2 / sigma_ij**2 <= |D|_F**2 / std**2``: mu-GDP with mu = sensitivity / std
-    (see `discrete_gaussian` for what the discreteness costs, which `INFLATION` covers).
+    With sigma_i as drawn, a row that moves the matrix by D has ``sum over i <= j of D_ij**2 / sigma_ij**2 <= |D|_F**2 /
+    std**2``: mu-GDP with mu = sensitivity / std. `INFLATION` covers the cost of discreteness (`discrete_gaussian`).
     """
     diagonal = lattice_sigma(std)
-    off = isqrt(diagonal * diagonal // 2) + 1
+    off = isqrt(diagonal * diagonal // 2) + 1  # rounded up, so that the inequality above holds
     rows, columns = np.triu_indices(n_features)
     return DiscreteGaussian([diagonal, off], (rows != columns).astype(np.int64))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class LatticeGram:
-    """An exact Gram matrix that takes integer noise, as an outlet hides it (`outlet.Exact`).
+    """An exact Gram matrix that an outlet hides with integer noise (`outlet.Exact`)."""
 
-    Parameters
-    ----------
-    gram : the exact Gram matrix.
-    """
+    __slots__ = ("gram", "hidden")
 
-    gram: GramSum
-
-    @property
-    def hidden(self) -> Sequence[Any]:
-        """The exact values, for the outlet."""
-        return self.gram.hidden
+    def __init__(self, gram: GramSum) -> None:
+        self.gram, self.hidden = gram, gram.hidden
 
     def noisy(self, noise: npt.NDArray[Any], std: float) -> FloatArray:
-        """Packed entries plus integer noise in units of 2**-40, whose standard deviation is not needed.
-
-        They are summed in integers, and rounded to float64 once, at the end.
-        """
+        """Add integer noise in units of 2**-40 to the packed entries, and round to float64 once, at the end."""
         high, low = self.gram.high_low()
         low = low + noise
         high = high + (low >> UNIT_BITS)

@@ -1,12 +1,12 @@
 """The exact privacy profile of Gaussian mechanisms (mu-GDP).
 
-Distinguishing two neighbouring inputs of a Gaussian mechanism is
-distinguishing N(0, 1) from N(mu, 1), with mu = sensitivity / (standard deviation of the noise). Then
+To distinguish two neighboring inputs of a Gaussian mechanism is to distinguish N(0, 1) from N(mu, 1), with mu =
+sensitivity / (standard deviation of the noise). Exactly,
 
     delta(epsilon) = Phi(-epsilon/mu + mu/2) - e**epsilon * Phi(-epsilon/mu - mu/2)
 
-exactly (Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary
-2.13), and mechanisms compose as the root of the sum of squares of their mu.
+(Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 2.13). Mechanisms on the same rows, chosen adaptively
+or not, compose to the root of the sum of the squares of their mu (ibid., Corollary 2).
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-#: Below this mu, a bound stands for the difference of two nearly equal numbers.
+#: Below this mu, a bound replaces the difference of two nearly equal numbers.
 _SMALL = 1e-6
 
 
 def delta_at(mu: float, epsilon: float) -> float:
-    """The smallest delta for which a mu-GDP mechanism is (epsilon, delta)-DP; below mu = 1e-6, a bound within 1e-6.
+    """Return the smallest delta for which a mu-GDP mechanism is (epsilon, delta)-DP.
 
-    There the two terms cancel. With Q the upper tail of the normal and x = epsilon/mu - mu/2, the derivative in mu at
-    fixed x bounds their difference: it is at most ``mu (phi(x) - x Q(x))``.
+    Below mu = 1e-6 the value is an upper bound, too large by at most 1e-6.
     """
     if mu <= 0.0:
         return 0.0
@@ -31,43 +30,39 @@ def delta_at(mu: float, epsilon: float) -> float:
     from scipy.special import log_ndtr, ndtr  # loads slowly
 
     if mu < _SMALL:
-        at = epsilon / mu - mu / 2.0
-        if at > 39.0:
+        # The two terms of the profile cancel. With Q the upper tail of the normal and x = epsilon/mu - mu/2, the
+        # derivative in mu at fixed x bounds their difference by mu (phi(x) - x Q(x)).
+        x = epsilon / mu - mu / 2.0
+        if x > 39.0:
             return 0.0  # below the least float
-        density = math.exp(-0.5 * at * at) / math.sqrt(2.0 * math.pi)
-        return mu * (density - at * float(ndtr(-at)))
+        density = math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+        return mu * (density - x * float(ndtr(-x)))
     first = float(ndtr(-epsilon / mu + mu / 2.0))
+    # The logarithm keeps e**epsilon * Phi(...) finite where its factors overflow and underflow.
     second = math.exp(epsilon + float(log_ndtr(-epsilon / mu - mu / 2.0)))
     return max(first - second, 0.0)
 
 
 def epsilon_at(mu: float, delta: float) -> float:
-    """The smallest epsilon >= 0 for which a mu-GDP mechanism is (epsilon, delta)-DP."""
+    """Return the smallest epsilon >= 0 for which a mu-GDP mechanism is (epsilon, delta)-DP."""
     if delta_at(mu, 0.0) <= delta:
         return 0.0
     if delta <= 0.0 or math.isinf(mu):
         return math.inf
-    high = 1.0
-    while delta_at(mu, high) > delta:
-        high *= 2.0
-    return _bisect(lambda eps: delta_at(mu, eps) > delta, 0.0, high)[1]
+    # The upper end of the last bracket: rounding never states an epsilon that is too small.
+    return _bracket(lambda epsilon: delta_at(mu, epsilon) > delta)[1]
 
 
 def mu_of(epsilon: float, delta: float) -> float:
-    """The largest mu whose mu-GDP mechanism is (epsilon, delta)-DP."""
-    high = 1.0
-    while delta_at(high, epsilon) <= delta:
+    """Return the largest mu whose mu-GDP mechanism is (epsilon, delta)-DP."""
+    return _bracket(lambda mu: delta_at(mu, epsilon) <= delta)[0]
+
+
+def _bracket(holds: Callable[[float], bool]) -> tuple[float, float]:
+    """Return neighboring floats between which ``holds`` changes from true to false."""
+    low, high = 0.0, 1.0
+    while holds(high):
         high *= 2.0
-    return _bisect(lambda mu: delta_at(mu, epsilon) <= delta, 0.0, high)[0]
-
-
-def compose(*mus: float) -> float:
-    """The mu of mechanisms run on the same rows, adaptively or not."""
-    return math.hypot(*mus)
-
-
-def _bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """Shrink [low, high], where ``holds`` is true below and false above a point."""
     while True:
         middle = 0.5 * (low + high)
         if middle in (low, high):

@@ -13,7 +13,7 @@ from streampca.privacy import gaussian
 from streampca.tables import html_table
 
 SEEDED = "seeded: not private against whoever knows the seed"
-#: Of one number with Laplace noise of 53 bits, see `laplace_delta`.
+#: Bound on the delta that one number with Laplace noise of 53 bits adds (`laplace_delta`).
 _LAPLACE_DELTA = 2.0**-32
 
 
@@ -22,7 +22,7 @@ def laplace_delta(numbers: int, epsilon: float) -> float:
 
     Parameters
     ----------
-    numbers : how many numbers with such noise one row changes.
+    numbers : numbers with such noise that one row changes.
     epsilon : spent on all of them together.
 
     Notes
@@ -37,19 +37,16 @@ def laplace_delta(numbers: int, epsilon: float) -> float:
 
 
 class Account(Protocol):
-    """Who pays: one data set of a `streampca.store.Ledger`, for example."""
+    """An account that pays for guarantees: one data set of a `streampca.store.Ledger`, for example."""
 
     def debit(self, guarantee: Guarantee, start: bytes) -> None:
-        """Book one start of a stream or a release, or raise `BudgetExhaustedError`.
-
-        Booking the same start again does nothing.
-        """
+        """Book one start of a stream or a release, or raise `BudgetExhaustedError`. Idempotent for equal starts."""
 
 
 def check_account(account: Any) -> None:
     """Raise `BadParameterError` unless it is an account or None."""
     if account is not None and (not hasattr(account, "debit") or hasattr(account, "account")):
-        raise BadParameterError(f"ledger={short(account)} is not an account; pass Ledger(file).account(data_set)")
+        raise BadParameterError(f"ledger={short(account)}: expected an account. Pass Ledger(file).account(data_set).")
 
 
 @dataclass(frozen=True)
@@ -58,20 +55,17 @@ class Guarantee:
 
     Attributes
     ----------
-    epsilon, delta : the headline pair. Both are ``inf`` and 1 when there is
-        no guarantee.
-    mu : the exact Gaussian-DP parameter, where the mechanism is Gaussian
-        (None otherwise); it prices every other delta through `epsilon_at`.
-    slack : probability added to delta at every epsilon, for Gaussian
-        mechanisms with a failure event.
+    epsilon, delta : headline pair; infinite and 1 if there is no guarantee.
+    mu : exact Gaussian-DP parameter of a Gaussian mechanism, else None. It determines `epsilon_at` every other delta.
+    slack : probability added to delta at every epsilon, for Gaussian mechanisms with a failure event.
     adjacency : ``"zero-out"``, ``"replace"``, ``"add-remove"`` or ``"none"``.
-    unit : what neighbouring inputs differ in, e.g. ``"one row"``.
-    scope : which outputs the claim covers together.
-    theorem, citation : why it holds, and the source.
+    unit : difference of neighboring inputs, e.g. ``"one row"``.
+    scope : outputs that the claim covers together.
+    theorem, citation : the proof and its source.
     caveat : conditions that weaken the claim; empty if there are none.
-    floating_delta : what floating-point Laplace noise adds to delta, at most (`laplace_delta`); None where it depends
-        on the number of features and that is not known yet. `epsilon`, `delta` and all that is computed from them are
-        for noise in real numbers.
+    floating_delta : bound on the delta that floating-point Laplace noise adds (`laplace_delta`); None if it depends on
+        the number of features and that is not known yet. `epsilon`, `delta` and everything computed from them hold for
+        noise in real numbers.
     """
 
     epsilon: float
@@ -98,7 +92,7 @@ class Guarantee:
 
     @classmethod
     def none(cls, reason: str, citation: str = "", scope: str = "nothing") -> Guarantee:
-        """The value that states that there is no guarantee, and the reason."""
+        """Return the statement that there is no guarantee, with its reason."""
         return cls(math.inf, 1.0, "none", scope, reason, citation, unit="none")
 
     @property
@@ -107,13 +101,12 @@ class Guarantee:
         return math.isfinite(self.epsilon)
 
     def epsilon_at(self, delta: float) -> float:
-        """The smallest epsilon that this guarantee supports at another delta.
+        """Return the smallest epsilon that this guarantee supports at another delta.
 
-        Exact for Gaussian mechanisms. Otherwise epsilon is kept for any delta
-        at least as large as the stated one, and is infinite below it.
+        Exact for Gaussian mechanisms. Otherwise it is `epsilon` from the stated delta on, and infinite below.
         """
         if not 0.0 <= delta < 1.0:
-            raise BadParameterError(f"delta={short(delta)} must be in [0, 1)")
+            raise BadParameterError(f"delta={short(delta)}: expected a number in [0, 1).")
         if not self.is_private:
             return math.inf
         if self.mu is not None:
@@ -121,45 +114,44 @@ class Guarantee:
         return self.epsilon if delta >= self.delta else math.inf
 
     def compose(self, other: Guarantee) -> Guarantee:
-        """The guarantee of publishing both, for processors run on the same rows.
+        """Return the guarantee of publishing both outputs, for processors of the same rows.
 
-        Gaussian guarantees compose exactly (mu adds in squares) and are
-        restated at the larger delta; others add epsilon and delta.
+        Gaussian guarantees compose exactly (mu**2 adds up), at the larger delta; others add epsilon and delta.
         """
         if not (self.is_private and other.is_private):
             return Guarantee.none("composed with something that has no guarantee")
         if (self.adjacency, self.unit) != (other.adjacency, other.unit):
             raise BadParameterError(
                 f"cannot compose a guarantee for {self.unit} under {short(self.adjacency)} with one for "
-                f"{other.unit} under {short(other.adjacency)}; calibrate both alike"
+                f"{other.unit} under {short(other.adjacency)}. Calibrate both alike."
             )
-        scope = f"{self.scope}; {other.scope}"
-        citation = "; ".join(dict.fromkeys(filter(None, (self.citation, other.citation))))
-        caveat = "; ".join(dict.fromkeys(filter(None, (self.caveat, other.caveat))))
-        floating = (
-            None
-            if self.floating_delta is None or other.floating_delta is None
-            else min(1.0, self.floating_delta + other.floating_delta)
-        )
+        mu: float | None = None
         if self.mu is not None and other.mu is not None:
-            mu, slack = gaussian.compose(self.mu, other.mu), self.slack + other.slack
+            theorem = "adaptive composition of Gaussian mechanisms"
+            mu, slack = math.hypot(self.mu, other.mu), self.slack + other.slack
+            # delta - slack, from which epsilon is computed, keeps the larger of both deltas up to the larger slack.
             delta = max(self.delta, other.delta) + min(self.slack, other.slack)
-            if delta >= 1.0:
-                return Guarantee.none("composed to a delta of 1 or more")
-            return Guarantee(
-                gaussian.epsilon_at(mu, delta - slack), delta, self.adjacency, scope,
-                "adaptive composition of Gaussian mechanisms", citation, self.unit, mu, slack, caveat, floating,
-            )  # fmt: skip
-        if self.delta + other.delta >= 1.0 or math.isinf(self.epsilon + other.epsilon):
+            epsilon = gaussian.epsilon_at(mu, delta - slack)
+        else:
+            theorem, slack = "basic adaptive composition", 0.0
+            epsilon, delta = self.epsilon + other.epsilon, self.delta + other.delta
+        if delta >= 1.0 or math.isinf(epsilon):
             return Guarantee.none("composed to a delta of 1 or more, or an infinite epsilon")
+        floating = None
+        if self.floating_delta is not None and other.floating_delta is not None:
+            floating = min(1.0, self.floating_delta + other.floating_delta)
+        citation, caveat = (
+            "; ".join(dict.fromkeys(filter(None, texts)))
+            for texts in ((self.citation, other.citation), (self.caveat, other.caveat))
+        )
         return Guarantee(
-            self.epsilon + other.epsilon, self.delta + other.delta, self.adjacency, scope,
-            "basic adaptive composition", citation, self.unit, None, 0.0, caveat, floating,
+            epsilon, delta, self.adjacency, f"{self.scope}; {other.scope}", theorem, citation, self.unit, mu, slack,
+            caveat, floating,
         )  # fmt: skip
 
     @property
     def caveats(self) -> str:
-        """All conditions that weaken the claim, in words: `caveat`, and what floating point adds."""
+        """All conditions that weaken the claim, in words: `caveat`, and the delta that floating point adds."""
         if self.floating_delta == 0.0:
             return self.caveat
         per_number = f"at least {2.0 * _LAPLACE_DELTA:.2g} for each number that is released"
@@ -168,40 +160,38 @@ class Guarantee:
         return "; ".join(filter(None, (self.caveat, floating)))
 
     def seeded(self) -> Guarantee:
-        """The same claim with the caveat `SEEDED`."""
+        """Return the same claim with the caveat `SEEDED`."""
         if not self.is_private or SEEDED in self.caveat:
             return self
         return replace(self, caveat="; ".join(filter(None, (self.caveat, SEEDED))))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; infinities become None."""
+        """Return the fields as plain values; infinities become None."""
         return {k: None if v == math.inf else v for k, v in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Guarantee:
-        """Inverse of `to_dict`."""
-        known = {f.name for f in fields(cls)}
-        data = {k: v for k, v in values.items() if k in known}
+        """Invert `to_dict`. Other keys are ignored."""
+        data = {f.name: values[f.name] for f in fields(cls) if f.name in values}
         for name in {"adjacency", "scope", "theorem", "citation", "unit", "caveat"} & data.keys():
             if not isinstance(data[name], str):
-                raise BadParameterError(f"{name}={short(data[name])} must be text")
+                raise BadParameterError(f"{name}={short(data[name])}: expected text.")
         if data.get("epsilon") is None:
             data["epsilon"] = math.inf
         return cls(**data)
 
     def _repr_html_(self) -> str:
-        """The fields of the guarantee, for notebooks. Publishable."""
+        """Return the fields as a table for notebooks. Publishable."""
         shown = asdict(self) if self.is_private else {"no guarantee": self.theorem}
         return html_table((), ((name, value) for name, value in shown.items() if value not in (None, "")))
 
     def __str__(self) -> str:
         if not self.is_private:
             return f"no privacy guarantee: {self.theorem}"
-        head = f"({self.epsilon:g}, {self.delta:g})-DP"
-        if self.mu is not None:
-            head += f" [{self.mu:.6g}-GDP]"
+        gdp = "" if self.mu is None else f" [{self.mu:.6g}-GDP]"
         text = (
-            f"{head} for {self.unit}, {self.adjacency} adjacency; scope: {self.scope}; {self.theorem} [{self.citation}]"
+            f"({self.epsilon:g}, {self.delta:g})-DP{gdp} for {self.unit}, {self.adjacency} adjacency; "
+            f"scope: {self.scope}; {self.theorem} [{self.citation}]"
         )
         return f"{text}; caveat: {self.caveats}" if self.caveats else text
 
@@ -209,5 +199,5 @@ class Guarantee:
 def check_number(name: str, value: object, *, below: float = sys.float_info.max) -> None:
     """Raise `BadParameterError` unless a value is a number in [0, below)."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < below:
-        domain = "finite and at least 0" if below > 1.0 else f"in [0, {below:g})"
-        raise BadParameterError(f"{name}={short(value)} must be {domain}")
+        domain = "a finite number of at least 0" if below > 1.0 else f"a number in [0, {below:g})"
+        raise BadParameterError(f"{name}={short(value)}: expected {domain}.")

@@ -1,26 +1,24 @@
 """The only place where exact values meet noise.
 
-Each vector of noise is fresh, and bound to what it hides. With n the number of
-a vector, x_n the exact values it hides and rho_n 16 fresh bytes from the system,
+Each vector of noise is fresh, and bound to the values that it hides. With n the number of a vector, x_n the exact
+values and rho_n 16 fresh bytes from the system,
 
     c_n || s_n = BLAKE2b(K1; c_(n-1), kind, n, rho_n, GHASH(K2; x_n))
 
-with lengths in front, and the vector is drawn from s_n (`randomness.Draws`). The
-chain value c_n is carried on. All keys are derived from the master key and a
-label that holds every public parameter of the run, every constant of the noise
-and 16 bytes of the start.
+with lengths in front, and the vector is drawn from s_n (`randomness.Draws`). The chain value c_n is the state of the
+run. All keys are derived from the master key and a label that holds every public parameter of the run, every constant
+of the noise and 16 bytes of the start.
 
-*One run.* The number n makes every input of the pseudorandom function new, so
-the noise is independent of all that was released before, whatever the hash does.
+*One run.* The number n makes every input of the pseudorandom function new, so the noise is independent of everything
+released before, whatever the hash does.
 
-*Two continuations of one run* (a fork, a copy, a store restored from a backup, another run
-under one key) have different fresh bytes, so their noise is independent: they cost
-as much as two runs. Where the fresh bytes are equal too (a seed, a
-cloned virtual machine), different rows still give independent noise, by the
-hash; equal noise then reveals whether and from which row on two histories differ.
+*Two continuations of one run* (a fork, a copy, a store restored from a backup, another run under one key) have
+different fresh bytes, so their noise is independent: they cost as much as two runs. Where the fresh bytes are equal too
+(a seed, a cloned virtual machine), different rows still give independent noise, by the hash; equal noise then reveals
+whether and from which row on two histories differ.
 
-*Replay.* The fresh bytes are stored with their rows, and passed again as
-``recorded``: the same rows then give the same bits.
+*Replay.* The fresh bytes are stored with their rows, and passed as ``recorded`` in a replay: the same rows then give
+the same bits.
 
 As secret as the key: chain values, and the 16 bytes s_n of a vector.
 """
@@ -56,7 +54,7 @@ Noise = TypeVar("Noise", bound="RunningNoise")
 
 
 class Chain(NamedTuple):
-    """How many vectors of noise were drawn, and the chain value after them. As secret as the key."""
+    """Number of vectors of noise drawn so far, and the chain value after them. As secret as the key."""
 
     n: int
     link: bytes
@@ -70,7 +68,7 @@ class Exact(Protocol[Value]):
         """The exact values as arrays or bytes, with equal bytes for equal values."""
 
     def noisy(self, noise: FloatArray, std: float) -> Value:
-        """The values plus noise of this standard deviation, rounded so that the low digits hold no information."""
+        """Add noise of this standard deviation, and round so that the low digits hold no information."""
 
 
 class RunningNoise(Protocol):
@@ -81,30 +79,21 @@ class RunningNoise(Protocol):
         """The noise of the latest sum."""
 
     def released(self: Noise, draws: Draws, exact: Exact[Value], std: float) -> tuple[Noise, Value]:
-        """The noise after one sum more, with its fresh vector, and that sum with the noise."""
+        """Return the noise after one sum more, with its fresh vector, and that sum with the noise."""
 
 
 class LatticeSum:
-    """Exact values on a lattice of multiples of ``grid``, a power of two.
+    """Exact values, multiples of ``grid``, a power of two."""
 
-    Parameters
-    ----------
-    values : array of multiples of grid.
-    grid : the step of the lattice.
-    """
-
-    __slots__ = ("grid", "values")
+    __slots__ = ("grid", "hidden", "values")
 
     def __init__(self, values: FloatArray, grid: float) -> None:
         self.values, self.grid = values, grid
-
-    @property
-    def hidden(self) -> Sequence[Any]:
-        """The values in one order; minus zero counts as zero."""
-        return (np.ascontiguousarray(self.values + 0.0),)
+        # Equal values have equal bytes: one memory order, and no minus zero.
+        self.hidden = (np.ascontiguousarray(values + 0.0),)
 
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
-        """The sum with the noise rounded to the lattice, then rounded by `lattice.coarsen`."""
+        """Add noise rounded to the lattice, which is exact, then round by `lattice.coarsen`."""
         drawn = np.rint(noise.reshape(self.values.shape) * (1.0 / self.grid)) * self.grid
         return coarsen(self.values + drawn, std)
 
@@ -116,13 +105,13 @@ class NoiseSource:
     ----------
     randomness : the master key or the seed.
     label : every public parameter; runs that differ in one of them have independent noise.
-    start : the 16 bytes of the start of a run that is continued; fresh if left out
-        (with a seed, derived from it and the label).
+    start : the 16 bytes of the start of a run that is continued. If None, fresh bytes, or with a seed a function of it
+        and the label.
     """
 
     def __init__(self, randomness: Randomness, *label: object, start: bytes | None = None) -> None:
         self.is_seeded = randomness.is_seeded
-        #: The tape of an audit, and where fresh bytes come from.
+        #: The tape of an audit, and the source of fresh bytes.
         self.tape = tape = randomness.tape
         self.random = os.urandom if tape is None else tape.random
         if start is None:
@@ -141,25 +130,26 @@ class NoiseSource:
         self.epoch = (-1, DrawKeys(self._draw_key))
 
     def outlet(self, chain: Chain, recorded: Sequence[bytes] | None = None) -> Outlet:
-        """An outlet that continues from a chain value; ``recorded`` are the fresh bytes of a replay."""
+        """Return an outlet that continues from a chain value; ``recorded`` are the fresh bytes of a replay."""
         return Outlet(self, chain, recorded)
 
     def draws(self, n: int, name: bytes) -> Draws:
-        """Vector n, named by its 16 bytes: the same numbers each time."""
-        number, known = n >> _EPOCH_BITS, self.epoch
-        if known[0] != number:
+        """Return vector n, named by its 16 bytes: a function of both and of the keys."""
+        number, epoch = n >> _EPOCH_BITS, self.epoch
+        if epoch[0] != number:
             key = blake2b(encoded(number), key=self._draw_key, digest_size=32, person=b"streampca epoch").digest()
-            self.epoch = known = number, DrawKeys(key)
-        return Draws(known[1], n, name)
+            self.epoch = epoch = number, DrawKeys(key)  # one assignment: threads see number and keys that agree
+        return Draws(epoch[1], n, name)
 
     def fresh(self, n: int) -> bytes:
-        """The bytes used in place of fresh ones for vector n in a seeded run: a function of the seed and n."""
+        """Return the bytes that replace fresh ones for vector n in a seeded run: a function of the seed and n."""
         person = b"streampca fresh"
         return blake2b(n.to_bytes(8, "little"), key=self._seed_key, digest_size=NAME_BYTES, person=person).digest()
 
     def link(self, chain: Chain, kind: str, fresh: bytes, exact: Sequence[Any]) -> tuple[Chain, bytes]:
-        """The chain value after one vector more, and the vector's 16 bytes."""
+        """Return the chain value after one vector more, and the vector's 16 bytes."""
         n = chain.n + 1
+        # Lengths or fixed sizes delimit every part: two different histories never hash the same bytes.
         head = b"%d|%d|%b|%b|%b" % (n, len(kind), kind.encode(), chain.link, fresh)
         for part in exact:
             if isinstance(part, bytes):
@@ -169,23 +159,18 @@ class NoiseSource:
             else:
                 data = part.reshape(-1).view(np.uint8).data
             head += self._tag(_NONCE, b"", data)
+        # One digest gives both halves: the chain value never enters a draw, nor s_n the chain.
         digest = blake2b(head, key=self._link_key, digest_size=_LINK_BYTES + NAME_BYTES, person=_HASH).digest()
         return _new(Chain, (n, digest[:_LINK_BYTES])), digest[_LINK_BYTES:]
 
 
 class Outlet:
-    """Where exact values meet noise, for one block of rows. Used once, by one thread.
-
-    Parameters
-    ----------
-    source : the keys.
-    chain : the chain value to continue from.
-    recorded : the fresh bytes of a replay, one entry a vector, in order; None takes new ones.
+    """The place where exact values meet noise, for one block of rows. Used once, by one thread.
 
     Attributes
     ----------
-    chain : the chain value after the vectors drawn so far.
-    fresh : the fresh bytes taken so far, one entry a vector.
+    chain : chain value after the vectors drawn so far.
+    fresh : fresh bytes drawn so far, one entry a vector.
     """
 
     __slots__ = ("_recorded", "_source", "chain", "fresh")
@@ -197,12 +182,9 @@ class Outlet:
         self.fresh: list[bytes] = []
 
     def hide(self, kind: str, *exact: Any) -> Draws:
-        """The next vector of noise, fresh and bound to the exact values that it will hide.
+        """Return the next vector of noise, fresh and bound to the exact values that it will hide.
 
-        Parameters
-        ----------
-        kind : name of what is hidden.
-        exact : arrays or bytes, with equal bytes for equal values.
+        ``kind`` names the values, which are arrays or bytes, with equal bytes for equal values.
         """
         source, recorded = self._source, self._recorded
         n, kept = self.chain.n + 1, len(self.fresh)
@@ -211,7 +193,7 @@ class Outlet:
         elif kept < len(recorded):
             fresh = recorded[kept]
         else:
-            raise BadParameterError(f"the recorded bytes end before vector {n}: they belong to other rows")
+            raise BadParameterError(f"the recorded bytes end before vector {n}. They belong to other rows.")
         self.fresh.append(fresh)
         self.chain, name = source.link(self.chain, kind, fresh, exact)
         if source.tape is not None:
@@ -220,37 +202,29 @@ class Outlet:
         return Draws(epoch[1], n, name) if epoch[0] == n >> _EPOCH_BITS else source.draws(n, name)
 
     def coins(self, kind: str) -> Draws:
-        """Public random numbers that are independent of all rows so far."""
+        """Return public random numbers that are independent of all rows so far."""
         return self.hide(kind)
 
     def running(self, kind: str, exact: Exact[Value], noise: Noise, std: float) -> tuple[Noise, Value]:
-        """Release a running sum with correlated noise: one fresh vector, and the noise after it.
+        """Release a running sum with correlated noise.
 
         Parameters
         ----------
-        kind : name of what is released.
+        kind : name of the release.
         exact : the exact sum.
         noise : the noise of the sums before; `RunningNoise.released` correlates them.
         std : standard deviation of the noise in this sum, for the grid of the release.
 
         Returns
         -------
-        noise, value : the noise after this sum (secret), and what may be released.
+        noise, value : the noise after this sum, which is secret, and the sum to be published.
         """
         draws, tape = self.hide(kind, *exact.hidden), self._source.tape
         after, value = noise.released(draws, exact, std)
         return after, value if tape is None else tape.released(draws, exact, after.noise, value, std)
 
     def gaussian(self, kind: str, values: FloatArray, std: float, grid: float) -> FloatArray:
-        """Release values on a lattice with independent Gaussian noise of this standard deviation.
-
-        Parameters
-        ----------
-        kind : name of what is released.
-        values : multiples of ``grid``, of any shape.
-        std : standard deviation of the noise in each.
-        grid : step of the lattice, a power of two.
-        """
+        """Release multiples of ``grid``, a power of two, with independent Gaussian noise of ``std`` in each."""
         return self.gram(kind, LatticeSum(values, grid), values.size, std)
 
     def gram(self, kind: str, exact: Exact[Value], size: int, std: float) -> Value:
@@ -262,10 +236,10 @@ class Outlet:
 
         Parameters
         ----------
-        kind : name of what is released.
+        kind : name of the release.
         exact : the exact values, and how noise is added to them.
-        draw : makes the noise from the fresh vector.
-        std : its standard deviation, for the grid of the release, where `Exact.noisy` needs it.
+        draw : computes the noise from the fresh vector.
+        std : standard deviation of the noise, for the grid of the release, where `Exact.noisy` needs it.
         """
         draws, tape = self.hide(kind, *exact.hidden), self._source.tape
         noise = draw(draws)
@@ -279,27 +253,23 @@ class Counts:
     Parameters
     ----------
     counts : integers.
-    of : what was counted, hidden with the counts: arrays or bytes.
+    of : arrays or bytes of which these are the counts; hidden with them.
     names : the name of each count, where names depend on the rows.
     """
 
-    __slots__ = ("counts", "names", "of")
+    __slots__ = ("counts", "hidden", "names")
 
     def __init__(self, counts: IntArray, *of: Any, names: Sequence[Hashable] | None = None) -> None:
-        self.counts, self.of, self.names = counts, of, names
-
-    @property
-    def hidden(self) -> Sequence[Any]:
-        """The counts, and what was counted."""
-        return self.counts, *self.of
+        self.counts, self.names = counts, names
+        self.hidden = (counts, *of)
 
     def noisy(self, noise: FloatArray, std: float) -> FloatArray:
-        """The counts plus the noise."""
+        """Add the noise."""
         return self.counts + noise.reshape(self.counts.shape)
 
     def given(self, other: Counts, value: FloatArray) -> FloatArray:
-        """The values that another run released, by name; minus infinity for names it lacks. For audits."""
+        """Return the values that another run released, by name; minus infinity for names it lacks. For audits."""
         if self.names is None or other.names is None:
             return value.copy()
-        known = dict(zip(other.names, value.tolist(), strict=True))
-        return np.array([known.get(name, -np.inf) for name in self.names])
+        released = dict(zip(other.names, value.tolist(), strict=True))
+        return np.array([released.get(name, -np.inf) for name in self.names])

@@ -1,18 +1,16 @@
 """Noise as a function of secret keys and 16 bytes.
 
-`Randomness` holds a 256-bit master key: fresh from the operating system by
-default, derived from a seed for tests and scenarios. It has two uses.
+`Randomness` holds a 256-bit master key: fresh from the operating system by default, derived from a seed for tests and
+scenarios. It has two uses.
 
-- The noise of releases comes from an outlet (`streampca.privacy.outlet`), which
-  derives 16 secret bytes s for every vector of noise. Block i of the vector is
-  AES-256(K, s xor i), so a vector is a pure function of K and s (`Draws`).
-- `Randomness.stream` gives numbers named by a label and an index, for
-  simulations and tests, never as noise of a release.
+- The noise of releases comes from an outlet (`streampca.privacy.outlet`), which derives 16 secret bytes s for every
+  vector of noise. Block i of the vector is AES-256(K, s xor i), so a vector is a pure function of K and s (`Draws`).
+- `Randomness.stream` gives numbers named by a label and an index, for simulations and tests, never as noise of a
+  release.
 
-A *word* is a random 64-bit integer. Words become normals by a 4096-layer ziggurat (Marsaglia and
-Tsang 2000 in the form of Doornik 2005). A coordinate that needs more than its first word takes more
-under a second key, addressed by coordinate and attempt, so no coordinate
-depends on another one and the number of attempts is not limited.
+A *word* is a random 64-bit integer. Words become normals by a 4096-layer ziggurat (Marsaglia and Tsang 2000 in the form
+of Doornik 2005). A coordinate that needs more than its first word draws more under a second key, addressed by
+coordinate and attempt, so no coordinate depends on another one and the number of attempts is not limited.
 """
 
 from __future__ import annotations
@@ -51,11 +49,10 @@ Words = npt.NDArray[np.uint64]
 _LAYERS = 4096
 _FIELD_BITS = 13  # a layer and a sign
 _UNIT_BITS = 64 - _FIELD_BITS
-_TO_UNIT = 2.0**-_UNIT_BITS
-# Where the tail begins and the area of each layer: with them the last layer closes at the peak.
+# Start of the tail and area of each layer: with them the last layer closes at the peak.
 _R = 4.385945034871305
 _AREA = 0.0003061541032784638
-_CHUNK = 8192  # long draws are made in chunks that fit the cache
+_CHUNK = 8192  # long draws are computed in chunks that fit the cache
 _BITS = np.uint64(_FIELD_BITS)
 _WORD = np.dtype(np.uint64)
 if sys.byteorder != "little":
@@ -64,7 +61,7 @@ _PAIR = struct.Struct("<QQ")
 
 
 def _ziggurat() -> tuple[list[float], list[float]]:
-    """Right edges of the layers, and the density at them."""
+    """Return the right edges of the layers, and the density at them."""
     edges, density = [0.0] * (_LAYERS + 1), math.exp(-0.5 * _R * _R)
     edges[0], edges[1] = _AREA / density, _R
     for i in range(2, _LAYERS):
@@ -74,22 +71,19 @@ def _ziggurat() -> tuple[list[float], list[float]]:
 
 
 _EDGES, _HEIGHTS = _ziggurat()
-# By field, sign included: what multiplies the integer, and the integers inside the layer's rectangle.
-_SCALE = np.array([sign * x * _TO_UNIT for sign in (1.0, -1.0) for x in _EDGES[:-1]])
+# By field, sign included: the factor of the integer, and the integers inside the layer's rectangle.
+_SCALE = np.array([sign * x * 2.0**-_UNIT_BITS for sign in (1.0, -1.0) for x in _EDGES[:-1]])
 _INSIDE = np.array([int(b / a * 2**_UNIT_BITS) for a, b in pairwise(_EDGES)] * 2)
 _DENSITY = np.array(_HEIGHTS)
 _FIELD = 2**_FIELD_BITS - 1
-_FIELDS = np.uint64(_FIELD)
 
 
 def encoded(*parts: object) -> bytes:
-    """Bytes of a label, each part preceded by its type and length: different labels never have equal bytes.
+    """Return the bytes of a label; different labels never have equal bytes.
 
-    Parameters
-    ----------
-    parts : strings, integers, floats (their 64 bits), bytes, None, and tuples of them.
+    A label consists of strings, integers, floats (their 64 bits), bytes, None, and tuples of them.
     """
-    out = []
+    out = []  # each part is preceded by its type and length
     for part in parts:
         if part is None:
             kind, text = b"n", b""
@@ -104,7 +98,7 @@ def encoded(*parts: object) -> bytes:
         elif isinstance(part, tuple):
             kind, text = b"t", encoded(*part)
         else:
-            raise BadParameterError(f"a label cannot hold {part!r}; use strings, numbers, bytes and tuples of them")
+            raise BadParameterError(f"label={part!r}: expected strings, numbers, bytes and tuples of them.")
         out.append(kind + len(text).to_bytes(8, "little") + text)
     return b"".join(out)
 
@@ -114,15 +108,14 @@ class Randomness:
 
     Parameters
     ----------
-    key : 32 secret bytes; drawn from `secrets` if left out. Whoever knows the
-        key can subtract the noise of the runs made with it: it is as secret as
-        the rows. A key alone reproduces nothing, since every vector of noise
-        also takes 16 fresh bytes from the system.
+    key : bytes or None, default=None 32 secret bytes; None draws them from `secrets`. A reader of the key can subtract
+        the noise of its runs: it is as secret as the rows. A key does not reproduce a run, since every vector of noise
+        also depends on 16 fresh bytes from the system.
 
     Attributes
     ----------
-    is_seeded : True if it was made by `from_seed`: no bytes are fresh then.
-    tape : the tape that was recording when it was made; None except in an audit.
+    is_seeded : True if created by `from_seed`: no bytes are fresh then.
+    tape : the tape that was recording at its creation; None except in an audit.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
@@ -130,56 +123,50 @@ class Randomness:
         if key is None:
             key = secrets.token_bytes(KEY_BYTES) if self.tape is None else self.tape.random(KEY_BYTES)
         if not (isinstance(key, bytes) and len(key) == KEY_BYTES):
-            raise BadParameterError(f"key must be {KEY_BYTES} bytes, or None for a fresh one from the system")
+            raise BadParameterError(f"key: expected {KEY_BYTES} bytes, or None for a fresh one from the system.")
         self.key = key
         self.is_seeded = False
 
     @classmethod
     def from_seed(cls, seed: int) -> Randomness:
-        """Reproducible randomness for tests and scenarios; marks guarantees as seeded."""
+        """Return reproducible randomness for tests and scenarios; marks guarantees as seeded."""
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-            raise BadParameterError(f"seed={seed!r} must be an integer, or None for noise from the system")
-        made = cls(blake2b(str(int(seed)).encode(), digest_size=KEY_BYTES, person=b"streampca seed").digest())
-        made.is_seeded = True
-        return made
+            raise BadParameterError(f"seed={seed!r}: expected an integer, or None for noise from the system.")
+        seeded = cls(blake2b(str(int(seed)).encode(), digest_size=KEY_BYTES, person=b"streampca seed").digest())
+        seeded.is_seeded = True
+        return seeded
 
     def derived(self, *label: object) -> bytes:
-        """32 bytes that depend on the key and a label, independent of every other label's. Secret."""
+        """Return 32 secret bytes that depend on the key and a label, independent of every other label's."""
         return blake2b(encoded(VERSION, *label), key=self.key, digest_size=KEY_BYTES, person=b"streampca key").digest()
 
     def stream(self, *label: str | int) -> NoiseStream:
-        """Numbers for simulations and tests, named by a label and an index. Never for noise that hides rows."""
+        """Return numbers for simulations and tests, named by a label and an index. Never noise that hides rows."""
         return NoiseStream(self.derived("stream", *label))
 
     def __repr__(self) -> str:
         return f"Randomness({'seeded' if self.is_seeded else 'secret'})"
 
 
-def _derived(key: bytes, person: bytes) -> bytes:
-    return blake2b(key, digest_size=KEY_BYTES, person=person).digest()
-
-
 class DrawKeys:
-    """The two AES-256 keys under which vectors of noise are drawn.
-
-    Parameters
-    ----------
-    key : 32 bytes from which both are derived.
-    """
+    """The two AES-256 keys under which vectors of noise are drawn, both derived from 32 bytes."""
 
     def __init__(self, key: bytes) -> None:
+        # ECB is right here: blocks are inputs of a pseudorandom function, not messages.
         self.first, self.more = (
-            # Blocks are inputs of a pseudorandom function, not messages.
-            Cipher(algorithms.AES256(_derived(key, person)), modes.ECB()).encryptor().update  # noqa: S305
-            for person in (b"streampca words", b"streampca more")
+            Cipher(algorithms.AES256(one), modes.ECB()).encryptor().update  # noqa: S305
+            for one in (
+                blake2b(key, digest_size=KEY_BYTES, person=person).digest()
+                for person in (b"streampca words", b"streampca more")
+            )
         )
 
 
 class Draws:
     """One vector of independent random numbers: a pure function of the keys and of 16 secret bytes.
 
-    `words`, `uniform`, `normal`, `laplace` and `permutation` all begin
-    with the same words: call one of them, once, for each object.
+    `words`, `uniform`, `normal`, `laplace` and `permutation` all begin with the same words: call one of them, once, for
+    each object.
 
     Attributes
     ----------
@@ -195,24 +182,24 @@ class Draws:
         self._pair = np.frombuffer(name, _WORD)
 
     def words(self, count: int, first_block: int = 0) -> Words:
-        """``count`` independent uniform 64-bit words, from this block on (two words a block)."""
+        """Return ``count`` independent uniform 64-bit words, from this block on (two words a block)."""
         blocks = (count + 1) // 2
         text = np.frombuffer(self.name * blocks, _WORD) ^ _counter(first_block, blocks)
         return np.frombuffer(self._keys.first(text.tobytes()), _WORD, count)
 
     def more(self, coordinate: int, first: int = 0) -> Iterator[int]:
-        """An endless sequence of further words for one coordinate, from this attempt on (two words each)."""
+        """Yield further words for one coordinate without end, from this attempt on (two words each)."""
         encrypt = self._keys.more
         low, high = int(self._pair[0]) ^ coordinate, int(self._pair[1])
         for attempt in count_up(first):
             yield from _PAIR.unpack(encrypt(_PAIR.pack(low, high ^ attempt)))
 
     def uniform(self, count: int) -> FloatArray:
-        """``count`` uniforms on the midpoints of 2**53 cells of (0, 1)."""
+        """Return ``count`` uniforms on the midpoints of 2**53 cells of (0, 1)."""
         return _open_uniform(self.words(count))
 
     def laplace(self, count: int) -> FloatArray:
-        """``count`` independent Laplace variables of scale 1.
+        """Return ``count`` independent Laplace variables of scale 1.
 
         Logarithms of the 2**53 numbers of `uniform`, so they end at 37.4. Released on the grid of `lattice.coarsen`,
         the probability of each cell is off by up to 2**-54: pure epsilon holds up to the delta of
@@ -223,24 +210,24 @@ class Draws:
         return signs * -np.log(_open_uniform(words))
 
     def permutation(self, count: int) -> npt.NDArray[np.int64]:
-        """A uniform permutation of ``range(count)`` (ties have probability below count**2 / 2**65)."""
+        """Return a uniform permutation of ``range(count)`` (ties have probability below count**2 / 2**65)."""
         return np.argsort(self.words(count), kind="stable").astype(np.int64)
 
     def normal(self, count: int) -> FloatArray:
-        """``count`` independent standard normals."""
+        """Return ``count`` independent standard normals."""
         values = np.empty(count)
         kernels = fast.kernels
         for start in range(0, count, _CHUNK):
             part = values[start : start + _CHUNK]
             size = part.size
-            if kernels is not None:  # `words`, without a call
+            if kernels is not None:  # the words of `words`, without a call
                 text, places = np.empty(((size + 1) // 2, 2), _WORD), np.empty(size, np.int64)
                 kernels.named_blocks(self._pair, start // 2, text)
                 words = np.frombuffer(self._keys.first(text.tobytes()), _WORD, size)
                 outside = places[: kernels.ziggurat(words, _SCALE, _INSIDE, part, places)]
             else:
                 words = self.words(size, start // 2)
-                field, integer = (words & _FIELDS).view(np.int64), (words >> _BITS).view(np.int64)
+                field, integer = (words & np.uint64(_FIELD)).view(np.int64), (words >> _BITS).view(np.int64)
                 np.multiply(integer, _SCALE.take(field), out=part)
                 outside = (integer >= _INSIDE.take(field)).nonzero()[0]
             if outside.size:
@@ -268,12 +255,12 @@ class Note(NamedTuple):
 
     Attributes
     ----------
-    kind : name of what was hidden.
+    kind : name of the hidden values.
     draws : the random numbers.
-    exact : the exact values, as they were given to the outlet; None for coins and permutations.
+    exact : the exact values, as passed to the outlet; None for coins and permutations.
     noise : the noise that was added, in the outlet's coordinates.
-    value : what was released.
-    std : standard deviation that was given to the outlet, or 0.
+    value : the released value.
+    std : standard deviation that was passed to the outlet, or 0.
     """
 
     kind: str
@@ -287,14 +274,14 @@ class Note(NamedTuple):
 class Tape:
     """A record of everything that the outlets of a run hide and release, for an audit.
 
-    A key that is made while a tape records (`recording`) refers to it, and so do all streams, threads,
-    copies and resumed runs that draw from the key.
+    A key created while a tape records (`recording`) refers to it, and so do all streams, threads, copies and resumed
+    runs that draw from the key.
 
     Parameters
     ----------
-    forced : the tape of another run. Keys, starts, fresh bytes and random numbers are then those
-        of that run, and outlets return its values; the exact values of this run are still recorded.
-    seed : for reproducible keys and fresh bytes; from the system if left out.
+    forced : the tape of another run. Keys, starts, fresh bytes and random numbers are then those of that run, and
+        outlets return its values; the exact values of this run are still recorded.
+    seed : for reproducible keys and fresh bytes; None draws them from the system.
 
     Attributes
     ----------
@@ -306,11 +293,11 @@ class Tape:
         self.forced, self._seed = forced, seed
         self.entropy: list[bytes] = []
         self.starts: list[bytes] = []
-        self._given: dict[bytes, int] = {}
+        self._first_places: dict[bytes, int] = {}
 
     @contextmanager
     def recording(self) -> Iterator[Tape]:
-        """Record the runs of all keys that are made in the ``with`` block."""
+        """Record the runs of all keys created in the ``with`` block."""
         token = _RECORDING.set(self)
         try:
             yield self
@@ -318,40 +305,41 @@ class Tape:
             _RECORDING.reset(token)
 
     def random(self, count: int) -> bytes:
-        """Bytes in place of fresh ones from the system."""
+        """Return the bytes that replace fresh ones from the system."""
         place = len(self.entropy)
         if self.forced is not None:
-            made = self.forced.entropy[place : place + 1]
-            made = made if made and len(made[0]) == count else [bytes(count)]
+            value = self.forced.entropy[place] if place < len(self.forced.entropy) else b""
+            if len(value) != count:  # the other run drew fewer bytes, or others
+                value = bytes(count)
         elif self._seed is None:
-            made = [os.urandom(count)]
+            value = os.urandom(count)
         else:
-            made = [blake2b(place.to_bytes(8, "little"), key=self._seed, digest_size=count).digest()]
-        self.entropy += made
-        return made[0]
+            value = blake2b(place.to_bytes(8, "little"), key=self._seed, digest_size=count).digest()
+        self.entropy.append(value)
+        return value
 
     def start(self, given: bytes) -> bytes:
-        """The bytes used in place of 16 of a start: equal for equal ones; those of the other run if forced."""
+        """Return the bytes that replace 16 of a start: equal for equal ones; those of the other run if forced."""
         place = len(self.starts)
         if self.forced is not None and place < len(self.forced.starts):
-            made = self.forced.starts[place]
+            value = self.forced.starts[place]
         elif self._seed is None or given in self.starts:  # a resumed run has the start that it was given before
-            made = given
+            value = given
         else:
-            first = self._given.setdefault(given, place)
-            made = blake2b(first.to_bytes(8, "little"), key=self._seed, digest_size=NAME_BYTES, salt=b"start").digest()
-        self.starts.append(made)
-        return made
+            first = self._first_places.setdefault(given, place).to_bytes(8, "little")
+            value = blake2b(first, key=self._seed, digest_size=NAME_BYTES, salt=b"start").digest()
+        self.starts.append(value)
+        return value
 
     def drawn(self, kind: str, draws: Draws) -> Draws:
-        """Record a vector before its noise is made; return it, or that of the other run."""
+        """Record a vector before its noise is computed; return it, or that of the other run."""
         same = self._same(kind, len(self.notes))
         draws = draws if same is None else same.draws
         self.notes.append(Note(kind, draws))
         return draws
 
     def released(self, draws: Draws, exact: Any, noise: Any, value: Any, std: float) -> Any:
-        """Record what was released with a vector; return it, or what the other run released."""
+        """Record the value released with a vector; return it, or the value that the other run released."""
         place = next(i for i in reversed(range(len(self.notes))) if self.notes[i].draws is draws)
         kind = self.notes[place].kind
         self.notes[place] = Note(kind, draws, exact, noise, copy.deepcopy(value), std)
@@ -363,62 +351,58 @@ class Tape:
         return copy.deepcopy(same.value)
 
     def _same(self, kind: str, place: int) -> Note | None:
+        """Return the note of the other run at this place, if it is of this kind."""
         notes = () if self.forced is None else self.forced.notes
         return notes[place] if place < len(notes) and notes[place].kind == kind else None
 
     def __reduce__(self) -> Any:
-        return recording_tape, ()  # copies of a run use the tape that records when they are made
+        return recording_tape, ()  # copies of a run use the tape that records when they are created
 
 
 _RECORDING: ContextVar[Tape | None] = ContextVar("tape", default=None)
 
 
 def recording_tape() -> Tape | None:
-    """The tape that is recording, if any."""
+    """Return the tape that is recording, if any."""
     return _RECORDING.get()
 
 
 class NoiseStream:
-    """Random numbers for simulations and tests: `index` names a draw, equal indices give equal numbers.
-
-    Parameters
-    ----------
-    key : 32 bytes.
-    """
+    """Random numbers for simulations and tests. ``index`` names a draw: equal indices give equal numbers."""
 
     def __init__(self, key: bytes) -> None:
         self._keys = DrawKeys(key)
 
     def draws(self, index: int) -> Draws:
-        """The vector of an index."""
+        """Return the vector of an index."""
         if not 0 <= index < 2**63:
-            raise BadParameterError(f"index={index!r} of a draw must be in [0, 2**63)")
+            raise BadParameterError(f"index={index!r}: expected an integer in [0, 2**63).")
         return Draws(self._keys, index, _PAIR.pack(index, 0))
 
     def words(self, index: int, count: int) -> Words:
-        """``count`` independent uniform 64-bit words."""
+        """Return ``count`` independent uniform 64-bit words."""
         return self.draws(index).words(count)
 
     def uniform(self, index: int, count: int) -> FloatArray:
-        """``count`` uniforms on the midpoints of 2**53 cells of (0, 1)."""
+        """Return ``count`` uniforms on the midpoints of 2**53 cells of (0, 1)."""
         return self.draws(index).uniform(count)
 
     def normal(self, index: int, count: int) -> FloatArray:
-        """``count`` independent standard normals."""
+        """Return ``count`` independent standard normals."""
         return self.draws(index).normal(count)
 
     def laplace(self, index: int, count: int) -> FloatArray:
-        """``count`` independent Laplace variables of scale 1."""
+        """Return ``count`` independent Laplace variables of scale 1."""
         return self.draws(index).laplace(count)
 
     def permutation(self, index: int, count: int) -> npt.NDArray[np.int64]:
-        """A uniform permutation of ``range(count)``."""
+        """Return a uniform permutation of ``range(count)``."""
         return self.draws(index).permutation(count)
 
 
 @lru_cache(maxsize=64)
 def _counter(first: int, blocks: int) -> Words:
-    """Block numbers as pairs of words (0, i), (2 * blocks,)."""
+    """Return block numbers as pairs of words (0, i), (2 * blocks,)."""
     numbers = np.zeros((blocks, 2), _WORD)
     numbers[:, 1] = np.arange(first, first + blocks, dtype=np.uint64)
     numbers.flags.writeable = False
@@ -430,7 +414,7 @@ def _finished(field: int, value: float, more: Iterator[int]) -> float:
     while True:
         layer = field & (_LAYERS - 1)
         if layer == 0:
-            return math.copysign(_tail(more), value)
+            break
         bar = _HEIGHTS[layer] + _unit(next(more)) * (_HEIGHTS[layer + 1] - _HEIGHTS[layer])
         if bar < math.exp(-0.5 * value * value):
             return value
@@ -439,14 +423,10 @@ def _finished(field: int, value: float, more: Iterator[int]) -> float:
         value = integer * float(_SCALE[field])
         if integer < _INSIDE[field]:
             return value
-
-
-def _tail(more: Iterator[int]) -> float:
-    """A normal given that it is above _R (Marsaglia 1964)."""
-    while True:
+    while True:  # a normal above _R (Marsaglia 1964), with the sign of the draw
         beyond = -math.log(_unit(next(more))) / _R
         if -2.0 * math.log(_unit(next(more))) > beyond * beyond:
-            return _R + beyond
+            return math.copysign(_R + beyond, value)
 
 
 def _unit(word: int) -> float:

@@ -93,7 +93,7 @@ class TangentPlan(Plan):
     def inside_std(self) -> float:
         """Standard deviation of the noise in the sum of ``(W^T a)(a^T W)`` over rows of the unit ball."""
         # If k is 1, a row adds a number in [0, 1], and replacing it moves the sum by at most 1.
-        exact = 1.0 if self.n_components == 1 else self.budget.gram_sensitivity
+        exact = 1.0 if self.n_components == 1 else self.budget.sensitivity()
         return (exact * (1.0 + 1e-9) + math.sqrt(svec_size(self.n_components)) * GRID) / self.mu
 
     def across(self, radius: float) -> ClippedMean:

@@ -1,21 +1,18 @@
 """Arguments and answers of queries: checks of arguments, the noise of a release, values with error bars.
 
-The noise E of a release with ``noise_std`` sigma is isotropic in svec
-coordinates: its diagonal has standard deviation sigma and its other entries sigma / sqrt(2)
-(the Gaussian orthogonal ensemble). So for every fixed symmetric M
+The noise E of a release with ``noise_std`` sigma is isotropic in svec coordinates: its diagonal has standard deviation
+sigma and its other entries sigma / sqrt(2) (the Gaussian orthogonal ensemble). So for every fixed symmetric M
 
     <M, E> ~ N(0, sigma**2 ||M||_F**2)      exactly,
 
-which is sigma for ``x^T E x`` with a unit x, |S| sigma for the indicator of S,
-and sigma sqrt(k) for a projector of rank k. That holds for a query fixed before
-the release was seen (*pointwise*). A direction that is chosen by looking at the
+which is sigma for ``x^T E x`` with a unit x, |S| sigma for the indicator of S, and sigma sqrt(k) for a projector of
+rank k. That holds for a query fixed before the release was seen (*pointwise*). A direction that is chosen from the
 release needs a bound on all directions at once (*uniform*):
 
     P( ||E|| > sigma (sqrt(2 d) + sqrt(2 ln(2 / beta))) ) <= beta
 
-because E lambda_max(E) <= sigma sqrt(2 d) (Sudakov-Fernique; Vershynin 2018,
-Theorem 7.3.1 and Exercise 7.3.5) and lambda_max is 1-Lipschitz in svec
-coordinates (Gaussian concentration, ibid., Theorem 5.2.2).
+because E lambda_max(E) <= sigma sqrt(2 d) (Sudakov-Fernique; Vershynin 2018, Theorem 7.3.1 and Exercise 7.3.5) and
+lambda_max is 1-Lipschitz in svec coordinates (Gaussian concentration, ibid., Theorem 5.2.2).
 """
 
 from __future__ import annotations
@@ -41,8 +38,8 @@ Feature = int | str
 Features = Collection[Feature] | Feature | npt.NDArray[np.bool_] | npt.NDArray[np.integer[Any]]
 Vector = npt.ArrayLike | Mapping[str, float]
 UNKNOWN = (
-    "the release does not state the law of its noise (noise_std is None), so this answer has no error bar; "
-    "ask a release of a Gaussian mechanism or processor"
+    "the release does not state the law of its noise (noise_std is None), so this answer has no error bar. "
+    "Query a release of a Gaussian mechanism or processor."
 )
 
 
@@ -64,26 +61,26 @@ class GramNoise:
 
     @classmethod
     def of(cls, release: Release) -> GramNoise | None:
-        """The noise of a release, or None if the release does not state its distribution."""
+        """Return the noise of a release, or None if the release does not state its distribution."""
         std = release.noise_std
         return None if std is None else cls(std, release.n_features, release.noise_law)
 
     def through(self, matrix: FloatArray) -> float:
-        """Exact standard deviation of ``<M, E>`` for a matrix fixed in advance."""
+        """Return the exact standard deviation of ``<M, E>`` for a matrix fixed in advance."""
         symmetric, (std, mean) = 0.5 * (matrix + matrix.T), self.law or (self.std, None)
         turned = 0.0 if mean is None else 2.0 * float(np.linalg.norm(symmetric @ mean.ratio))
         return std * math.hypot(float(np.linalg.norm(symmetric)), turned)
 
     def between(self, x: FloatArray, y: FloatArray) -> float:
-        """Exact standard deviation of ``x^T E y`` for vectors fixed in advance."""
+        """Return the exact standard deviation of ``x^T E y`` for vectors fixed in advance."""
         return self.through(np.multiply.outer(x, y))
 
     def spectral(self, level: float = 0.95) -> float:
-        """Bound on the spectral norm of E that holds with probability at least ``level``."""
+        """Return a bound on the spectral norm of E that holds with probability at least ``level``."""
         return self.on_supports(self.n_features, level)
 
     def on_supports(self, size: int, level: float = 0.95) -> float:
-        """Bound on ``|x^T E x|`` over all unit x with at most ``size`` non-zero entries.
+        """Return a bound on ``|x^T E x|`` over all unit x with at most ``size`` non-zero entries.
 
         A union bound over the supports: ``sigma (sqrt(2 s) + sqrt(2 ln(2 C(d, s) / beta)))``.
         """
@@ -94,7 +91,7 @@ class GramNoise:
 
 
 def two_sided(level: float) -> float:
-    """The z for which a standard normal is in [-z, z] with probability ``level``."""
+    """Return the z for which a standard normal is in [-z, z] with probability ``level``."""
     check_share("level", level)
     return float(ndtri(0.5 + 0.5 * level))
 
@@ -106,8 +103,8 @@ class Answer:
     Attributes
     ----------
     value : the answer, in the units of ``release.gram``.
-    std : exact standard deviation of the noise in `value`, for a query fixed before the
-        release was seen; None if the release does not state its noise.
+    std : exact standard deviation of the noise in `value`, for a query fixed before the release was seen; None if the
+        release does not state its noise.
     guarantee : that of the release. Post-processing spends no budget.
     """
 
@@ -116,7 +113,7 @@ class Answer:
     guarantee: Guarantee
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Interval that covers the noise-free answer with probability ``level`` (pointwise)."""
+        """Return an interval that covers the noise-free answer with probability ``level`` (pointwise)."""
         z = two_sided(level)
         if self.std is None:
             raise NoReleaseError(UNKNOWN)
@@ -135,9 +132,8 @@ class Components:
     ----------
     components : (n_features, k) array of unit columns.
     values : (k,) array, ``x^T G x`` for each column x, G the released matrix.
-    std : standard deviation of the noise in a value *for a direction fixed in advance*
-        (pointwise). These directions were chosen on the noisy matrix, so it is
-        their error to first order only, and too small where the gaps between
+    std : standard deviation of the noise in a value *for a direction fixed in advance* (pointwise). These directions
+        are chosen on the noisy matrix, so it is their error to first order only, and too small where the gaps between
         values are not much larger than the noise. `interval` does not use it.
     n_nonzero : bound on the non-zero entries of a direction.
     noise : the distribution of the noise, or None if the release does not state it.
@@ -152,18 +148,18 @@ class Components:
     guarantee: Guarantee
 
     def bound(self, level: float = 0.95) -> float:
-        """Uniform error: with probability ``level``, no direction's value is further from the exact one."""
+        """Return the uniform error: with probability ``level``, no direction's value is further from the exact one."""
         if self.noise is None:
             raise NoReleaseError(UNKNOWN)
         return min(self.noise.on_supports(self.n_nonzero, level), self.noise.spectral(level))
 
     def interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends, (k,) each, that hold jointly for the noise-free values along `components`."""
+        """Return lower and upper ends, (k,) each, that hold jointly for the noise-free values along `components`."""
         half = self.bound(level)
         return self.values - half, self.values + half
 
     def support(self, component: int = 0) -> IntArray:
-        """Indices of the features with a non-zero weight, ascending."""
+        """Return the indices of the features with a non-zero weight, ascending."""
         return np.flatnonzero(self.components[:, component]).astype(np.int64)
 
 
@@ -182,64 +178,64 @@ class PrincipalComponents(Components):
 
     @property
     def subspace(self) -> Subspace:
-        """The span of the components."""
+        """Span of the components."""
         return Subspace(self.components)
 
     def angle_bound(self, level: float = 0.95) -> float:
-        """Largest principal angle to the exact top subspace, in radians; pi/2 if there is no bound.
+        """Return a bound on the largest principal angle to the exact top subspace, in radians; pi/2 if there is none.
 
-        Davis-Kahan: sin <= e / (gap - e), with e the spectral bound on the noise at ``level`` and
-        `gap` that of the released matrix.
+        Davis-Kahan: sin <= e / (gap - e), with e the spectral bound on the noise at ``level`` and `gap` that of the
+        released matrix.
         """
         error = self.bound(level)
         return float(np.arcsin(error / (self.gap - error))) if self.gap > 2.0 * error else float(np.pi / 2)
 
 
 def feature_index(release: Release, feature: Feature, name: str) -> int:
-    """The position of a feature given by name or by (possibly negative) number."""
+    """Return the position of a feature, a name or a (possibly negative) number."""
     if isinstance(feature, str):
-        known = release.features or ()
-        if feature not in known:
-            listed = ", ".join(known) if known else "none: give numbers instead"
-            raise BadParameterError(f"{name}={feature!r} is not a feature of this release; its names are {listed}")
-        return known.index(feature)
+        names = release.features or ()
+        if feature not in names:
+            listed = ", ".join(names) if names else "none. Pass numbers instead"
+            raise BadParameterError(f"{name}={feature!r}: expected a feature of this release; its names are {listed}.")
+        return names.index(feature)
     d = release.n_features
     if isinstance(feature, bool) or not isinstance(feature, (int, np.integer)) or not -d <= feature < d:
-        raise BadParameterError(f"{name}={feature!r} must be the name or number of one of the {d} features")
+        raise BadParameterError(f"{name}={feature!r}: expected the name or number of one of the {d} features.")
     return int(feature) % d
 
 
 def feature_indices(release: Release, features: Features, name: str) -> IntArray:
-    """Sorted, distinct positions of several features (or of the True entries of a boolean mask)."""
+    """Return sorted, distinct positions of several features (or of the True entries of a boolean mask)."""
     if isinstance(features, (str, int)):
-        return feature_indices(release, [features], name)
+        features = [features]
     if isinstance(features, np.ndarray) and features.dtype == bool:
         if features.shape != (release.n_features,):
-            raise BadParameterError(f"{name} is a mask of shape {features.shape}; ({release.n_features},) expected")
+            raise BadParameterError(f"{name}: expected a mask of shape ({release.n_features},), not {features.shape}.")
         return np.flatnonzero(features).astype(np.int64)
     listed: list[Feature] = np.ravel(features).tolist() if isinstance(features, np.ndarray) else list(features)
     return np.array(sorted({feature_index(release, each, name) for each in listed}), dtype=np.int64)
 
 
 def feature_vector(release: Release, vector: Vector, name: str) -> FloatArray:
-    """A finite vector of n_features numbers; mappings give weights by feature name, others are 0."""
+    """Return a finite vector of n_features numbers; a mapping gives weights by feature name, others are 0."""
     d = release.n_features
     if isinstance(vector, Mapping):
-        made = np.zeros(d)
+        weights = np.zeros(d)
         for key, weight in vector.items():
-            made[feature_index(release, key, name)] = weight
+            weights[feature_index(release, key, name)] = weight
     else:
         try:
-            made = np.asarray(vector, dtype=np.float64)
+            weights = np.asarray(vector, dtype=np.float64)
         except (TypeError, ValueError) as problem:
-            raise BadParameterError(f"{name} is not a vector of numbers ({problem})") from problem
-    if made.shape != (d,) or not np.isfinite(made).all():
-        raise BadParameterError(f"{name} of shape {made.shape} must be {d} finite numbers, one for each feature")
-    return made
+            raise BadParameterError(f"{name} is not a vector of numbers ({problem}).") from problem
+    if weights.shape != (d,) or not np.isfinite(weights).all():
+        raise BadParameterError(f"{name} of shape {weights.shape}: expected {d} finite numbers, one for each feature.")
+    return weights
 
 
 def check_size(name: str, value: int, largest: int) -> int:
-    """An integer in [1, largest], or a `BadParameterError`."""
+    """Return an integer in [1, largest], or raise `BadParameterError`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= largest:
-        raise BadParameterError(f"{name}={value!r} must be an integer between 1 and {largest}")
+        raise BadParameterError(f"{name}={value!r}: expected an integer between 1 and {largest}.")
     return int(value)

@@ -16,42 +16,39 @@ from streampca.release.release import Release
 def centered(release: Release) -> Release:
     """Turn a Gram matrix with a constant last feature into the centered Gram matrix.
 
-    With rows ``[a; c]`` the Gram matrix holds sum a a^T, c sum a and c**2 n, so
-    one release gives the private mean m, the private count n and
+    With rows ``[a; c]`` the Gram matrix holds sum a a^T, c sum a and c**2 n, so one release gives the private mean m,
+    the private count n and
 
         sum (a - m)(a - m)^T  =  sum a a^T  -  (c sum a)(c sum a)^T / (c**2 n).
 
     Parameters
     ----------
-    release : a release with a Gram matrix whose ``details["constant"]`` is c,
-        the value of the last feature in the rows' own units (those in which
-        ``gram`` is released). For rows that have such a feature of their own, and a number of rows that
-        is not public; a stream with ``center=True`` centers at less noise (`linalg.centering`).
+    release : a release with a Gram matrix whose ``details["constant"]`` is c, the value of the last feature in the
+        units of ``gram``. It is for rows that contain such a feature, and a number of rows that is not public; a stream
+        with ``center=True`` centers at less noise (`linalg.centering`).
 
     Returns
     -------
-    A release of the features without the constant: every query takes it.
-    ``details`` gives ``"mean"`` (list, private) and ``"count"`` (noisy number of
-    rows). The noise of a centered matrix is z^T E z with z = (x; -x^T m / c), to
-    first order, so no direction's standard deviation exceeds ``noise_std = sigma (1 + ||m||**2 / c**2)``,
-    which is what the result states: its error bars are conservative.
+    A release of the features without the constant, for every query. ``details`` gives ``"mean"`` (list, private) and
+    ``"count"`` (noisy number of rows). The noise of a centered matrix is z^T E z with z = (x; -x^T m / c), to first
+    order, so no direction's standard deviation exceeds ``noise_std = sigma (1 + ||m||**2 / c**2)``, which the result
+    states: its error bars are conservative.
 
     Raises
     ------
     BadParameterError
-        If it has no constant feature, or the noise leaves no positive count.
+        If there is no constant feature, or the noise leaves no positive count.
     """
     constant = release.details.get("constant")
     if not isinstance(constant, (int, float)) or not 0.0 < constant < np.inf or release.n_features < 2:
         raise BadParameterError(
-            "the release has no constant last feature (details['constant'] is missing); "
-            "make the stream with center=True"
+            "the release has no constant last feature (details['constant'] is missing). Use a stream with center=True."
         )
     gram = release.gram
     last = float(gram[-1, -1])
     if last <= 0.0:
         raise BadParameterError(
-            f"the noisy count of rows is {last / constant**2:.3g}; centering needs more rows or more budget"
+            f"the noisy count of rows is {last / constant**2:.3g}. Centering needs more rows or more budget."
         )
     sums = gram[:-1, -1]
     ratio = sums / last  # m / c

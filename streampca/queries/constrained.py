@@ -1,9 +1,8 @@
 """Principal components under constraints: sparse, or non-negative.
 
-Both problems are NP-hard, so these are searches: many deterministic starts,
-an ascent that cannot decrease ``x^T G x``, and a local search around its
-results. Their only input is the released matrix, so they are post-processing;
-no start, parameter or stopping rule depends on raw rows.
+Both problems are NP-hard, so these are searches: many deterministic starts, an ascent that cannot decrease ``x^T G x``,
+and a local search around its results. Their only input is the released matrix, so they are post-processing; no start,
+parameter or stopping rule depends on raw rows.
 """
 
 from __future__ import annotations
@@ -26,47 +25,25 @@ _COORDINATES, _EIGENVECTORS, _PURSUED = 64, 10, 16
 
 
 def sparse_pca(release: Release, n_nonzero: int, *, n_components: int = 1) -> Components:
-    """Directions of most variance with few non-zero weights.
+    """Return directions of most variance with few non-zero weights.
 
-    Maximises ``x^T G x`` over unit x with at most ``n_nonzero`` non-zero
-    entries, G the released Gram matrix, by the truncated power method (Yuan and
-    Zhang 2013) from every coordinate, the thresholded eigenvector and a greedy
-    path, each polished by swaps of one feature at a time. Later components do
-    the same on the matrix deflated by those before (projection deflation, Mackey
-    2008), so their values are net of them.
-
-    Parameters
-    ----------
-    release : a release with a Gram matrix.
-    n_nonzero : largest number of non-zero weights of each direction.
-    n_components : number of directions.
-
-    Returns
-    -------
-    Components whose error bar is uniform over all supports of that size
-    (`Components.bound`): far smaller than for dense directions.
+    Maximizes ``x^T G x`` over unit x with at most ``n_nonzero`` non-zero entries, G the released Gram matrix, by the
+    truncated power method (Yuan and Zhang 2013) from every coordinate, the thresholded eigenvector and a greedy path,
+    each polished by swaps of one feature at a time. Later components do the same on the matrix deflated by those before
+    (projection deflation, Mackey 2008), so their values are net of them. The error bar is uniform over all supports of
+    that size (`Components.bound`): far smaller than for dense directions.
     """
     size = check_size("n_nonzero", n_nonzero, release.n_features)
     return _deflate(release, lambda gram: best_sparse(gram, size), n_components, size)
 
 
 def nonnegative_pca(release: Release, n_components: int = 1) -> Components:
-    """Directions of most variance with non-negative weights.
+    """Return directions of most variance with non-negative weights.
 
-    Maximises ``x^T G x`` over unit x >= 0, G the released Gram matrix, by the
-    projected power method (Montanari and Richard 2016) from the coordinates of most variance
-    and both signs of the leading eigenvectors, each polished by exact
-    ascent on one coordinate at a time and by solving on its support. Later
-    components do the same on the matrix deflated by those before.
-
-    Parameters
-    ----------
-    release : a release with a Gram matrix.
-    n_components : number of directions.
-
-    Returns
-    -------
-    Components whose error bar is uniform over all directions.
+    Maximizes ``x^T G x`` over unit x >= 0, G the released Gram matrix, by the projected power method (Montanari and
+    Richard 2016) from the coordinates of most variance and both signs of the leading eigenvectors, each polished by
+    exact ascent on one coordinate at a time and by solving on its support. Later components do the same on the matrix
+    deflated by those before. The error bar is uniform over all directions.
     """
     return _deflate(release, best_nonnegative, n_components, release.n_features)
 
@@ -91,7 +68,7 @@ def _deflate(release: Release, best: Callable[[FloatArray], FloatArray], n_compo
 
 
 def _shifted(gram: FloatArray) -> FloatArray:
-    """A PSD matrix that differs by a constant on unit vectors: on it, power methods ascend."""
+    """Return a PSD matrix that differs by a constant on unit vectors: on it, power methods ascend."""
     return gram - min(float(np.linalg.eigvalsh(gram)[0]), 0.0) * np.eye(gram.shape[0])
 
 
@@ -99,7 +76,7 @@ def _shifted(gram: FloatArray) -> FloatArray:
 
 
 def best_sparse(gram: FloatArray, size: int) -> FloatArray:
-    """A unit x with at most ``size`` non-zero entries and large ``x^T G x``. Deterministic."""
+    """Return a unit x with at most ``size`` non-zero entries and large ``x^T G x``. Deterministic."""
     d = gram.shape[0]
     if size == d:
         return top_eigh(gram, 1)[1][:, 0]
@@ -107,6 +84,7 @@ def best_sparse(gram: FloatArray, size: int) -> FloatArray:
     supports.add(tuple(_largest(np.abs(top_eigh(gram, 1)[1][:, 0]), size)))
     supports.add(tuple(_largest(np.diag(gram), size)))
     supports.add(tuple(_greedy(gram, size)))
+    # Ties are broken by the support itself: the result is a function of the matrix.
     ranked = sorted(supports, key=lambda s: (-_value(gram, s), s))
     best = max((_swap(gram, s) for s in ranked[:_POLISHED]), key=lambda s: _value(gram, s))
     x = np.zeros(d)
@@ -115,7 +93,7 @@ def best_sparse(gram: FloatArray, size: int) -> FloatArray:
 
 
 def _sparse_power(gram: FloatArray, size: int) -> list[IntArray]:
-    """Supports reached by the truncated power method from each coordinate."""
+    """Return the supports reached by the truncated power method from each coordinate."""
     d = gram.shape[0]
     shifted = _shifted(gram)
     x = np.eye(d)
@@ -159,6 +137,7 @@ def _swap(gram: FloatArray, start: tuple[int, ...]) -> tuple[int, ...]:
         pull = np.abs(gram[:, support] @ x) + 0.5 * np.diag(gram)
         pull[list(support)] = -np.inf
         strongest = np.argsort(-pull, kind="stable")[: min(_TRIED, d - len(support))]
+        # The margin keeps rounding from swapping without end.
         best = (value * (1.0 + 1e-12) if value > 0.0 else value + 1e-300, support)
         for out in weakest:
             rest = [f for i, f in enumerate(support) if i != out]
@@ -182,7 +161,7 @@ def _largest(weights: FloatArray, size: int) -> IntArray:
 
 
 def best_nonnegative(gram: FloatArray) -> FloatArray:
-    """A unit x >= 0 with large ``x^T G x``. Deterministic."""
+    """Return a unit x >= 0 with large ``x^T G x``. Deterministic."""
     d = gram.shape[0]
     vectors = top_eigh(gram, min(_EIGENVECTORS, d))[1]
     axes = np.eye(d)[:, np.argsort(-np.diag(gram), kind="stable")[:_COORDINATES]]
@@ -196,7 +175,7 @@ def best_nonnegative(gram: FloatArray) -> FloatArray:
 
 
 def _nonnegative_power(shifted: FloatArray, x: FloatArray, steps: int) -> FloatArray:
-    """The projected power method on all columns at once."""
+    """Run the projected power method on all columns."""
     for _ in range(steps):
         y = np.maximum(shifted @ x, 0.0)
         norms = np.linalg.norm(y, axis=0)
@@ -209,7 +188,7 @@ def _nonnegative_power(shifted: FloatArray, x: FloatArray, steps: int) -> FloatA
 
 
 def _distinct_best(gram: FloatArray, x: FloatArray) -> FloatArray:
-    """The columns of largest value, those left out that nearly repeat a better one."""
+    """Return the columns of largest value, without those that nearly repeat a better one."""
     order = np.argsort(-np.einsum("ij,ij->j", x, gram @ x), kind="stable")
     kept: list[int] = []
     for i in order.tolist():
@@ -232,17 +211,17 @@ def _on_support(gram: FloatArray, x: FloatArray) -> FloatArray:
     """Move to the top eigenvector of the support, or as far towards it as signs allow."""
     support = np.flatnonzero(x > 0.0)
     top = top_eigh(gram[np.ix_(support, support)], 1)[1][:, 0]
-    made = np.zeros_like(x)
-    made[support] = top if top @ x[support] >= 0.0 else -top
-    if (made >= 0.0).all():
-        return made
-    clipped = np.maximum(made, 0.0)
+    best = np.zeros_like(x)
+    best[support] = top if top @ x[support] >= 0.0 else -top
+    if (best >= 0.0).all():
+        return best
+    clipped = np.maximum(best, 0.0)
     clipped /= np.linalg.norm(clipped)
     return clipped if clipped @ gram @ clipped > x @ gram @ x else x
 
 
 def _by_coordinates(gram: FloatArray, x: FloatArray) -> FloatArray:
-    """Optimise each coordinate against the rest in turn: a 2 x 2 problem on a quarter circle."""
+    """Optimize each coordinate against the rest in turn: a 2 x 2 problem on a quarter circle."""
     x = x.copy()
     pull = gram @ x
     value = float(x @ pull)
@@ -251,7 +230,7 @@ def _by_coordinates(gram: FloatArray, x: FloatArray) -> FloatArray:
         c = float(gram[i, i])
         if left < 1e-14:
             continue
-        # With r the others, normalised: r^T G r, r^T G e_i.
+        # With r the others, normalized: r^T G r, r^T G e_i.
         a = (value - 2.0 * x[i] * pull[i] + x[i] ** 2 * c) / left
         b = (pull[i] - x[i] * c) / np.sqrt(left)
         angle = 0.5 * np.arctan2(2.0 * b, a - c) if b > 0.0 else (0.0 if a >= c else 0.5 * np.pi)

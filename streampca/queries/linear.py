@@ -12,74 +12,65 @@ from streampca.release.subspace import Subspace
 
 
 def directional_variance(release: Release, direction: Vector) -> Answer:
-    """The quadratic form ``x^T G x``: the sum of squares of the rows' components along x.
+    """Return the quadratic form ``x^T G x``: the sum of squares of the rows' components along x.
 
     Parameters
     ----------
     release : a release with a Gram matrix.
-    direction : x, an array of n_features numbers or a mapping of feature
-        names to weights. It is used as given; a unit vector gives a variance.
+    direction : x, an array of n_features numbers or a mapping of feature names to weights. It is not normalized; a unit
+        vector gives a variance.
 
     Returns
     -------
     Answer with ``std = noise_std * ||x||**2`` (less if the release is centered, `GramNoise.through`), exact for an x
-    chosen without looking at the release. For any other x, use the uniform bound
-    ``||x||**2 * GramNoise.of(release).spectral(level)``.
+    chosen independently of the release. For any other x, use the uniform bound ``||x||**2 *
+    GramNoise.of(release).spectral(level)``.
     """
     return _quadratic(release, feature_vector(release, direction, "direction"))
 
 
 def captured_variance(release: Release, subspace: Subspace | FloatArray) -> Answer:
-    """The sum of squares of the rows' projections on a subspace: ``<P, G>``, P its projector.
+    """Return the sum of squares of the rows' projections on a subspace: ``<P, G>``, P its projector.
 
-    Parameters
-    ----------
-    release : a release with a Gram matrix.
-    subspace : a `Subspace` or an orthonormal basis (n_features, k).
-
-    Returns
-    -------
-    Answer with ``std = noise_std * sqrt(k)`` (less if the release is centered), exact for a subspace chosen
-    without looking at this release (last year's, another stream's).
+    ``subspace`` is a `Subspace` or an orthonormal basis (n_features, k). The answer has ``std = noise_std * sqrt(k)``
+    (less if the release is centered), exact for a subspace chosen independently of this release (last year's, another
+    stream's).
     """
     basis = np.asarray(subspace.basis if isinstance(subspace, Subspace) else subspace, dtype=np.float64)
     if basis.ndim != 2 or basis.shape[0] != release.n_features:
         raise BadParameterError(
-            f"subspace of shape {basis.shape} must have {release.n_features} rows, one for each feature"
+            f"subspace of shape {basis.shape}: expected {release.n_features} rows, one for each feature."
         )
     if not np.allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-8):
-        raise BadParameterError("subspace must have orthonormal columns; pass np.linalg.qr(basis)[0]")
+        raise BadParameterError("subspace: expected orthonormal columns. Pass np.linalg.qr(basis)[0].")
     value = float(np.einsum("ik,ij,jk->", basis, release.gram, basis, optimize=True))
     return _answer(release, value, basis @ basis.T)
 
 
 def cut(release: Release, side: Features, *, zero_sum: bool = True) -> Answer:
-    """The weight of the edges between a set of vertices and the rest.
+    """Return the weight of the edges between a set of vertices and the rest.
 
-    For a stream of edges with rows ``sqrt(w) (e_u - e_v)`` the Gram matrix is
-    the Laplacian L of the graph, and the cut is ``x^T L x`` with x the
-    indicator of the set. Such a row has squared norm 2 w: make the stream with
-    ``row_norm = sqrt(2 * largest weight)``, and the answer is in units of w.
+    For a stream of edges with rows ``sqrt(w) (e_u - e_v)`` the Gram matrix is the Laplacian L of the graph, and the cut
+    is ``x^T L x`` with x the indicator of the set. Such a row has squared norm 2 w: create the stream with ``row_norm =
+    sqrt(2 * largest weight)``, and the answer is in units of w.
 
     Parameters
     ----------
     release : a release with a Gram matrix of edge rows.
     side : the vertices on one side: names, numbers or a boolean mask.
-    zero_sum : edge rows sum to zero, so L 1 = 0 and any multiple of the ones
-        vector may be added to x. The default takes the multiple with the
-        least noise, ``x - |S|/d``: std is ``noise_std |S| (d - |S|) / d``,
-        at most half of the plain one for a balanced cut, and the same for both
-        sides. It is the least-squares estimate under that constraint. False
-        takes the indicator itself, with std ``noise_std |S|``.
+    zero_sum : edge rows sum to zero, so L 1 = 0 and any multiple of the ones vector may be added to x. The default adds
+        the multiple with the least noise, ``x - |S|/d``: std is ``noise_std |S| (d - |S|) / d``, at most half of the
+        plain one for a balanced cut, and equal for both sides. It is the least-squares estimate under that constraint.
+        False uses the indicator, with std ``noise_std |S|``.
 
     Returns
     -------
-    Answer whose error bar is exact for a set chosen without looking at the release.
+    Answer whose error bar is exact for a set chosen independently of the release.
     """
     members = feature_indices(release, side, "side")
     x = np.zeros(release.n_features)
     x[members] = 1.0
-    if zero_sum:
+    if zero_sum:  # the cut of x - |S|/d is the same, and its noise is the least
         x -= members.size / release.n_features
     return _quadratic(release, x)
 
@@ -89,6 +80,6 @@ def _quadratic(release: Release, x: FloatArray) -> Answer:
 
 
 def _answer(release: Release, value: float, matrix: FloatArray) -> Answer:
-    """The value ``<M, G>`` with its error bar."""
+    """Return the value ``<M, G>`` with its error bar."""
     noise = GramNoise.of(release)
     return Answer(value, None if noise is None else noise.through(matrix), release.guarantee)

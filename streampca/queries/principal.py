@@ -14,19 +14,11 @@ from streampca.release.release import Release
 
 
 def pca(release: Release, n_components: int | None = None) -> PrincipalComponents:
-    """Top eigenvalues and eigenvectors of the released Gram matrix.
+    """Return top eigenvalues and eigenvectors of the released Gram matrix.
 
-    Parameters
-    ----------
-    release : a release with a Gram matrix.
-    n_components : how many; the release's own number if left out.
-
-    Returns
-    -------
-    PrincipalComponents with ``values`` the eigenvalues. Their error bar is
-    uniform: ``interval(level)`` covers the exact eigenvalues, and the exact
-    variance along each released direction, all at once (Weyl's inequality).
-    ``std`` is pointwise, and the error of an eigenvalue to first order only.
+    ``n_components`` is the number of the release by default. The error bar of the eigenvalues is uniform:
+    ``interval(level)`` covers the exact eigenvalues, and the exact variance along each released direction, jointly
+    (Weyl's inequality). ``std`` is pointwise, and the error of an eigenvalue to first order only.
     """
     gram, d = release.gram, release.n_features
     k = check_size("n_components", release.n_components if n_components is None else n_components, d)
@@ -54,10 +46,9 @@ class LowRank:
     ----------
     matrix : (n_features, n_features) positive semidefinite array.
     captured : ``<P, G>``, the sum of the eigenvalues kept; P projects on their eigenvectors.
-    std : ``noise_std * sqrt(k)``, exact standard deviation of the noise in ``<P, G>`` for a
-        projector fixed in advance (pointwise). This one was chosen on the noisy
-        matrix: `bound` is the uniform error.
-    missed : largest magnitude among the eigenvalues left out.
+    std : ``noise_std * sqrt(k)``, exact standard deviation of the noise in ``<P, G>`` for a projector fixed in advance
+        (pointwise). This one is chosen on the noisy matrix: `bound` is the uniform error.
+    missed : largest magnitude among the other eigenvalues.
     guarantee : that of the release. Post-processing spends no budget.
     """
 
@@ -69,25 +60,23 @@ class LowRank:
     guarantee: Guarantee
 
     def bound(self, level: float = 0.95) -> float:
-        """Uniform error of `captured`, k times the spectral bound on the noise, with probability ``level``."""
+        """Return the uniform error of `captured` at probability ``level``: k times the spectral bound on the noise."""
         return len(self.components.values) * self.components.bound(level)
 
     def spectral_error(self, level: float = 0.95) -> float:
-        """Bound on ``||matrix - exact Gram||`` (spectral norm) that holds with probability ``level``.
+        """Return a bound on ``||matrix - exact Gram||`` (spectral norm) that holds with probability ``level``.
 
-        The eigenvalues left out plus the noise; the best approximation of the exact matrix has the error lambda_{k+1}.
+        The largest other eigenvalue plus the noise; the best approximation of the exact matrix has the error
+        lambda_{k+1}.
         """
         return self.missed + self.components.bound(level)
 
 
 def low_rank(release: Release, n_components: int | None = None) -> LowRank:
-    """Best positive semidefinite approximation of rank k of the released Gram matrix.
+    """Return the best positive semidefinite approximation of rank k of the released Gram matrix.
 
-    Parameters
-    ----------
-    release : a release with a Gram matrix.
-    n_components : k; the release's own number if left out. Eigenvalues that
-        the noise made negative are dropped, so the rank may be smaller.
+    ``n_components``, k, is the number of the release by default. Eigenvalues that the noise made negative are dropped,
+    so the rank may be smaller.
     """
     found = pca(release, n_components)
     kept = np.maximum(found.values, 0.0)

@@ -22,16 +22,14 @@ class Regression:
     Attributes
     ----------
     coefficients : (n_predictors, n_responses) array.
-    std : (n_predictors, n_responses) array, standard deviation of the noise in each
-        coefficient *to first order in the noise* (pointwise); None if the
-        release does not state its noise. It measures the distance to the same
-        (ridge) regression on the exact Gram matrix, not to the population.
+    std : (n_predictors, n_responses) array, standard deviation of the noise in each coefficient *to first order in the
+        noise* (pointwise); None if the release does not state its noise. It measures the distance to the same (ridge)
+        regression on the exact Gram matrix, not to the population.
     residual : (n_responses,) array, residual sums of squares, in the units of ``release.gram``.
     ridge : number added to the diagonal of the predictors' Gram matrix.
     predictors, responses : numbers of the features.
-    signal_to_noise : smallest eigenvalue of the predictors' matrix (with
-        ridge) over the spectral bound on its noise. Below about 3 the first
-        order is not enough and `std` is too small.
+    signal_to_noise : smallest eigenvalue of the predictors' matrix (with ridge) over the spectral bound on its noise.
+        Below about 3 the first order does not suffice and `std` is too small.
     guarantee : that of the release. Post-processing spends no budget.
     """
 
@@ -45,11 +43,11 @@ class Regression:
     guarantee: Guarantee
 
     def predict(self, rows: npt.ArrayLike) -> FloatArray:
-        """Predicted responses (n, n_responses) of rows (n, n_predictors) in the rows' own units."""
+        """Return predicted responses (n, n_responses) of rows (n, n_predictors), in the units of the rows."""
         return np.asarray(rows, dtype=np.float64) @ self.coefficients
 
     def interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
-        """Ends of an interval around each coefficient, each with probability ``level`` (pointwise, first order)."""
+        """Return interval ends for each coefficient, with probability ``level`` each (pointwise, first order)."""
         half = two_sided(level)
         if self.std is None:
             raise NoReleaseError(UNKNOWN)
@@ -57,27 +55,21 @@ class Regression:
 
 
 def regression(
-    release: Release,
-    responses: Features = -1,
-    *,
-    predictors: Features | None = None,
-    ridge: float | None = None,
+    release: Release, responses: Features = -1, *, predictors: Features | None = None, ridge: float | None = None
 ) -> Regression:
-    """Least-squares regression of the responses b on the predictors a, from one Gram matrix.
+    """Return the least-squares regression of the responses b on the predictors a, from one Gram matrix.
 
-    Rows are joint, ``[a; b]``, and are clipped jointly: the sensitivity is
-    that of the one Gram matrix, whatever the number of responses. Clipping a
-    row scales a and b alike, which keeps a noiseless linear relation.
+    Rows are joint, ``[a; b]``, and are clipped jointly: the sensitivity is that of the one Gram matrix, for any number
+    of responses. Clipping a row scales a and b alike, which keeps a noiseless linear relation.
 
     Parameters
     ----------
     release : a release with a Gram matrix.
     responses : names or numbers of the response features; the last feature by default.
-    predictors : names or numbers; all other features by default. A constant
-        feature among them gives an intercept; `centered` removes it instead.
-    ridge : non-negative number added to the diagonal, in the units of
-        ``release.gram``. Left out, it is 0 if the smallest eigenvalue exceeds
-        twice the 95 % spectral bound on the noise, and otherwise the least that raises it
+    predictors : names or numbers; all other features by default. A constant feature among them gives an intercept;
+        `centered` removes it instead.
+    ridge : non-negative number added to the diagonal, in the units of ``release.gram``. If None, it is 0 if the
+        smallest eigenvalue exceeds twice the 95 % spectral bound on the noise, and otherwise the least that raises it
         to that: a rule on released numbers only.
 
     Raises
@@ -93,36 +85,31 @@ def regression(
         inputs = feature_indices(release, predictors, "predictors")
     if not len(outputs) or not len(inputs) or np.intersect1d(inputs, outputs).size:
         raise BadParameterError(
-            f"responses={outputs.tolist()} and predictors={inputs.tolist()} must both hold features and share none"
+            f"responses={outputs.tolist()}, predictors={inputs.tolist()}: expected features in both, none in common."
         )
     gram, noise = release.gram, GramNoise.of(release)
     inner = gram[np.ix_(inputs, inputs)]
     floor = 0.0 if noise is None else GramNoise(noise.std, len(inputs)).spectral(0.95)
     smallest = float(np.linalg.eigvalsh(inner)[0])
-    if ridge is None:
+    if ridge is None:  # a rule on released numbers only
         ridge = max(2.0 * floor - smallest, 0.0)
     if not (isinstance(ridge, (int, float)) and 0.0 <= ridge < np.inf) or smallest + ridge <= 0.0:
         raise BadParameterError(
-            f"ridge={ridge!r} leaves the predictors' matrix with the eigenvalue {smallest + float(ridge):.3g}; "
-            f"give a finite ridge above {max(-smallest, 0.0):.3g}, more rows or more budget"
+            f"ridge={ridge!r}: expected a finite number above {max(-smallest, 0.0):.3g}; the predictors' matrix "
+            f"has the eigenvalue {smallest + float(ridge):.3g}. Use a larger ridge, more rows or more budget."
         )
     factor = cho_factor(inner + ridge * np.eye(len(inputs)))
     cross = gram[np.ix_(inputs, outputs)]
     coefficients: FloatArray = cho_solve(factor, cross)
     quadratic = np.einsum("ir,ij,jr->r", coefficients, inner, coefficients)
     residual = np.diag(gram)[outputs] - 2.0 * np.einsum("ir,ir->r", coefficients, cross) + quadratic
-    std = None if noise is None else _std(noise.std, cho_solve(factor, np.eye(len(inputs))), coefficients)
+    std = None
+    if noise is not None:
+        # With H the predictors' matrix, H beta = G_ab, so d beta = H^-1 (E_ab - E_aa beta) = H^-1 E w with
+        # w = (-beta; 1 at the response): the sd of u^T E w for u a row of H^-1, as in `GramNoise.between`.
+        inverse = cho_solve(factor, np.eye(len(inputs)))
+        u_square = np.einsum("ij,ij->i", inverse, inverse)
+        w_square = 1.0 + np.einsum("ir,ir->r", coefficients, coefficients)
+        std = noise.std * np.sqrt(0.5 * (np.outer(u_square, w_square) + (inverse @ coefficients) ** 2))
     ratio = (smallest + ridge) / floor if floor > 0.0 else np.inf
     return Regression(coefficients, std, residual, float(ridge), inputs, outputs, float(ratio), release.guarantee)
-
-
-def _std(sigma: float, inverse: FloatArray, coefficients: FloatArray) -> FloatArray:
-    """First-order standard deviation of the coefficients.
-
-    With H the predictors' matrix, H beta = G_ab, so d beta = H^-1 (E_ab - E_aa beta) = H^-1 E w with
-    w = (-beta; 1 at the response): that of u^T E w for u a row of H^-1, as in `GramNoise.between`.
-    """
-    u_square = np.einsum("ij,ij->i", inverse, inverse)
-    w_square = 1.0 + np.einsum("ir,ir->r", coefficients, coefficients)
-    cross = inverse @ coefficients
-    return sigma * np.sqrt(0.5 * (np.outer(u_square, w_square) + cross**2))

@@ -47,12 +47,8 @@ def test_zero_and_disagreement() -> None:
     mechanism = PrivateEigenvalue(1.0, 1e-6, pairs=2)
     assert mechanism.decide(mechanism.cast(np.ones((mechanism.rows, 3))), outlet(1), "votes") == 0.0
     scales = np.repeat(4.0 ** np.arange(mechanism.votes), 4)[:, None]
-    assert (
-        mechanism.decide(
-            mechanism.cast(np.random.default_rng(0).normal(size=(mechanism.rows, 3)) * scales), outlet(1), "votes"
-        )
-        is None
-    )
+    apart = np.random.default_rng(0).normal(size=(mechanism.rows, 3)) * scales
+    assert mechanism.decide(mechanism.cast(apart), outlet(1), "votes") is None
     assert mechanism.decide(mechanism.cast(np.ones((3, 3))), outlet(1), "votes") is None
 
 
@@ -99,10 +95,8 @@ def test_a_failing_solver_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(np.linalg, "eigvalsh", fail)
     mechanism = PrivateEigenvalue(1.0, 1e-6, pairs=2)
-    assert (
-        mechanism.decide(mechanism.cast(np.random.default_rng(0).normal(size=(mechanism.rows, 3))), outlet(1), "votes")
-        == 0.0
-    )
+    vectors = np.random.default_rng(0).normal(size=(mechanism.rows, 3))
+    assert mechanism.decide(mechanism.cast(vectors), outlet(1), "votes") == 0.0
 
 
 def test_what_overflows_votes_for_the_bin_of_zeros():

@@ -193,8 +193,8 @@ def test_what_is_within_a_rounding_of_the_threshold_is_not_shown():
 def test_low_digits_of_a_released_count_do_not_tell_the_exact_one(epsilon: float) -> None:
     """Far out, the sampler's floats are further apart than the lattice of the noise, and the gaps move with the count.
 
-    A count released in a gap of its neighbour has an infinite likelihood ratio. On the lattice alone that is a delta
-    of 5e-7 at a scale of 2400, which 12 histograms have at epsilon = .01; at delta = 1e-6 each claims 8e-8.
+    A count released in a gap of its neighbour has an infinite likelihood ratio. On the lattice alone that is a delta of
+    5e-7 at a scale of 2400, which 12 histograms have at epsilon = .01; at delta = 1e-6 each claims 8e-8.
     """
     histogram = StabilityHistogram(epsilon, 1e-6)
     step = grid_step(histogram.scale)

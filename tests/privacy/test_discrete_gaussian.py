@@ -64,7 +64,7 @@ def test_large_sigma_is_normal_and_fills_the_low_bits(sigma):
 def test_the_tail_beyond_the_bins_is_right():
     # Reached once in 2**44 draws, so it is called by itself: its law is that of |x| given |x| >= start.
     sampler = alike(40)
-    made, start, word = sampler._made[0], len(sampler._made[0].inside) - 2, stream().draws(0).more(0).__next__
+    made, start, word = sampler._envelopes[0], len(sampler._envelopes[0].inside) - 2, stream().draws(0).more(0).__next__
     draws = np.array([sampler._from_tail(made, start, word) for _ in range(12_000)])
     draws = draws[draws > 0]
     assert draws.size > 2000
@@ -80,7 +80,7 @@ def test_the_tail_beyond_the_bins_is_right():
 
 def test_a_height_above_the_tail_is_drawn_again():
     sampler = alike(40)
-    made, start = sampler._made[0], len(sampler._made[0].inside) - 2
+    made, start = sampler._envelopes[0], len(sampler._envelopes[0].inside) - 2
     end = start + (1 << made.tail_bits) - 1
     # The first block, its last number, a height of all ones, which is too large, and one of zeros, below the curve.
     words = iter([0, 2**64 - 1, 2**64 - 1, 0, 0])
@@ -95,7 +95,7 @@ def test_a_height_above_the_tail_is_drawn_again():
 
 def test_a_draw_beyond_the_bins_is_of_the_tail_or_made_again():
     sampler = alike(40)
-    made, last = sampler._made[0], len(sampler._made[0].inside) - 2
+    made, last = sampler._envelopes[0], len(sampler._envelopes[0].inside) - 2
     # The first block of the tail, the third number in it, and a height of zero.
     assert sampler._decided(0, last, 0, 0, 1, iter([0, 2, 0, 0]).__next__) == (last + 2, 1)
     # Past the tail's area, and a zero with a sign: the next two words make a draw, of bin 10 at height zero.
@@ -218,16 +218,11 @@ def test_comparison_takes_more_digits_when_it_must():
     assert not is_below(0, 1, 1, 1, word(2**64 - 1))
 
 
-@pytest.mark.parametrize("sigma", [0, -1, 1.5, True, 2**58])
-def test_bad_sigma(sigma):
-    with pytest.raises(BadParameterError, match="sigma="):
-        alike(sigma)
-
-
-def test_sigmas_too_far_apart():
+@pytest.mark.parametrize("sigmas", [[0], [-1], [1.5], [True], [2**58], [2, 9]])
+def test_bad_sigmas(sigmas):
     assert DiscreteGaussian([1, 4], np.arange(2)).sigmas == (1, 4)
-    with pytest.raises(BadParameterError, match="within a factor of 4"):
-        DiscreteGaussian([2, 9], np.arange(2))
+    with pytest.raises(BadParameterError, match="sigma"):
+        DiscreteGaussian(sigmas, np.arange(len(sigmas)))
 
 
 @pytest.mark.parametrize(("sigma", "width"), [(Fraction(7, 2), 0), (Fraction(900), 0), (Fraction(2**14), 4)])
@@ -252,7 +247,7 @@ class _AskedError(Exception):
 @pytest.mark.parametrize("sigma", [Fraction(7, 2), 30, 900, 2**14 + 1])  # 30: blocks of the tail are narrowest
 def test_what_is_decided_without_more_digits_is_right(sigma):
     sampler = alike(sigma)
-    made, width = sampler._made[0], sampler._width
+    made, width = sampler._envelopes[0], sampler._width
     (q, p), last = made.exponent, len(made.inside) - 2
 
     def word():
@@ -286,7 +281,7 @@ def test_what_is_decided_without_more_digits_is_right(sigma):
 @pytest.mark.parametrize("sigmas", [[Fraction(7, 2)], [40], [40, 57]])
 def test_bins_are_found_at_every_edge(sigmas):
     kind = len(sigmas) - 1
-    made = DiscreteGaussian(sigmas, np.arange(1))._made[kind]
+    made = DiscreteGaussian(sigmas, np.arange(1))._envelopes[kind]
     cells = np.arange(2**14) << 38  # of the guide
     edges = np.concatenate([made.edges, cells])
     places = np.unique(np.concatenate([edges - 1, edges, edges + 1]))

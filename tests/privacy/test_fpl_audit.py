@@ -1,11 +1,10 @@
 """Can anyone tell neighbours apart beyond mu, from everything that PrivateFPL releases?
 
-The released matrices are Gaussian, so the best test there is weighs them by
-the inverse covariance of the noise over time and what the differing row
-changes: <(B B^T)^-1 A e_j (x) change, released>, for noise B z. Its shift, in
-units of its sd, is measured by the real stream on both neighbours. With 400 runs a side the estimate has a
-standard error of 0.07; the test alarms at 4 of them (rate 3e-5 a test). The bugs that it must catch run with
-``pytest -m long``; `streampca.auditing` plants bugs of the same kinds in every run of the tests.
+The released matrices are Gaussian, so the best test there is weighs them by the inverse covariance of the noise over
+time and what the differing row changes: <(B B^T)^-1 A e_j (x) change, released>, for noise B z. Its shift, in units of
+its sd, is measured by the real stream on both neighbours. With 400 runs a side the estimate has a standard error of
+0.07; the test alarms at 4 of them (rate 3e-5 a test). The bugs that it must catch run with ``pytest -m long``;
+`streampca.auditing` plants bugs of the same kinds in every run of the tests.
 """
 
 from collections.abc import Callable

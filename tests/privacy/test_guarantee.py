@@ -5,13 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streampca import (
-    AdaptiveLaplaceCovariance,
-    Guarantee,
-    MatrixLaplaceCovariance,
-    Stream,
-    Tumbling,
-)
+from streampca import AdaptiveLaplaceCovariance, Guarantee, MatrixLaplaceCovariance, Stream, Tumbling
 from streampca.errors import BadParameterError
 from streampca.papers import LaplaceCovariance
 from streampca.privacy.gaussian import delta_at, epsilon_at, mu_of

@@ -1,11 +1,9 @@
 """Audits of the one-shot mechanisms: what an attacker who knows all other rows can measure.
 
-Each audit releases two neighbours many times, and bounds from below, with
-Clopper-Pearson intervals of confidence 1 - 1e-4 a side, the epsilon or the
-delta that the best known event shows. An audit of a sound mechanism raises a
-false alarm with probability at most 2e-4 over seeds; seeds are fixed. Each has
-planted bugs that it must catch: most of them with ``pytest -m long``, since
-`streampca.auditing` plants bugs of these kinds in every run of the tests.
+Each audit releases two neighbours many times, and bounds from below, with Clopper-Pearson intervals of confidence 1 -
+1e-4 a side, the epsilon or the delta that the best known event shows. An audit of a sound mechanism raises a false
+alarm with probability at most 2e-4 over seeds; seeds are fixed. Each has planted bugs that it must catch: most of them
+with ``pytest -m long``, since `streampca.auditing` plants bugs of these kinds in every run of the tests.
 """
 
 from __future__ import annotations
@@ -82,12 +80,7 @@ class ThinMatrixLaplace(MatrixLaplaceCovariance):
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
 @pytest.mark.parametrize(
     ("kind", "sound"),
-    [
-        (LaplaceCovariance, True),
-        (MatrixLaplaceCovariance, True),
-        later(ThinLaplace, False),
-        (ThinMatrixLaplace, False),
-    ],
+    [(LaplaceCovariance, True), (MatrixLaplaceCovariance, True), later(ThinLaplace, False), (ThinMatrixLaplace, False)],
 )
 def test_pure_mechanisms_on_one_feature(kind, sound, adjacency):
     epsilon, draws = 1.0, 3000

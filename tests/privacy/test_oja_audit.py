@@ -1,7 +1,7 @@
 """Transcript-level audit of Private Oja: a matched filter on the worst row, and bugs that it catches.
 
-The adversary knows every other row, sees every noisy sum and picks the target
-row after seeing the basis in play: the strongest that the guarantee allows.
+The adversary knows every other row, sees every noisy sum and picks the target row after seeing the basis in play: the
+strongest that the guarantee allows.
 """
 
 from __future__ import annotations

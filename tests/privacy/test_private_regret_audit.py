@@ -1,16 +1,13 @@
 """Can anyone tell neighbours apart beyond mu, from Gram matrices and rewards together?
 
-The adversary knows every other row and sees every release, so it subtracts
-what it knows, rewards included, and picks the target row after seeing the
-subspace in play: a unit row inside it (against zero, or against a row
-orthogonal to it). What is left is noise plus the target's change; the best
-test weighs it by the inverse covariance of the noise. A second test looks at
-rewards alone.
+The adversary knows every other row and sees every release, so it subtracts what it knows, rewards included, and picks
+the target row after seeing the subspace in play: a unit row inside it (against zero, or against a row orthogonal to
+it). What is left is noise plus the target's change; the best test weighs it by the inverse covariance of the noise. A
+second test looks at rewards alone.
 
-The shift is that of the mean over pairs of runs with one seed each, which
-share their noise, since the noise is not bound to the rows here (`blind`); its sd is
-estimated from 2 x 400 runs, within 2.5 %. A tenth above mu is an alarm: 4 standard errors, 3e-5.
-The sensitivity of the matrix alone makes mu a tenth larger, which takes 2 x 1000 runs to see
+The shift is that of the mean over pairs of runs with one seed each, which share their noise, since the noise is not
+bound to the rows here (`blind`); its sd is estimated from 2 x 400 runs, within 2.5 %. A tenth above mu is an alarm: 4
+standard errors, 3e-5. The sensitivity of the matrix alone makes mu a tenth larger, which takes 2 x 1000 runs to see
 (1.6 %): that is for ``pytest -m long``. `streampca.auditing` computes this loss in every run.
 """
 

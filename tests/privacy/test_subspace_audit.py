@@ -1,9 +1,9 @@
 """Audits of the subspace mechanisms on their worst neighbours, and planted bugs that they catch.
 
-Some are exact (every gap, from the law of the noise); the others release two
-neighbours many times and bound delta from below, at the claimed epsilon, over all outcomes, with
-Clopper-Pearson intervals of confidence 1 - 1e-5 a side. With at most 4 outcomes and two
-directions a sound mechanism raises a false alarm with probability at most 2e-4 over seeds; seeds are fixed.
+Some are exact (every gap, from the law of the noise); the others release two neighbours many times and bound delta from
+below, at the claimed epsilon, over all outcomes, with Clopper-Pearson intervals of confidence 1 - 1e-5 a side. With at
+most 4 outcomes and two directions a sound mechanism raises a false alarm with probability at most 2e-4 over seeds;
+seeds are fixed.
 """
 
 import math
@@ -119,10 +119,7 @@ def exact_delta(mechanism, epsilon):
     found = [shown[g] for g in gaps[: step + 1]]  # another span is best on the other side
     for g in gaps:
         for h in gaps[max(0, g - step) : g + step + 1]:
-            found += [
-                shown[g] - math.exp(epsilon) * shown[h],
-                (1 - shown[g]) - math.exp(epsilon) * (1 - shown[h]),
-            ]
+            found += [shown[g] - math.exp(epsilon) * shown[h], (1 - shown[g]) - math.exp(epsilon) * (1 - shown[h])]
     return max(found)
 
 

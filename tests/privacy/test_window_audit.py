@@ -1,9 +1,9 @@
 """Can anyone tell neighbours apart beyond mu, from everything that SlidingWindowPCA releases?
 
-Transcripts are all released matrices and, for the histogram, all sets of checkpoints, of a short stream with one row
-or without it. Two attackers: a linear one, trained on half of the transcripts and tried on the
-other half, and one who counts how often each set of checkpoints comes up. Both are
-tried on a planted bug as well: deletion decided by exact matrices.
+Transcripts are all released matrices and, for the histogram, all sets of checkpoints, of a short stream with one row or
+without it. Two attackers: a linear one, trained on half of the transcripts and tried on the other half, and one who
+counts how often each set of checkpoints comes up. Both are tried on a planted bug as well: deletion decided by exact
+matrices.
 """
 
 from __future__ import annotations

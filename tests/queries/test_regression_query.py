@@ -63,7 +63,7 @@ def test_ridge_lifts_a_matrix_that_noise_made_indefinite():
 
 @pytest.mark.parametrize("arguments", [{"responses": [0], "predictors": [0, 1]}, {"responses": [], "predictors": [1]}])
 def test_overlapping_or_missing_features_are_refused(arguments):
-    with pytest.raises(errors.BadParameterError, match="share none"):
+    with pytest.raises(errors.BadParameterError, match="none in common"):
         queries.regression(release_of(joint_rows()[0]), **arguments)
 
 

@@ -19,13 +19,7 @@ _BETA = 0.1
 
 
 def adaptive_cov(rows: FloatArray, n_components: int, mu: float, rng: np.random.Generator) -> FloatArray:
-    """Basis (d, k) of the private Gram matrix of rows clipped to a private radius, a power of two.
-
-    Parameters
-    ----------
-    rows : (n, d) array, rows of norm at most 1.
-    mu : Gaussian-DP parameter of the budget; rho = mu**2 / 2 of zero-concentrated DP.
-    """
+    """Basis (d, k) of the private Gram matrix of rows clipped to a private radius, a power of two."""
     n, d = rows.shape
     norms, rho, beta = np.linalg.norm(rows, axis=1), mu**2 / 2.0, 0.75 * _BETA
     trace = float((norms**2).mean()) + 2.0 / math.sqrt(rho) / n * rng.normal()

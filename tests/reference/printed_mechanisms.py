@@ -1,7 +1,7 @@
 """Mechanisms as printed in three papers, none of them private as claimed: attacked in the tests beside them.
 
-Dwork, Talwar, Thakurta and Zhang (STOC 2014), Algorithm 2; Jiang, Xie and Zhang (AAAI 2016), Algorithm 2;
-Singhal and Steinke (NeurIPS 2021), Algorithm 1.
+Dwork, Talwar, Thakurta and Zhang (STOC 2014), Algorithm 2; Jiang, Xie and Zhang (AAAI 2016), Algorithm 2; Singhal and
+Steinke (NeurIPS 2021), Algorithm 1.
 """
 
 from __future__ import annotations
@@ -38,16 +38,9 @@ Points = Counter[Vector]
 class PrintedSubspacePerturbation(Mechanism):
     """Noise on the projector with no refusal: claims (2 epsilon, 2 delta), has no guarantee.
 
-    The standard deviation ``D / (d_hat - 2 (1 + ln(1/delta) / epsilon))`` with ``D = (1 +
-    sqrt(2 ln(1/delta))) / epsilon`` is used whatever its sign: it is squared. A
-    small gap makes it small and negative, where it should be infinite. So one
-    row that swaps the two largest eigenvalues is detected almost surely.
-    Use `SubspacePerturbation`.
-
-    Parameters
-    ----------
-    n_components : dimension of the released subspace.
-    epsilon, delta : parameters of the paper, which claims twice as much.
+    The standard deviation ``D / (d_hat - 2 (1 + ln(1/delta) / epsilon))`` with ``D = (1 + sqrt(2 ln(1/delta))) /
+    epsilon`` is used whatever its sign: it is squared. A small gap makes it small and negative, where it should be
+    infinite. So one row that swaps the two largest eigenvalues is detected almost surely. Use `SubspacePerturbation`.
     """
 
     n_components: int
@@ -58,14 +51,12 @@ class PrintedSubspacePerturbation(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """None."""
         return Guarantee.none(
             "a small eigengap is not refused: it makes the noise scale negative, and the sign is squared away",
             "Dwork, Talwar, Thakurta, Zhang, STOC 2014, Algorithm 2 and Theorem 11",
         )
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """None: its noise depends on the rows."""
         return ()
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
@@ -85,17 +76,10 @@ class PrintedSubspacePerturbation(Mechanism):
 class PrintedWishart(CovarianceMechanism):
     """Gram matrix plus ``3 / (2 epsilon) * Wis_d(d + 1, I)``: claims (epsilon, 0), has no guarantee.
 
-    One-sided noise has a support that moves with the data. Say G and G + a a^T
-    are the Gram matrices of neighbours, |a| = 1. The number
-    ``1 / (a^T (release - G)^-1 a)`` is at least 1 for the second always, and
-    below 1 for the first with probability ``1 - exp(-epsilon / 3)``: 0.28 at
-    epsilon = 1. That is its exact delta. Use `MatrixLaplaceCovariance` for
-    pure epsilon and `WishartCovariance` for PSD releases.
-
-    Parameters
-    ----------
-    n_components : dimension of the released subspace.
-    epsilon : what the paper claims.
+    One-sided noise has a support that moves with the data. Say G and G + a a^T are the Gram matrices of neighbours, |a|
+    = 1. The number ``1 / (a^T (release - G)^-1 a)`` is at least 1 for the second always, and below 1 for the first with
+    probability ``1 - exp(-epsilon / 3)``: 0.28 at epsilon = 1. That is its exact delta. Use `MatrixLaplaceCovariance`
+    for pure epsilon and `WishartCovariance` for PSD releases.
     """
 
     n_components: int
@@ -105,30 +89,24 @@ class PrintedWishart(CovarianceMechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """None."""
         return Guarantee.none(
             f"the noise is one-sided, so supports differ: true delta {true_delta(self.epsilon):.3g} where 0 is claimed",
             "Jiang, Xie, Zhang, AAAI 2016, Algorithm 2 and Theorem 4",
         )
 
     def scale(self, n_features: int) -> float:
-        """Scale of the noise, for sums (the paper divides by n)."""
         return 3.0 / (2.0 * self.epsilon)
 
     def noise(self, n_features: int, draws: Draws) -> FloatArray:
-        """Draw the noise."""
         return svec(self.scale(n_features) * wishart(draws, n_features, n_features + 1))
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """The scale."""
         return (self.scale(n_features),)
 
     def noise_std(self, n_features: int) -> float:
-        """Sd of a diagonal entry of the noise."""
         return self.scale(n_features) * math.sqrt(2.0 * (n_features + 1))
 
     def spectral_error(self, n_features: int) -> float:
-        """Expected spectral norm of the noise, to leading order."""
         return self.scale(n_features) * (math.sqrt(n_features + 1.0) + math.sqrt(n_features)) ** 2
 
 
@@ -141,23 +119,15 @@ def true_delta(epsilon: float) -> float:
 class PrintedExactSubspace(Mechanism):
     """GAP-MAX over the spans of rows, in exact arithmetic: claims (epsilon, delta), has no guarantee.
 
-    Scores less the second largest and 1 are all 0 when the two largest tie,
-    and then the noise alone picks the winner, from all spans of the data,
-    every one with equal probability. A span that one row brought in is
-    released with probability 1 over the number of candidates, and never
-    without that row: delta is at least 0.25 with two tied lines, one odd row
-    and NULL. Use `ExactSubspace`.
-
-    Parameters
-    ----------
-    n_components : k.
-    epsilon, delta : what the paper claims.
-    outliers : the paper's l.
+    Scores less the second largest and 1 are all 0 when the two largest tie, and then the noise alone picks the winner,
+    from all spans of the data, every one with equal probability. A span that one row brought in is released with
+    probability 1 over the number of candidates, and never without that row: delta is at least 0.25 with two tied lines,
+    one odd row and NULL. Use `ExactSubspace`.
 
     Notes
     -----
-    Takes rows as they are. The time grows as the number of rows to the power k + 1.
-    The release of NULL has a basis of no columns and ``details["null"]`` true.
+    Takes rows as they are. The time grows as the number of rows to the power k + 1. The release of NULL has a basis of
+    no columns and ``details["null"]`` true.
     """
 
     n_components: int
@@ -169,7 +139,6 @@ class PrintedExactSubspace(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """None."""
         return Guarantee.none(
             "a tie of the two largest scores makes every span of the data equally likely: true delta at least 0.25",
             "Singhal, Steinke, NeurIPS 2021, Algorithm 1 and Lemma 2.3",
@@ -182,7 +151,6 @@ class PrintedExactSubspace(Mechanism):
         return sorted(span for span in spans(points, self.n_components) if len(span) == self.n_components)
 
     def constants(self, n_features: int) -> tuple[object, ...]:
-        """The scale of the noise."""
         return (2.0 / self.epsilon,)
 
     def released(self, rows: FloatArray, outlet: Outlet, terms: Terms, t: int) -> Release:
@@ -236,8 +204,8 @@ def echelon(rows: Iterable[Vector]) -> Span:
 def truncated_laplace(uniform: FloatArray, sensitivity: float, epsilon: float, delta: float) -> FloatArray:
     """TLap(sensitivity, epsilon, delta) of SS21 from uniforms, by inversion.
 
-    Density proportional to ``exp(-|x| epsilon / sensitivity)`` on ``|x| <=
-    sensitivity / epsilon * ln(1 + (e**epsilon - 1) / (2 delta))``.
+    Density proportional to ``exp(-|x| epsilon / sensitivity)`` on ``|x| <= sensitivity / epsilon * ln(1 + (e**epsilon -
+    1) / (2 delta))``.
     """
     scale = sensitivity / epsilon
     reach = scale * math.log1p(math.expm1(epsilon) / (2.0 * delta))

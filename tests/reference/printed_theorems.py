@@ -1,7 +1,7 @@
 """Theorems 4 to 9 of DTTZ14, and Lemma 1 and Theorems 5 and 7 of JXZ16, with every constant written out.
 
-The papers bound errors by O() of the spectral norm of the noise. Here that norm is an argument, so each bound holds
-for any noise, and deterministically. Gram matrices are sums, not means.
+The papers bound errors by O() of the spectral norm of the noise. Here that norm is an argument, so each bound holds for
+any noise, and deterministically. Gram matrices are sums, not means.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import math
 def rows_needed(noise_norm: float, rho: float, gap: float) -> int:
     """Count the rows after which ``|<v, v_hat>| >= rho``, for noise of spectral norm at most ``noise_norm``.
 
-    The argument of JXZ16 Theorem 7 with any noise: ``n >= noise_norm / ((1 -
-    rho**2) gap)``, for rho of at least sqrt(1/2).
+    The argument of JXZ16 Theorem 7 with any noise: ``n >= noise_norm / ((1 - rho**2) gap)``, for rho of at least
+    sqrt(1/2).
     """
     return math.ceil(noise_norm / ((1.0 - rho * rho) * gap))
 
@@ -21,8 +21,8 @@ def rows_needed(noise_norm: float, rho: float, gap: float) -> int:
 def wishart_noise_norm(n_features: int, degrees: int, scale: float, failure: float = 0.05) -> float:
     """Bound the spectral norm of ``c * Wis_d(m, I)``; fails with probability at most ``failure``.
 
-    JXZ16 Lemma 1 (Zhu 2012): ``c (m + sqrt(2 m (d + 2) theta) + 2 d theta)`` with
-    ``theta = ln(d / failure)``. Loose: the norm is near ``c (sqrt(m) + sqrt(d))**2``.
+    JXZ16 Lemma 1 (Zhu 2012): ``c (m + sqrt(2 m (d + 2) theta) + 2 d theta)`` with ``theta = ln(d / failure)``. Loose:
+    the norm is near ``c (sqrt(m) + sqrt(d))**2``.
     """
     theta = math.log(n_features / failure)
     return scale * (degrees + math.sqrt(2.0 * degrees * theta * (n_features + 2)) + 2.0 * theta * n_features)
@@ -31,18 +31,11 @@ def wishart_noise_norm(n_features: int, degrees: int, scale: float, failure: flo
 def jxz16_theorem5(n_features: int, max_l1: float, max_nuclear: float) -> str:
     """Choose between Laplace and Wishart noise by JXZ16 Theorem 5: ``"wishart"`` or ``"laplace"``.
 
-    Parameters
-    ----------
-    n_features : d, at least 2.
-    max_l1 : largest sum of absolute entries of the change that one row makes.
-    max_nuclear : largest nuclear norm of that change.
-
     Notes
     -----
-    Wishart noise is smaller where ``max_l1 / max_nuclear`` grows faster than
-    ``sqrt(d log d)``; the constant is taken as 1. For a Gram matrix that ratio
-    is d, so Wishart is chosen from d = 2 on. The rule compares two
-    mechanisms by their rates; `CovarianceMechanism.spectral_error` is their actual noise.
+    Wishart noise is smaller where ``max_l1 / max_nuclear`` grows faster than ``sqrt(d log d)``; the constant is taken
+    as 1. For a Gram matrix that ratio is d, so Wishart is chosen from d = 2 on. The rule compares two mechanisms by
+    their rates; `CovarianceMechanism.spectral_error` is their actual noise.
     """
     return "wishart" if max_l1 / max_nuclear >= math.sqrt(n_features * math.log(n_features)) else "laplace"
 
@@ -50,16 +43,9 @@ def jxz16_theorem5(n_features: int, max_l1: float, max_nuclear: float) -> str:
 def jxz16_theorem7(n_features: int, epsilon: float, rho: float, failure: float, gap: float) -> int:
     """Count the rows after which the top eigenvector of JXZ16 Algorithm 2 is within rho of the true one.
 
-    With that many rows, ``P(|<v, v_hat>| >= rho) >= 1 - failure``. (Algorithm 2
-    is not private at the epsilon it states; for others use `rows_needed`. The printed
-    numerator multiplies only its first term by 3; the proof needs all three.)
-
-    Parameters
-    ----------
-    n_features, epsilon : d, and the epsilon that sets the scale 3 / (2 epsilon).
-    rho : in [sqrt(1/2), 1).
-    failure : eta.
-    gap : difference of the two largest eigenvalues of the mean of a a^T.
+    With that many rows, ``P(|<v, v_hat>| >= rho) >= 1 - failure``. (Algorithm 2 is not private at the epsilon it
+    states; for others use `rows_needed`. The printed numerator multiplies only its first term by 3; the proof needs all
+    three.)
     """
     return rows_needed(wishart_noise_norm(n_features, n_features + 1, 1.5 / epsilon, failure), rho, gap)
 
@@ -71,17 +57,6 @@ def dttz14_theorem4(noise_norm: float, n_components: int) -> float:
 
 def dttz14_theorem5(noise_norm: float, n_components: int, gap: float) -> float:
     """Bound the reward lost to the noise, given a gap: ``2 k |E|**2 / (gap - |E|)``.
-
-    Parameters
-    ----------
-    noise_norm : spectral norm of the noise.
-    n_components : k. The released subspace may have any k' >= k dimensions.
-    gap : eigenvalue k minus eigenvalue k' + 1 of the Gram matrix.
-
-    Returns
-    -------
-    float : how much less than the best k-dimensional subspace the released one
-        captures, at most; that of Theorem 4 where that is smaller or the gap is not above the noise.
 
     Notes
     -----
@@ -97,13 +72,5 @@ def dttz14_theorem7(noise_norm: float, gap: float) -> float:
 
 
 def dttz14_theorem9(noise_norm: float, n_components: int) -> tuple[float, float]:
-    """Bound how much worse than the best rank-k approximation that of the noisy matrix is.
-
-    Returns
-    -------
-    frobenius : ``(4 k + sqrt(k)) |E|``, added to the best error in Frobenius norm.
-    spectral : ``2 |E|``, added to the best error in spectral norm.
-
-    Rank-k approximations keep the eigenvalues of largest magnitude.
-    """
+    """Bound how much worse than the best rank-k approximation that of the noisy matrix is."""
     return (4.0 * n_components + math.sqrt(n_components)) * noise_norm, 2.0 * noise_norm

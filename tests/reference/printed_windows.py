@@ -29,14 +29,7 @@ def loewner_below(a: FloatArray, b: FloatArray) -> bool:
 def delete_close(
     starts: list[int], items: list[FloatArray], gram: Callable[[FloatArray], FloatArray], eta: float
 ) -> None:
-    """Algorithms 1 and 6 as printed: for each i, delete all before the last p < len - 1 that is still close to it.
-
-    Parameters
-    ----------
-    starts, items : checkpoints, oldest first; changed in place.
-    gram : of an item, the matrix K that is compared.
-    eta : p is close to i if (1 - eta) K(i) <= K(p).
-    """
+    """Algorithms 1 and 6 as printed: for each i, delete all before the last p < len - 1 that is still close to it."""
     i = 0
     while i < len(starts) - 2:
         first = (1.0 - eta) * gram(items[i])
@@ -55,14 +48,8 @@ def expire(starts: list[int], items: list[FloatArray], t: int, window: int) -> N
 class StreamingSpectralHistogram:
     """Algorithm 6 on exact matrices: how well a histogram can do. Not private: curator only.
 
-    With K(1) the matrix of the oldest checkpoint and S the exact Gram matrix
-    of the window, ``S <= K(1) <= S / (1 - eta)``.
-
-    Parameters
-    ----------
-    n_features : number of features.
-    window : rows in the window.
-    eta : checkpoints within a factor 1 - eta are merged.
+    With K(1) the matrix of the oldest checkpoint and S the exact Gram matrix of the window, ``S <= K(1) <= S / (1 -
+    eta)``.
     """
 
     def __init__(self, n_features: int, window: int, eta: float = 0.25) -> None:
@@ -73,7 +60,6 @@ class StreamingSpectralHistogram:
 
     @property
     def guarantee(self) -> Guarantee:
-        """None."""
         return Guarantee.none("exact matrices: nothing is private", f"{CITATION}, Algorithm 6")
 
     def push(self, row: FloatArray) -> FloatArray:
@@ -97,17 +83,9 @@ def _outer(row: FloatArray) -> FloatArray:
 class PrintedSlidingSketch:
     """A checkpoint is a random projection of [sigma I; rows]; each row adds ``g a^T`` to all of them.
 
-    Claims (epsilon, delta) and has no guarantee: released at every row, two
-    outputs of one checkpoint differ by ``g a^T``, a matrix of rank one whose rows are all multiples
-    of the row. Its direction is read off in full, its norm up to that of a Gaussian
-    vector of known size; and a zero row changes nothing at all.
-
-    Parameters
-    ----------
-    n_features, window, eta : as for `StreamingSpectralHistogram`.
-    rank : rank to be kept, r; the sketch has 4 r / eta**2 rows.
-    epsilon, delta : what the paper claims.
-    randomness : noise; fresh if left out.
+    Claims (epsilon, delta) and has no guarantee: released at every row, two outputs of one checkpoint differ by ``g
+    a^T``, a matrix of rank one whose rows are all multiples of the row. Its direction is read off in full, its norm up
+    to that of a Gaussian vector of known size; and a zero row changes nothing at all.
     """
 
     def __init__(
@@ -136,7 +114,6 @@ class PrintedSlidingSketch:
 
     @property
     def guarantee(self) -> Guarantee:
-        """None."""
         return Guarantee.none(
             "each row is added to a sketch that has been output before: the difference is a multiple of the row",
             f"{CITATION}, Algorithms 2 and 3, Theorem 3",
@@ -168,13 +145,6 @@ class PrintedSlidingWishart:
       matrices, so its noise is the largest of many fresh draws, not one.
     * Step 10 keeps checkpoints in Loewner order. Fresh noises are not ordered in
       two or more dimensions, so the oldest checkpoint soon is the newest, and the window one row.
-
-    Parameters
-    ----------
-    n_features, window, eta : as for `StreamingSpectralHistogram`.
-    epsilon, delta : what the paper claims.
-    keep_order : leave step 10 out if False.
-    randomness : noise; fresh if left out.
     """
 
     def __init__(
@@ -197,7 +167,6 @@ class PrintedSlidingWishart:
 
     @property
     def guarantee(self) -> Guarantee:
-        """None."""
         return Guarantee.none(
             "rows are added exactly to matrices that are already noised: outputs differ by a row's outer product",
             f"{CITATION}, Algorithms 7 and 8, Theorems 14 and 17",

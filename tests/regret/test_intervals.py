@@ -85,5 +85,5 @@ def test_of_centered_streams_each_end_fails_as_often_as_it_may(reward_std: float
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, "0.9", math.nan])
 def test_a_confidence_that_is_none_is_refused(confidence: object):
-    with pytest.raises(BadParameterError, match="must be between 0 and 1"):
+    with pytest.raises(BadParameterError, match="expected a number between 0 and 1"):
         best_less_reward(np.eye(2), 0.5, 1, SPLIT, confidence=confidence)

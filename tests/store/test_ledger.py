@@ -209,8 +209,8 @@ def test_budgets_are_set_once(ledger):
     for message, act in {
         "budgets are set once": lambda: ledger.set_budget("patients", sp.Budget(3.0, 1e-6)),
         r"budget=2\.0 is not a budget": lambda: ledger.set_budget("flights", 2.0, 1e-6),
-        "is not an account": lambda: sp.Stream(fpl(), ledger=ledger),
-        "=<.* is not an account": lambda: one_shot.release(ROWS, ledger=ledger),
+        "ledger=.*: expected an account": lambda: sp.Stream(fpl(), ledger=ledger),
+        "=<.*: expected an account": lambda: one_shot.release(ROWS, ledger=ledger),
         "'flights' has no budget": lambda: ledger.debit("flights", fpl()),
         "Calibrate it for the same": lambda: ledger.debit("patients", fpl(adjacency="replace")),
     }.items():

@@ -173,10 +173,10 @@ def test_settings_outside_their_domain() -> None:
         ({"key": b"x"}, "32 bytes"),
         ({"regret": True}, "regret=True"),
         ({"private_regret": True}, "private_regret=True"),
-        ({"center": "no"}, "center='no' must be True or False"),
+        ({"center": "no"}, "center='no': expected True or False"),
         ({"features": "age"}, "features='age': expected a sequence"),
         ({"features": 3}, "features=3: expected a sequence"),
-        ({"ledger": "budget.db"}, r"pass Ledger\(file\).account"),
+        ({"ledger": "budget.db"}, r"Pass Ledger\(file\).account"),
     ):
         with pytest.raises(BadParameterError, match=message):
             sp.Stream(**({"algorithm": fpl()} | keywords))  # type: ignore[arg-type]
@@ -185,7 +185,7 @@ def test_settings_outside_their_domain() -> None:
 @pytest.mark.parametrize("name", ["publish_regret", "center"])
 def test_switches_are_true_or_false(name: str) -> None:
     for value in ("no", "False", 2, None, 0.5):
-        with pytest.raises(BadParameterError, match=f"{name}=.* must be True or False"):
+        with pytest.raises(BadParameterError, match=f"{name}=.*: expected True or False"):
             fpl(**{name: value})
     assert fpl(**{name: np.False_}) == fpl(**{name: 0}) == fpl()
 

@@ -39,7 +39,7 @@ from streampca.mechanisms import adaptive_laplace
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
 from streampca.mechanisms.adaptive_laplace import NORMS_SHARE, AdaptiveLaplaceCovariance
 from streampca.mechanisms.histogram import GaussianHistograms, StabilityHistogram
-from streampca.mechanisms.norm_maps import Gauge, Norms, norm_counts
+from streampca.mechanisms.norm_maps import NormEstimate, Norms, norm_counts
 from streampca.papers.doubling import DoublingProcessor
 from streampca.privacy import budget, gaussian, shuffling
 from streampca.privacy.accounting import Event
@@ -147,8 +147,8 @@ def _counted(released: Any) -> Any:
 
 
 def _of_exact_norms(of: Any) -> Any:
-    def made(cls: Any, rows: Any, release: Any, norms_std: float, *given: Any) -> Gauge:
-        gauge: Gauge = of.__func__(cls, rows, release, norms_std, *given)
+    def made(cls: Any, rows: Any, release: Any, norms_std: float, *given: Any) -> NormEstimate:
+        gauge: NormEstimate = of.__func__(cls, rows, release, norms_std, *given)
         return gauge._replace(norms=Norms.read(norm_counts(rows), norms_std, len(rows)))
 
     return classmethod(made)
@@ -180,7 +180,7 @@ bug("coverage of private bounds from exact counts", "edge-private-bounds", _foun
 bug("bins of all columns from exact counts", "edge-private-bounds", _found_by(together=True))
 bug("enough rows by those that are not zero", "edge-adaptive-laplace edge-adaptive-laplace-replace",
     (AdaptiveLaplaceCovariance, "released", _counted))
-bug("map chosen from the exact norms", "edge-adaptive", (Gauge, "of", _of_exact_norms))
+bug("map chosen from the exact norms", "edge-adaptive", (NormEstimate, "of", _of_exact_norms))
 bug("map chosen from the exact past", "Tumbling-adaptive", after(AdaptiveCovariance, "released_after", _exact_past))
 bug("popular bins in the order of their exact votes", "DPPCA edge-cells",
     (StabilityHistogram, "release", _first_by_votes))
