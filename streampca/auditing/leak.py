@@ -20,8 +20,6 @@ from streampca.privacy.randomness import Note
 from streampca.processors.rewards import REWARD_WEIGHT, GramWithRewards
 from streampca.release.release import Release
 
-Publish = Callable[[Any, Any, float], Any]
-
 
 def leak(pair: Pair) -> str:
     """Return the first visible difference of two neighbors whose released values are equal; empty if there is none."""
@@ -78,20 +76,15 @@ def _alike(one: Any, two: Any) -> bool:
     return bool(np.array_equal(one, two))
 
 
-def honest(exact: Any, noise: Any, std: float) -> Any:
-    """Release a value."""
-    return exact.noisy(noise, std)
-
-
 def low_digits(exact: Any, noise: Any, std: float) -> Any:
-    """Release a value with exact numbers far below the noise: a mutant of `honest`."""
+    """Release a value with exact numbers far below the noise: a mutant of ``exact.noisy``."""
     value, digits = exact.noisy(noise, std), exact.noisy(np.zeros_like(noise), 1e-300)
     first = value[0] if isinstance(value, tuple) else value
     first += (digits[0] if isinstance(digits, tuple) else digits) * 2.0**-30
     return value
 
 
-def digits_differ(note: Note, twin: Note, publish: Publish = honest) -> bool | None:
+def digits_differ(note: Note, twin: Note, publish: Callable[[Any, Any, float], Any] | None = None) -> bool | None:
     """Test whether the low digits of a release depend on exact values; None for values that are not on a lattice.
 
     The release of two neighbors must be equal if exact value and noise move by opposite amounts, and it must have no
@@ -129,4 +122,6 @@ def digits_differ(note: Note, twin: Note, publish: Publish = honest) -> bool | N
     finest = 1.0 if isinstance(exact, GramInParts) else math.inf
     if not isinstance(exact, LatticeGram) and np.remainder(value, min(grid_step(note.std), finest)).any():
         return True
+    if publish is None:
+        return not _alike(exact.noisy(pair[0], note.std), other.noisy(pair[1], note.std))
     return not _alike(publish(exact, pair[0], note.std), publish(other, pair[1], note.std))

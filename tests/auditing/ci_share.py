@@ -1,7 +1,7 @@
 """CI's share of the audit: a fifth of all cases, sampled by the commit, and of what the change touched as many as fit.
 
 ``python tests/auditing/ci_share.py [BASE]`` audits them and exits with 1 if one does not hold. BASE is the commit that
-the change is measured from (the parent of HEAD, if left out). Which cases run depends on the commit and on its
+the change is measured from (by default the parent of HEAD). Which cases run depends on the commit and on its
 difference from BASE only: they are chosen by estimates of their time, not by a clock.
 """
 
@@ -20,7 +20,7 @@ from streampca.auditing.suite import NUMBERS
 ROOT = Path(__file__).parents[2]
 #: CPU seconds of all cases together.
 SECONDS = 200.0
-#: One case in so many is sampled.
+#: One case in this number is sampled.
 SHARE = 5
 #: Folders whose files belong to the algorithms that import them. Any other file is everybody's.
 OWN = ("processors", "papers", "mechanisms", "matrix_factorization")

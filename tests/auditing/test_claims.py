@@ -1,4 +1,4 @@
-"""Claims are computed a second time, and a wrong calibration is refuted by that alone."""
+"""Claims are computed a second time, and a wrong calibration is refuted by that only."""
 
 import math
 
@@ -34,7 +34,7 @@ def recomputed(name):
     return claims.recomputed(subject, case.d, claim, tape.notes)
 
 
-#: Cases in which no more than (epsilon, delta) against mu is computed: noise for a gap that shows, votes alone.
+#: Cases in which no more than (epsilon, delta) against mu is computed: noise for a gap that shows, votes only.
 ONLY_PROFILE = {"SubspacePerturbation", "edge-center"}
 NAMES = [name for name in CASES if name not in ("run-command", "csv", "bad-rows") and not name.startswith("life-")]
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 import streampca as sp
-from streampca.auditing.feeds import feed_mechanism, feed_stream
+from streampca.auditing.feeds import feed_stream
 from streampca.auditing.laws import shuffled
-from streampca.auditing.needs import BUDGET, DOUBLING, ENDLESS, GAP, LARGE, MEAN, SMALL, needs
+from streampca.auditing.needs import BUDGET, DOUBLING, ENDLESS, LARGE, MEAN, SMALL, needs, needs_of
 from streampca.auditing.neighbors import (
     SHORT,
     Pairs,
@@ -24,8 +24,6 @@ from streampca.auditing.neighbors import (
     boxed,
     centered,
     changes,
-    deciding,
-    entries,
     lines,
 )
 from streampca.auditing.runs import Case, Row
@@ -125,54 +123,39 @@ dp_pca("DPPCA-search", method="deflation", learning_rate="search", cost=3.0)
 
 
 def mechanism(name: str, kind: Callable[..., Mechanism], *, quick_replace: bool = True, **given: Any) -> None:
-    given = {"n_components": 1, "d": 6, "rows": 4, "feed": feed_mechanism, "feeds": ("once",), **given}
-    add(name, kind, **given)
-    add(f"{name}-replace", kind, **{**given, "adjacency": "replace", "quick": given.get("quick", quick_replace)})
+    """Register a mechanism under both adjacencies, with the needs of its class."""
+    parameters = {key: value for key, value in given.items() if key not in _OF_CASE}
+    for adjacency, suffix in (("zero-out", ""), ("replace", "-replace")):
+        case = needs_of(kind(**parameters, adjacency=adjacency)) | {"thin": False} | given
+        if suffix:
+            case |= {"adjacency": adjacency, "quick": given.get("quick", quick_replace)}
+        add(f"{name}{suffix}", kind, **case)
 
 
 GAUSSIAN = partial(sp.GaussianCovariance, n_components=1, **BUDGET)
-mechanism("GaussianCovariance", GAUSSIAN, d=20)
-mechanism("GaussianCovariance-discrete", GAUSSIAN, d=20, discrete_noise=True)
-mechanism("GaussianCovariance-projected", GAUSSIAN, project="psd")
-
-
-mechanism("LaplaceCovariance", sp.papers.LaplaceCovariance, epsilon=1.0, changes=entries)
-mechanism("LaplaceCovariance-one-feature", sp.papers.LaplaceCovariance, d=1, epsilon=1.0)
-_matrix_laplace = partial(sp.MatrixLaplaceCovariance, epsilon=1.0)
-mechanism("MatrixLaplaceCovariance", _matrix_laplace, d=3, cost=0.4, quick_replace=False)
+mechanism("GaussianCovariance", GAUSSIAN)
+mechanism("GaussianCovariance-discrete", GAUSSIAN, discrete_noise=True)
+mechanism("GaussianCovariance-projected", GAUSSIAN, project="psd", d=6)
+_entries = partial(sp.papers.LaplaceCovariance, n_components=1, epsilon=1.0)
+mechanism("LaplaceCovariance", _entries)
+mechanism("LaplaceCovariance-one-feature", _entries, d=1, changes=changes)
+_matrix_laplace = partial(sp.MatrixLaplaceCovariance, n_components=1, epsilon=1.0)
+mechanism("MatrixLaplaceCovariance", _matrix_laplace, cost=0.4, quick_replace=False)
 mechanism("MatrixLaplaceCovariance-one-feature", _matrix_laplace, d=1, quick_replace=False)
-mechanism("WishartCovariance", sp.papers.WishartCovariance, d=2, **SMALL)
-# Busy rows have a gap that shows; zero rows have none.
-_gap = np.tile(np.eye(6)[0], (30, 1))
-mechanism("SubspacePerturbation", sp.papers.SubspacePerturbation, rows=30, busy=_gap, slack=GAP, **LARGE)
-
-# Short busy rows are clipped to a small radius, and all its private values are released; zero rows keep radius 1.
-_short = SHORT * np.tile(np.eye(6)[0], (40, 1))
-_given: dict[str, Any] = {"rows": 40, "busy": _short, "changes": another_norm, "cost": 1.4}
+mechanism("WishartCovariance", partial(sp.papers.WishartCovariance, n_components=1, **SMALL))
+mechanism("SubspacePerturbation", partial(sp.papers.SubspacePerturbation, n_components=1, **LARGE))
 _adaptive = partial(sp.AdaptiveCovariance, n_components=1, **LARGE)
-mechanism("AdaptiveCovariance", _adaptive, **_given)
-_laplace = partial(sp.AdaptiveLaplaceCovariance, n_components=1, epsilon=20.0)
-mechanism("AdaptiveLaplaceCovariance", _laplace, **{**_given, "cost": 1.0})  # 40 * 20 is above 500
-
-
-_line = np.where(np.arange(12)[:, None] < 9, np.eye(5)[0], np.eye(5)[1])
+mechanism("AdaptiveCovariance", _adaptive, cost=1.4)
+mechanism("AdaptiveLaplaceCovariance", partial(sp.AdaptiveLaplaceCovariance, n_components=1, epsilon=20.0))
 _exact = partial(sp.ExactSubspace, n_components=1, method="all", **SMALL)
-mechanism("ExactSubspace-all", _exact, d=5, rows=12, busy=_line, changes=lines)
-# Three blocks of two vote for a plane, and three for the line that a zero row in place of the first leaves of it.
-_plane = np.where(np.isin(np.arange(12), (0, 2, 4))[:, None], np.eye(5)[0], np.eye(5)[1])
-mechanism("ExactSubspace-blocks", _exact, d=5, rows=12, busy=_plane, changes=lines, n_components=None,
-    max_components=2, block_rows=2, method="blocks")  # fmt: skip
-
-
-_agree = np.repeat([[0.0, 1.0], [1.0, 0.0]], [16, 16], axis=0)
-_agree[:4] = 0.0
+mechanism("ExactSubspace-all", _exact)
+_blocks = partial(sp.ExactSubspace, n_components=None, max_components=2, block_rows=2, method="blocks", **SMALL)
+mechanism("ExactSubspace-blocks", _blocks)
 _popular = np.repeat([[0.0, 1.0], [1.0, 0.0]], [24, 136], axis=0)  # the second cell is popular enough to show
-_of_cells = partial(sp.papers.ApproximateSubspace, epsilon=5.0, delta=1e-6, block_rows=4)
-mechanism("ApproximateSubspace", _of_cells, d=2, changes=deciding, rows=32, busy=_agree, positions=(0, 2),
-    widths=(0.5, 0.25))  # fmt: skip
-mechanism("edge-lone", _of_cells, d=2, changes=deciding, positions=(0,), widths=(0.5,))
-mechanism("ApproximateSubspace-lone", _of_cells, d=2, changes=deciding, rows=160, busy=_popular, positions=(0,),
-    widths=(0.5,))  # fmt: skip
+_of_cells = partial(sp.papers.ApproximateSubspace, n_components=1, epsilon=5.0, delta=1e-6, block_rows=4)
+mechanism("ApproximateSubspace", _of_cells, widths=(0.5, 0.25))
+mechanism("edge-lone", _of_cells, rows=4, busy=None, positions=(0,), widths=(0.5,))
+mechanism("ApproximateSubspace-lone", _of_cells, rows=160, busy=_popular, positions=(0,), widths=(0.5,))
 
 
 def of_mechanism(changes: Callable[[Any, int], Pairs]) -> Callable[[Any, int], Pairs]:
@@ -190,7 +173,8 @@ add("Tumbling-replace", _tumbling, adjacency="replace", release_every=3, horizon
 _mapped = partial(tumbling, _adaptive, release_every=40, map_from="previous")
 for _adjacency, _suffix in (("zero-out", ""), ("replace", "-replace")):
     add(f"Tumbling-adaptive{_suffix}", _mapped, adjacency=_adjacency, changes=of_mechanism(another_norm), d=6, rows=80,
-        busy=np.tile(_short, (2, 1)), positions=(0, 79), feeds=("many",), cost=10.0, quick=False)  # fmt: skip
+        busy=SHORT * np.eye(6)[np.zeros(80, int)], positions=(0, 79), feeds=("many",), cost=10.0,
+        quick=False)  # fmt: skip
 add("Tumbling-ExactSubspace", partial(tumbling, _exact), changes=of_mechanism(lines), release_every=6, d=5)
 
 
