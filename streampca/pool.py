@@ -92,6 +92,7 @@ def absorb_parquet(
     # Not "fork": a durable stream has a thread that may hold a lock at that moment.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count - 1, context, _begin, (compiled,)) as pool:
+        # Blocks are pushed in the order of tasks, from the left of the window; at most 3 tasks a process are ahead.
         window: deque[Future[list[BlockGram]]] = deque()
         # Until the other processes have started, tasks run here, and none runs ahead of the stream.
         begun = [pool.submit(os.getpid) for _ in range(count - 1)]
@@ -187,9 +188,10 @@ def file_ranges(
     done, total = stream.t - before, sum(source.n_rows for source in sources)
     if not 0 <= done <= total:
         raise BadParameterError(
-            f"the stream stands at row {stream.t}, the {total} rows of these files come after row {before}; "
+            f"the stream is at row {stream.t}, the {total} rows of these files come after row {before}; "
             "pass before= if rows from elsewhere came first"
         )
+    # Checked for all files before any row, so that a stream never stops within them.
     left = stream.engine.processor.rows_left
     if left is not None and total - done > left:
         raise HorizonReachedError(

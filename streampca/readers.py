@@ -96,16 +96,14 @@ def reader_blocks(
     rows : rows in a block, the same for all readers.
     number : number of the first block. After a restart, continue with any block that was sent, from its first row.
 
-    Raises
-    ------
-    BadRowError
-        If a row is bad and the admission raises.
+    Raises `BadRowError` if a row is bad and the admission raises.
     """
     admission, buffer = cutter.admission, np.empty((0, cutter.admission.n_features or 0))
     mark = admission_mark(admission)
     for chunk in chunks:
         values = admission.all_values(as_block(chunk), number * rows + len(buffer) + 1)
         buffer = np.concatenate([buffer, values])
+        # Rows are numbered by their place in the reader's own stream, for messages.
         while len(buffer) >= rows:
             admitted, marks = admission.block(buffer[:rows], number * rows + 1)
             counts = marks.counts()
@@ -139,11 +137,7 @@ class BlockFolder:
     A position holds the names, times and sizes of the files that were read and still exist, so that a restart reads
     only files with blocks of an open round. A file that is replaced is read again. Remove files whose rounds are
     durable.
-
-    Parameters
-    ----------
-    folder : the folder.
-    follow : whether to look for more files, every second.
+    With ``follow``, it looks for more files every second.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, follow: bool = False) -> None:
@@ -172,6 +166,7 @@ class BlockFolder:
                 seen.add(stamp)
                 after = partial(self._after, read, len(read), len(blocks))
                 yield Part(blocks, after, partial("{}, entry {}".format, path.name))
+            # After the last file, look again: others may have appeared meanwhile.
             if not new:
                 if not self._follow:
                     return
@@ -273,6 +268,7 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
         for m, data in enumerate(part.blocks):
             try:
                 packed = _unpacked(data, readers, rows, mark, 8 * size)
+                # A block of a closed round was absorbed before, or counts as zero rows.
                 if packed.number >= due:
                     if packed.number not in rounds:
                         rounds[packed.number] = _Round(readers, rows, size, place)

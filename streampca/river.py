@@ -53,14 +53,9 @@ OnMissing = Literal["fill", "raise"]
 
 
 class Features:
-    """Mappings whose features appear, disappear and change order, as rows of fixed features.
+    """Mappings whose features appear, disappear and change order, as rows of the fixed features ``names``.
 
-    Parameters
-    ----------
-    names : keys of the mappings, in the order of a row's entries.
-    admission : admission of the rows. A missing feature counts as the middle of its bounds, which contributes nothing.
-    on_unseen : treatment of a feature that is not among the names.
-    on_missing : treatment of an absent name.
+    A missing feature counts as the middle of its bounds, which contributes nothing.
     """
 
     def __init__(
@@ -73,10 +68,8 @@ class Features:
         self._fill: list[float] = self._middle.tolist()
 
     def row(self, x: Mapping[Any, Any], stream: Stream | None) -> list[Any]:
-        """Return the values of one mapping, in order. The stream gives the row's number, for messages.
-
-        An unseen or missing feature raises `BadRowError` if the treatment is ``"raise"``.
-        """
+        """Return the values of one mapping, in order; the stream numbers the row in messages of `BadRowError`."""
+        # The common case needs no check of names: as many values as features, and none is missing.
         if len(x) == len(self.names):
             try:
                 return [x[name] for name in self.names]
@@ -98,10 +91,7 @@ class Features:
         return rows if self._scale is None else (rows - self._middle) * self._scale
 
     def table(self, X: pd.DataFrame, stream: Stream | None) -> FloatArray:
-        """Return the columns of a table as an (n, d) array, in order. Errors as by `row`, or if one is not numeric.
-
-        An array of objects, if the stream absorbs bad rows and a cell is no number.
-        """
+        """Return the columns of a table as an (n, d) array, in order; of objects, if bad cells become zero rows."""
         place: dict[Hashable, int] = {name: j for j, name in enumerate(X.columns.tolist())}
         if len(place) != X.shape[1]:
             raise BadRowError(f"{_place(stream)}: two columns of the table have one name; names must differ")
@@ -208,6 +198,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         self._begun: _Begun | None = None
         self._scoring: tuple[int, FloatArray] | None = None  # t of a release, and the basis used for its scores
         self._labels = [f"pc{j}" for j in range(self.n_components)]
+        # Raises for bad features or bounds before the first row.
         if self.features is not None:
             self._fixed(self.features)
 
@@ -255,6 +246,7 @@ class RiverAdapter(base.MiniBatchTransformer):
 
     def _learnt(self) -> _Begun | None:
         """Return the stream and its features, or None before the first row."""
+        # The constructor of the stream may have been interrupted, or its first row refused.
         begun = self._begun
         return begun if begun is not None and begun.stream.t else None
 
@@ -270,6 +262,7 @@ class RiverAdapter(base.MiniBatchTransformer):
             If no more rows can be absorbed. No state has changed.
         """
         begun, zero = self._learnt(), self.on_bad_row == "zero"
+        # With bad rows absorbed, the first record must not decide whether there is a stream: features are fixed.
         if begun is None and zero:
             begun = self._begin(())
         try:
@@ -291,6 +284,7 @@ class RiverAdapter(base.MiniBatchTransformer):
         X = _pandas(X)
         if not len(X):
             return
+        # A table's columns are features of its first row, too.
         begun = self._learnt() or self._begin(list(X.columns))
         begun.stream.push_many(begun.features.table(X, begun.stream))
 
@@ -315,10 +309,7 @@ class RiverAdapter(base.MiniBatchTransformer):
     def seen_one(self, x: dict[Any, Any]) -> FloatArray:
         """Return a row in the units of the stream, neither clamped nor clipped, (d,). As sensitive as the row.
 
-        Raises
-        ------
-        NoReleaseError
-            Before the first row is absorbed.
+        Raises `NoReleaseError` before the first row is absorbed.
         """
         begun = self._learnt()
         if begun is None:
@@ -371,24 +362,16 @@ class RiverAdapter(base.MiniBatchTransformer):
     def components(self) -> pd.DataFrame:
         """Components of the latest release by descending eigenvalue, a row each. Publishable.
 
-        Raises
-        ------
-        NoReleaseError
-            Before the first release.
+        Raises `NoReleaseError` before the first release.
         """
         begun, release = self._released()
         return pd.DataFrame(release.subspace.basis.T, index=self._labels, columns=list(begun.features.names))
 
     @property
     def explained_variance_ratio(self) -> pd.Series:
-        """Shares of the total variance along the components, with a sum of at most 1. Publishable.
+        """Shares of the total variance along the components, see `streampca.Release`. Publishable.
 
-        See `streampca.Release.explained_variance_ratio`.
-
-        Raises
-        ------
-        NoReleaseError
-            Before the first release, or if no Gram matrix is released.
+        Raises `NoReleaseError` before the first release, or if no Gram matrix is released.
         """
         return pd.Series(self._released()[1].explained_variance_ratio, index=self._labels)
 
@@ -426,15 +409,6 @@ class PrivatePCA(RiverAdapter):
     center : subtract a private mean, which increases the noise by 11.8 %. Scores are of the uncentered row. False is
         the form of the papers.
     n_components, epsilon, delta, row_norm and all others : see `RiverAdapter`.
-
-    Examples
-    --------
-    >>> from river import datasets
-    >>> model = PrivatePCA(n_components=2, row_norm=500.0)
-    >>> for x, _ in datasets.ImageSegments().take(100):
-    ...     model.learn_one(x)
-    >>> sorted(model.transform_one(x))
-    ['pc0', 'pc1']
     """
 
     _: KW_ONLY

@@ -44,24 +44,15 @@ class SubspaceDrift(base.DriftDetector):
 
     Parameters
     ----------
-    false_alarm : float, default=0.01
-        Probability of an alarm at one release of unchanged rows, see Notes.
-    simulations : int, default=400
-        Draws from the law of the statistic without change, at least ``1 / false_alarm``.
-    seed : int, default=0
-        Seed of these draws. It may be public: they depend on rows only through releases.
+    false_alarm : probability of an alarm at one release of unchanged rows, see Notes.
+    simulations : draws from the law of the statistic without change, at least ``1 / false_alarm``.
+    seed : seed of these draws. It may be public: they depend on rows only through releases.
 
     Attributes
     ----------
     drift_detected : whether the latest release raised an alarm.
-    p_value : of the latest test, by simulation, which stops early if it is large (Besag and Clifford, Biometrika 78,
-        1991); 1 before the first.
-    statistic : of the latest test; nan before the first.
-
-    Raises
-    ------
-    BadParameterError
-        If a parameter is outside its domain, or the simulations are too few for the rate.
+    statistic, p_value : of the latest test (p by simulation, which stops early if it is large: Besag and Clifford,
+        Biometrika 78, 1991); nan and 1 before the first.
 
     Notes
     -----
@@ -77,8 +68,6 @@ class SubspaceDrift(base.DriftDetector):
     *Rate.* Approximate, because C is estimated and rows are clipped: without a gap it is ``false_alarm``, with a gap
     less. Rows that depend on each other alarm more often, and so do heavier tails than Gaussian ones if noise does not
     hide their sampling error. Two runs with one ``seed`` are tested against the same draws.
-
-    *Power.* Without a gap there is no power; it increases with the gap, the length of a block and epsilon.
 
     *Releases.* Only disjoint blocks with independent noise are valid: `PrivateBlockPCA`, or a stream of
     `streampca.Tumbling`. Running sums and windows share rows and noise, and are refused.
@@ -100,10 +89,7 @@ class SubspaceDrift(base.DriftDetector):
     def update(self, x: Release | None) -> None:
         """Test a release. None and a repeated release only reset the alarm.
 
-        Raises
-        ------
-        BadParameterError
-            If it is not the release of a block, with a Gram matrix and noise of a stated law.
+        Raises `BadParameterError` unless it is the release of a block, with a Gram matrix and noise of a stated law.
         """
         self._drift_detected = False
         if x is None or x.t == self._seen:
@@ -157,11 +143,12 @@ class _Sum:
     rows: int
 
     def plus(self, other: _Sum) -> _Sum:
-        """Return the sum of both, with independent noise."""
+        # The noise of the two is independent, so that variances add.
         return _Sum(self.gram + other.gram, math.hypot(self.noise_std, other.noise_std), self.rows + other.rows)
 
     def drawn(self, variances: FloatArray, source: np.random.Generator) -> FloatArray:
         """Draw a matrix of as many Gaussian rows with the same noise, in the eigenvectors of their covariance."""
+        # Normal approximation of a Wishart matrix: entry (i, j) has variance n v_i v_j; twice that on the diagonal.
         std = np.sqrt(variances)
         sampling = math.sqrt(2.0 * self.rows) * np.outer(std, std) * _goe(std.size, source)
         return np.diag(self.rows * variances) + sampling + self.noise_std * _goe(std.size, source)

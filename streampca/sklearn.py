@@ -65,51 +65,35 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     Parameters
     ----------
-    n_components : int, float or None, default=2
-        Number of components. A share between 0 and 1 selects the fewest components with that share of the total
-        variance, by the release's own estimate, anew with every `partial_fit`. None selects all. The choice costs no
-        privacy.
-    whiten : bool, default=False
-        Divide scores by the standard deviations along their components, which are bounded below by the standard
+    n_components : number of components. A share between 0 and 1 selects the fewest components with that share of the
+        total variance, by the release's own estimate, anew with every `partial_fit`. None selects all. The choice
+        costs no privacy.
+    whiten : divide scores by the standard deviations along their components, which are bounded below by the standard
         deviation of their noise (the root of ``explained_variance_std_``).
-    epsilon, delta : float, default=1.0, 1e-6
-        Budget of one `fit`, or of all calls of `partial_fit` after it.
-    row_norm : float, default=1.0
-        Public radius. Longer rows are scaled onto the ball; never compute it from the rows.
-    bounds : tuple, mapping, "private" or None
-        Public ranges of the features, mapped into that ball: ``(lower, upper)``, numbers or arrays, or ``{feature:
+    epsilon, delta : budget of one `fit`, or of all calls of `partial_fit` after it.
+    row_norm : public radius. Longer rows are scaled onto the ball; never compute it from the rows.
+    bounds : public ranges of the features, mapped into that ball: ``(lower, upper)``, numbers or arrays, or ``{feature:
         (lower, upper)}`` for tables. Components and variances are then those of the mapped features. With
         ``"private"``, for `fit` only, at most a quarter of the rows spend their whole budget on finding ranges.
-    center : bool, default=True
-        Subtract a private mean, of the same release. Increases the noise by 11.8 %.
-    adjacency : {"zero-out", "replace"}, default="zero-out"
-        Neighboring tables differ in one row, which is replaced by zero (the number of rows is public) or by any row.
-    ledger, data_set : path and str, optional
-        Ledger file, and name of the data set whose budget pays before the first row. Every `fit`, every clone and
-        every copy that continues pays.
-    random_state : int, RandomState or None
-        For tests: not private against anyone who knows it. None draws a fresh key from the system.
+    center : subtract a private mean, of the same release. Increases the noise by 11.8 %.
+    adjacency : neighboring tables differ in one row, which is replaced by zero (``"zero-out"``; the number of rows is
+        public) or by any row (``"replace"``).
+    ledger, data_set : ledger file, and name of the data set whose budget pays before the first row. Every `fit`, every
+        clone and every copy that continues pays.
+    random_state : for tests: not private against anyone who knows it. None draws a fresh key from the system.
 
     Attributes
     ----------
-    n_components_ : int
-        Number of components.
-    components_ : array (n_components_, n_features)
-        Components by descending variance. Signs persist from one `partial_fit` to the next.
-    explained_variance_, explained_variance_std_ : arrays (n_components_,)
-        Private estimates of the variances along them, not below 0, and the standard deviation of their noise, to first
-        order. `explained_variance_interval` gives simultaneous intervals.
-    explained_variance_ratio_ : array (n_components_,)
-        Shares of the total variance, debiased (`streampca.release.estimates`): never nan, with a sum of at most 1.
-    noise_variance_ : float
-        Mean variance along the other directions, debiased, for `get_covariance` and `score`; 0 if there are none. At
-        least its own standard deviation from the noise.
-    mean_, scale_ : arrays (n_features,)
-        Private mean (if ``center=False``, the center of public bounds), and the factors that public bounds imply.
-    release_, guarantee_ : Release, Guarantee
-        The latest release and its privacy guarantee.
-    n_samples_seen_ : int
-        Number of rows, including those for private bounds. Public under either adjacency.
+    n_components_ : number of components.
+    components_ : (n_components_, n_features), by descending variance. Signs persist between calls of `partial_fit`.
+    explained_variance_, explained_variance_std_ : private estimates of the variances along them, not below 0, and the
+        standard deviation of their noise, to first order. `explained_variance_interval` is simultaneous.
+    explained_variance_ratio_ : shares of the total variance, debiased: never nan, with a sum of at most 1.
+    noise_variance_ : mean variance along the other directions, debiased, for `get_covariance` and `score`; 0 if there
+        are none. At least its own standard deviation from the noise.
+    mean_, scale_ : private mean (if ``center=False``, the center of public bounds), and the factors of public bounds.
+    release_, guarantee_ : the latest `Release` and its privacy guarantee.
+    n_samples_seen_ : number of rows, including those for private bounds. Public under either adjacency.
     n_features_in_, feature_names_in_ : as in scikit-learn.
 
     Raises
@@ -178,20 +162,15 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     @exclusive
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Create one release of all rows. Discards previous results.
-
-        Parameters
-        ----------
-        X : (n_rows, n_features) array, sparse matrix or table of finite numbers.
-        y : ignored.
-        """
+        """Create one release of all rows, an array, sparse matrix or table. Discard previous results."""
         X = self._read(X, reset=True)
         stream = self._new_stream(PrivateFPL, horizon=X.shape[0], release_every=X.shape[0])
         try:
             for block in _blocks(X):
                 stream.push_many(block)
         finally:
-            if stream.release is not None:  # also if a warning is raised as an error
+            # Also if a warning is raised as an error: the release exists, and its budget is spent.
+            if stream.release is not None:
                 self.__dict__.pop("_stream", None)
                 self.__dict__.update(self._results(stream, None))
         return self
@@ -199,16 +178,14 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     @exclusive
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Absorb one more batch and create one more release. Sizes of batches must not depend on the rows.
+        """Absorb one more batch, as in `fit`, and create one more release.
 
-        Parameters
-        ----------
-        X : (n_rows, n_features) array, sparse matrix or table of finite numbers; one row is enough.
-        y : ignored.
+        Sizes of batches must not depend on the rows. One row is enough.
         """
         stream: Stream | None = self.__dict__.get("_stream")
         if stream is not None and not stream.t:
-            stream = None  # the first batch was interrupted or refused
+            # The first batch was interrupted or refused.
+            stream = None
         X = self._read(X, reset=stream is None)
         before = None if stream is None else getattr(self, "components_", None)
         if stream is None:
@@ -218,7 +195,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         try:
             push_batch(stream, X)
         finally:
-            if stream.t:  # also if an error follows the release
+            # Also if an error follows the release: attributes always describe the latest one.
+            if stream.t:
                 self.__dict__.update(self._results(stream, before))
         return self
 
@@ -229,14 +207,16 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return guard
 
     def _read(self, X: Any, *, reset: bool) -> Any:
-        if isinstance(X, np.ma.MaskedArray):  # scikit-learn ignores masks; masked values are missing
+        # scikit-learn ignores masks, but masked values are missing.
+        if isinstance(X, np.ma.MaskedArray):
             X = as_floats(X)
         return validate_data(self, X, dtype=_DTYPES, accept_sparse="csr", reset=reset)
 
     def _new_stream(self, algorithm: type[PrivateFPL], **schedule: Any) -> Stream:
         d, k = int(self.n_features_in_), self.n_components
         if k is None or k < 1:
-            k = d  # all of them: a share is selected from the release
+            # A share is selected from a release of all components.
+            k = d
         if k > d:
             raise BadParameterError(f"n_components={k} exceeds n_features={d}; ask for fewer components")
         names = getattr(self, "feature_names_in_", None)
@@ -265,6 +245,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         release, n = stream.release, stream.t
         assert release is not None
+        # The number of components is post-processing: a share depends on the release only.
         share = self.n_components
         if share is not None and share < 1:
             reached = np.cumsum(release.explained_variance_ratio) >= share
@@ -280,6 +261,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         assert noise is not None
         estimates, basis = release.estimates, release.subspace.basis
         others = release.n_features - release.n_components
+        # Variance outside the components. Its noise is that of the trace of the complement's projection.
         left = (float(np.trace(release.gram)) - float(estimates.variances.sum())) / rows
         left_std = noise.through(np.eye(release.n_features) - basis @ basis.T) / rows
         return {
@@ -362,6 +344,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         X = self._read(X, reset=False)
         variances, left = self._variances()
         d, others = self.components_.shape[1], self.components_.shape[1] - variances.size
+        # -2 log density = d log 2 pi + log det C + (x - mean)^T C^-1 (x - mean); bounds scale det C by prod(scale)^-2.
         volume = d * math.log(2.0 * math.pi) + float(np.log(variances).sum() - 2.0 * np.log(self.scale_).sum())
         if others:
             volume += others * math.log(left)
@@ -394,6 +377,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _variances(self) -> tuple[FloatArray, float]:
         """Return the variances along the components and along each other direction, in the components' units."""
         left, rows = float(self.noise_variance_), _divisor(self.release_, self.n_samples_seen_)
+        # Bounded below, so that the covariance has an inverse.
         least = np.maximum(self.explained_variance_std_, left)
         return np.maximum(self.release_.estimates.variances / rows, least), left
 
@@ -449,6 +433,7 @@ class BatchFPL(PrivateFPL):
 
 def push_batch(stream: Stream, rows: Any) -> None:
     """Absorb one batch, (n, d) with n >= 1, in a stream of `BatchFPL`: one block, hence one release."""
+    # One block a batch: the cutter's block is as long as the batch.
     admission = stream.engine.now.admission.fixed_by_block(next(_blocks(rows)))
     cutter = BlockCutter(admission, release_every=stream.t + rows.shape[0])
     for block in cutter.blocks(_blocks(rows), stream.t):

@@ -87,14 +87,7 @@ def absorb_parquet(
         not depend on it.
     stream, paths, columns, before : as in `streampca.pool.absorb_parquet`. Paths must be valid on every machine.
 
-    Yields
-    ------
-    BlockStep : one a block; a release ends a block.
-
-    Raises
-    ------
-    BadParameterError, HorizonReachedError, SourceError
-        Before any row, if a parameter, the rows or a file do not fit.
+    Yields and raises the same, but for bad rows, which fail the job.
     """
     cutter, slots = stream.leaves(), spark.sparkContext.defaultParallelism
     ranges = file_ranges(stream, paths, columns, rows_per_task, before)
@@ -121,14 +114,8 @@ def absorb_frame(stream: Stream, frame: Any, *, columns: Sequence[str] | None = 
 
     Parameters
     ----------
-    stream : a stream whose algorithm accepts blocks (`Stream.push_block`) and whose features are known.
+    stream, columns : as in `streampca.pool.absorb_parquet`.
     frame : a Spark DataFrame that is not streaming.
-    columns : names of the columns, in the order of features; by default those of the stream, or all.
-
-    Returns
-    -------
-    list of BlockStep
-        One a block; a release ends a block.
 
     Raises
     ------
@@ -145,7 +132,7 @@ class EpochSink:
     ----------
     stream : a stream whose algorithm accepts blocks (`Stream.push_block`) and whose features are known.
     store : the `Store` of the stream. Its `releases` are complete, also after a crash.
-    columns : names of the columns, in the order of features; by default those of the stream, or all.
+    columns : as in `streampca.pool.absorb_parquet`.
     files : whether the frames hold paths of Parquet files, from `parquet_paths`, instead of rows.
     on_release : function of each release, called at most once each, after its epoch is durable.
     new_query : whether to continue with a query that has another checkpoint than the one in the store. Its rows are
@@ -181,10 +168,7 @@ class EpochSink:
     def __call__(self, frame: Any, epoch: int) -> None:
         """Absorb an epoch, unless it is durable already.
 
-        Raises
-        ------
-        StoreForkedError
-            If the epoch is of another query than the store's, or does not follow its last.
+        Raises `StoreForkedError` if the epoch is of another query than the store's, or does not follow its last.
         """
         spark, last = frame.sparkSession, self._store.epoch
         query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")

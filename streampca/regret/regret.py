@@ -239,7 +239,7 @@ class RegretSums(NamedTuple):
         after = self._replace(t=self.t + count, reward=self.reward + reward)
         if isinstance(self.own, GramSum):
             after = after._replace(own=self.own.add_high_low(*gram.high_low()))
-        if self.current is not None:
+        if self.current is not None:  # `check_block` has refused a block across the end of a window
             past_opt, past_slack, current = self._window(self.current, n_components)
             after = after._replace(past_opt=past_opt, past_slack=past_slack)
             if isinstance(current, GramSum):  # algorithms that absorb blocks hold no sketch

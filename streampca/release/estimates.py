@@ -216,7 +216,8 @@ class Estimates:
         unit = self.row_norm**2
         largest = max(float(self._variances.sum()), float(self._variances[0]), unit)
         shares = _onto_simplex(self._variances / min(largest, self.rows * unit))[: self.n_components]
-        total = max(float(shares.sum()), math.fsum(shares))  # numpy rounds sums on the way
+        # numpy rounds partial sums, so that neither sum may exceed 1.
+        total = max(float(shares.sum()), math.fsum(shares))
         if total > 1.0:  # by rounding only
             shares *= (1.0 - 4.0 * shares.size * np.finfo(np.float64).eps) / total
         return shares

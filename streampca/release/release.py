@@ -197,6 +197,7 @@ class Release:
             if guarantee is None:
                 raise BadParameterError("terms, guarantee: expected one of them.")
             terms = Terms(guarantee, row_norm, None if features is None else tuple(features))
+        # A writable array would let the caller change a release after its publication.
         for array in (packed_gram, packed_smoothed, basis, span, eigenvalues):
             if array is not None:
                 array.setflags(write=False)
@@ -493,10 +494,7 @@ class Release:
     def from_json(cls, text: str | bytes, terms: Terms | None = None) -> Release:
         """Read one line written by `to_json`; ``terms`` are those of the header that it refers to, if any.
 
-        Raises
-        ------
-        BadParameterError
-            If the text is not a release, or refers to other terms.
+        Raises `BadParameterError` if the text is not a release, or refers to other terms.
         """
         try:
             data = json.loads(text)

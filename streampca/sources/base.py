@@ -31,12 +31,7 @@ BoundsLike = GivenBounds | None
 class BlockSource(ABC):
     """A `streampca.rows.protocol.RowSource` that derives its rows from its blocks.
 
-    Attributes
-    ----------
-    features : tuple of str
-        Names of the features.
-    bounds : pair of arrays or None
-        Public bounds of the features.
+    ``features`` are the names of the features, and ``bounds`` their public bounds or None.
     """
 
     features: tuple[str, ...]
@@ -67,12 +62,7 @@ class PositionedRows(BlockSource):
     """A `streampca.rows.protocol.PositionedSource`.
 
     A durable stream keeps the position in the transaction of its rows. ``Stream.resume(store).run(source)`` and
-    ``streampca resume`` continue from it, so that each row counts once.
-
-    Attributes
-    ----------
-    name : str
-        Identity of the source, the same in every process. A run resumes with a source of this name only.
+    ``streampca resume`` continue from it, so that each row counts once. ``name`` identifies the source, in any process.
     """
 
     name: str
@@ -92,12 +82,7 @@ class PositionedRows(BlockSource):
 class NumberedRows(PositionedRows):
     """Rows of a source that can be read again; a position is the number of rows before it.
 
-    Parameters
-    ----------
-    rows : BlockSource
-        The source, such as ``from_csv(...)`` or ``open_rows("day-*.csv")``. Rows may be appended to it.
-    name : str
-        See `PositionedRows`.
+    Rows may be appended to the source, such as ``from_csv(...)`` or ``open_rows("day-*.csv")``.
     """
 
     def __init__(self, rows: BlockSource, name: str) -> None:
@@ -115,7 +100,7 @@ class NumberedRows(PositionedRows):
                 yield PositionedBlock(block[skip:], lambda m, first=start + skip: first + m)  # type: ignore[misc]
         if done < before:
             raise SourceError(
-                f"{self.name}: {done} rows, but the run stands after {before} of them; give all rows from the first on"
+                f"{self.name}: {done} rows, but the run has absorbed {before} of them; pass all rows from the first on"
             )
 
 
@@ -203,6 +188,7 @@ def choose_named(
         # The message may hold names of the header, which are published only if none of them looks like a cell.
         refuse_values(header, where, remedy, missing)
         raise
+    # Only chosen names are published, and those that the caller passed are no cells of a row.
     trusted, chosen = {*(given or ())}, {*places}
     doubtful = [name if at in chosen and name not in trusted else None for at, name in enumerate(header)]
     refuse_values(doubtful, where, remedy, missing)

@@ -157,6 +157,7 @@ class CellParser:
             return None
         if not text.endswith(b"\n"):
             text += b"\n"
+        # A CR LF becomes LF; any other CR stays and makes its cell no number.
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n")
         letters, line_ends, ends = self._ends(text)
@@ -179,6 +180,7 @@ class CellParser:
             return None
         if not line_ends[lines].all():
             return None
+        # Without the quotes, each end moves back by two letters for every quoted cell up to it.
         if quoted is not None:
             ends -= 2 * np.cumsum(quoted)
             text = text.translate(None, b'"')
@@ -203,6 +205,7 @@ class CellParser:
 
         Delimiters, line ends and quotes within quotes, and other quotes, become a letter that makes a cell no number.
         """
+        # A closing quote directly before an opening one is a doubled quote: neither opens or closes the cell.
         quotes = quote_places(letters, self._delimiter)
         opening, closing = quotes[::2], quotes[1::2]
         doubled = opening[1:] == closing[:-1] + 1

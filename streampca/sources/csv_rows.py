@@ -94,6 +94,7 @@ class CsvRows(TextRows):
             # Bytes that are not UTF-8 are lone surrogates.
             if any("\0" in name or (not name.isprintable() and "\udc80" <= max(name) <= "\udcff") for name in names):
                 raise SourceError(f"{self.name}: the header is not {options.encoding} text; pass another encoding=")
+        # A pipe cannot be opened again: `blocks` continues with these pieces.
         self._begun = pieces if self._file.once else None
         self._width = len(names)
         self._places = (
@@ -121,6 +122,7 @@ class CsvRows(TextRows):
             for part in parts:
                 for start in range(0, part.shape[0], self._chunk_rows):
                     yield part[start : start + self._chunk_rows]
+            # One line a row, unless a quoted cell holds line ends.
             line += piece.count(b"\n") if rows is None or b'"' in piece else len(rows)
 
     def _opened(self) -> tuple[bytes | None, Iterator[bytes]]:
@@ -187,6 +189,7 @@ class CsvRows(TextRows):
             if self._time is not None:
                 wanted[self._time] = as_seconds(wanted[self._time])
             row = numbers(wanted, self._missing)
+        # With bad rows absorbed, no value of the record may raise: the position of the row is public.
         if self._zero:
             return row or bad_row("not a number" if wanted else "unreadable record", len(self._places))
         if row is None or not (self._lenient or np.isfinite(row).all()):

@@ -90,7 +90,6 @@ class QueryRows(PositionedRows):
         self.bounds = source_bounds(bounds, self.features, header)
 
     def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
-        """Yield the rows behind a value of the cursor, or all."""
         with closing(self._connect()) as connection:
             while True:
                 # One row more than a page shows whether the cursor differs across the border of pages.
@@ -128,12 +127,14 @@ class QueryRows(PositionedRows):
                         f"the row with {self._cursor} {keys[bad]!r} has a missing, infinite or other value that is no "
                         f"number; {REMEDY}"
                     )
+                # Only the last key of a whole page: rows behind it are read next.
                 at = keys[-1]
 
     def _page(
         self, connection: Any, at: Any, count: int, where: str = "", *, distinct: bool = False
     ) -> tuple[list[str], list[Any]]:
         """Return the names of the columns, and the next rows; if ``distinct``, how many of them repeat a cursor."""
+        # DB-API modules declare how they mark parameters; in "format" styles a percent sign of the query is doubled.
         style = getattr(sys.modules[type(connection).__module__.partition(".")[0]], "paramstyle", "qmark")
         mark = {"format": "%s", "pyformat": "%s"}.get(style, "?")
         query, values = self._query, [] if at is None else [(at,)]

@@ -58,14 +58,8 @@ class FileRows(BlockSource):
 class PacedRows(BlockSource):
     """Rows of a source, none before its time; created by `open_rows`.
 
-    Parameters
-    ----------
-    source : the rows. Without bounds, if ``times`` is given.
-    rate : rows per second.
-    times : name of a column of ``source`` in seconds, whose differences are the waiting times. A row without a time
-        comes with the row before it.
-    keep : whether the column of times is a feature, too.
-    bounds : public bounds of the features, if ``times`` is given.
+    The times follow a ``rate`` or the column ``times`` of the source, in seconds; a row without a time comes with the
+    row before it. ``keep`` makes that column a feature. ``bounds`` are those of the features if ``times`` is given.
     """
 
     def __init__(
@@ -105,6 +99,7 @@ class PacedRows(BlockSource):
                 if len(self.features) < block.shape[1]:
                     block = np.delete(block, self._place, axis=1)
             sent += len(block)
+            # As many rows as are due: a slow consumer catches up in one block.
             at = 0
             while at < len(block):
                 passed = time.monotonic() - began
@@ -163,6 +158,7 @@ def open_rows(
         raise BadParameterError("rate= and rate_from= exclude each other; pass one of them")
     if reading.get("follow") and len(paths) > 1:
         raise BadParameterError(f"follow=True with {len(paths)} files: the first one has no end; give one path")
+    # The reader must read the column of times, even if it is no feature.
     kept = columns is None or rate_from is None or rate_from in columns
     read = columns if kept or columns is None else [*columns, rate_from or ""]
     sources = []

@@ -107,7 +107,6 @@ class KafkaRows(PositionedRows):
         self._consumer: Any = None
 
     def blocks_from(self, at: Any = None) -> Iterator[PositionedBlock]:
-        """Yield the rows after a position, or from the earliest messages of the topic."""
         for messages, after in self._turns(at):
             rows = np.full((len(messages), len(self.features)), np.nan)
             for i, message in enumerate(messages):
@@ -163,6 +162,7 @@ class KafkaRows(PositionedRows):
                     partitions.look()
                 messages = partitions.take(turn, left, None if ends is None else ends[turn])
                 if messages:
+                    # The position is a function of the number of messages used, which may end within the turn.
                     nexts = [message.offset() + 1 for message in messages]
                     yield messages, partial(_after, tuple(offsets), turn, left, nexts)
                     offsets[turn] = nexts[-1]
@@ -233,14 +233,11 @@ class _NoAnswerError(SourceError):
 
 
 class _Partitions:
-    """Messages of all partitions, each in order, some read ahead.
-
-    ``offsets`` are those of the next message of each partition, and ``ends`` those after the last message of each at
-    the first look.
-    """
+    """Messages of all partitions, each in order, some read ahead."""
 
     def __init__(self, consumer: Any, topic: str, at: Any, *, most: int) -> None:
         self._consumer, self._topic, self._most = consumer, topic, most
+        # Of each partition: offset of the next message, and the offset after the last one at the first look.
         self.offsets: list[int] = [] if at is None else list(at["offsets"])
         self.ends: list[int] = []
         self._queues: list[deque[Any]] = []
@@ -250,10 +247,7 @@ class _Partitions:
         self._assign(_PATIENCE)
 
     def take(self, p: int, most: int, end: int | None) -> list[Any]:
-        """Return at most ``most`` messages of a partition, before offset ``end``; fewer only if there are no more.
-
-        Raises `SourceError` if there is an end and no broker answers for a while.
-        """
+        """Return at most ``most`` messages of a partition, before offset ``end``; fewer only if there are no more."""
         from confluent_kafka import TopicPartition
 
         queue, heard = self._queues[p], time.monotonic()
@@ -300,6 +294,7 @@ class _Partitions:
                 if len(self._queues[p]) >= self._most and p not in self._paused:
                     self._consumer.pause([TopicPartition(self._topic, p)])
                     self._paused.add(p)
+            # The other errors are those of brokers that may come back.
             elif problem.name() == "_PARTITION_EOF":
                 heard = self._at_end[p] = True
             elif not problem.retriable() and problem.name() not in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):

@@ -108,6 +108,7 @@ class NdjsonRows(TextRows):
                     seconds = number_in(as_seconds(entry))
                     entry = entry if seconds is None else seconds
                 where = f"{self.name}, line {number}: column {short(name)}"
+                # Absent, null and texts for missing values are NaN.
                 value = float("nan")
                 if isinstance(entry, Real):
                     try:
@@ -123,6 +124,7 @@ class NdjsonRows(TextRows):
                     raise SourceError(f"{where} is {kind} ({short(entry)}); {REMEDY}")
                 values.append(value)
         except SourceError:
+            # A bad record is one row, with the reason that the curator counts.
             if self._zero:
                 return bad_row(reason, len(self.features))
             raise

@@ -138,6 +138,7 @@ class ParquetRows(ColumnarRows):
         if not isinstance(path, (str, os.PathLike)):
             raise BadParameterError(f"path={short(path)}: expected the path of a file. Pass rows in memory directly")
         self.path = Path(path)
+        # The footer gives names, types and the number of rows without reading any row.
         with self.open() as file, damage(path, "cannot be read as Parquet"):
             schema = file.schema_arrow
             self.n_rows: int = file.metadata.num_rows
@@ -183,11 +184,12 @@ class ArrowRows(ColumnarRows):
         require_pyarrow("Arrow")
         self._file = ByteFile(path)
         self._begun: tuple[Any, Any] | None = None
+        # Only a stream that can be read once stays open after the constructor.
         stream, reader = self._opened()
         with ExitStack() as stack:
             stack.callback(stream.close)
             super().__init__(self._file.name, reader.schema, columns, bounds, reading)
-            if self._file.once:  # keeps the stream open for the only read
+            if self._file.once:
                 self._begun = stream, reader
                 stack.pop_all()
 

@@ -19,36 +19,24 @@ class Reading:
 
     Parameters
     ----------
-    on_bad_row : {"raise", "zero"}, default="raise"
-        With ``"zero"``, every record that is not a row of numbers becomes a row of NaN, which
-        ``Stream(on_bad_row="zero")`` absorbs as a zero row and counts, for the curator.
-    missing : {"raise", "nan"}, default="raise"
-        With ``"raise"``, a missing or infinite value is an error; with ``"nan"``, it is passed on and
+    on_bad_row : with ``"zero"``, every record that is not a row of numbers becomes a row of NaN, which
+        ``Stream(on_bad_row="zero")`` absorbs as a zero row and counts, for the curator. With ``"raise"``, an error.
+    missing : with ``"raise"``, a missing or infinite value is an error; with ``"nan"``, it is passed on and
         ``Stream(on_bad_row=...)`` decides. Rows cannot be skipped: positions in the stream are public, and a skipped
         row would move all later ones.
-    chunk_rows : int, default=8192
-        Most rows in a block.
-    times : str or int, optional
-        A column that may hold dates and times (as text: ISO 8601; UTC by default). Read as seconds since 1970.
-    na : str or sequence of str
-        Further texts for a missing value, besides `MISSING`; a list, or text separated by commas.
-    max_bytes : int or None, default=2**36
-        Most bytes that a compressed text file may expand to.
-    follow : bool, default=False
-        Wait for more lines at the end of a text file, forever.
-    delimiter : str, optional
-        One ASCII character. By default, a comma if the header has one or none of ``;``, tab and ``|``. Without a
-        header, and if bad rows are absorbed, a comma.
-    quoting : {"csv", "none"}, default="csv"
-        With ``"csv"``, records follow RFC 4180, and a quoted cell may hold line ends. With ``"none"``, every line is a
-        record and a quote is a character, for text that no CSV writer wrote.
-    header : bool, optional
-        True if the first record names the columns, False if it is a row; columns are then called x0, x1, ... By
+    chunk_rows : most rows in a block.
+    times : a column that may hold dates and times (as text: ISO 8601; UTC by default), read as seconds since 1970.
+    na : further texts for a missing value, besides `MISSING`; a list, or text separated by commas.
+    max_bytes : most bytes that a compressed text file may expand to; None for no limit.
+    follow : wait for more lines at the end of a text file, forever.
+    delimiter : one ASCII character. By default a comma if the header has one or none of ``;``, tab and ``|``. Without
+        a header, and if bad rows are absorbed, a comma.
+    quoting : with ``"csv"``, records follow RFC 4180, and a quoted cell may hold line ends. With ``"none"``, every line
+        is a record and a quote is a character, for text that no CSV writer wrote.
+    header : True if the first record names the columns, False if it is a row; columns are then called x0, x1, ... By
         default it names them and is refused if a chosen name looks like a value.
-    names : sequence of str, optional
-        Names of all columns of a file without a header; with ``header=True``, in place of those in the header.
-    encoding : str, default="utf-8"
-        Encoding of the text. If bad rows are absorbed, its characters must be independent: UTF-7 is refused.
+    names : names of all columns of a file without a header; with ``header=True``, in place of those in the header.
+    encoding : of the text. If bad rows are absorbed, its characters must be independent: UTF-7 is refused.
 
     Raises
     ------

@@ -80,7 +80,7 @@ class CellSplitter:
     def __init__(self, delimiter: str, *, quotes: bool) -> None:
         self._delimiter, self._quotes = delimiter, quotes
         mark = re.escape(delimiter)
-        # Possessive quantifiers: time is linear in the length of a cell, whatever the cell holds.
+        # Possessive quantifiers: time is linear in the length of a cell, for any content.
         self._cell = re.compile(rf'(?:"([^"]*+(?:""[^"]*+)*+)"|((?!")[^{mark}]*+))({mark}|\Z)')
 
     def __call__(self, record: bytes) -> list[str] | None:

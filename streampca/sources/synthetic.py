@@ -78,6 +78,7 @@ class Synthetic(BlockSource):
         """Return the rows at these positions, counted from 0."""
 
     def _random(self, purpose: str, index: int = 0) -> np.random.Generator:
+        # Independent generators by purpose and tile, so that any tile can be drawn without those before it.
         words = [int(self.seed), int.from_bytes(f"{type(self).__name__} {purpose}".encode()), index]
         return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
 
@@ -259,6 +260,7 @@ class HeavyTails(Spiked):
 
     def _tile(self, positions: IntArray, random: np.random.Generator) -> FloatArray:
         rows = super()._tile(positions, random)
+        # A Student t is a Gaussian divided by an independent root of chi-square over its degrees of freedom.
         rows *= np.sqrt(self.degrees / random.chisquare(self.degrees, positions.size))[:, None]
         return rows
 

@@ -117,10 +117,7 @@ class TextFile(ByteFile):
         self.records = self.share = 0.0  # estimated records read, and their share of the bytes of the file
 
     def blocks(self, size: int = 2**20) -> Iterator[bytes]:
-        """Yield the text from the start, at most about ``size`` bytes at a time.
-
-        Raises `SourceError` if the file cannot be opened, is damaged or expands too far.
-        """
+        """Yield the text from the start, about ``size`` bytes at a time; `SourceError` at damage or the limit."""
         blocks = self._decompressed(size if self._is_utf8 else size // 4)  # a byte becomes at most 4 of UTF-8
         first = b""
         while len(first) < 4 and (block := next(blocks, b"")):
@@ -199,30 +196,25 @@ class TextFile(ByteFile):
     ) -> Iterator[bytes]:  # fmt: skip
         """Yield the text as non-empty pieces that end where records end; the last record may lack its line end.
 
-        Parameters
-        ----------
-        blocks : the text, each block of at most ``longest`` bytes behind its first line end.
-        delimiter : of cells that may be quoted; None if quotes are characters.
-        longest : most bytes of a record without its line end. `OVERLONG` replaces each longer record, and `UNCLOSED`
-            the last one if the text ends in its quotes.
-        header : whether the first record may have up to 16 MiB, and all others 4 times its length.
-
-        Raises
-        ------
-        SourceError
-            As `blocks`, or if the header is too long; whole records before come first.
+        `OVERLONG` replaces each record of more than ``longest`` bytes without its line end, and `UNCLOSED` the last one
+        if the text ends in its quotes. With ``header``, the first record may have up to 16 MiB, and all others 4 times
+        its length. ``delimiter`` is that of cells that may be quoted; None if quotes are characters. A block has at
+        most ``longest`` bytes behind its first line end.
         """
         limit = LONGEST_HEADER if header else longest
         buffer: list[bytes | memoryview] = []
         length, state = 0, b""  # bytes of the unfinished record, and a text that ends in the same state of its cell
         self.records = 0
-        for block in blocks:  # a record that lies within one block is never too long
+        # Only the first record of a block can be too long: the others lie within the block.
+        for block in blocks:
             if delimiter is None or (b'"' not in block and state != b'"'):
                 first, last = block.find(b"\n") + 1, block.rfind(b"\n") + 1
+                # Counting all line ends would cost as much as parsing.
                 counted = min(len(block), _COUNTED) if self.records else len(block)
                 self.records += block.count(b"\n", 0, counted) * len(block) / max(1, counted)
                 state = b"x" if delimiter is not None and not block.endswith((b"\n", delimiter.encode())) else b""
             else:
+                # `state` replaces all the text before, so that a record may span any number of blocks.
                 ends, after = record_ends(state + block, delimiter)
                 first, last = (int(ends[at]) - len(state) for at in (0, -1)) if ends.size else (0, 0)
                 state = after

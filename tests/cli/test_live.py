@@ -8,7 +8,6 @@ from rich.console import Console
 from streampca import PrivateFPL, RegretRecord, Release
 from streampca.cli.live import LiveView, PlainView, Progress, trend, view
 from streampca.rows.report import AdmissionReport
-from streampca.views.facts import floor
 
 GUARANTEE = PrivateFPL(n_components=3, epsilon=1.0, delta=1e-6).guarantee
 
@@ -55,12 +54,6 @@ def test_a_long_curve_keeps_its_shape_in_flat_memory():
     times = [record.t for record in made._curve.records]
     assert len({b - a for a, b in pairwise(times)}) == 1
     assert times[-1] > 96_000
-
-
-def test_a_share_is_rounded_down():
-    assert floor(0.999999, 5) == "0.99999"
-    assert floor(1.0, 5) == "1.00000"
-    assert floor(100 * 0.987, 3) == "98.700"
 
 
 def test_a_known_length_gives_per_cent_and_time_left():

@@ -79,17 +79,8 @@ def test_a_bad_row_costs_nothing_and_may_be_zeroed(table, capsys, monkeypatch):
 
 def test_blocks_are_released_by_run(table):
     out = table.with_name("r.jsonl")
-    asked = [
-        "run",
-        str(table),
-        *BUDGET,
-        "--algorithm",
-        "tumbling",
-        "--set",
-        "mechanism=adaptive",
-        "--release-every",
-        "100",
-    ]
+    asked = ["run", str(table), *BUDGET, "--algorithm", "tumbling", "--set", "mechanism=adaptive"]
+    asked += ["--release-every", "100"]
     assert main([*asked, "--row-norm", "256", "--out", str(out)]) == 0
     assert [made.t for made in read_releases(out)] == [100, 200, 300]
 
@@ -171,7 +162,7 @@ def test_private_bounds_come_from_some_of_the_rows(tmp_path, capsys, monkeypatch
     assert "Values clamped" in " ".join(capsys.readouterr().err.split())
     assert main(["release", *given, "--force", "--mechanism", "matrix-laplace"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "--bounds private needs a guarantee for single rows with delta > 0" in said
+    assert "--bounds private: expected a guarantee for single rows with delta > 0" in said
 
 
 def test_what_is_public_is_told_before_anything_is_released(table, capsys):

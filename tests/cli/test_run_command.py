@@ -409,7 +409,7 @@ def test_what_is_public_is_warned_of(table, capsys):
     )
     said = capsys.readouterr().err
     for text in (
-        "warning: --epsilon 11 promises little",
+        "warning: --epsilon 11: the guarantee is weak",
         "warning: --delta 0.01 exceeds 1/300",
         "warning: -k 4 is",
     ):
@@ -448,7 +448,7 @@ def test_a_delta_too_large_is_told_without_a_horizon_too(table, capsys):
 def test_large_matrices_are_told_with_options(table, capsys, monkeypatch):
     monkeypatch.setattr("streampca.rows.advice._LARGE_MEMORY", 100.0)
     assert run(table) == 0
-    assert re.search("^warning: 4 features: .*choose fewer columns$", capsys.readouterr().err, re.M)
+    assert re.search("^warning: 4 features: .*Choose fewer columns.$", capsys.readouterr().err, re.M)
 
 
 def test_a_warm_up_that_takes_all_rows_is_told(table, capsys):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.cli import live, main, session
+from streampca.cli import main, session
 from streampca.cli.options import RunOptions
 from streampca.cli.run import run
 from streampca.regret.private_regret import PrivateRegretRecord
@@ -115,12 +115,6 @@ def test_records_are_made_for_those_who_follow(tmp_path, monkeypatch, capsys, fo
     assert run(table, options=RunOptions(**asked, **files, row_norm=1.0)) == 0
     assert len(count) == (6 if followed else 1)
     assert re.search(r"Captured, exactly \d.* \[curator only\]", " ".join(capsys.readouterr().err.split()))
-
-
-def test_a_live_view_needs_a_terminal():
-    assert not live.is_live(None)
-    assert not live.is_live(True)
-    assert not live.is_live(False)
 
 
 def test_a_file_that_is_read_is_never_overwritten(tmp_path, capsys):

@@ -28,7 +28,6 @@ EVERY = 1000
 
 
 def write_files(folder: Path, rows: int, features: int, files: int, group: int) -> None:
-    """Parquet files of random rows, whose times are those of their order."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -46,7 +45,6 @@ def new_stream(features: int, seed: int | None, store: Store | None) -> Stream:
 
 
 def new_session():
-    """A local session of two executors' worth of slots."""
     import warnings
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -27,6 +27,7 @@ RIVER: list[tuple[Any, dict[str, Any]]] = [
     (PrivatePCA, {"center": False, "horizon": 60}),
     (PrivateWindowPCA, {"window": 20, "release_every": 2}),
 ]
+PAIRS = ((0, 1), (1, 2), (0, 2))
 OJA: tuple[Any, dict[str, Any]] = (PrivateOjaPCA, {"batch_size": 5})
 
 
@@ -40,41 +41,40 @@ def learn(model: Any, given: Any) -> None:
         model.learn_one(dict(zip(NAMES, row, strict=True)))
 
 
-def what_is_left(one: Any, other: Any, exact: Any) -> float:
-    """Root mean square of the difference of two releases without that of the exact sums, over that of two runs."""
+def noise_ratio(one: Any, other: Any, exact: Any) -> float:
     assert one.t == other.t
     left = svec(one.gram - other.gram - exact)
     std = one.details.get("joint_noise_std", one.noise_std)  # of centered releases, the least along any direction
     return float(np.sqrt(np.mean(left**2)) / (np.sqrt(2.0) * std))
 
 
-@pytest.mark.parametrize("copier", COPIERS, ids=["deepcopy", "pickle"])
-@pytest.mark.parametrize(("adapter", "options"), RIVER, ids=lambda value: str(getattr(value, "__name__", value)))
+every_copier = pytest.mark.parametrize("copier", COPIERS, ids=["deepcopy", "pickle"])
+model_ids = lambda value: str(getattr(value, "__name__", value))  # noqa: E731
+
+
+@every_copier
+@pytest.mark.parametrize(("adapter", "options"), RIVER, ids=model_ids)
 @pytest.mark.parametrize("fed", [0, 1, 13, 24])
 def test_the_difference_of_two_copies_is_noise(adapter: Any, options: dict[str, Any], fed: int, copier: Any) -> None:
     """With shared noise it would be the difference of their rows, to 1e-5."""
     first = adapter(n_components=2, **options)
     learn(first, rows(fed, 0))
-    models = [first, copier(first), copier(first)]
+    models, given, checked = [first, copier(first), copier(first)], [rows(30, 1 + i) for i in range(3)], 0
     assert [model.t for model in models] == [fed] * 3
-    given = [rows(30, 1 + i) for i in range(3)]
-    checked = 0
-    for stop in range(30):
+    for stop in range(1, 31):
         for model, own in zip(models, given, strict=True):
-            learn(model, own[stop : stop + 1])
-        for i, j in ((0, 1), (1, 2), (0, 2)):
+            learn(model, own[stop - 1 : stop])
+        for i, j in PAIRS:
             one, other = models[i].release, models[j].release
-            if one is not None and one.t == fed + stop + 1:
-                seen = [own[max(0, stop + 1 - options.get("window", 60)) : stop + 1] for own in (given[i], given[j])]
-                assert what_is_left(one, other, seen[0].T @ seen[0] - seen[1].T @ seen[1]) >= 0.5
+            if one is not None and one.t == fed + stop:
+                seen = [own[max(0, stop - options.get("window", 60)) : stop] for own in (given[i], given[j])]
+                assert noise_ratio(one, other, seen[0].T @ seen[0] - seen[1].T @ seen[1]) >= 0.5
                 checked += 1
     assert checked >= 30
 
 
-@pytest.mark.parametrize("copier", COPIERS, ids=["deepcopy", "pickle"])
-@pytest.mark.parametrize(
-    ("adapter", "options"), [*RIVER, OJA], ids=lambda value: str(getattr(value, "__name__", value))
-)
+@every_copier
+@pytest.mark.parametrize(("adapter", "options"), [*RIVER, OJA], ids=model_ids)
 @pytest.mark.parametrize("fed", [1, 13, 24])
 def test_equal_rows_give_other_releases_unless_seeded(
     adapter: Any, options: dict[str, Any], fed: int, copier: Any
@@ -90,16 +90,14 @@ def test_equal_rows_give_other_releases_unless_seeded(
                 learn(model, row[None])
             made = [model.release for model in models]
             if made[0] is not None and made[0].t == models[0].t:
-                apart = [
-                    float(np.abs(made[i].subspace.projector - made[i - 1].subspace.projector).max()) for i in range(3)
-                ]
+                projectors = [release.subspace.projector for release in made]
                 if seed is None:
-                    assert min(apart) > 1e-4
+                    assert min(np.abs(projectors[i] - projectors[j]).max() for i, j in PAIRS) > 1e-4
                 else:
                     assert len({release.to_json() for release in made}) == 1
 
 
-@pytest.mark.parametrize("copier", COPIERS, ids=["deepcopy", "pickle"])
+@every_copier
 def test_a_model_in_the_middle_of_partial_fit(copier: Any) -> None:
     first = SklearnPCA(center=False)
     for i in range(5):
@@ -107,9 +105,9 @@ def test_a_model_in_the_middle_of_partial_fit(copier: Any) -> None:
     models, given = [first, copier(first), copier(first)], [rows(30, 10 + i) for i in range(3)]
     for model, own in zip(models, given, strict=True):
         model.partial_fit(own)
-    for i, j in ((0, 1), (1, 2), (0, 2)):
+    for i, j in PAIRS:
         exact = given[i].T @ given[i] - given[j].T @ given[j]
-        assert what_is_left(models[i].release_, models[j].release_, exact) >= 0.5
+        assert noise_ratio(models[i].release_, models[j].release_, exact) >= 0.5
     equal = rows(1, 99)
     for model in models:
         model.partial_fit(equal)
@@ -131,7 +129,7 @@ def ledger(tmp_path: Path) -> Path:
     return tmp_path / "ledger.db"
 
 
-@pytest.mark.parametrize("copier", COPIERS, ids=["deepcopy", "pickle"])
+@every_copier
 @pytest.mark.parametrize("seed", [None, 1])
 def test_a_copy_pays_before_its_first_row(ledger: Path, copier: Any, seed: int | None) -> None:
     model = PrivatePCA(ledger=str(ledger), data_set="people", release_every=3, seed=seed)
@@ -144,7 +142,7 @@ def test_a_copy_pays_before_its_first_row(ledger: Path, copier: Any, seed: int |
     learn(other, rows(5, 1))
     learn(model, rows(5, 1))
     assert entries(ledger) == 2
-    # Nobody covers the third and the fourth, by rows or by a table: they learn nothing, and the others go on.
+    # The budget does not cover the third and the fourth: they learn nothing, and the others continue.
     release = model.release
     for third in (copier(other), copier(copier(model))):
         for _ in range(2):
@@ -160,13 +158,12 @@ def test_a_copy_pays_before_its_first_row(ledger: Path, copier: Any, seed: int |
     assert entries(ledger) == 2
 
 
-def test_copies_of_a_model_that_has_not_learnt_pay_like_any_other(ledger: Path) -> None:
+def test_copies_before_the_first_row_pay_like_any_model(ledger: Path) -> None:
     model = PrivatePCA(ledger=str(ledger), data_set="people")
     with pytest.raises(ValueError, match="not finite"):
         learn(model, np.full((1, D), np.nan))
-    other = copy.deepcopy(model)
-    learn(model, rows(1, 0))
-    learn(other, rows(1, 0))
+    for each in (copy.deepcopy(model), model):
+        learn(each, rows(1, 0))
     assert entries(ledger) == 2
     with pytest.raises(BudgetExhaustedError):
         learn(model.clone(), rows(1, 0))

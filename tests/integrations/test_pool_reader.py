@@ -30,7 +30,6 @@ NAMES = [f"x{j}" for j in range(D)]
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    """Two files whose row groups end nowhere near a release."""
     rows = np.random.default_rng(1).normal(size=(N, D))
     paths = []
     for at, (a, b) in enumerate([(0, 1234), (1234, N)]):
@@ -100,7 +99,7 @@ def test_rows_from_elsewhere_may_come_first(files: list[Path]) -> None:
     first = next(from_parquet(files[0]).blocks())
     got = [release.to_json() for release in out.push_many(first).releases]
     assert got + releases(absorb_parquet(out, files[1], processes=1, before=1234)) == single(files)
-    with pytest.raises(BadParameterError, match="stands at row 3210"):
+    with pytest.raises(BadParameterError, match="is at row 3210"):
         next(absorb_parquet(out, files[1], processes=1))
 
 
@@ -112,18 +111,20 @@ def test_columns_are_read_by_name(files: list[Path]) -> None:
     assert out.release.to_json() == other.release.to_json()
 
 
-def test_what_does_not_fit_is_told_before_any_row(files: list[Path]) -> None:
-    short = Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=D, horizon=3000))
-    with pytest.raises(HorizonReachedError, match="hold 3210 rows"):
-        next(absorb_parquet(short, files))
-    with pytest.raises(BadParameterError, match="needs rows"):
-        next(absorb_parquet(Stream(Oja(n_components=2, n_features=D)), files))
-    with pytest.raises(BadParameterError, match="processes=0"):
-        next(absorb_parquet(stream(), files, processes=0))
-    with pytest.raises(BadParameterError, match="at least one file"):
-        next(absorb_parquet(stream(), []))
-    with pytest.raises(BadParameterError, match="Spark's own reader"):
-        next(absorb_parquet(stream(), "s3://bucket/a.parquet"))
+@pytest.mark.parametrize(
+    ("out", "paths", "options", "error", "message"),
+    [
+        (lambda: Stream(PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, n_features=D, horizon=3000)), None, {},
+         HorizonReachedError, "hold 3210 rows"),
+        (lambda: Stream(Oja(n_components=2, n_features=D)), None, {}, BadParameterError, "needs rows"),
+        (lambda: stream(), None, {"processes": 0}, BadParameterError, "processes=0"),
+        (lambda: stream(), [], {}, BadParameterError, "at least one file"),
+        (lambda: stream(), "s3://bucket/a.parquet", {}, BadParameterError, "Spark's own reader"),
+    ],
+)  # fmt: skip
+def test_errors_before_any_row(files: list[Path], out, paths, options, error, message: str) -> None:
+    with pytest.raises(error, match=message):
+        next(absorb_parquet(out(), files if paths is None else paths, **options))
 
 
 def test_a_bad_row_is_named_by_its_place_in_the_stream(files: list[Path]) -> None:
@@ -171,7 +172,6 @@ def test_processes_do_not_outlive_a_killed_parent(files: list[Path], tmp_path: P
 
 
 def _lives(pid: int) -> bool:
-    """True if the process runs; an unclaimed dead one does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:

@@ -33,9 +33,8 @@ class Topic:
 
     def parts_from(self, at: int | None = None) -> Iterator:
         for start in range(at or 0, len(self.messages), 50):
-            yield Part(
-                self.messages[start : start + 50], lambda m, s=start: s + m, lambda i, s=start: f"message {s + i}"
-            )
+            part = self.messages[start : start + 50]
+            yield Part(part, lambda m, s=start: s + m, lambda i, s=start: f"message {s + i}")
 
 
 def made(readers: int, store: Store | None = None, **options) -> Stream:
@@ -44,21 +43,18 @@ def made(readers: int, store: Store | None = None, **options) -> Stream:
 
 
 def rows_of(readers: int, rounds: int) -> np.ndarray:
-    """By round, reader and place: the stated order."""
     return np.random.default_rng(readers).normal(size=(rounds, readers, M, D))
 
 
 def sent(rows: np.ndarray, draw: np.random.Generator, cutter) -> list[bytes]:
-    """What arrives: 5 % twice, 1 % rounds late, and what restarted readers send again."""
     rounds, readers = rows.shape[:2]
     arrivals = []
     for reader in range(readers):
         own = list(reader_blocks(cutter, [rows[:, reader].reshape(-1, D)], reader=reader, rows=M))
-        restart = draw.integers(rounds) if draw.random() < 0.1 else rounds  # sends the block before again, and goes on
-        again = reader_blocks(
-            cutter, rows[max(0, restart - 1) :, reader], reader=reader, rows=M, number=max(0, restart - 1)
-        )
-        for number, packed in [*enumerate(own[:restart]), *enumerate(again, max(0, restart - 1))]:
+        restart = draw.integers(rounds) if draw.random() < 0.1 else rounds  # repeats the previous block
+        first = max(0, restart - 1)
+        again = reader_blocks(cutter, rows[first:, reader], reader=reader, rows=M, number=first)
+        for number, packed in [*enumerate(own[:restart]), *enumerate(again, first)]:
             late = 3.0 * draw.random() if draw.random() < 0.01 else 0.0
             arrivals.append((number + draw.random() + late, packed))
             if draw.random() < 0.05:
@@ -96,12 +92,8 @@ def test_ten_thousand_readers(tmp_path: Path) -> None:
 
 def test_what_is_missing_counts_as_zero_rows_once_its_round_is_closed(tmp_path: Path) -> None:
     rows, cutter = rows_of(5, 3), made(5).leaves()
-    packed = {
-        (r, n): next(reader_blocks(cutter, [rows[n, r]], reader=r, rows=M, number=n))
-        for r in range(5)
-        for n in range(3)
-    }
-    arrived = [data for (r, n), data in packed.items() if (r, n) not in ((2, 0), (4, 1))]
+    arrived = [next(reader_blocks(cutter, [rows[n, r]], reader=r, rows=M, number=n))
+               for r in range(5) for n in range(3) if (r, n) not in ((2, 0), (4, 1))]  # fmt: skip
     stream = made(5)
     assert list(collect(stream, Topic(arrived), readers=5, rows=M)) == []  # round 0 waits, and all after it
     assert [step.t for step in collect(stream, Topic(arrived), readers=5, rows=M, close=2)] == [15, 30]
@@ -109,7 +101,7 @@ def test_what_is_missing_counts_as_zero_rows_once_its_round_is_closed(tmp_path: 
     assert stream.release.to_json() == made(5).push_many(rows[:2].reshape(-1, D)).releases[-1].to_json()
 
 
-def test_blocks_through_a_folder_and_what_does_not_fit(tmp_path: Path) -> None:
+def test_blocks_through_a_folder_and_errors(tmp_path: Path) -> None:
     rows, cutter = rows_of(2, 2), made(2).leaves()
     for r in (1, 0):
         blocks = list(reader_blocks(cutter, np.split(rows[:, r].reshape(-1, D), [1, 2]), reader=r, rows=M))
@@ -117,35 +109,34 @@ def test_blocks_through_a_folder_and_what_does_not_fit(tmp_path: Path) -> None:
     stream = made(2)
     assert [step.t for step in collect(stream, BlockFolder(tmp_path), readers=2, rows=M)] == [6, 12]
     assert stream.release.to_json() == made(2).push_many(rows.reshape(-1, D)).releases[-1].to_json()
-    other = next(reader_blocks(cutter, [rows[1, 0]], reader=0, rows=M))
-    with pytest.raises(SourceError, match="two different blocks 0"):
-        list(collect(made(2), Topic([blocks[0], other]), readers=2, rows=M))
-    for wrong in (b"poison", other.replace(msgspec.msgpack.decode(other)[3].encode(), b"\xff" * 16)):
-        with pytest.raises(BadRowError, match="topic, message 1: this is no block of a reader"):
-            list(collect(made(2), Topic([other, wrong]), readers=2, rows=M))
+
+    def block(cutter=cutter, reader: int = 0) -> bytes:
+        return next(reader_blocks(cutter, [rows[1, 0]], reader=reader, rows=M))
+
     write_blocks(tmp_path, "reader-1", [*blocks, b"poison"])
-    with pytest.raises(BadRowError, match=r"reader-1\.parquet, entry 2: this is no block"):
-        list(collect(made(2), BlockFolder(tmp_path), readers=2, rows=M))
-    cut = msgspec.msgpack.decode(other)
+    other, cut = block(), msgspec.msgpack.decode(block())
+    mark = cut[3].encode()
     cut[-1] = cut[-1][:-1]
-    with pytest.raises(BadRowError, match="is damaged"):
-        list(collect(made(2), Topic([msgspec.msgpack.encode(cut)]), readers=2, rows=M))
-    with pytest.raises(BadParameterError, match="2 readers send 3 rows"):
-        list(collect(made(2), Topic(list(reader_blocks(cutter, [rows[1, 0]], reader=2, rows=M))), readers=2, rows=M))
     elsewhere = Stream(stream.algorithm, features=NAMES, row_norm=3.0).leaves()
-    with pytest.raises(BadParameterError, match="other settings"):
-        list(collect(made(2), Topic(list(reader_blocks(elsewhere, [rows[1, 0]], reader=0, rows=M))), readers=2, rows=M))
-    with pytest.raises(BadParameterError, match="must be a multiple"):
-        list(collect(made(2), Topic([]), readers=4, rows=M))
+    for source, readers, error, message in (
+        (Topic([blocks[0], other]), 2, SourceError, "two different blocks 0"),
+        (Topic([other, b"poison"]), 2, BadRowError, "topic, message 1: this is no block of a reader"),
+        (Topic([other, other.replace(mark, b"\xff" * 16)]), 2, BadRowError, "topic, message 1: this is no block"),
+        (BlockFolder(tmp_path), 2, BadRowError, r"reader-1\.parquet, entry 2: this is no block"),
+        (Topic([msgspec.msgpack.encode(cut)]), 2, BadRowError, "is damaged"),
+        (Topic([block(reader=2)]), 2, BadParameterError, "2 readers send 3 rows"),
+        (Topic([block(elsewhere)]), 2, BadParameterError, "other settings"),
+        (Topic([]), 4, BadParameterError, "must be a multiple"),
+    ):
+        with pytest.raises(error, match=message):
+            list(collect(made(2), source, readers=readers, rows=M))
 
 
 def test_a_restart_reads_no_file_of_a_folder_that_is_settled(tmp_path: Path, monkeypatch) -> None:
     import pyarrow.parquet as pq
 
     rows, cutter = rows_of(2, 4), made(2).leaves()
-    packed = [
-        list(reader_blocks(cutter, [rows[:, r].reshape(-1, D)], reader=r, rows=M)) for r in range(2)
-    ]  # of each reader
+    packed = [list(reader_blocks(cutter, [rows[:, r].reshape(-1, D)], reader=r, rows=M)) for r in range(2)]
     opened, read_table = [], pq.read_table
     monkeypatch.setattr(pq, "read_table", lambda path: opened.append(path.name) or read_table(path))
 

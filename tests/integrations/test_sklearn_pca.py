@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import itertools
 import pickle
+from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +22,14 @@ from sklearn.pipeline import make_pipeline
 import streampca as sp
 from streampca.errors import BadParameterError, BudgetExhaustedError
 from streampca.sklearn import PrivatePCA
+from streampca.store.ledger import Ledger
 
 SCALES = np.array([0.35, 0.25, 0.1, 0.05, 0.05])
 SHIFT = np.array([0.1, -0.2, 0.0, 0.3, 0.05])
 
 
 def rows(n: int = 20_000, seed: int = 0) -> Any:
-    """Rows of norm at most 1, and so admitted as they are but for the lattice."""
+    # Rows of norm at most 1 are admitted unchanged, up to the lattice.
     made = np.random.default_rng(seed).normal(size=(n, 5)) * SCALES + SHIFT
     return made / np.maximum(1.0, np.linalg.norm(made, axis=1))[:, None]
 
@@ -78,7 +82,7 @@ def test_the_model_is_that_of_scikit_learn() -> None:
         centered, P = X[:50] - found.mean_, found.get_precision()
         density = 0.5 * (np.linalg.slogdet(P)[1] - 5 * np.log(2 * np.pi) - ((centered @ P) * centered).sum(axis=1))
         assert np.allclose(found.score_samples(X[:50]), density)
-    # Noise alone: still a density.
+    # Mostly noise: still a density.
     hidden = PrivatePCA(n_components=2, epsilon=0.01, random_state=0).fit(X[:20])
     assert np.linalg.eigvalsh(hidden.get_covariance())[0] > 0.0
     assert np.isfinite(hidden.score(X))
@@ -118,13 +122,13 @@ def test_sparse_rows_and_float32() -> None:
 
 
 def test_shares_never_sum_above_one_and_are_never_nan() -> None:
-    for seed in range(20):
-        for center in (False, True):
-            found = PrivatePCA(n_components=5, epsilon=0.05, center=center, random_state=seed).fit(rows(60, seed))
-            shares = found.explained_variance_ratio_
-            assert np.isfinite(shares).all()
-            assert (shares >= 0.0).all()
-            assert shares.sum() <= 1.0
+    for seed, center in itertools.product(range(20), (False, True)):
+        shares = (
+            PrivatePCA(5, epsilon=0.05, center=center, random_state=seed).fit(rows(60, seed)).explained_variance_ratio_
+        )
+        assert np.isfinite(shares).all()
+        assert (shares >= 0.0).all()
+        assert shares.sum() <= 1.0
 
 
 def test_the_noise_is_that_of_one_release() -> None:
@@ -154,12 +158,12 @@ def test_batches_add_up() -> None:
         pca.partial_fit(X[start : start + 500])
     assert np.allclose(pca.release_.gram, X.T @ X, atol=0.05)
     # Noise of exactly the stated sd around the exact sum: sums of squares at 4 sd of chi-square.
-    noise = [np.sum((PrivatePCA(center=False).partial_fit(X).partial_fit(X).release_.gram - 2 * X.T @ X) ** 2)
-             for _ in range(60)]  # fmt: skip
+    noise = sum(np.sum((PrivatePCA(center=False).partial_fit(X).partial_fit(X).release_.gram - 2 * X.T @ X) ** 2)
+                for _ in range(60))  # fmt: skip
     std = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6).noise_std(2)
     # A matrix has 15 free entries, each of which adds std**2. False alarms: 6e-5.
     freedom = 60 * 15
-    assert abs(float(np.sum(noise)) / std**2 - freedom) < 4.0 * np.sqrt(2.0 * freedom)
+    assert abs(float(noise) / std**2 - freedom) < 4.0 * np.sqrt(2.0 * freedom)
 
 
 @pytest.mark.parametrize("center", [True, False])
@@ -188,12 +192,6 @@ def test_the_error_of_a_variance_is_as_stated_though_the_mean_is_long() -> None:
     assert max(model.noise_variance_ for model in models) < 0.02
 
 
-def test_scores_in_sparse_matrices_are_refused() -> None:
-    pca = PrivatePCA(random_state=0).fit(rows(100))
-    with pytest.raises(TypeError, match="toarray"):
-        pca.inverse_transform(csr_array(np.eye(2)))
-
-
 def test_bounds_scale_and_come_back() -> None:
     ranges = (np.array([0.0, 10.0, -1.0]), np.array([100.0, 20.0, 1.0]))
     X = np.random.default_rng(0).uniform(0.3, 0.7, size=(30_000, 3)) * (ranges[1] - ranges[0]) + ranges[0]
@@ -209,16 +207,16 @@ def test_bounds_scale_and_come_back() -> None:
     assert np.array_equal(same.components_, pca.components_)
     assert list(same.feature_names_in_) == ["u", "v", "w"]
     assert same.release_.features == ("u", "v", "w")
-    with pytest.raises(BadParameterError, match="bounds by name: expected named features"):
-        PrivatePCA(bounds=named).fit(X)
-    with pytest.raises(BadParameterError, match="bounds are missing for 'w'"):
-        PrivatePCA(bounds={"u": (0, 1), "v": (0, 1)}).fit(table)
-    with pytest.raises(BadParameterError, match="finite lower < upper"):
-        PrivatePCA(bounds=(1.0, 0.0)).fit(X)
+    for bounds, given, message in (
+        (named, X, "bounds by name: expected named features"),
+        ({"u": (0, 1), "v": (0, 1)}, table, "bounds are missing for 'w'"),
+        ((1.0, 0.0), X, "finite lower < upper"),
+    ):
+        with pytest.raises(BadParameterError, match=message):
+            PrivatePCA(bounds=bounds).fit(given)
 
 
-def test_nothing_is_learnt_about_a_row_from_its_scale() -> None:
-    """The same key, a row outside the ball, and the same row cut to it: the same release, to the bit."""
+def test_a_row_outside_the_ball_is_the_row_scaled_onto_it() -> None:
     X = rows(50)
     far, cut = X.copy(), X.copy()
     far[7] = [3e8, 4e8, 0.0, 0.0, 0.0]
@@ -249,35 +247,28 @@ def test_signs_stay() -> None:
         before = after
 
 
-def test_fit_forgets_what_is_secret() -> None:
+def test_fit_discards_secrets() -> None:
     X = rows(300)
     pca = PrivatePCA(random_state=0).partial_fit(X)
     assert "_stream" in vars(pca)
     pca.fit(X)
-    kept = pickle.loads(pickle.dumps(pca)).__dict__
     assert "_stream" not in vars(pca)
-    # Whatever is left is a parameter, or is read off the release and the public shape.
-    assert {name for name in kept if not name.endswith("_")} == set(pca.get_params())
+    # All that is left is a parameter, or is computed from the release and the public shape.
+    state = pickle.loads(pickle.dumps(pca)).__dict__
+    assert {name for name in state if not name.endswith("_")} == set(pca.get_params())
     pca.partial_fit(X[:50])
     assert pca.n_samples_seen_ == 50
     again = pickle.loads(pickle.dumps(pca))
-    pca.partial_fit(X[50:])
-    again.partial_fit(X[50:])
-    assert again.n_samples_seen_ == pca.n_samples_seen_ == 300
+    assert again.partial_fit(X[50:]).n_samples_seen_ == pca.partial_fit(X[50:]).n_samples_seen_ == 300
 
 
 def test_a_fresh_key_unless_seeded() -> None:
     X = rows(100)
-    one, two = (PrivatePCA().fit(X).components_ for _ in range(2))
-    assert not np.array_equal(one, two)
-    np.random.seed(0)  # noqa: NPY002  what must not matter
-    three = PrivatePCA().fit(X).components_
-    np.random.seed(0)  # noqa: NPY002
-    assert not np.array_equal(three, PrivatePCA().fit(X).components_)
-    state = np.random.RandomState(0)
-    assert not np.array_equal(
-        PrivatePCA(random_state=state).fit(X).components_, PrivatePCA(random_state=state).fit(X).components_
-    )
+    state, drawn = np.random.RandomState(0), []
+    for model in (PrivatePCA(), PrivatePCA(), PrivatePCA(random_state=state), PrivatePCA(random_state=state)):
+        np.random.seed(0)  # noqa: NPY002  must not matter
+        drawn.append(model.fit(X).components_.tobytes())
+    assert len(set(drawn)) == 4
     seeded = PrivatePCA(random_state=5)
     assert np.array_equal(seeded.fit(X).components_, clone(seeded).fit(X).components_)
     assert "seed" in seeded.guarantee_.caveat
@@ -292,22 +283,24 @@ def test_few_rows_are_centered_too() -> None:
         assert np.linalg.norm(pca.mean_) <= 1.0 + 1e-12
 
 
-def test_bad_input() -> None:
-    with pytest.raises(BadParameterError, match="n_components=6 exceeds n_features=5"):
-        PrivatePCA(n_components=6).fit(rows(10))
-    with pytest.raises(BadParameterError, match="give the path of a ledger and the name of the data set"):
-        PrivatePCA(data_set="people").fit(rows(10))
-    with pytest.raises(NotFittedError):
-        PrivatePCA().inverse_transform(rows(2)[:, :2])
-    with pytest.raises(NotFittedError):
-        PrivatePCA().explained_variance_interval()
-    with pytest.raises(ValueError, match="NaN"):
-        PrivatePCA().fit([[np.nan, 1.0], [0.0, 1.0]])
+@pytest.mark.parametrize(
+    ("act", "error", "message"),
+    [
+        (lambda: PrivatePCA(n_components=6).fit(rows(10)), BadParameterError, "n_components=6 exceeds n_features=5"),
+        (lambda: PrivatePCA(data_set="people").fit(rows(10)), BadParameterError, "the path of a ledger and the name"),
+        (lambda: PrivatePCA(bounds="private").partial_fit(rows(10)), BadParameterError, "needs all rows"),
+        (lambda: PrivatePCA().inverse_transform(rows(2)[:, :2]), NotFittedError, "not fitted"),
+        (lambda: PrivatePCA().explained_variance_interval(), NotFittedError, "not fitted"),
+        (lambda: PrivatePCA().fit([[np.nan, 1.0], [0.0, 1.0]]), ValueError, "NaN"),
+        (lambda: PrivatePCA().fit(rows(9)).inverse_transform(csr_array(np.eye(2))), TypeError, "toarray"),
+    ],
+)
+def test_bad_input(act: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        act()
 
 
 def test_every_fit_of_a_grid_search_pays(tmp_path: Path) -> None:
-    from streampca.store.ledger import Ledger
-
     path = tmp_path / "ledger.db"
     with Ledger(path) as ledger:
         ledger.set_budget("people", sp.Budget(2.0, 1e-6))
@@ -320,9 +313,8 @@ def test_every_fit_of_a_grid_search_pays(tmp_path: Path) -> None:
         balance = ledger.balance("people")
     # Two values in three folds, and one more on all rows with the better of them.
     assert len(balance.entries) == 7
-    assert balance.spent == pytest.approx(
-        sp.Guarantee.epsilon_at(_composed([PrivatePCA(epsilon=0.25).fit(X).guarantee_] * 7), 1e-6), rel=1e-6
-    )
+    total = reduce(sp.Guarantee.compose, [PrivatePCA(epsilon=0.25).fit(X).guarantee_] * 7)
+    assert balance.spent == pytest.approx(total.epsilon_at(1e-6), rel=1e-6)
     refused = PrivatePCA(epsilon=0.25, ledger=path, data_set="few")
     for fit in (refused.fit, refused.partial_fit):
         with pytest.raises(BudgetExhaustedError):
@@ -330,16 +322,7 @@ def test_every_fit_of_a_grid_search_pays(tmp_path: Path) -> None:
         assert not hasattr(refused, "components_")
 
 
-def _composed(guarantees: list[sp.Guarantee]) -> sp.Guarantee:
-    total = guarantees[0]
-    for one in guarantees[1:]:
-        total = total.compose(one)
-    return total
-
-
 def test_partial_fit_pays_once(tmp_path: Path) -> None:
-    from streampca.store.ledger import Ledger
-
     path = tmp_path / "ledger.db"
     with Ledger(path) as ledger:
         ledger.set_budget("people", sp.Budget(1.0, 1e-6))
@@ -361,5 +344,3 @@ def test_private_bounds() -> None:
     kept = len(X) - found.release_.terms.warmup
     assert found.explained_variance_ == pytest.approx(found.release_.eigenvalues / (kept - 1))
     assert (np.abs(found.mean_ - X.mean(axis=0)) * found.scale_ < 0.05).all()
-    with pytest.raises(BadParameterError, match="needs all rows"):
-        PrivatePCA(n_components=2, bounds="private").partial_fit(X)

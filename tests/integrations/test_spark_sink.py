@@ -111,7 +111,6 @@ def _text():
 
 @pytest.fixture
 def arrow_calls(spark, monkeypatch) -> list[str]:
-    """How often Spark hands rows to Python."""
     calls, kind = [], type(spark.range(1))
     before = kind.mapInArrow
 
@@ -328,7 +327,6 @@ def test_a_query_whose_driver_and_whose_worker_are_killed(tmp_path: Path) -> Non
 
 
 def _workers(pid: int) -> list[int]:
-    """Processes below a driver that run Python."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

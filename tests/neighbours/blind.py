@@ -28,28 +28,18 @@ from streampca.processors.tumbling import TumblingProcessor
 
 
 class Watched:
-    """What entered the processors of a run.
-
-    Attributes
-    ----------
-    rows : admitted rows, block by block, in order.
-    counts : rows of each block that was summed elsewhere; `rows` does not hold them.
-    releases : JSON of every release, in order.
-    gram : the exact sum after the last row, of processors that keep one.
-    """
+    """What entered the processors of a run."""
 
     def __init__(self) -> None:
-        self.rows: list[np.ndarray] = []
-        self.counts: list[int] = []
-        self.releases: list[str] = []
-        self.gram: GramSum | None = None
+        self.rows: list[np.ndarray] = []  # admitted, block by block
+        self.counts: list[int] = []  # rows of each block that was summed elsewhere, which `rows` lacks
+        self.releases: list[str] = []  # JSON
+        self.gram: GramSum | None = None  # the exact sum after the last row, of processors that keep one
 
     def matrix(self) -> np.ndarray:
-        """All rows, (t, d)."""
         return np.concatenate(self.rows) if self.rows else np.empty((0, 0))
 
     def after(self, made: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Note the processor after a step and its release."""
         processor, release = made
         self.gram = getattr(processor, "gram", None)
         if release is not None:
@@ -63,7 +53,6 @@ _watched = Watched()
 
 @contextmanager
 def watching() -> Iterator[Watched]:
-    """Watch the processors, which `installed` must have prepared."""
     global _watched
     _watched, before = Watched(), _watched
     try:
@@ -73,7 +62,6 @@ def watching() -> Iterator[Watched]:
 
 
 def emptied(exact: Any) -> Any:
-    """The same exact value of no rows."""
     if isinstance(exact, GramSum):
         return exact.emptied()
     if isinstance(exact, LatticeGram):
@@ -129,7 +117,6 @@ def installed() -> Iterator[None]:
 
 
 def main(argv: list[str]) -> int:
-    """Run ``streampca``, blind; save the admitted rows."""
     from streampca.cli import main as command
 
     with installed(), watching() as seen:

@@ -38,15 +38,7 @@ from streampca.errors import StreamPCAError
 from streampca.pool import absorb_parquet
 from streampca.river import PrivatePCA as RiverPCA
 from streampca.sklearn import PrivatePCA as SklearnPCA
-from streampca.sources import (
-    NumberedRows,
-    csv_rows,
-    from_csv,
-    from_kafka,
-    from_query,
-    open_rows,
-    text_files,
-)
+from streampca.sources import NumberedRows, csv_rows, from_csv, from_kafka, from_query, open_rows, text_files
 from streampca.sources.csv_cells import CellParser
 from streampca.store.store import Store
 from streampca.stream.stream import Stream
@@ -61,14 +53,10 @@ SEED = 5
 
 @dataclass
 class Outcome:
-    """What came of a table.
+    """Outcome of a table.
 
-    Attributes
-    ----------
-    t, releases, said : all that is public: rows seen, releases as JSON, and whatever else can be read.
-    rows, gram : curator only: the admitted rows, None where they were summed elsewhere, and their exact sum.
-    problem : what was raised.
-    code : the exit status of a command.
+    All that is public is in ``t``, ``releases`` (JSON) and ``said``. ``rows`` and ``gram`` are for the curator: the
+    admitted rows, None if they were summed elsewhere, and their exact sum. ``code`` is the exit status of a command.
     """
 
     t: int = 0
@@ -92,19 +80,11 @@ class Run:
         self.code: int | None = None
 
     def streaming(self, features: Any = CHOSEN, *, center: bool = False, **options: Any) -> Stream:
-        """The stream of this run."""
-        self.stream = Stream(
-            CENTERED if center else ALGORITHM,
-            features=features,
-            on_bad_row=self.mode,
-            seed=SEED,
-            regret=None,
-            **options,
-        )
+        options = {"features": features, "on_bad_row": self.mode, "seed": SEED, "regret": None, **options}
+        self.stream = Stream(CENTERED if center else ALGORITHM, **options)
         return self.stream
 
     def path(self, name: str, data: bytes = b"") -> Path:
-        """A file of this name."""
         path = self.folder / name
         path.unlink(missing_ok=True)
         path.write_bytes(data)
@@ -115,42 +95,31 @@ Act = Callable[[Run, Table, Edit | None], None]
 
 
 class Door(NamedTuple):
-    """A way in.
-
-    Attributes
-    ----------
-    name : in reports.
-    act : feeds the table to the run.
-    edits : draws an edit.
-    modes : "zero", "raise" or both.
-    tables : which tables it takes.
-    weight : how often it is drawn.
-    by_row : whether the rows before a bad one are absorbed in raise mode; else at most those.
-    errors : what a bad row may raise.
-    is_refused : the table is refused, in words that do not depend on a record.
-    """
+    """A way in: ``act`` feeds a table to a run, and ``edits`` draws an edit."""
 
     name: str
     act: Act
     edits: Callable[[Any], Edit]
     modes: tuple[str, ...] = ("zero", "raise")
     tables: dict[str, Table] = edited.TABLES
-    weight: float = 1.0
-    by_row: bool = True
-    errors: tuple[type[Exception], ...] = (StreamPCAError,)
-    is_refused: bool = False
+    weight: float = 1.0  # how often it is drawn
+    by_row: bool = True  # whether all rows before a bad one are absorbed in raise mode; else at most those
+    errors: tuple[type[Exception], ...] = (StreamPCAError,)  # of a bad row
+    is_refused: bool = False  # the table is refused, in words that do not depend on a record
 
     def observe(self, folder: Path, mode: str, table: Table, edit: Edit | None) -> Outcome:
         """Run a table, edited or not."""
         run = Run(folder, mode == "zero")
         outcome = Outcome(said=run.said)
-        with watching() as seen, warnings.catch_warnings(record=True) as told:
+        with watching() as seen, warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             try:
                 self.act(run, table, edit)
             except Exception as problem:
                 outcome.problem = problem
-        run.said.append([f"{one.category.__name__}: {one.message}" for one in told if not _is_ours(one)])
+        # An interrupted run leaves resources to the collector.
+        others = [one for one in warned if not issubclass(one.category, ResourceWarning)]
+        run.said.append([f"{one.category.__name__}: {one.message}" for one in others])
         outcome.releases, outcome.code = seen.releases, run.code
         outcome.rows = None if seen.counts else seen.matrix()
         outcome.gram = None if seen.gram is None else seen.gram.high_low()
@@ -163,11 +132,6 @@ class Door(NamedTuple):
         else:
             outcome.t = len(seen.matrix()) + sum(seen.counts)
         return outcome
-
-
-def _is_ours(warning: warnings.WarningMessage) -> bool:
-    """Resources that a broken-off run leaves to the collector."""
-    return issubclass(warning.category, ResourceWarning)
 
 
 # -- text ---------------------------------------------------------------------------
@@ -211,7 +175,7 @@ def _pipe(path: Path, data: bytes) -> Iterator[Path]:
     try:
         yield path
     finally:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb"):  # lets a writer go that nobody read
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb"):  # releases a writer without a reader
             pass
         writer.join()
         path.unlink()
@@ -304,7 +268,6 @@ def text_door(
     name: str, writer: Writer, opening: str = "bytes", feeding: str = "run", *, open_as: str = "", center: bool = False,
     options: dict[str, Any] | None = None, edits: Any = edited.edit_of_text, **more: Any,
 ) -> Door:  # fmt: skip
-    """A door of CSV."""
     chosen = {"columns": list(CHOSEN), **(options or {})}
     if not writer.header:
         chosen.setdefault("names", list(NAMES))
@@ -332,8 +295,6 @@ def text_door(
 
 
 def json_door(opening: str = "bytes", feeding: str = "run", **options: Any) -> Door:
-    """A door of NDJSON."""
-
     def act(run: Run, table: Table, edit: Edit | None) -> None:
         with opened(run, opening, "rows.jsonl", edited.json_lines(table, edit), False) as path:
             follow = {"follow": True} if opening == "follow" else {}
@@ -347,7 +308,6 @@ def json_door(opening: str = "bytes", feeding: str = "run", **options: Any) -> D
 
 
 def text_doors() -> Iterator[Door]:
-    """All doors of text."""
     plain, lines = Writer(), Writer(quoting=None)
     crlf, whole = Writer(end="\r\n"), Writer(csv.QUOTE_ALL)
     numeric = Writer(csv.QUOTE_NONNUMERIC, end="\r\n")
@@ -383,7 +343,7 @@ def text_doors() -> Iterator[Door]:
     yield text_door("CSV", plain, "bytes", "arun", weight=0.3)
     yield text_door("CSV", plain, "bytes", "readers", weight=0.3)
     yield text_door("CSV", plain, "bytes", "store", weight=0.02)
-    for encoding in (
+    for encoding in [
         "utf-8-sig",
         "latin-1",
         "cp1252",
@@ -393,7 +353,7 @@ def text_doors() -> Iterator[Door]:
         "utf-16",
         "utf-16-le",
         "utf-32",
-    ):
+    ]:
         yield text_door(f"CSV, {encoding}", Writer(encoding=encoding), "dribble251", weight=0.4, by_row=False)
     yield text_door("lines", lines, weight=2.0, edits=edited.edit_of_line)
     yield text_door("lines", Writer(None, end="\r\n"), "dribble307", "rows", edits=edited.edit_of_line)
@@ -410,24 +370,19 @@ def text_doors() -> Iterator[Door]:
 
 
 def headless_door() -> Door:
-    """A file without a header, read as if it had one: a person's cells are no names."""
     writer = Writer(header=False)
 
     def edits(rng: Any) -> Edit:
-        """One of the chosen cells of the first record, so that another is a number still; or none of them."""
         return Edit(0, {rng.choice(NAMES): edited.text(rng)})
 
-    door = text_door(
-        "CSV, headless", writer, options={"columns": [1, 3, 5], "names": None}, edits=edits, is_refused=True
-    )
-    return door._replace(weight=0.5)
+    options = {"columns": [1, 3, 5], "names": None}
+    return text_door("CSV, headless", writer, options=options, edits=edits, is_refused=True, weight=0.5)
 
 
 # -- typed columns ------------------------------------------------------------------
 
 
 def columns_of(table: Table, edit: Edit | None, names: tuple[str, ...] = NAMES) -> dict[str, list[Any]]:
-    """The columns of a table."""
     records = [
         (edit if edit is not None and at == edit.at else Edit(at)).mapping(table) for at in range(len(table.records))
     ]
@@ -435,7 +390,6 @@ def columns_of(table: Table, edit: Edit | None, names: tuple[str, ...] = NAMES) 
 
 
 def arrow(table: Table, edit: Edit | None, names: tuple[str, ...] = NAMES) -> pa.Table:
-    """An Arrow table; the columns of numbers have a declared type."""
     kinds = {name: pa.float64() if name in CHOSEN else pa.string() for name in names}
     return pa.table({name: pa.array(values, kinds[name]) for name, values in columns_of(table, edit, names).items()})
 
@@ -671,7 +625,6 @@ def _arrays(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
 
 
 def _users(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
-    """Two rows a user, and one that counts."""
     users, records = [at // 2 for at in range(len(table.records))], records_of(table, edit, "list")
     stream = UserStream(OF_USERS, features=CHOSEN, on_bad_row=run.mode, seed=SEED, regret=None)
     run.stream = stream.stream
@@ -711,7 +664,6 @@ def _sklearn(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
 
 
 def object_doors() -> Iterator[Door]:
-    """All doors of what is no text."""
     clean = {"plain": edited.TABLES["plain"]}
     typed: dict[str, Any] = {"tables": clean, "edits": edited.edit_of_floats}
     for name, act in {
@@ -764,26 +716,23 @@ def object_doors() -> Iterator[Door]:
 
 
 def _edit_of_chosen_text(rng: Any) -> Edit:
-    """An edit of cells that pandas reads: one text makes a column of numbers one of text."""
     edit = edited.edit_of_text(rng)
     return Edit(edit.at, {name: content for name, content in edit.cells.items() if name in CHOSEN})
 
 
 def _edit_of_columns(rng: Any) -> Edit:
-    """An edit of columns of a frame: any objects in cells, but no text that pandas refuses."""
     edit = edited.edit_of_object(rng)
     return Edit(edit.at, {name: edited.encodable(content) for name, content in edit.cells.items()})
 
 
 # -- the command line ---------------------------------------------------------------
 
-#: Lines of progress come by the clock; the last one stands at the end.
+#: Lines of progress depend on the clock; only the last one is certain.
 _PROGRESS = re.compile(r"^\d+ rows, \d+ releases, \d+\.\d s\n(?=(.*\n)*\d+ rows, )", re.MULTILINE)
 _SECONDS = re.compile(r"\d+\.\d s\b")
 
 
 def timeless(said: str) -> str:
-    """Standard error without what depends on the clock."""
     return _SECONDS.sub("- s", _PROGRESS.sub("", said))
 
 

@@ -31,31 +31,20 @@ class Table:
     is_clean: bool = True
 
     def number(self, at: int, name: str) -> float:
-        """A chosen cell as a number."""
         return float(self.records[at][NAMES.index(name)])
 
 
 @dataclass(frozen=True)
 class Edit:
-    """What becomes of one record.
+    """New contents of one record."""
 
-    Attributes
-    ----------
-    at : its place, from 0.
-    cells : new contents, by column: text for text files, anything for objects.
-    without : columns that the record lacks then.
-    extra : contents behind the last one, or under new names.
-    whole : in place of all this: a line, or any object.
-    """
-
-    at: int
-    cells: Mapping[str, Any] = field(default_factory=dict)
-    without: tuple[str, ...] = ()
-    extra: tuple[Any, ...] = ()
-    whole: tuple[Any, ...] = ()
+    at: int  # place of the record, from 0
+    cells: Mapping[str, Any] = field(default_factory=dict)  # by column: text for text files, anything for objects
+    without: tuple[str, ...] = ()  # columns that the record lacks
+    extra: tuple[Any, ...] = ()  # contents behind the last one, or under new names
+    whole: tuple[Any, ...] = ()  # in place of all this: a line, or any object
 
     def mapping(self, table: Table) -> dict[str, Any]:
-        """The record as a mapping; numbers are floats."""
         record = {
             name: self.cells.get(name, table.number(self.at, name) if name in CHOSEN else text)
             for name, text in zip(NAMES, table.records[self.at], strict=True)
@@ -64,14 +53,11 @@ class Edit:
         return record | {f"extra{i}": content for i, content in enumerate(self.extra)}
 
     def texts(self, table: Table) -> list[str]:
-        """The record as cells of text."""
         texts = [str(self.cells.get(name, text)) for name, text in zip(NAMES, table.records[self.at], strict=True)]
         return [text for name, text in zip(NAMES, texts, strict=True) if name not in self.without] + list(
             map(str, self.extra)
         )
 
-
-# -- tables -------------------------------------------------------------------------
 
 _PLAIN = ("ada", "bob", "carl", "dora", "eve")
 _QUOTED = ('say "hi"', "1,0,2", "two\nlines", "a\r\nb", '"', "", "x;y", "tab\there", "\u2028", "'", "1", "naïve")
@@ -80,7 +66,6 @@ _ODD = ("", "NA", "x", "1_000", "inf", '"2"', " 3 ", "1e5", "-", "nan", "0x10", 
 
 
 def table(seed: int, notes: Sequence[str] = _PLAIN, odd: Sequence[str] = ()) -> Table:
-    """A table whose chosen cells are numbers but for some odd ones."""
     rng = random.Random(seed)
     records = []
     for at in range(ROWS):
@@ -103,8 +88,6 @@ LINE_TABLES = {
 }
 
 
-# -- contents -----------------------------------------------------------------------
-
 #: Contents that were, or might be, more than a cell.
 TEXTS = (
     "", " ", "x", "0", "-0.0", "1", "1e999", "-1e999", "1e-400", "1e308", "inf", "-Infinity", "nan", "-NaN", "NA",
@@ -122,7 +105,6 @@ _ALPHABET = "\"\n\r,;\t|\0 01.-e\ufeff\u2028\x0b\x85\udcff\udc80aN\\'[{:}]"
 
 
 def text(rng: random.Random) -> str:
-    """The content of a cell of text, surrogates standing for bytes that are no UTF-8; once in 500 a million long."""
     dice = rng.random()
     if dice < 0.002:
         piece = rng.choice(_LONG)
@@ -161,23 +143,8 @@ OBJECTS = (
 FLOATS = (None, float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e308, -1e308, 5e-324, 1e155, 2.0, 0.125)
 #: What an SQLite column can hold: its types are those of values, not of columns.
 CELLS = (
-    *FLOATS,
-    1,
-    2**63 - 1,
-    -(2**63),
-    "",
-    "x",
-    "1",
-    " 2 ",
-    "1_000",
-    "nan",
-    b"",
-    b"1",
-    b"\xff",
-    "x" * 10**5,
-    "\0",
-    "1\n2",
-)
+    *FLOATS, 1, 2**63 - 1, -(2**63), "", "x", "1", " 2 ", "1_000", "nan", b"", b"1", b"\xff", "x" * 10**5, "\0", "1\n2",
+)  # fmt: skip
 #: In place of a whole record.
 WHOLES = (
     None, "", "text", b"bytes", 7, 1.5, [], [1.0], [1.0, 2.0, 3.0, 4.0], [[1.0, 2.0, 3.0]], ["x"] * 3, (), {}, {"a": 1},
@@ -188,42 +155,34 @@ WHOLES = (
 
 
 def _cells(rng: random.Random, draw: Any) -> dict[str, Any]:
-    """New contents of one column, or of several."""
     return {name: draw(rng) for name in rng.sample(NAMES, 1 if rng.random() < 0.8 else rng.randint(2, len(NAMES)))}
 
 
 def encodable(content: Any) -> Any:
-    """Text without lone surrogates; anything else as it is."""
     return content.encode("utf-8", "replace").decode() if isinstance(content, str) else content
 
 
 def any_float(rng: random.Random) -> Any:
-    """A value of a typed column."""
     return rng.choice(FLOATS) if rng.random() < 0.7 else rng.gauss(0.0, 1.0) * 10.0 ** rng.randint(-9, 9)
 
 
 def any_object(rng: random.Random) -> Any:
-    """A value of a record in Python."""
     return rng.choice(OBJECTS) if rng.random() < 0.7 else text(rng) if rng.random() < 0.5 else any_float(rng)
 
 
 def any_cell(rng: random.Random) -> Any:
-    """A value of a database without types."""
     return rng.choice(CELLS) if rng.random() < 0.7 else text(rng)
 
 
 def of_zero(rng: random.Random, content: Any) -> dict[str, Any]:
-    """A whole record as one of zeros, or of missing values."""
     return dict.fromkeys(CHOSEN if rng.random() < 0.5 else NAMES, content)
 
 
 def place(rng: random.Random) -> int:
-    """The record that is edited: often the first, or the last."""
     return rng.choice([0, 0, ROWS - 1, *range(ROWS)])
 
 
 def edit_of_text(rng: random.Random) -> Edit:
-    """An edit that a CSV writer writes."""
     at, dice = place(rng), rng.random()
     if dice < 0.05:
         return Edit(at, of_zero(rng, rng.choice(["0", "", "NA", "0.0"])))
@@ -235,7 +194,6 @@ def edit_of_text(rng: random.Random) -> Edit:
 
 
 def edit_of_line(rng: random.Random) -> Edit:
-    """An edit of a line: any bytes but LF, or cells between delimiters."""
     if rng.random() < 0.5:
         bytes_ = encoded("".join(text(rng) + rng.choice([",", ""]) for _ in range(rng.randint(1, 7))), "utf-8")
         return Edit(place(rng), whole=(bytes_.replace(b"\n", b""),))
@@ -245,7 +203,6 @@ def edit_of_line(rng: random.Random) -> Edit:
 
 
 def edit_of_json(rng: random.Random) -> Edit:
-    """An edit of a line of JSON."""
     if rng.random() < 0.3:
         return edit_of_line(rng)
 
@@ -259,7 +216,6 @@ def edit_of_json(rng: random.Random) -> Edit:
 
 
 def edit_of_object(rng: random.Random) -> Edit:
-    """An edit of a record that is a mapping or a sequence in Python."""
     at, dice = place(rng), rng.random()
     if dice < 0.1:
         return Edit(at, whole=(rng.choice(WHOLES),))
@@ -271,7 +227,6 @@ def edit_of_object(rng: random.Random) -> Edit:
 
 
 def edit_of_floats(rng: random.Random) -> Edit:
-    """An edit of typed columns: numbers, or text in the columns of text."""
     if rng.random() < 0.1:
         return Edit(place(rng), dict.fromkeys(CHOSEN, rng.choice([0.0, None])))
     names = rng.sample(CHOSEN, rng.randint(1, 3))
@@ -282,18 +237,13 @@ def edit_of_floats(rng: random.Random) -> Edit:
 
 
 def edit_of_cells(rng: random.Random) -> Edit:
-    """An edit of a record in SQLite."""
     return Edit(place(rng), _cells(rng, any_cell))
-
-
-# -- writers ------------------------------------------------------------------------
 
 
 _MARKS = {"utf-8-sig": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}
 
 
 def encoded(content: str, encoding: str) -> bytes:
-    """Text as bytes, without a mark. Surrogates of UTF-8 are bytes that are none, those of UTF-16 stay alone."""
     encoding = _MARKS.get(encoding, encoding)
     if encoding == "utf-8":
         return content.encode(encoding, "surrogateescape" if "\ud800" not in content else "surrogatepass")
@@ -302,15 +252,9 @@ def encoded(content: str, encoding: str) -> bytes:
 
 @dataclass(frozen=True)
 class Writer:
-    """How tables become text.
+    """Function from tables to text."""
 
-    Attributes
-    ----------
-    quoting : of `csv.writer`; None writes the cells as they are.
-    header : write the line of names.
-    """
-
-    quoting: int | None = csv.QUOTE_MINIMAL
+    quoting: int | None = csv.QUOTE_MINIMAL  # of `csv.writer`; None writes the cells unchanged
     end: str = "\n"
     delimiter: str = ","
     encoding: str = "utf-8"
@@ -318,7 +262,6 @@ class Writer:
     final: bool = True
 
     def line(self, cells: Sequence[Any], *, numeric: bool = False) -> str:
-        """One record, with its end; ``numeric``: the numbers among the cells are numbers for the writer, too."""
         if self.quoting is None:
             return self.delimiter.join(map(str, cells)) + self.end
         out = io.StringIO(newline="")
@@ -328,7 +271,6 @@ class Writer:
         return out.getvalue()
 
     def parts(self, table: Table, edit: Edit | None) -> list[bytes]:
-        """The header, if it is written, and each record, in the encoding."""
         lines: list[str | bytes] = [self.line(NAMES)] if self.header else []
         for at, record in enumerate(table.records):
             if edit is None or at != edit.at:

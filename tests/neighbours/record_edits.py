@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -50,8 +50,6 @@ class Case(NamedTuple):
 
 
 def _shown(edit: Edit) -> str:
-    """An edit, long contents cut."""
-
     def short(content: Any) -> str:
         text = repr(content)
         return text if len(text) <= 120 else f"{text[:80]}... ({len(text)} characters)"
@@ -63,7 +61,6 @@ def _shown(edit: Edit) -> str:
 
 
 def drawn(seed: int, number: int, doors: Sequence[Door] = DOORS) -> Case:
-    """The case of a number."""
     rng = random.Random(f"{seed}/{number}")
     door = rng.choices(doors, cum_weights=list(accumulate(door.weight for door in doors)))[0]
     mode = "zero" if "zero" in door.modes and (len(door.modes) == 1 or rng.random() < 0.75) else "raise"
@@ -71,9 +68,6 @@ def drawn(seed: int, number: int, doors: Sequence[Door] = DOORS) -> Case:
     table = door.tables[rng.choice(names)]
     edit = door.edits(rng)
     return Case(door, mode, table, edit)
-
-
-# -- what must be equal -------------------------------------------------------------
 
 
 def fault(case: Case, base: Outcome, found: Outcome) -> str | None:
@@ -100,7 +94,6 @@ def fault(case: Case, base: Outcome, found: Outcome) -> str | None:
 
 
 def _fault_of_refusal(case: Case, base: Outcome, found: Outcome) -> str | None:
-    """A table that is refused is refused whatever the record holds, and no message quotes the record."""
     if type(found.problem) is not type(base.problem) or found.t or base.t:
         return f"refused as {base.problem!r}, its neighbor: {found.problem!r}, {found.t} rows"
     cells = {*case.table.records[case.edit.at], *case.edit.texts(case.table)}
@@ -109,7 +102,6 @@ def _fault_of_refusal(case: Case, base: Outcome, found: Outcome) -> str | None:
 
 
 def _fault_of_error(case: Case, base: Outcome, found: Outcome) -> str | None:
-    """A bad row that is an error: one of the library's own, and the rows before it as they were."""
     if found.problem is not None and not isinstance(found.problem, case.door.errors):
         return f"{type(found.problem).__name__} is raised: {str(found.problem)[:300]}"
     at = case.edit.at
@@ -148,40 +140,33 @@ def _fault_of_rows(case: Case, base: Outcome, found: Outcome) -> str | None:
 
 
 def _zero(width: int) -> np.ndarray:
-    """The zero row: only the constant of a centered stream, whose rows have four entries."""
     return np.array([0.0] * (width - 1) + [CONSTANT if width > 3 else 0.0])
 
 
 def _square(row: np.ndarray) -> np.ndarray:
-    """The packed outer product of a row with itself, in units of 2**-40."""
     units = np.rint(row * 2.0**BITS).astype(np.int64)
     return np.outer(units, units).take(upper(row.size))
 
 
 def _width(packed: np.ndarray) -> int:
-    """Rows of a packed matrix."""
     return int((2 * packed.size) ** 0.5)
 
 
 @cache
 def _weights(width: int) -> np.ndarray:
-    """How often each packed entry stands in the matrix, in units of 2**-80."""
     return np.where(np.equal(*np.triu_indices(width)), 1.0, 2.0) * 2.0 ** (-2 * UNIT_BITS)
 
 
 def _norm(packed: np.ndarray) -> float:
-    """Frobenius norm of a packed matrix in units of 2**-40."""
     return float(_weights(_width(packed)) @ packed.astype(np.float64) ** 2) ** 0.5
 
 
 def _most(width: int, *, replaced: bool) -> float:
-    """Sensitivity of the exact sum."""
     plain = 2.0**0.5 if replaced else 1.0
     return plain * (joint_factor(replace=replaced) if width > 3 else 1.0) * (1.0 + 1e-12)
 
 
 def _difference(before: Any, after: Any) -> str:
-    """The first place where two lists differ, shortened."""
     for one, other in zip(before, after, strict=False):
         if one != other:
             texts = repr(one), repr(other)
@@ -190,20 +175,14 @@ def _difference(before: Any, after: Any) -> str:
     return f"{len(before)} / {len(after)}"
 
 
-# -- running ------------------------------------------------------------------------
-
-
-@dataclass
 class Attack:
-    """Runs cases; tables that are not edited run once a door."""
+    """Runs cases; unedited tables run once a door."""
 
-    folder: Path
-
-    def __post_init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._base: dict[tuple[str, str, Table], Outcome] = {}
 
     def fault(self, case: Case) -> str | None:
-        """What a case shows of the record that was edited."""
         key = case.door.name, case.mode, case.table
         base = self._base.get(key)
         if base is None:
@@ -211,7 +190,6 @@ class Attack:
         return fault(case, base, case.door.observe(self.folder, case.mode, case.table, case.edit))
 
     def smallest(self, case: Case, tries: int = 400) -> Case:
-        """A smaller case with a fault of the kind: with fewer records, and less that is edited."""
         kind, shrunk = _kind(self.fault(case)), True
         while shrunk and tries > 0:
             shrunk = False
@@ -226,7 +204,6 @@ class Attack:
 
 
 def _kind(problem: str | None) -> str:
-    """The words of a problem that do not depend on its size."""
     return re.sub(r"\d+", "#", problem or "")[:24]
 
 
@@ -261,7 +238,7 @@ def _smaller(case: Case) -> Iterator[Case]:
 def attacked(
     seed: int, numbers: Sequence[int], doors: Sequence[Door] = DOORS, most: int = 5, *, whole: bool = False
 ) -> tuple[Counter[str], list[tuple[int, Case, str]]]:
-    """Run cases; return how many went through each door, and up to so many violations, made small."""
+    """Run cases; return how many went through each door, and at most ``most`` violations, made small."""
     counts: Counter[str] = Counter()
     violations: list[tuple[int, Case, str]] = []
     with tempfile.TemporaryDirectory() as folder, installed():
@@ -277,8 +254,7 @@ def attacked(
     return counts, violations
 
 
-def told(seed: int, violations: list[tuple[int, Case, str]]) -> str:
-    """Violations as text, with how to see them again."""
+def report(seed: int, violations: list[tuple[int, Case, str]]) -> str:
     return "\n\n".join(
         f"VIOLATION: {problem}\n{case}\nagain:  python tests/neighbours/record_edits.py --seed {seed} --case {number}"
         for number, case, problem in violations
@@ -286,7 +262,6 @@ def told(seed: int, violations: list[tuple[int, Case, str]]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Attack, and say what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--edits", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
@@ -305,7 +280,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"{count:8d}  {name}")
     print(f"{counts.total()} edits, {len(violations)} violations, {time.process_time() - began:.0f} s of CPU")
     if violations:
-        print(told(given.seed, violations))
+        print(report(given.seed, violations))
     return int(bool(violations))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from doors import CHOSEN, DOORS, EVERY, WORDS, Door, Run, feed, timeless
 from edited import TABLES, Edit, Table, Writer, json_lines
-from record_edits import attacked, told
+from record_edits import attacked, report
 
 from streampca.errors import BadRowError
 from streampca.privacy.outlet import Outlet
@@ -32,14 +32,13 @@ SCRIPT = Path(__file__).with_name("blind.py")
 
 
 def doors(*names: str) -> list[Door]:
-    """The doors whose names begin so."""
     return [door for door in DOORS if door.name.startswith(names)]
 
 
 @pytest.mark.parametrize("shard", range(4))
 def test_an_edit_shows_nowhere(shard: int) -> None:
     counts, violations = attacked(1, range(shard, 1000, 4))
-    assert not violations, told(1, violations)
+    assert not violations, report(1, violations)
     assert counts.total() == 250
 
 
@@ -47,7 +46,7 @@ def test_an_edit_shows_nowhere(shard: int) -> None:
 @pytest.mark.parametrize("shard", range(50))
 def test_a_million_edits_show_nowhere(shard: int) -> None:
     counts, violations = attacked(2, range(shard, 10**6, 50))
-    assert not violations, told(2, violations)
+    assert not violations, report(2, violations)
     assert counts.total() == 20_000
 
 
@@ -55,17 +54,13 @@ def test_a_million_edits_show_nowhere(shard: int) -> None:
 def test_every_door_is_tried(part: int) -> None:
     for door in DOORS[part::4]:
         _, violations = attacked(4, range(2), [door])
-        assert not violations, told(4, violations)
-
-
-# -- holes that there were, or might be ---------------------------------------------
+        assert not violations, report(4, violations)
 
 
 def found(planted: list[Door], edits: int = 400) -> str:
-    """What the harness says first of some doors."""
     _, violations = attacked(3, range(edits), planted, most=1)
     assert violations, "nothing was found"
-    return told(3, violations)
+    return report(3, violations)
 
 
 def test_lines_of_a_quoted_cell_that_become_rows_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,9 +174,6 @@ def test_the_outlets_are_blind_only_while_an_attack_runs() -> None:
     assert (Outlet.hide, Outlet.running, Outlet.release) == before
 
 
-# -- brokers and processes of their own ---------------------------------------------------------
-
-
 def test_an_edit_shows_nowhere_behind_a_broker(tmp_path: Path) -> None:
     kafka = pytest.importorskip("confluent_kafka", reason="needs confluent-kafka: pip install 'streampca[kafka]'")
     producer = kafka.Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
@@ -198,11 +190,10 @@ def test_an_edit_shows_nowhere_behind_a_broker(tmp_path: Path) -> None:
 
     door = doors("Kafka")[0]._replace(act=act, modes=("zero",))
     _, violations = attacked(5, range(12), [door])
-    assert not violations, told(5, violations)
+    assert not violations, report(5, violations)
 
 
 def in_process(folder: Path, door: str, data: bytes, *words: str) -> tuple[dict[str, Any], np.ndarray]:
-    """``streampca run`` in a process, blind; what it shows, and the admitted rows."""
     (folder / "rows.csv").write_bytes(data)
     for name in ("releases.jsonl", "watched.npz"):
         (folder / name).unlink(missing_ok=True)

@@ -35,15 +35,8 @@ def test_whatever_comes_in_what_goes_on_is_admitted(rows: np.ndarray, norm: floa
 
 
 def test_rows_of_every_kind_are_the_same_row() -> None:
-    rows = [
-        np.array([0.25, 0.5]),
-        [0.25, 0.5],
-        (0.25, 0.5),
-        {"x": 0.25, "y": "0.5"},
-        Point(0.25, 0.5),
-        pd.Series([0.25, 0.5]),
-    ]
-    for row in rows:
+    pair = [0.25, 0.5]
+    for row in (np.array(pair), pair, tuple(pair), {"x": 0.25, "y": "0.5"}, Point(*pair), pd.Series(pair)):
         gate = Admission().fixed_by(row)
         assert gate.n_features == 2
         np.testing.assert_array_equal(gate.row(row, 1)[0], [[0.25, 0.5]])
@@ -258,10 +251,7 @@ def incomes() -> np.ndarray:
 @pytest.mark.parametrize(
     ("options", "warnings"),
     [
-        (
-            {},
-            ["100.0% of the rows were longer than row_norm and were scaled onto it, which keeps their direction only"],
-        ),
+        ({}, ["100.0% of the rows were longer than row_norm and were scaled onto it, which keeps their direction"]),
         ({"bounds": (0.0, 1.0)}, ["clamped \\(feature 0 100.0%, feature 1 100.0%\\).* wider public bounds"]),
         ({"bounds": ([-1e6, -500.0], [1e6, 600.0])}, [r"use \d\.\d\d% of the ball .*\. Give tighter public bounds"]),
         ({"row_norm": 1e6}, [r"use \d\.\d\d% of the ball .*\. Give a smaller row_norm"]),

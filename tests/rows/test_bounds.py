@@ -12,6 +12,7 @@ from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Randomness
 from streampca.rows.admission import Admission
 from streampca.rows.bounds import BINS, LEVELS, NO_VOTE, PrivateBounds, _occupied
+from streampca.sources import from_csv
 from streampca.store import Store
 from streampca.store.reading import Verification
 from streampca.views.card import components_of
@@ -195,23 +196,12 @@ def test_the_command_line_finds_bounds_and_verifies_the_run(tmp_path, capsys) ->
     table, store = tmp_path / "rows.csv", tmp_path / "run.db"
     np.savetxt(table, some_rows(300)[60:], delimiter=",", header="a,b,c", comments="", fmt="%.6f")
     common = ["-k", "1", "--epsilon", "8", "--delta", "0.001", "--release-every", "10", "--no-live"]
-    more = [
-        "--bounds",
-        "private",
-        "--set",
-        "bounds.warmup=60",
-        "--out",
-        str(tmp_path / "out.jsonl"),
-        "--store",
-        str(store),
-    ]
+    more = f"--bounds private --set bounds.warmup=60 --out {tmp_path / 'out.jsonl'} --store {store}".split()
     assert main(["run", str(table), *common, *more]) == 0
     releases = list(sp.read_releases(tmp_path / "out.jsonl"))
     assert [release.t for release in releases] == list(range(70, 250, 10))
     assert releases[0].terms.middle.shape == (3,)
     check = Verification(store)
-    from streampca.sources import from_csv
-
     assert check.replay_all(from_csv(table)) == len(releases)
     check.close()
 

@@ -94,21 +94,19 @@ def test_adapters() -> None:
     estimator(n_components=1).fit(FRAME.to_numpy())
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["", " ", "NA", "nan", "-inf", "1", "-3e5", "1.e5", ".5", "1,5", "1 000", "5 %", "$3", "２", "2024-01-31",
-     "20240131", "2024-01-31T10:00:00Z", "2024-01-31 10:00:00.5+02:00", "31.12.2024", "31/12/24",
-     "1/2/2024 10:30 PM", "10:30", "1 Jan 2024", "01-Jan-24", "Jan 1, 2024", "Mon, 1 January 2024", "1st May 2024",
-     "2024-W01-1"],
-)  # fmt: skip
-def test_a_name_that_looks_like_a_value(name: str) -> None:
-    assert looks_like_value(name)
+VALUES = [
+    "", " ", "NA", "nan", "-inf", "1", "-3e5", "1.e5", ".5", "1,5", "1 000", "5 %", "$3", "２", "2024-01-31",
+    "20240131", "2024-01-31T10:00:00Z", "2024-01-31 10:00:00.5+02:00", "31.12.2024", "31/12/24", "1/2/2024 10:30 PM",
+    "10:30", "1 Jan 2024", "01-Jan-24", "Jan 1, 2024", "Mon, 1 January 2024", "1st May 2024", "2024-W01-1",
+]  # fmt: skip
+LIKE_NO_VALUE = [
+    "a", "x1", "_1", "PM10", "PM2.5", "may5", "t1", "Na", "temp (°C)", "1st floor", "e5", "Unnamed: 0", "3G", "2m_temp",
+    "?", "#", "12kg", "x 1", "z", "utc", "jan", "1m", "Mar 20 sales",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["a", "x1", "_1", "PM10", "PM2.5", "may5", "t1", "Na", "temp (°C)", "1st floor", "e5", "Unnamed: 0", "3G",
-     "2m_temp", "?", "#", "12kg", "x 1", "z", "utc", "jan", "1m", "Mar 20 sales"],
-)  # fmt: skip
-def test_a_name_that_is_one(name: str) -> None:
-    assert not looks_like_value(name)
+    ("name", "expected"), [*((name, True) for name in VALUES), *((name, False) for name in LIKE_NO_VALUE)]
+)
+def test_which_names_look_like_values(name: str, expected: bool) -> None:
+    assert looks_like_value(name) is expected

@@ -1,10 +1,10 @@
-"""pyarrow, float and the exact reader agree on every file: same rows bit by bit, same error."""
+"""pyarrow, float and the exact reader agree on every file: same rows bit by bit, same error; and on every number."""
 
 from __future__ import annotations
 
 import gzip
 import itertools
-import struct
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,15 +34,11 @@ ODD_CELLS = [
 
 
 def read(path: Path, **options: object) -> tuple[bytes, int, str | None]:
-    """All rows as bytes (one NaN for all NaNs), how many, and the message they end with."""
     rows: list[np.ndarray] = []
+    message = None
     try:
         for block in from_csv(path, **options).blocks():  # type: ignore[arg-type]
-            assert block.flags.c_contiguous
-            assert block.dtype == np.float64
-            assert block.shape[0] > 0
             rows.extend(block)
-        message = None
     except SourceError as error:
         message = str(error)
     data = np.array(rows)
@@ -54,7 +50,6 @@ Found = tuple[bytes, int, str | None]
 
 
 def both(path: Path, **options: object) -> tuple[Found, Found]:
-    """What is read of a file with pyarrow and likewise with float, and what without both."""
     find, convert = CellParser._cells, CellParser._by_arrow
     fast = read(path, **options)
     try:
@@ -70,7 +65,6 @@ MODES: list[dict[str, object]] = [{"missing": "raise"}, {"missing": "nan"}, {"on
 
 
 def width(mode: dict[str, object], columns: int) -> dict[str, object]:
-    """Records must not say how many columns there are where bad ones are zero rows."""
     return {"names": [f"x{at}" for at in range(columns)]} if "on_bad_row" in mode else {"header": False}
 
 
@@ -105,13 +99,9 @@ CELLS = st.one_of(
     st.sampled_from(["csv", "csv", "none"]),
 )
 @example([["1", "True"], ["0", "False"], ["1", "NA"]], "\n", True, MODES[1], None, ",", "csv")
-@example([["tRUe"]], "\n", False, MODES[0], None, ",", "csv")
 @example([["NA", "true"], ["2", "false"]], "\n", True, MODES[1], [1, 0], ",", "csv")
-@example([["1", "2", ""], ["1", "2"]], "\n", True, MODES[1], None, ",", "csv")
 @example([["1", "2", "3"], ["1", "2"], ["1", "2", "3", ""]], "\n", True, MODES[1], None, ",", "csv")
-@example([["1", "2", "3"], ["1", "2", "3", "4"], ["1", "2"]], "\n", True, MODES[1], [0], ",", "csv")
 @example([["1", "2", "3"], ["1", "2", "3", "4"], ["1", "2"]], "\n", True, MODES[0], [-1], ",", "csv")
-@example([["1", "2"], ["3"], ["4", "5", "6"], ["7", "8"]], "\n", True, MODES[0], None, ",", "csv")
 def test_any_text(
     tmp_path_factory: pytest.TempPathFactory,
     table: list[list[str]],
@@ -186,14 +176,6 @@ def test_a_number_may_stand_for_a_missing_value(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.frombuffer(fast[0]).reshape(3, 2), [[1, nan], [nan, 999], [nan, 9999]])
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.decimals(allow_nan=False, allow_infinity=False).map(str) | st.floats(allow_nan=False).map(str))
-def test_a_number_is_what_python_reads(text: str) -> None:
-    value = number(text)
-    assert value is not None
-    assert struct.pack("d", value) == struct.pack("d", float(text))
-
-
 @pytest.mark.parametrize(
     ("cell", "outcome"),
     [
@@ -205,27 +187,20 @@ def test_a_number_is_what_python_reads(text: str) -> None:
     ],
 )  # fmt: skip
 def test_what_a_cell_means(tmp_path: Path, cell: str, outcome: float | str | None) -> None:
+    expected = float("nan") if outcome == "missing" else outcome
     value = number(cell)
-    if outcome == "missing":
-        assert value is not None
-        assert np.isnan(value)
-    else:
-        assert value == outcome
+    assert value == expected or (value is not None and np.isnan([value, expected]).all())  # type: ignore[list-item]
     path = tmp_path / "cell.csv"
     path.write_text(f"a,b\n1,2\n{cell},2\n")
     data, count, message = read(path, missing="nan")
     if outcome is None:
-        assert count == 1
-        assert message is not None
-        assert "line 3: column 'a' is not a number" in message
+        assert (count, "line 3: column 'a' is not a number" in (message or "")) == (1, True)
     else:
-        got = np.frombuffer(data).reshape(-1, 2)[1, 0]
-        assert message is None
-        assert np.isnan(got) if outcome == "missing" else got == outcome
+        np.testing.assert_array_equal(np.frombuffer(data).reshape(2, 2)[1, 0], expected)
 
 
 def test_a_parser_that_is_not_checked_would_be_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted bug: without the look at quotes, a delimiter inside quotes divides a cell."""
+    # The planted bug: a delimiter inside quotes divides a cell.
     path = tmp_path / "quoted.csv"
     path.write_text('1,2,3\n1,"2,3"\n1,2,4\n')
     names = ["a", "b", "c"]
@@ -234,19 +209,6 @@ def test_a_parser_that_is_not_checked_would_be_caught(tmp_path: Path, monkeypatc
     monkeypatch.setattr(CellParser, "_unquoted", lambda _, text: text.tobytes().translate(None, b'"'))
     fast, exact = both(path, names=names, on_bad_row="zero", columns=[0, 2])
     assert fast != exact
-
-
-def test_pieces_of_any_size_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ["1,2,3", '4,"5",6', '7,"8\n",9', "10,NA,12", '"13",14,15', "16,17,18"] * 3
-    path = tmp_path / "pieces.csv"
-    path.write_text("\n".join(lines))
-    expected = read(path, header=False, missing="nan")
-    assert expected[1] == 18
-    assert expected[2] is None
-    for size in (1, 2, 3, 7, 20, 50, 1000):
-        monkeypatch.setattr(csv_rows, "_BLOCK", size)
-        for chunk_rows in (1, 5, 100):
-            assert read(path, header=False, missing="nan", chunk_rows=chunk_rows) == expected
 
 
 def test_pieces_that_are_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,3 +234,45 @@ def test_pieces_that_are_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert rows == read_until_cut()
     assert rows == list(range(len(rows)))
     assert 200 < len(rows) < 400
+
+
+def near_ties(draw: random.Random) -> str:
+    half = draw.randrange(2**52, 2**53) << 1 | 1
+    kind = draw.randrange(4)
+    if kind == 0:
+        return f"{half * 5 ** (k := draw.randrange(4))}e-{k}"
+    if kind == 1:
+        return f"{half}e{draw.randrange(26)}"
+    return str((half << draw.randrange(9)) + kind - 3)
+
+
+KINDS = {
+    "short": lambda draw: (
+        f"{draw.choice(['', '-'])}{draw.randrange(10 ** draw.randrange(1, 15))}e{draw.randrange(-20, 20)}"
+    ),
+    "fixed": lambda draw: f"{draw.gauss(0, 1000):.6f}",
+    "shortest": lambda draw: repr(draw.random() * 10 ** draw.uniform(-290, 290)),
+    "scientific": lambda draw: f"{draw.gauss(0, 1):.18e}",
+    "near ties": near_ties,
+}
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "float"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_decimals_are_rounded_correctly(kind: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if library == "float":
+        monkeypatch.setattr(CellParser, "_by_arrow", CellParser._by_python)
+    draw = random.Random(1)
+    cells = [KINDS[kind](draw) for _ in range(20_000)]
+    rows = CellParser(1, [0], ",").parse("".join(f"{cell}\n" for cell in cells).encode())
+    assert rows is not None
+    assert rows[:, 0].tobytes() == np.array([float(cell) for cell in cells]).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [(b"1\n", 2), (b"1,2,3\n", 2), (b"1,2\n1\n1,2,3\n", 2), (b"1,2\r3,4\n", 2), (b'1,"2"3\n', 2), (b'1,"2""3"\n', 2),
+     (b'1,2"3"\n', 2), (b"1,x\n", 2), (b"1,x\n2,y,z\n", 1), (b"1,x\n2\n", 1)],
+)  # fmt: skip
+def test_other_layouts_are_left_to_the_exact_reader(text: bytes, places: int) -> None:
+    assert CellParser(2, range(places), ",").parse(text) is None

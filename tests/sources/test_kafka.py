@@ -1,4 +1,4 @@
-"""Kafka topics, against librdkafka's own mock cluster: order, poison, and each row once whatever is killed.
+"""Kafka topics, against librdkafka's own mock cluster: order, poison, and each row once after any kill.
 
 A hundred kills: ``pytest -m long tests/sources/test_kafka.py``.
 """
@@ -6,6 +6,7 @@ A hundred kills: ``pytest -m long tests/sources/test_kafka.py``.
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import struct
 import subprocess
@@ -21,6 +22,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from streampca.cli import main
 from streampca.errors import BadParameterError, BadRowError, SourceError
+from streampca.processors.private_fpl import PrivateFPL
+from streampca.readers import collect
 from streampca.sources.kafka import from_kafka, reader
 from streampca.store.store import Store
 from streampca.stream.stream import Stream
@@ -32,14 +35,17 @@ _spec.loader.exec_module(crash)
 FEATURES = crash.FEATURES
 
 
-@pytest.fixture(scope="module")
-def cluster() -> tuple[Producer, str]:
-    producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
+def brokers(count: int) -> tuple[Producer, str]:
+    producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": count, "log_level": 0})
     return producer, ",".join(f"{b.host}:{b.port}" for b in producer.list_topics(timeout=30).brokers.values())
 
 
+@pytest.fixture(scope="module")
+def cluster() -> tuple[Producer, str]:
+    return brokers(1)
+
+
 def fill(producer: Producer, topic: str, sizes: list[int], seed: int = 0) -> list[np.ndarray]:
-    """Rows of each partition."""
     parts = []
     for p, size in enumerate(sizes):
         rows = np.random.default_rng([seed, p]).normal(size=(size, 3))
@@ -51,7 +57,6 @@ def fill(producer: Producer, topic: str, sizes: list[int], seed: int = 0) -> lis
 
 
 def in_turns(parts: list[np.ndarray], turn: int) -> np.ndarray:
-    """The stated order, written down once more."""
     rounds = -(-max(map(len, parts)) // turn)
     return np.concatenate([part[r * turn : (r + 1) * turn] for r in range(rounds) for part in parts])
 
@@ -90,7 +95,7 @@ def test_poison_is_a_zero_row_or_an_error_after_the_rows_before_it(cluster) -> N
         next(rows)
 
 
-def test_a_message_of_more_than_200_levels_is_refused_whoever_asks() -> None:
+def test_a_message_of_more_than_200_levels_is_refused() -> None:
     read = reader("json")
     assert len(read(b"[" * 200 + b"]" * 200)) == 1
     with pytest.raises(ValueError, match="more than 200 levels"):
@@ -98,8 +103,6 @@ def test_a_message_of_more_than_200_levels_is_refused_whoever_asks() -> None:
 
 
 def test_avro_bare_framed_and_by_a_function() -> None:
-    import io
-
     fastavro = pytest.importorskip("fastavro")
     schema = {"type": "record", "name": "r", "fields": [{"name": n, "type": "double"} for n in FEATURES]}
     out = io.BytesIO()
@@ -158,28 +161,24 @@ def test_new_partitions_of_a_topic_that_never_pauses_are_read(cluster, monkeypat
     rest.close()
 
 
-def test_brokers_that_go_down_are_told_unless_they_are_waited_for(monkeypatch) -> None:
-    producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
-    servers = ",".join(f"{b.host}:{b.port}" for b in producer.list_topics(timeout=30).brokers.values())
+def test_brokers_that_go_down_are_an_error(monkeypatch) -> None:
+    producer, servers = brokers(1)
     for _ in range(60):
         fill(producer, "down", [20])
     little = {"max.partition.fetch.bytes": 1, "queued.max.messages.kbytes": 1}  # so that most stays with the broker
     source = from_kafka("down", "g", servers=servers, features=FEATURES, turn=5, config=little)
-    monkeypatch.setattr("streampca.sources.kafka._PATIENCE", 3.0)
+    monkeypatch.setattr("streampca.sources.kafka._PATIENCE", 1.5)
     monkeypatch.setattr("streampca.sources.kafka._HELD", 10)
     blocks = source.blocks()
     assert len(next(blocks)) == 5
     del producer  # and with it its broker
-    with pytest.raises(SourceError, match=r"no broker has answered for 3 s, offset \d+ is next of 1200"):
+    with pytest.raises(SourceError, match=r"no broker has answered for 2 s, offset \d+ is next of 1200"):
         list(blocks)
     with pytest.raises(SourceError, match="check the address"):
         next(source.blocks())
 
 
 def test_a_poison_block_is_named_by_partition_and_offset(cluster) -> None:
-    from streampca.processors.private_fpl import PrivateFPL
-    from streampca.readers import collect
-
     producer, servers = cluster
     for value in (b"poison", None):
         producer.produce("poisoned", value, partition=2)
@@ -190,21 +189,23 @@ def test_a_poison_block_is_named_by_partition_and_offset(cluster) -> None:
         list(collect(Stream(algorithm, features=FEATURES), source, readers=2, rows=2))
 
 
-def test_what_is_wrong_with_a_topic_is_told(cluster) -> None:
-    _, servers = cluster
-    with pytest.raises(BadParameterError, match="no header line"):
-        from_kafka("t", "g", servers=servers, features=[])
-    with pytest.raises(BadParameterError, match="value='xml'"):
-        from_kafka("t", "g", servers=servers, features=["a"], value="xml")
-    with pytest.raises(BadParameterError, match="holds a user") as raised:
-        from_kafka("t", "g", servers="user:SECRET@broker", features=["a"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"features": []}, "no header line"),
+        ({"value": "xml"}, "value='xml'"),
+        ({"servers": "user:SECRET@broker"}, "holds a user"),
+        ({"config": {"no.such": "1"}}, "No such configuration property"),
+    ],
+)
+def test_bad_parameters_of_a_topic(cluster, options: dict, message: str) -> None:
+    with pytest.raises((BadParameterError, SourceError), match=message) as raised:
+        next(from_kafka("t", "g", **{"servers": cluster[1], "features": ["a"], **options}).blocks())
     assert "SECRET" not in str(raised.value)
-    with pytest.raises(SourceError, match="No such configuration property"):
-        next(from_kafka("t", "g", servers=servers, features=["a"], config={"no.such": "1"}).blocks())
 
 
 @pytest.mark.parametrize("offsets", [[11, 0, 0, 0], [0] * 5])
-def test_a_topic_that_was_made_anew_is_told(cluster, offsets) -> None:
+def test_a_topic_of_the_same_name_is_an_error(cluster, offsets) -> None:
     producer, servers = cluster
     topic = f"anew{len(offsets)}"
     fill(producer, topic, [10])
@@ -214,7 +215,7 @@ def test_a_topic_that_was_made_anew_is_told(cluster, offsets) -> None:
     assert from_kafka(topic, "g", servers=servers, features=["a"], value="block").name != source.name
 
 
-def test_the_command_goes_on_at_its_offsets_without_being_told_where(cluster, tmp_path: Path, capsys) -> None:
+def test_the_command_resumes_at_its_offsets(cluster, tmp_path: Path, capsys) -> None:
     producer, servers = cluster
     fill(producer, "cli", [60, 70])
     where = f"kafka://{servers}/cli?group=g&fetch.wait.max.ms=20"
@@ -263,9 +264,9 @@ def killed(cluster, folder: Path, kills: int, sizes: list[int]) -> None:
         stands = store.position.at["offsets"]
         assert list(resumed.run(crash.topic(servers))) == []  # nothing comes twice
     group = Consumer({"bootstrap.servers": servers, "group.id": "crash"})
-    told = group.committed([TopicPartition(topic, p) for p in range(len(stands))], timeout=30)
+    committed = group.committed([TopicPartition(topic, p) for p in range(len(stands))], timeout=30)
     group.close()
-    assert all(one.offset <= at for one, at in zip(told, stands, strict=True))
+    assert all(one.offset <= at for one, at in zip(committed, stands, strict=True))
 
 
 def test_ten_kills(cluster, tmp_path: Path) -> None:
@@ -274,6 +275,4 @@ def test_ten_kills(cluster, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_hundred_kills(tmp_path: Path) -> None:
-    producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 3, "log_level": 0})
-    servers = ",".join(f"{b.host}:{b.port}" for b in producer.list_topics(timeout=30).brokers.values())
-    killed((producer, servers), tmp_path, 100, [9000, 8000, 12000, 1000])
+    killed(brokers(3), tmp_path, 100, [9000, 8000, 12000, 1000])

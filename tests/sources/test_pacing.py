@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import gzip
 import io
 import zipfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -44,7 +42,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def times(clock: Clock, source: Any) -> list[tuple[float, list[float]]]:
-    """When each row came, to the microsecond."""
     return [(round(clock.now - 1, 6), row.tolist()) for block in source.blocks() for row in block]
 
 
@@ -66,13 +63,7 @@ def test_times_of_a_column(clock: Clock, tmp_path: Path, mode: Any) -> None:
     kept = open_rows(io.BytesIO(NDJSON), format="ndjson", rate_from="when", columns=columns, on_bad_row=mode)
     assert times(clock, kept) == [(0, [2, 1, 1704067200]), (5, [4, 3, 1704067205])]
     clock.now = 1.0
-    when = [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, 0, 0, 7)]
-    pq.write_table(pa.table({"when": when, "a": [1, 2]}), tmp_path / "rows.parquet")
-    assert times(clock, open_rows(tmp_path / "rows.parquet", rate_from="when")) == [(0, [1]), (7, [2])]
-
-
-def test_a_time_of_nanoseconds_stops_nothing(clock: Clock, tmp_path: Path) -> None:
-    when = pa.array([0, 2 * 10**9, 3 * 10**9 + 1], pa.timestamp("ns"))
+    when = pa.array([0, 2 * 10**9, 3 * 10**9 + 1], pa.timestamp("ns"))  # the last nanosecond stops nothing
     pq.write_table(pa.table({"when": when, "a": [1, 2, 3]}), tmp_path / "rows.parquet")
     assert times(clock, open_rows(tmp_path / "rows.parquet", rate_from="when")) == [(0, [1]), (2, [2]), (3, [3])]
     pq.write_table(pa.table({"when": ["2024-01-01"], "a": [1]}), tmp_path / "text.parquet")
@@ -88,39 +79,34 @@ def test_a_bad_time_holds_nothing_up(clock: Clock) -> None:
         times(clock, open_rows(io.BytesIO(text), rate_from="when"))
 
 
-def test_a_file_that_grows_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, parts = tmp_path / "rows.csv", [b"\n5,", b"6\n7", b",8\n"]
-    path.write_bytes(b"a,b\n1,2\n3,4")
+@pytest.mark.parametrize(
+    ("name", "first", "parts", "rows"),
+    [
+        ("rows.csv", b"a,b\n1,2\n3,4", [b"\n5,", b"6\n7", b",8\n"], [[1, 2], [3, 4], [5, 6], [7, 8]]),
+        ("rows.jsonl", b'{"a": 1}\n{"a": 2}\n', [b'{"a": 3}\n'], [[1], [2], [3]]),
+        ("rows.jsonl", b'{"a": 1}\n{"a"', [b": 2}\n"], [[1], [2]]),
+    ],
+)
+def test_a_file_that_grows_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, first: bytes, parts: list[bytes], rows: list[Any]
+) -> None:
+    path, left = tmp_path / name, [*parts]
+    path.write_bytes(first)
 
     def sleep(_: float) -> None:  # more is written while the reader sleeps
         with path.open("ab") as file:
-            file.write(parts.pop(0))
+            file.write(left.pop(0))  # an IndexError: the reader waits although there are rows
 
     monkeypatch.setattr(text_files.time, "sleep", sleep)
     blocks = open_rows(path, follow=True).blocks()
-    rows = np.concatenate([next(blocks), next(blocks), next(blocks), next(blocks)])
-    np.testing.assert_array_equal(rows, [[1, 2], [3, 4], [5, 6], [7, 8]])
-    assert not parts
+    found: list[Any] = []
+    while len(found) < len(rows):
+        found += next(blocks).tolist()
+    assert found == rows
+    assert not left
     (tmp_path / "rows.csv.gz").write_bytes(b"\x1f\x8b")
     with pytest.raises(SourceError, match="compressed file cannot be followed"):
         open_rows(tmp_path / "rows.csv.gz", follow=True)
-
-
-@pytest.mark.parametrize("first", [b'{"a": 1}\n{"a": 2}\n', b'{"a": 1}\n{"a"'])
-def test_lines_of_json_are_read_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
-    path, more = tmp_path / "rows.jsonl", [b'{"a": 1}\n{"a": 2}\n{"a": 3}\n'[len(first) :]]
-    path.write_bytes(first)
-
-    def sleep(_: float) -> None:
-        with path.open("ab") as file:
-            file.write(more.pop(0))  # an IndexError: the reader waits though there are rows
-
-    monkeypatch.setattr(text_files.time, "sleep", sleep)
-    blocks = open_rows(path, follow=True).blocks()
-    rows: list[float] = []
-    while len(rows) < 3:
-        rows += next(blocks)[:, 0].tolist()
-    assert rows == [1, 2, 3]
 
 
 def opened(
@@ -131,24 +117,30 @@ def opened(
     return source.features, [row.tolist() for row in source]
 
 
-def test_the_options_of_the_command_line(tmp_path: Path) -> None:
-    assert opened(tmp_path, b"1\t2\t3\n", "header=no", "delimiter=tab", columns="3,1") == (("x2", "x0"), [[3, 1]])
-    assert opened(tmp_path, b"1;2\n", "names=a, b", "delimiter=;", columns="b") == (("b",), [[2]])
-    assert opened(tmp_path, "ä\n1\n".encode("latin-1"), "encoding=latin-1") == (("ä",), [[1]])
-    assert opened(tmp_path, b'{"a": 1}\n', "format=ndjson") == (("a",), [[1]])
-    named = (("b", "1"), [[7, 6]])  # a name comes first
-    assert opened(tmp_path, b"a,1,b\n5,6,7\n", "header=yes", columns="3,1") == named
-    with pytest.raises(SourceError, match="column 2: the name looks like a value"):
-        opened(tmp_path, b"a,1,b\n5,6,7\n", columns="3,1")
-    with pytest.raises(SourceError, match="no column '4'"):
-        opened(tmp_path, b"a,d,b\n5,6,7\n", columns="4")
-    assert opened(tmp_path, b'1,"2\n3,4"\n', "names=a,b", "quoting=none", columns="a") == (("a",), [[1], [3]])
-    with pytest.raises(SourceError, match=r"'-'"):
-        opened(tmp_path, b"a\n-\n", "na=?,-")
-    with pytest.raises(BadParameterError, match="positions of columns count from 1"):
-        opened(tmp_path, b"1,2\n", "header=no", columns="0")
-    with pytest.raises(SourceError, match="if the first line is a row"):
-        opened(tmp_path, b"1,2\n3,4\n", columns="a")
+@pytest.mark.parametrize(
+    ("text", "read", "columns", "found"),
+    [
+        (b"1\t2\t3\n", ("header=no", "delimiter=tab"), "3,1", (("x2", "x0"), [[3, 1]])),
+        (b"1;2\n", ("names=a, b", "delimiter=;"), "b", (("b",), [[2]])),
+        ("ä\n1\n".encode("latin-1"), ("encoding=latin-1",), None, (("ä",), [[1]])),
+        (b'{"a": 1}\n', ("format=ndjson",), None, (("a",), [[1]])),
+        (b"a,1,b\n5,6,7\n", ("header=yes",), "3,1", (("b", "1"), [[7, 6]])),  # a name comes first
+        (b'1,"2\n3,4"\n', ("names=a,b", "quoting=none"), "a", (("a",), [[1], [3]])),
+        (b"a,1,b\n5,6,7\n", (), "3,1", "column 2: the name looks like a value"),
+        (b"a,d,b\n5,6,7\n", (), "4", "no column '4'"),
+        (b"a\n-\n", ("na=?,-",), None, "'-'"),
+        (b"1,2\n", ("header=no",), "0", "positions of columns count from 1"),
+        (b"1,2\n3,4\n", (), "a", "if the first line is a row"),
+    ],
+)
+def test_the_options_of_the_command_line(
+    tmp_path: Path, text: bytes, read: tuple[str, ...], columns: str | None, found: Any
+) -> None:
+    if isinstance(found, str):
+        with pytest.raises((SourceError, BadParameterError), match=found):
+            opened(tmp_path, text, *read, columns=columns)
+    else:
+        assert opened(tmp_path, text, *read, columns=columns) == found
 
 
 @pytest.mark.parametrize(
@@ -186,11 +178,8 @@ def test_the_number_of_rows_is_expected_from_the_size_of_the_file(tmp_path: Path
     assert sum(map(len, both.blocks())) == 100_000
     assert both.expected_rows == pytest.approx(100_000, rel=0.02)
     assert open_rows(io.BytesIO(b"a,b\n1,2\n")).expected_rows is None
-
-
-def test_an_archive_is_read_far_ahead_and_yet_the_number_of_rows_is_expected(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "rows.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("rows.csv", "a,b\n" + "1,2.5\n" * 500_000)
+        archive.writestr("rows.csv", "a,b\n" + "1,2.5\n" * 500_000)  # the archive is read far ahead of its member
     source = open_rows(tmp_path / "rows.zip", format="csv")
     next(iter(source.blocks()))
     assert source.expected_rows == pytest.approx(500_000, rel=0.01)

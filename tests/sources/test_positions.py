@@ -1,11 +1,10 @@
-"""Where a source stands is kept with its rows: runs and commands go on without being told where."""
+"""The position of a source is kept with its rows: runs and commands resume there."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -51,18 +50,13 @@ def write(path: Path, first: int, stop: int) -> None:
 
 def test_a_glob_of_files_that_grows_goes_on_where_it_stands(tmp_path: Path) -> None:
     write(tmp_path / "0.csv", 0, 130)
-    name = NumberedRows(open_rows(tmp_path / "*.csv"), "days").name
-
-    def source() -> NumberedRows:
-        return NumberedRows(open_rows(tmp_path / "*.csv"), name)
-
-    assert isinstance(source(), PositionedSource)
     for stop in (130, 400):
+        source = NumberedRows(open_rows(tmp_path / "*.csv"), "days")
+        assert isinstance(source, PositionedSource)
         with Store(tmp_path / "run.db") as store:
-            stream = (
-                Stream.resume(store) if stop > 130 else Stream(algorithm(), seed=1, features=["a", "b"], store=store)
-            )
-            list(stream.run(source()))
+            begin = {"seed": 1, "features": ["a", "b"], "store": store}
+            stream = Stream.resume(store) if stop > 130 else Stream(algorithm(), **begin)
+            list(stream.run(source))
             assert stream.t == stop
         (tmp_path / "1.csv").write_text("a,b\n")
         write(tmp_path / "1.csv", 130, 400)
@@ -70,31 +64,27 @@ def test_a_glob_of_files_that_grows_goes_on_where_it_stands(tmp_path: Path) -> N
     assert releases(tmp_path / "run.db") == [release.to_json() for release in whole.push_many(ROWS).releases]
 
 
-def test_the_group_is_told_of_durable_rows_only_and_the_store_shows_no_position(tmp_path: Path) -> None:
+def test_only_durable_rows_are_reported_and_the_store_encrypts_positions(tmp_path: Path) -> None:
     store = Store(tmp_path / "run.db", commit_every=10)
-    told = []
+    reported = []
 
     class Watched(NumberedRows):
         def blocks_from(self, at=None):
             for block in super().blocks_from(at):
-                yield PositionedBlock(block.rows, partial(_canary, block.after))
+                yield PositionedBlock(block.rows, lambda m, after=block.after: f"canary {after(m)}")
 
         def durable(self, at: str) -> None:
-            told.append(int(at.split()[1]))
-            assert told[-1] <= store.durable - 30
+            reported.append(int(at.split()[1]))
+            assert reported[-1] <= store.durable - 30
 
     stream = Stream(algorithm(), seed=1, store=store)
     list(stream.run(NumberedRows(Blocks(ROWS[:30]), "another")))  # whose positions are not for the next
     list(stream.run(Watched(Blocks(*ROWS[:70].reshape(10, 7, 2)), "watched"), new_source=True))
-    assert told
+    assert reported
     store.flush()
     assert store.position == Position("watched", "canary 70")
     store.close()
     assert b"canary" not in (tmp_path / "run.db").read_bytes()
-
-
-def _canary(after, m: int) -> str:
-    return f"canary {after(m)}"
 
 
 def test_rows_by_hand_leave_no_position_and_a_new_source_is_new_once(tmp_path: Path) -> None:
@@ -108,26 +98,25 @@ def test_rows_by_hand_leave_no_position_and_a_new_source_is_new_once(tmp_path: P
         for _ in range(2):  # a program that was killed is started again as it was
             list(stream.run(second, new_source=True))
         assert stream.t == 61
-        with pytest.raises(SourceError, match="second: 29 rows, but the run stands after 30"):
+        with pytest.raises(SourceError, match="second: 29 rows, but the run has absorbed 30"):
             list(stream.run(NumberedRows(Blocks(ROWS[:29]), "second")))
 
 
 def test_an_interrupt_between_two_commits_leaves_position_and_rows_together(tmp_path: Path) -> None:
+    def breaks_at_40(m: int) -> Position:
+        if m > 40:
+            raise KeyboardInterrupt
+        return Position("s", m)
+
     store = Store(tmp_path / "run.db", commit_every="1h")
     stream = Stream(algorithm(), seed=1, store=store)
     stream.engine.push_many(ROWS[:60], position=lambda m: Position("s", m))
     with pytest.raises(KeyboardInterrupt):
-        stream.engine.push_many(ROWS[60:200], position=_breaks_at_90)
-    assert stream.t == 100  # the piece before the one whose position could not be told
+        stream.engine.push_many(ROWS[60:200], position=breaks_at_40)
+    assert stream.t == 100  # the piece before the one without a position
     store.flush()
     assert (store.durable, store.position) == (100, Position("s", 40))
     store.close()
-
-
-def _breaks_at_90(m: int) -> Position:
-    if m > 40:
-        raise KeyboardInterrupt
-    return Position("s", m)
 
 
 @pytest.mark.parametrize("kind", ["file", "sqlite"])
@@ -143,25 +132,28 @@ def test_the_command_resumes_without_being_told_where(tmp_path: Path, kind: str,
     where = [str(table)] if kind == "file" else [
         f"sqlite:///{database}", "--read", "query=SELECT * FROM rows", "--read", "cursor=id",
     ]  # fmt: skip
+
+    def resumed(*words: str) -> tuple[int, str]:
+        return main(["resume", str(path), *words, "--no-live"]), capsys.readouterr().err
+
     add(0, 130)
-    out = ["--out", str(tmp_path / "out.jsonl"), "--seed", "1", "--store", str(path)]
-    assert main(["run", *where, *RUN, *out]) == 0
+    seeded = [*RUN, "--seed", "1", "--out"]
+    assert main(["run", *where, *seeded, str(tmp_path / "out.jsonl"), "--store", str(path)]) == 0
     add(130, 400)
-    assert main(["resume", str(path), "--no-live"]) == 0
-    assert "400 in all" in capsys.readouterr().err
-    assert main(["resume", str(path), "--no-live"]) == 0
-    assert "0 rows more, 400 in all" in capsys.readouterr().err
+    for more in ("270 rows more, 400 in all", "0 rows more, 400 in all"):
+        code, said = resumed()
+        assert (code, more in said) == (0, True)
     once = tmp_path / "once.db"
-    assert main(["run", *where, *RUN, "--out", str(tmp_path / "all.jsonl"), "--seed", "1", "--store", str(once)]) == 0
+    assert main(["run", *where, *seeded, str(tmp_path / "all.jsonl"), "--store", str(once)]) == 0
     assert releases(path) == releases(once)
     if kind == "sqlite":
         other = [where[0], "--read", "query=SELECT id, a, b FROM rows", "--read", "cursor=id"]
-        assert main(["resume", str(path), *other, "--no-live"]) == 2
-        assert "--continues" in capsys.readouterr().err
-        assert main(["resume", str(path), *other, "--continues", "--no-live"]) == 0
-        assert "400 rows more, 800 in all" in capsys.readouterr().err
-        assert main(["resume", str(path), "--no-live"]) == 0
-        assert "0 rows more, 800 in all" in capsys.readouterr().err
+        for words, code, said in (
+            (other, 2, "--continues"), ([*other, "--continues"], 0, "400 rows more, 800 in all"),
+            ([], 0, "0 rows more, 800 in all"),
+        ):  # fmt: skip
+            found = resumed(*words)
+            assert (found[0], said in found[1]) == (code, True)
 
 
 @pytest.mark.parametrize(

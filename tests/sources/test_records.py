@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import streampca as sp
-from streampca.cli import main
 from streampca.errors import SourceError
 from streampca.sources import csv_rows, from_csv, open_rows
 from streampca.sources.csv_cells import number
@@ -84,10 +82,8 @@ def test_any_text_is_read_as_the_machine_reads_it(runs: range, monkeypatch: pyte
         blocks: list[np.ndarray] = [np.empty((0, width))]
         problem = None
         try:
-            source = from_csv(
-                io.BytesIO(text.encode()), names=names, delimiter=delimiter, on_bad_row="zero", quoting=quoting
-            )
-            blocks.extend(source.blocks())
+            how = {"names": names, "delimiter": delimiter, "on_bad_row": "zero", "quoting": quoting}
+            blocks.extend(from_csv(io.BytesIO(text.encode()), **how).blocks())
         except SourceError as error:
             problem = str(error)
         assert ("ends inside the quotes" in (problem or "")) == ends_in_quotes, (seed, problem)
@@ -108,8 +104,8 @@ def text_of(cell: str) -> str:
     return written.getvalue()
 
 
-def opened(folder: Path, text: str, kind: str, mode: Any) -> sp.sources.FileRows | Any:
-    path, options = folder / f"rows.{kind}", {}
+def rows_of(folder: Path, cell: str, kind: str, mode: Any) -> np.ndarray:
+    path, text, options = folder / f"rows.{kind}", text_of(cell), {}
     if kind == "zip":
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("rows.csv", text)
@@ -119,39 +115,22 @@ def opened(folder: Path, text: str, kind: str, mode: Any) -> sp.sources.FileRows
     else:
         path.write_bytes(gzip.compress(text.encode()) if kind == "gz" else text.encode())
     source: Any = io.BytesIO(path.read_bytes()) if kind == "stream" else path
-    return open_rows(source, format="csv", columns=["a", "b"], on_bad_row=mode, **options)
+    rows = open_rows(source, format="csv", columns=["a", "b"], on_bad_row=mode, **options)
+    return np.concatenate(list(rows.blocks()))
 
 
 @pytest.mark.parametrize("mode", ["raise", "zero"])
 @pytest.mark.parametrize("kind", ["csv", "gz", "zip", "stream", "utf-16", "utf-32"])
 def test_lines_in_a_cell_that_is_not_read_are_no_rows(tmp_path: Path, kind: str, mode: Any) -> None:
-    plain, hostile = (
-        np.concatenate(list(opened(tmp_path, text_of(cell), kind, mode).blocks())) for cell in ("note", HOSTILE)
-    )
+    plain, hostile = (rows_of(tmp_path, cell, kind, mode) for cell in ("note", HOSTILE))
     assert plain.shape == (101, 2)
     np.testing.assert_array_equal(plain, hostile)
 
 
 @pytest.mark.parametrize("kind", ["csv", "gz", "stream", "utf-16"])
 def test_a_quoted_cell_of_two_megabytes_is_one_bad_row(tmp_path: Path, kind: str) -> None:
-    plain, long = (
-        np.concatenate(list(opened(tmp_path, text_of(cell), kind, "zero").blocks())) for cell in ("", "x,\n" * 2**20)
-    )
+    plain, long = (rows_of(tmp_path, cell, kind, "zero") for cell in ("", "x,\n" * 2**20))
     assert np.isnan(long[50]).all()
     np.testing.assert_array_equal(np.delete(plain, 50, axis=0), np.delete(long, 50, axis=0))
     with pytest.raises(SourceError, match="line 52: a record of more than 1048576 bytes"):
-        list(opened(tmp_path, text_of("x,\n" * 2**20), kind, "raise").blocks())
-
-
-def test_the_command_line_reads_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = []
-    for cell in ("note", HOSTILE):
-        (tmp_path / "rows.csv").write_text(text_of(cell))
-        options = ["-k", "1", "--epsilon", "1", "--delta", "1e-6", "--row-norm", "1", "--columns", "a,b", "--seed", "1"]
-        assert main(["run", str(tmp_path / "rows.csv"), *options, "--release-every", "20", "--out", "-"]) == 0
-        found.append(capsys.readouterr().out)
-    assert len(found[0].splitlines()) == 6
-    assert found[0] == found[1]
-    options += ["--read", "quoting=none", "--on-bad-row", "zero"]
-    assert main(["run", str(tmp_path / "rows.csv"), *options, "--release-every", "600", "--out", "-"]) == 0
-    assert '"t":600' in capsys.readouterr().out.replace(" ", "")
+        rows_of(tmp_path, "x,\n" * 2**20, kind, "raise")

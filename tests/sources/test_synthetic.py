@@ -10,24 +10,17 @@ import pytest
 from streampca.errors import BadParameterError
 from streampca.linalg.eigen import principal_angles, top_eigh
 from streampca.rows.protocol import RowSource
-from streampca.sources import synthetic
-
-MAKERS = [
-    synthetic.spiked,
-    synthetic.drift,
-    synthetic.adversarial,
-    synthetic.gradients,
-    synthetic.heavy_tails,
-]
+from streampca.sources.synthetic import adversarial, drift, gradients, heavy_tails, spiked
 
 
 def rows_of(source: Any, size: int | None = None) -> np.ndarray:
     return np.concatenate(list(source.blocks(size)))
 
 
-@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("make", [spiked, drift, adversarial, gradients, heavy_tails])
 def test_conformance(make: Any) -> None:
-    source = make(n_rows=10_000, n_features=12, n_components=3, seed=7)
+    shape = {"n_features": 12, "n_components": 3}
+    source = make(n_rows=10_000, seed=7, **shape)
     assert isinstance(source, RowSource)
     assert source.features == tuple(f"x{i}" for i in range(12))
     assert source.bounds is None
@@ -35,26 +28,28 @@ def test_conformance(make: Any) -> None:
     rows = rows_of(source)
     assert rows.shape == (10_000, 12)
     assert np.isfinite(rows).all()
-    np.testing.assert_allclose(source.truth.T @ source.truth, np.eye(3), atol=1e-12)
-    np.testing.assert_allclose(source.truth_at(1).T @ source.truth_at(1), np.eye(3), atol=1e-12)
+    for truth in (source.truth, source.truth_at(1)):
+        np.testing.assert_allclose(truth.T @ truth, np.eye(3), atol=1e-12)
     # The same rows again, in any blocks, one at a time, from an equal source, and at the head of a longer one.
     for size in (1000, 4097, 10**6):
         assert rows_of(source, size).tobytes() == rows.tobytes()
     assert np.array(list(itertools.islice(source, 50))).tobytes() == rows[:50].tobytes()
-    assert rows_of(make(n_rows=10_000, n_features=12, n_components=3, seed=7)).tobytes() == rows.tobytes()
-    assert rows_of(make(n_rows=10_000, n_features=12, n_components=3, seed=8)).tobytes() != rows.tobytes()
-    if make is not synthetic.drift:  # whose pace follows the length unless quarter_turn is given
-        assert rows_of(make(n_rows=10_007, n_features=12, n_components=3, seed=7))[:10_000].tobytes() == rows.tobytes()
+    assert rows_of(make(n_rows=10_000, seed=7, **shape)).tobytes() == rows.tobytes()
+    assert rows_of(make(n_rows=10_000, seed=8, **shape)).tobytes() != rows.tobytes()
+    pace = {"quarter_turn": 10_000} if make is drift else {}  # n_rows by default
+    assert rows_of(make(n_rows=10_007, seed=7, **shape, **pace))[:10_000].tobytes() == rows.tobytes()
+    for wrong, message in (
+        ({"n_rows": 0}, "n_rows=0"),
+        ({"n_features": 2, "n_components": 3}, "n_components=3 exceeds n_features=2"),
+        ({"seed": -1}, "seed=-1: expected a non-negative integer"),
+        ({"seed": 0.5}, "seed=0.5"),
+    ):
+        with pytest.raises(BadParameterError, match=message):
+            make(**wrong)
 
 
-def test_drift_of_a_given_pace_does_not_depend_on_the_length() -> None:
-    short, long = (rows_of(synthetic.drift(n, seed=3, quarter_turn=700)) for n in (1000, 9000))
-    assert short.tobytes() == long[:1000].tobytes()
-
-
-@pytest.mark.parametrize("make", [synthetic.spiked, synthetic.gradients, synthetic.heavy_tails])
+@pytest.mark.parametrize("make", [spiked, gradients, heavy_tails])
 def test_the_truth_is_the_leading_subspace_as_admitted(make: Any) -> None:
-    """The exact top subspace of many clipped rows is the stated one, and a random one is far from it."""
     source = make(n_rows=60_000, n_features=15, n_components=3, seed=11)
     rows = rows_of(source)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0)
@@ -64,17 +59,16 @@ def test_the_truth_is_the_leading_subspace_as_admitted(make: Any) -> None:
 
 
 def test_spiked_spectrum_is_the_one_asked_for() -> None:
-    source = synthetic.spiked(200_000, 10, 2, seed=5, signal=0.8, norm=0.6)
-    rows = rows_of(source)
+    rows = rows_of(spiked(200_000, 10, 2, seed=5, signal=0.8, norm=0.6))
     values = np.linalg.eigvalsh(rows.T @ rows / len(rows))[::-1]
-    signal = 0.36 * 0.8
-    expected = [signal / 1.8 + 0.36 * 0.02, signal * 0.8 / 1.8 + 0.36 * 0.02] + [0.36 * 0.02] * 8
+    signal, noise = 0.36 * 0.8, 0.36 * 0.02
+    expected = [signal / 1.8 + noise, signal * 0.8 / 1.8 + noise] + [noise] * 8
     # A sample eigenvalue has a relative sd of sqrt(2/n) = 0.3 %: 2 % is over six of them.
     np.testing.assert_allclose(values, expected, rtol=0.02)
 
 
 def test_drift_turns_as_it_says() -> None:
-    source = synthetic.drift(40_000, 12, 3, seed=2)
+    source = drift(40_000, 12, 3, seed=2)
     angles = [principal_angles(source.truth_at(1), source.truth_at(t)) for t in (1, 20_001, 40_001)]
     np.testing.assert_allclose(angles, [[0] * 3, [np.pi / 4] * 3, [np.pi / 2] * 3], atol=1e-7)
     rows = rows_of(source)
@@ -86,68 +80,52 @@ def test_drift_turns_as_it_says() -> None:
 
 @pytest.mark.parametrize(("d", "k"), [(2, 1), (5, 3), (8, 7)])
 def test_the_leader_earns_nothing_from_the_adversary(d: int, k: int) -> None:
-    source = synthetic.adversarial(300, d, k, seed=1)
-    rows = rows_of(source)
+    source = adversarial(300, d, k, seed=1)
+    rows, gram = rows_of(source), np.zeros((d, d))
     np.testing.assert_allclose(np.linalg.norm(rows[k:], axis=1), 1.0, atol=1e-12)
     assert np.linalg.norm(rows, axis=1).max() <= 1 + 1e-12
-    gram = np.zeros((d, d))
     for t, row in enumerate(rows):
-        if t >= k:
-            _, leader = top_eigh(gram, k)
-            assert np.linalg.norm(leader.T @ row) < 1e-6
+        before = gram.copy()
         gram += np.outer(row, row)
         if t >= k:
+            assert np.linalg.norm(top_eigh(before, k)[1].T @ row) < 1e-6
             values, basis = top_eigh(gram, k)
-            truth = source.truth_at(t + 1)
-            assert principal_angles(basis, truth).max() < 1e-6
+            assert principal_angles(basis, source.truth_at(t + 1)).max() < 1e-6
     assert values.sum() == pytest.approx(300 * k / (k + 1), abs=k)
 
 
 def test_norms() -> None:
-    gradients = np.linalg.norm(rows_of(synthetic.gradients()), axis=1)
-    assert gradients.max() <= 1 + 1e-12
-    assert 0.1 < (gradients < 0.999).mean() < 0.9
-    spiked = np.linalg.norm(rows_of(synthetic.spiked()), axis=1)
-    assert (spiked > 1).mean() < 0.05
-    heavy = np.linalg.norm(rows_of(synthetic.heavy_tails()), axis=1)
-    assert heavy.max() > 10
+    norms = {make: np.linalg.norm(rows_of(make()), axis=1) for make in (gradients, spiked, heavy_tails)}
+    assert norms[gradients].max() <= 1 + 1e-12
+    assert 0.1 < (norms[gradients] < 0.999).mean() < 0.9
+    assert (norms[spiked] > 1).mean() < 0.05
+    assert norms[heavy_tails].max() > 10
 
 
 def test_a_long_stream_takes_no_more_memory() -> None:
-    source = synthetic.spiked(10_000_000, 10, 2)
+    blocks = spiked(10_000_000, 10, 2).blocks()
     tracemalloc.start()
-    blocks = source.blocks()
     next(blocks)
     tracemalloc.reset_peak()
     for _ in range(50):
         next(blocks)
-    _, peak = tracemalloc.get_traced_memory()
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 * 2**20
 
 
-@pytest.mark.parametrize("make", MAKERS)
-def test_bad_parameters(make: Any) -> None:
-    for wrong, message in [
-        ({"n_rows": 0}, "n_rows=0"),
-        ({"n_features": 2, "n_components": 3}, "n_components=3 exceeds n_features=2"),
-        ({"seed": -1}, "seed=-1: expected a non-negative integer"),
-        ({"seed": 0.5}, "seed=0.5"),
-    ]:
-        with pytest.raises(BadParameterError) as caught:
-            make(**wrong)
-        assert message in str(caught.value)
-
-
-def test_bad_options() -> None:
-    for call, message in [
-        (lambda: synthetic.spiked(signal=1.5), "signal=1.5: expected a number between 0 and 1"),
-        (lambda: synthetic.spiked(norm=0), "norm=0: expected a positive finite number"),
-        (lambda: synthetic.heavy_tails(degrees=float("nan")), "degrees=nan"),
-        (lambda: synthetic.drift(n_features=5), "takes 6 directions here, more than n_features=5"),
-        (lambda: synthetic.adversarial(n_features=3), "takes 4 directions here, more than n_features=3"),
-        (lambda: synthetic.drift(quarter_turn=0), "quarter_turn=0"),
-    ]:
-        with pytest.raises(BadParameterError) as caught:
-            call()
-        assert message in str(caught.value)
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (spiked, {"signal": 1.5}, "signal=1.5: expected a number between 0 and 1"),
+        (spiked, {"norm": 0}, "norm=0: expected a positive finite number"),
+        (gradients, {"tail": -1}, "tail=-1: expected"),
+        (heavy_tails, {"degrees": float("nan")}, "degrees=nan"),
+        (drift, {"n_features": 5}, "takes 6 directions here, more than n_features=5"),
+        (adversarial, {"n_features": 3}, "takes 4 directions here, more than n_features=3"),
+        (drift, {"quarter_turn": 0}, "quarter_turn=0"),
+    ],
+)
+def test_bad_options(make: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadParameterError, match=message):
+        make(**options)

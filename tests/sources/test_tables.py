@@ -1,9 +1,10 @@
-"""Tables of every library, sparse rows and asynchronous rows through `Stream.run` and `Stream.arun`."""
+"""Tables of every library, sparse rows, rows of river and asynchronous rows through `Stream.run` and `Stream.arun`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from river import datasets
 from scipy import sparse
 
 import streampca as sp
 from streampca.errors import BadRowError, SourceError
+from streampca.sources import from_csv
 
 NAMES = ("a", "b", "c")
 X = np.random.default_rng(0).normal(size=(900, 3)).round(3) * 0.3
@@ -23,9 +26,8 @@ ARROW = pa.Table.from_pandas(FRAME)
 
 
 def make(**options: Any) -> sp.Stream:
-    return sp.Stream(
-        sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=100), seed=1, **{"row_norm": 1.0} | options
-    )
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
+    return sp.Stream(algorithm, seed=1, **{"row_norm": 1.0} | options)
 
 
 def releases(stream: sp.Stream, rows: Any) -> list[bytes]:
@@ -77,11 +79,9 @@ def test_tables_are_their_rows(name: str) -> None:
 
 @pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csr_matrix, sparse.coo_array, sparse.csc_matrix])
 def test_sparse_rows(kind: Any) -> None:
-    matrix = kind(X)
-    assert releases(make(), matrix) == PLAIN
-    stream = make()
-    rows = sparse.csr_matrix(matrix)
-    for at in range(100):
+    assert releases(make(), kind(X)) == PLAIN
+    stream, rows = make(), sparse.csr_matrix(kind(X))
+    for at in range(50):
         stream.push(rows[at])
     assert stream.release is not None
     assert stream.release.gram.tobytes() == PLAIN[0]
@@ -93,7 +93,7 @@ def test_a_series_is_one_feature_and_a_series_with_names_is_a_row(library: Any) 
     assert releases(stream, library.Series("x", X[:, 0]) if library is pl else pd.Series(X[:, 0], name="x"))
     assert stream.features == ("x",)
     stream = make(features=NAMES)
-    for row in X[:100]:
+    for row in X[:50]:
         stream.push(pd.Series(row[::-1], index=["c", "b", "a"]))  # by name, not by place
     assert stream.release is not None
     assert stream.release.gram.tobytes() == NAMED[0]
@@ -107,17 +107,40 @@ def test_columns_go_by_name() -> None:
         releases(make(features=NAMES), ARROW.rename_columns(["a", "b", "d"]))
 
 
-def test_missing_values_and_columns_that_are_no_numbers() -> None:
+def test_features_and_bounds_of_a_source_are_those_of_the_stream(tmp_path: Path) -> None:
+    path, stream = tmp_path / "rows.csv", make()
+    path.write_text("a,b,c\n" + "1,2,3\n4,5,6\n" * 50)
+    found = releases(stream, from_csv(path, columns=["c", "a"], bounds={"c": (0, 10), "a": (0, 5)}))
+    assert stream.features == ("c", "a")
+    plain = make(bounds=([0, 0], [10, 5]), features=("c", "a"))
+    assert found == releases(plain, [[3, 1], [6, 4]] * 50)
+
+
+def test_river_rows_go_in_unchanged() -> None:
+    dataset, stream = datasets.ImageSegments(), make(row_norm=1000.0)
+    found = releases(stream, dataset)
+    assert stream.t == 2310
+    assert stream.features == tuple(next(iter(dataset))[0])
+    rows = np.array([list(x.values()) for x, _ in dataset])
+    assert found == releases(make(row_norm=1000.0, features=stream.features), rows)
+
+
+def test_missing_values_and_columns_that_are_no_numbers(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,b\n1,1\n,2\n3,\n")
     whole = pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64"), "b": [1.0, 2.0, np.nan]})
-    for table in (whole, pl.from_pandas(whole), pa.Table.from_pandas(whole)):
-        stream = make(on_bad_row="zero")
-        assert len(list(stream.run(table))) == 3
-        assert stream.admission.bad_rows == 2
+    source = from_csv(tmp_path / "rows.csv", missing="nan")
+    for table in (whole, pl.from_pandas(whole), pa.Table.from_pandas(whole), source):
+        lenient, strict = make(on_bad_row="zero"), make()
+        assert len(list(lenient.run(table))) == 3
+        assert lenient.admission.bad_rows == 2
         with pytest.raises(BadRowError, match="row 2: feature 'a' is not finite"):
-            list(make().run(table))
+            list(strict.run(table))
+        assert strict.t == 1
     for words in (FRAME.assign(c="x"), pl.from_pandas(FRAME.assign(c="x")), pa.table({"c": ["1", "2"]})):
         with pytest.raises(SourceError, match=r"column 'c' of the table .* does not hold numbers"):
             list(make().run(words))
+    with pytest.raises(BadRowError, match=r"row 1: feature 0 is not finite \(nan\): its value is missing"):
+        make().push([None] * 8)
 
 
 CELLS = ["abc", None, pd.NA, [1], 1 + 2j, np.complex128(1j), np.ma.masked, pd.Timestamp(0), 10**400, float("inf")]
@@ -125,26 +148,22 @@ CELLS = ["abc", None, pd.NA, [1], 1 + 2j, np.complex128(1j), np.ma.masked, pd.Ti
 
 @pytest.mark.filterwarnings("error", "ignore::streampca.errors.StreamPCAWarning")
 @pytest.mark.parametrize("cell", CELLS, ids=repr)
-def test_a_bad_cell_of_a_frame_spoils_its_row_alone(cell: Any) -> None:
-    """Whatever type it gives to its column: of a frame, of a frame of objects, and of pieces of it."""
+def test_a_bad_cell_of_a_frame_spoils_only_its_row(cell: Any) -> None:
+    """Of a frame, of a frame of objects, and of pieces of it: the type of the cell may change that of its column."""
     zero = FRAME.copy()
     zero.iloc[42] = 0.0
+    expected = releases(make(features=NAMES), zero)
     columns: dict[str, list[Any]] = {name: FRAME[name].tolist() for name in FRAME.columns}
     columns["b"][42] = cell
     frame = pd.DataFrame(columns)
     objects = pd.DataFrame(columns | {"b": pd.Series(columns["b"], dtype=object)})
     for rows in (frame, objects, [objects[:40], objects[40:50], objects[50:]]):
         stream = make(on_bad_row="zero", features=NAMES)
-        assert releases(stream, rows) == releases(make(features=NAMES), zero)
+        assert releases(stream, rows) == expected
         assert stream.admission.bad_rows == 1
     stream = make(on_bad_row="zero", features=NAMES)
     stream.push_many(frame)
     assert stream.admission.bad_rows == 1
-
-
-def test_what_is_missing_is_said() -> None:
-    with pytest.raises(BadRowError, match=r"row 1: feature 0 is not finite \(nan\): its value is missing"):
-        make().push([None] * 8)
 
 
 async def collected(stream: sp.Stream, rows: Any) -> list[bytes]:

@@ -138,14 +138,6 @@ def test_dynamic_regret_of_blocks() -> None:
     assert odd.t == 50
 
 
-def test_many_blocks_keep_a_history_of_bounded_length() -> None:
-    stream = Stream(fpl(2), seed=1)
-    feed(stream, rows_of(8, 2400), [])
-    times = [record.t for record in stream.regret.history]
-    assert len(times) <= 512
-    assert times == sorted(set(times))
-
-
 def test_bad_rows_are_zero_rows_and_counted() -> None:
     rows = rows_of(9, 100)
     rows[[3, 49, 50]] = np.nan

@@ -148,43 +148,6 @@ def test_a_bad_row_changes_nothing(bad: object, before: int) -> None:
     assert unchanged(stream) == unchanged(clean)
 
 
-def test_huge_rows_are_scaled_whenever_they_come() -> None:
-    stream = sp.Stream(fpl(n_components=1), seed=0)
-    for _ in range(3):
-        stream.push([1e200, 1e308])
-        stream.push(np.array([1e-320, -1e308]))
-    assert stream.regret.exact_gram().trace() == pytest.approx(6.0, abs=1e-4)
-
-
-def test_bad_rows_may_be_absorbed_as_zero_rows() -> None:
-    rows = some_rows(8)
-    spoiled, zeroed = rows.tolist(), rows.copy()
-    spoiled[2][1], spoiled[5] = "n/a", [1.0]
-    zeroed[[2, 5]] = 0.0
-    stream, clean = (sp.Stream(fpl(n_features=4), seed=0, on_bad_row="zero") for _ in range(2))
-    stream.push_many(spoiled)
-    clean.push_many(zeroed)
-    assert (stream.t, stream.admission.bad_rows) == (8, 2)
-    np.testing.assert_array_equal(stream.release.gram, clean.release.gram)  # type: ignore[union-attr]
-
-
-def test_a_bad_row_in_a_source_does_not_lose_the_rows_before_it() -> None:
-    class Source:
-        features = ("a", "b")
-        bounds = None
-
-        def blocks(self):  # type: ignore[no-untyped-def]
-            yield np.array([[0.1, 0.2], [0.3, 0.4], [np.nan, 0.0], [0.5, 0.5]])
-
-        def __iter__(self):  # type: ignore[no-untyped-def]
-            yield from next(self.blocks())
-
-    stream = sp.Stream(fpl(n_components=1), seed=0)
-    with pytest.raises(BadRowError, match="row 3: feature 'a'"):
-        list(stream.run(Source()))
-    assert stream.t == 2
-
-
 @pytest.mark.parametrize("every", [1, 3, 7])
 def test_past_the_horizon_nothing_changes(every: int) -> None:
     stream = sp.Stream(fpl(horizon=20, release_every=every), seed=0)
@@ -251,12 +214,6 @@ def test_the_subspace_before_anything_is_known() -> None:
     with pytest.raises(BadParameterError, match="number of features is not known"):
         _ = sp.Stream(fpl()).engine.subspace
     np.testing.assert_array_equal(sp.Stream(fpl(n_features=3)).engine.subspace.basis, np.eye(3, 2))
-
-
-def test_an_empty_block_is_nothing() -> None:
-    stream = sp.Stream(fpl(), seed=0)
-    assert len(stream.push_many([])) == 0
-    assert stream.t == 0
 
 
 def test_centering_reads_the_mean_off_the_same_release() -> None:

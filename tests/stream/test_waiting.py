@@ -131,24 +131,6 @@ def test_regret_now_is_the_same_with_rows_that_wait(algorithm: sp.Algorithm, log
     assert single.regret.history == block.regret.history
 
 
-@pytest.mark.parametrize(
-    "look",
-    [
-        lambda s: s.release.t,
-        lambda s: s.engine.subspace and s.engine.processor.t,
-        lambda s: s.regret.now().t,
-        lambda s: s.engine.processor.t,
-    ],
-    ids=["release", "subspace", "regret", "processor"],
-)
-def test_whatever_is_looked_at_is_of_the_latest_row(look) -> None:  # type: ignore[no-untyped-def]
-    looked_at = stream()
-    for t, row in enumerate(ROWS[:40], start=1):
-        looked_at.push(row)
-        if t % 7 == 0:
-            assert look(looked_at) == t
-
-
 def test_the_published_regret_is_of_the_latest_row() -> None:
     algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-6, horizon=100, publish_regret=True)
     looked_at = sp.Stream(algorithm, seed=3, regret=None)

@@ -5,7 +5,7 @@ import numpy as np
 import streampca as sp
 from streampca.release.estimates import Estimates
 from streampca.views.card import card, learned
-from streampca.views.facts import Fact, percent, promise, regret_facts
+from streampca.views.facts import Fact, floor, percent, promise, regret_facts
 
 
 def noise(rng, d, sigma):
@@ -103,20 +103,16 @@ def test_nothing_is_estimated_where_the_law_of_the_noise_is_not_known():
 
 
 def test_notebooks_show_a_stream_to_its_curator_and_a_release_to_anyone(tmp_path):
+    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
     with sp.Ledger(tmp_path / "book.db") as ledger:
         ledger.set_budget("rows", sp.Budget(3.0, 1e-5))
-        show_in_a_notebook(ledger.account("rows"))
-
-
-def show_in_a_notebook(account):
-    algorithm = sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50)
-    stream = sp.Stream(algorithm, ledger=account)
-    assert stream._repr_html_() is None
-    stream.push_many(np.random.default_rng(0).normal(size=(100, 3)) / 3)
-    assert "Captured, exactly" in stream._repr_html_()
-    assert "do not publish" in stream._repr_html_()
-    assert account.remaining() in stream._repr_html_()
-    public = stream.release._repr_html_()
+        account = ledger.account("rows")
+        stream = sp.Stream(algorithm, ledger=account)
+        assert stream._repr_html_() is None
+        stream.push_many(np.random.default_rng(0).normal(size=(100, 3)) / 3)
+        shown, public = stream._repr_html_(), stream.release._repr_html_()
+        for words in ("Captured, exactly", "do not publish", account.remaining()):
+            assert words in shown
     assert "2.72 times" in public
     assert "urator" not in public
 
@@ -131,3 +127,4 @@ def test_a_promise_of_nothing_is_told_as_one():
 def test_a_share_short_of_all_is_never_shown_as_all():
     assert percent(0.99999999) == "99.999 %"
     assert percent(1.0, 1) == "100.0 %"
+    assert (floor(0.999999, 5), floor(98.7, 3)) == ("0.99999", "98.700")

@@ -173,7 +173,8 @@ add("Tumbling-replace", _tumbling, adjacency="replace", release_every=3, horizon
 _mapped = partial(tumbling, _adaptive, release_every=40, map_from="previous")
 for _adjacency, _suffix in (("zero-out", ""), ("replace", "-replace")):
     add(f"Tumbling-adaptive{_suffix}", _mapped, adjacency=_adjacency, changes=of_mechanism(another_norm), d=6, rows=80,
-        busy=SHORT * np.eye(6)[np.zeros(80, int)], positions=(0, 79), feeds=("many",), cost=10.0, quick=False)  # fmt: skip
+        busy=SHORT * np.eye(6)[np.zeros(80, int)], positions=(0, 79), feeds=("many",), cost=10.0,
+        quick=False)  # fmt: skip
 add("Tumbling-ExactSubspace", partial(tumbling, _exact), changes=of_mechanism(lines), release_every=6, d=5)
 
 
