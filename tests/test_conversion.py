@@ -219,7 +219,7 @@ def test_columns_of_users_tables_are_taken_by_name():
 
 @pytest.mark.parametrize("named", ["ann", b"ann", 7, None, np.array(7)])
 def test_users_are_named_row_by_row(named):
-    with pytest.raises(StreamPCAError, match=r"users=.* must name one user for each row|not said"):
+    with pytest.raises(StreamPCAError, match=r"users=.*: expected one user for each row|identifies no user"):
         users().push_many(ROWS[:3], users=named)
 
 

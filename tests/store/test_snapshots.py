@@ -56,6 +56,7 @@ def left(path: Path) -> tuple[int, int, int]:
         database.close()
 
 
+@pytest.mark.ci
 def test_a_crash_in_any_statement_of_a_snapshot_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
     statements: list[str] = []
     store, _ = with_snapshot(tmp_path / "whole.db")

@@ -93,7 +93,9 @@ def until(what: Any, seconds: float = 120.0) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("pause", [0.5, pytest.param(180.0, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "pause", [pytest.param(0.5, marks=pytest.mark.ci), pytest.param(180.0, marks=pytest.mark.long)]
+)
 def test_a_run_that_is_stopped_goes_on_with_its_page_and_its_followers(tmp_path: Path, pause: float) -> None:
     rows = np.random.default_rng(1).normal(size=(ROWS, 3)) / 3.0
     np.savetxt(tmp_path / "rows.csv", rows, delimiter=",", header="a,b,c", comments="")
