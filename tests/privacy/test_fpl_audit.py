@@ -18,6 +18,7 @@ from streampca.linalg import lattice
 from streampca.linalg.svec import svec
 from streampca.privacy.outlet import Outlet
 from streampca.processors import base, private_fpl
+from streampca.rows import admission
 
 pytestmark = pytest.mark.ci
 
@@ -129,12 +130,12 @@ def test_unclipped_rows_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         made = np.trunc(rows * 2.0**20) / 2.0**20
         return made, np.vecdot(made, made), np.empty(0, dtype=np.int64)
 
-    monkeypatch.setattr(sp.admission, "admitted_rows", unclipped)
+    monkeypatch.setattr(admission, "admitted_rows", unclipped)
     monkeypatch.setattr(base, "is_admitted", lambda rows: True)
     assert measured(make, "zero-out", stretch=1.5) > MU + SLACK
 
 
 def test_the_audited_names_exist() -> None:
-    assert lattice.admitted_rows is sp.admission.admitted_rows
+    assert lattice.admitted_rows is admission.admitted_rows
     assert base.is_admitted is lattice.is_admitted
     assert private_fpl.PrivateFPL is sp.PrivateFPL
