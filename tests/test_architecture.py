@@ -6,6 +6,7 @@ import re
 import sys
 import tomllib
 import types
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -74,6 +75,7 @@ LAZY = {
 }  # fmt: skip
 
 
+@cache
 def imports():
     """Modules that each module imports, those under `TYPE_CHECKING` too, and how many times inside of functions."""
     files = {}

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from scipy import stats
 
 import streampca as sp
@@ -27,6 +28,7 @@ def test_it_is_never_above_opt_and_falls_with_opt() -> None:
     ) == 7.0  # fmt: skip
 
 
+@pytest.mark.ci
 def test_the_expected_regret_keeps_within_the_bound_on_a_hard_stream() -> None:
     """Rows alternate so as to fool an unperturbed leader; mean over 20 noises, 4 standard errors of slack."""
     rows = np.zeros((3000, 2))

@@ -79,6 +79,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
     return {path: Page(path) for path in out.rglob("*.html")}
 
 
+@pytest.mark.ci
 def test_no_link_is_dead(pages: dict[Path, Page]) -> None:
     assert len(pages) > 10
     dead, followed = dead_links(pages)
@@ -140,6 +141,7 @@ def test_a_dead_link_is_told(link: str) -> None:
     assert lost(ROOT / "README.md", link)
 
 
+@pytest.mark.ci
 def test_every_public_name_has_its_place(pages: dict[Path, Page]) -> None:
     import streampca
 

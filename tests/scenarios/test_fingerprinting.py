@@ -110,6 +110,7 @@ def test_so_does_one_with_a_budget_in_name_only(name: str) -> None:
     assert not evidence.refutes(claim(1e6))
 
 
+@pytest.mark.ci
 def test_fresh_noise_averages_out_and_correlated_noise_does_not() -> None:
     leader = algorithm_oracle(
         lambda k: sp.papers.PerturbedLeader(n_components=k, epsilon=4.0, delta=DELTA), average=600

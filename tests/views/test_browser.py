@@ -27,6 +27,7 @@ from pages import Run  # noqa: E402
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
+    pytest.mark.ci,
     pytest.mark.browser,
     pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium and chromedriver on PATH"),
 ]
