@@ -96,7 +96,10 @@ def reader_blocks(
     rows : rows in a block, the same for all readers.
     number : number of the first block. After a restart, continue with any block that was sent, from its first row.
 
-    Raises `BadRowError` if a row is bad and the admission raises.
+    Raises
+    ------
+    BadRowError
+        If a row is bad and the admission raises.
     """
     admission, buffer = cutter.admission, np.empty((0, cutter.admission.n_features or 0))
     mark = admission_mark(admission)
