@@ -41,36 +41,36 @@ class RowDigest:
 
     def __init__(self, key: bytes, digest: str = "", rows: int = 0, ends: Sequence[int] = ()) -> None:
         self.rows = rows
-        self._key, self._ends = key, list(ends)
-        self._part = self._begin(digest)
+        self._key, self.ends = key, list(ends)
+        self.part = self._begin(digest)
         self._end_parts()
 
     def take(self, words: Any) -> None:
         """Absorb rows in whole numbers of lattice steps."""
         while len(words):
             end = self.rows - self.rows % PART + PART
-            count = min(len(words), min([end, *self._ends[:1]]) - self.rows)
-            self._part.update(words[:count].data)
+            count = min(len(words), min([end, *self.ends[:1]]) - self.rows)
+            self.part.update(words[:count].data)
             words, self.rows = words[count:], self.rows + count
             if self.rows == end:
-                self._part = self._begin(self._part.hexdigest())
+                self.part = self._begin(self.part.hexdigest())
             self._end_parts()
 
     def _end_parts(self) -> None:
         # A session begins from the stored digest, because the state of a hash cannot be stored. Several sessions may
         # begin at one row.
-        while self._ends and self._ends[0] == self.rows:
-            self._part = self._begin(self._part.hexdigest())
-            del self._ends[0]
+        while self.ends and self.ends[0] == self.rows:
+            self.part = self._begin(self.part.hexdigest())
+            del self.ends[0]
 
     def value(self) -> str:
         """Return the digest of all rows so far."""
-        return str(self._part.hexdigest())
+        return str(self.part.hexdigest())
 
     def copy(self) -> RowDigest:
         """Return an independent copy."""
         made = copy(self)
-        made._part, made._ends = self._part.copy(), list(self._ends)
+        made.part, made.ends = self.part.copy(), list(self.ends)
         return made
 
     def _begin(self, digest: str) -> Any:
@@ -81,30 +81,30 @@ class TakenRows:
     """Digests of the rows of a run during a session that begins after ``rows`` rows: an immutable value."""
 
     def __init__(self, key: bytes, before: Sessions, rows: int) -> None:
-        self._key, self._digest = key, RowDigest(key, before.digest, rows)
-        self._before, self._start, self._head = before, rows, np.empty((0, 0), dtype="<i4")
-        self._known = before.known and (rows == 0 or bool(before.digest))
+        self._key, self.digest = key, RowDigest(key, before.digest, rows)
+        self._before, self._start, self.head = before, rows, np.empty((0, 0), dtype="<i4")
+        self.known = before.known and (rows == 0 or bool(before.digest))
 
     def after(self, entries: Sequence[FloatArray | None]) -> TakenRows:
         """Return the digests after more rows; None stands for a sum of rows."""
         made = copy(self)
-        made._digest = self._digest.copy()
+        made.digest = self.digest.copy()
         for rows in entries:
             if rows is None:
-                made._known = False
+                made.known = False
                 continue
             words = words_of(rows)
-            made._digest.take(words)
-            if (missing := HEAD - len(made._head)) > 0:
+            made.digest.take(words)
+            if (missing := HEAD - len(made.head)) > 0:
                 head = words[:missing]
-                made._head = np.concatenate([made._head, head]) if len(made._head) else head
+                made.head = np.concatenate([made.head, head]) if len(made.head) else head
         return made
 
     def sessions(self) -> Sessions:
         """Return the digests, including those of this session."""
         before = self._before
-        starts, heads = (*before.starts, self._start), (*before.heads, head_of(self._key, self._head))
-        return Sessions(starts, heads, self._digest.value(), self._known)
+        starts, heads = (*before.starts, self._start), (*before.heads, head_of(self._key, self.head))
+        return Sessions(starts, heads, self.digest.value(), self.known)
 
 
 def words_of(rows: FloatArray) -> Any:
