@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.cli import main, session
+from streampca.cli import live, main, session
 from streampca.cli.options import RunOptions
 from streampca.cli.run import run
 from streampca.regret.private_regret import PrivateRegretRecord
@@ -160,3 +160,7 @@ def test_a_run_that_is_stopped_says_whether_a_file_was_written(tmp_path):
     ending = replace(run.run(), signal=2)  # after the header was written, and no release was due
     assert "the files are complete up to there" in session.conclude("t", ending, run.stream, files)[0]
     assert "no file was written" in session.conclude("t", ending, run.stream, session.Files())[0]
+
+
+def test_a_live_view_needs_a_terminal():
+    assert not any(live.is_live(wanted) for wanted in (None, True, False))

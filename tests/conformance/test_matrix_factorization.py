@@ -301,3 +301,27 @@ NOISE = {
 def test_the_noise_does_not_change(name):
     """Labels of noise, and seeded results, depend on it. The theory behind each number is tested elsewhere."""
     assert [CASES[name].std(n) for n in (1, 2, 7, 30)] == pytest.approx(NOISE[name], rel=1e-11)
+
+
+@some_cases
+def test_a_used_mechanism_can_be_pickled(name):
+    mechanism = CASES[name]
+    mechanism.std(3)
+    values, _ = sums(mechanism, 2, 3)
+    copy = pickle.loads(pickle.dumps(mechanism))
+    assert copy == mechanism
+    assert hash(copy) == hash(mechanism)
+    np.testing.assert_array_equal(values[3].noise, sums(copy, 2, 3)[0][3].noise)
+
+
+@some_cases
+def test_bits_depend_on_seed_label_and_step_only(name):
+    noise = run(CASES[name], 4)
+    np.testing.assert_array_equal(noise, run(CASES[name], 4))
+    assert not np.any(noise == run(CASES[name], 4, seed=1))
+    assert not np.any(noise == run(CASES[name], 4, label="other"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_input_costs_one_gaussian(kind):
+    assert KINDS[kind](1).std(1) == pytest.approx(SENSITIVITY / MU, rel=1e-6)

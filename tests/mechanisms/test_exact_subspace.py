@@ -288,3 +288,10 @@ def test_rows_needed_and_the_method():
     assert votes.release(rows, seed=0).details["method"] == "blocks"
     one = ExactSubspace(n_components=2, epsilon=1.0, delta=1e-6, method="all")
     assert one.release(rows, seed=0).details["method"] == "all"
+
+
+def test_rows_are_left_as_they_were():
+    rows, _ = planted(1, 40, 2)
+    before = rows.copy()
+    ExactSubspace(n_components=2, **BUDGET).release(rows, Randomness.from_seed(9))
+    np.testing.assert_array_equal(rows, before)

@@ -138,3 +138,9 @@ def test_the_stated_error_over_a_hundred_draws(gamma, nulls):
         missing += release.details["null"]
         assert release.details["null"] or angle(release, basis) <= release.details["error_bound"]
     assert missing == nulls
+
+
+def test_domains_of_block_rows_and_widths():
+    assert ApproximateSubspace(n_components=3, block_rows=3, **BUDGET).block_rows == 3
+    with pytest.raises(BadParameterError, match="widths"):
+        ApproximateSubspace(n_components=1, widths=(0.1, -0.1), **BUDGET)

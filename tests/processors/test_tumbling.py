@@ -219,3 +219,9 @@ def test_the_number_of_features_may_come_from_the_mechanism():
             algorithm.start(3)
     # A centered stream appends a constant, which neither counts.
     assert named.centered().start(5, SEED, Setting(Terms(named.guarantee))).n_features == 5
+
+
+def test_a_stream_that_ends_with_a_block_has_no_short_one():
+    processor, found = absorbed(Tumbling(GAUSSIAN, release_every=5, keep_short=True).start(4, SEED), ROWS)
+    assert len(found) == 5
+    assert processor.finish(processor.outlet())[1] is None

@@ -270,3 +270,32 @@ def test_command_line(tmp_path, capsys):
     assert main(["ledger", "show", file, "nobody"]) == 2
     assert main(["ledger", "budget", file, "patients", "--epsilon", "3", "--delta", "1e-6"]) == 2
     assert "budgets are set once" in capsys.readouterr().err
+
+
+def test_only_one_of_several_threads_gets_the_rest(tmp_path, ledger):
+    outcomes, start = [], threading.Barrier(4)
+
+    def spend():
+        with Ledger(tmp_path / "ledger.db") as mine:
+            start.wait()
+            try:
+                mine.debit("patients", fpl(1.5))
+                outcomes.append("booked")
+            except BudgetExhaustedError:
+                outcomes.append("refused")
+
+    threads = [threading.Thread(target=spend) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["booked", "refused", "refused", "refused"]
+
+
+def test_two_streams_of_one_name_are_two_payments(ledger):
+    account = ledger.account("patients", run="nightly")
+    for _ in range(2):
+        stream = sp.Stream(fpl(0.5), ledger=account)
+        stream.push(ROWS[0])
+        stream.push(ROWS[1])
+    assert len(ledger.balance("patients").entries) == 2

@@ -329,3 +329,11 @@ def _push_as_one(store: Store, stream: Stream, blocks) -> None:
     with store.in_one_commit({"epoch": 1}):
         for block in blocks:
             stream.push_block(block)
+
+
+def test_many_blocks_keep_a_history_of_bounded_length() -> None:
+    stream = Stream(fpl(2), seed=1)
+    feed(stream, rows_of(8, 2400), [])
+    times = [record.t for record in stream.regret.history]
+    assert len(times) <= 512
+    assert times == sorted(set(times))

@@ -266,3 +266,45 @@ def test_finishing_releases_what_is_held() -> None:
             stream.push(row)
         assert stream.finish() is None
         assert stream.t == 14
+
+
+def test_a_bad_row_in_a_source_does_not_lose_the_rows_before_it() -> None:
+    class Source:
+        features, bounds = ("a", "b"), None
+
+        def blocks(self):  # type: ignore[no-untyped-def]
+            yield np.array([[0.1, 0.2], [0.3, 0.4], [np.nan, 0.0], [0.5, 0.5]])
+
+        def __iter__(self):  # type: ignore[no-untyped-def]
+            yield from next(self.blocks())
+
+    stream = sp.Stream(fpl(n_components=1), seed=0)
+    with pytest.raises(BadRowError, match="row 3: feature 'a'"):
+        list(stream.run(Source()))
+    assert stream.t == 2
+
+
+def test_an_empty_block_changes_nothing() -> None:
+    stream = sp.Stream(fpl(), seed=0)
+    assert len(stream.push_many([])) == 0
+    assert stream.t == 0
+
+
+def test_bad_rows_may_be_absorbed_as_zero_rows() -> None:
+    rows = some_rows(8)
+    spoiled, zeroed = rows.tolist(), rows.copy()
+    spoiled[2][1], spoiled[5] = "n/a", [1.0]
+    zeroed[[2, 5]] = 0.0
+    stream, clean = (sp.Stream(fpl(n_features=4), seed=0, on_bad_row="zero") for _ in range(2))
+    stream.push_many(spoiled)
+    clean.push_many(zeroed)
+    assert (stream.t, stream.admission.bad_rows) == (8, 2)
+    np.testing.assert_array_equal(stream.release.gram, clean.release.gram)  # type: ignore[union-attr]
+
+
+def test_huge_rows_are_scaled_in_every_form() -> None:
+    stream = sp.Stream(fpl(n_components=1), seed=0)
+    for _ in range(3):
+        stream.push([1e200, 1e308])
+        stream.push(np.array([1e-320, -1e308]))
+    assert stream.regret.exact_gram().trace() == pytest.approx(6.0, abs=1e-4)

@@ -189,3 +189,21 @@ def test_reading_in_other_threads_loses_and_doubles_no_row() -> None:
     assert shared.release is not None
     np.testing.assert_array_equal(shared.release.gram, expected)
     assert max(seen) > 0
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda s: s.release.t,
+        lambda s: s.engine.subspace and s.engine.processor.t,
+        lambda s: s.regret.now().t,
+        lambda s: s.engine.processor.t,
+    ],
+    ids=["release", "subspace", "regret", "processor"],
+)
+def test_every_view_shows_the_latest_row(look) -> None:  # type: ignore[no-untyped-def]
+    looked_at = stream()
+    for t, row in enumerate(ROWS[:40], start=1):
+        looked_at.push(row)
+        if t % 7 == 0:
+            assert look(looked_at) == t
