@@ -36,8 +36,8 @@ MECHANISMS = {
 }
 #: Parameters that are strategies, and the strings that are short for these.
 _STRATEGIES: dict[str, Mapping[str, type]] = {"noise": NOISES, "solver": SOLVERS}
-#: Parameters that have options of their own; others are given by ``--set``.
-_OPTIONS = ("n_components", "epsilon", "delta", "adjacency", "horizon", "window", "release_every")
+#: Parameters that have options; others are given by ``--set``.
+COMMON = ("n_components", "epsilon", "delta", "adjacency", "horizon", "window", "release_every")
 
 
 def make_algorithm(name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None) -> Algorithm:
@@ -87,7 +87,7 @@ def command_of(algorithm: Algorithm | Mechanism, *, row_norm: float = 1.0) -> st
     if settings.pop("center", None) is None and "center" in inspect.signature(type(inner)).parameters:
         words.append("--no-center")
     for name, value in settings.items():
-        words += [_flag(name), str(value)] if name in _OPTIONS else ["--set", f"{name}={json.dumps(value)}"]
+        words += [_flag(name), str(value)] if name in COMMON else ["--set", f"{name}={json.dumps(value)}"]
     return shlex.join([*words, "--row-norm", f"{row_norm:g}"])
 
 
@@ -154,6 +154,6 @@ def _create(kind: type, given: dict[str, Any]) -> Any:
 
 
 def _flag(name: str) -> str:
-    if name not in _OPTIONS:
+    if name not in COMMON:
         return f"--set {name}"
     return "-k" if name == "n_components" else "--" + name.replace("_", "-")

@@ -11,10 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from streampca.cli.live import PERIOD, Progress, View
-from streampca.cli.options import Switch
+from streampca.cli.options import RunPath, about
 from streampca.errors import BadParameterError
 from streampca.regret.regret import RegretRecord
 from streampca.views.curator import CuratorPage
@@ -84,40 +82,29 @@ def print_url(url: str, *, public: bool) -> None:
 
 
 def serve(
-    path: Path,
+    path: RunPath,
     /,
     *,
-    public: Switch = False,
-    regret: Path | None = None,
-    private_regret: Path | None = None,
-    host: str = "127.0.0.1",
-    port: int = 8765,
-    name: Annotated[list[str] | None, Parameter(negative="")] = None,
-    token_file: Path | None = None,
+    public: Annotated[bool, about("Show what may be published, and read nothing else.", negative="")] = False,
+    regret: Annotated[
+        Path | None, about("File of the exact regret. Curator only. By default regret.csv beside the releases.")
+    ] = None,
+    private_regret: Annotated[
+        Path | None, about("File of the publishable regret, for releases without Gram matrices.")
+    ] = None,
+    host: Annotated[str, about("Address to listen on; other than 127.0.0.1 with --public only.")] = "127.0.0.1",
+    port: Annotated[int, about("Port to listen on; 0 takes any.")] = 8765,
+    name: Annotated[
+        list[str] | None, about("Further name of the page, e.g. pca.example.org behind a proxy.", negative="")
+    ] = None,
+    token_file: Annotated[
+        Path | None, about("Keep the curator's token in this file (mode 0600), for pages open after a restart.")
+    ] = None,
 ) -> int:
     """Show a run as a page in the browser, and follow it while it grows.
 
     Without --public the page is the curator's: on this machine only, behind the token in
     the printed link. Ends with Ctrl-C.
-
-    Parameters
-    ----------
-    path
-        releases.jsonl, or a store (run.db), or a folder with one of them.
-    public
-        Show what may be published, and nothing else: no exact figure and no key is read.
-    regret
-        File of the exact regret. Curator only. By default regret.csv beside the releases.
-    private_regret
-        File of the publishable regret, for releases without Gram matrices.
-    host
-        Address to listen on; other than 127.0.0.1 with --public only.
-    port
-        Port to listen on; 0 takes any.
-    name
-        Further name under which the page may be asked for, e.g. pca.example.org behind a proxy.
-    token_file
-        Keep the token of the curator's page in this file (mode 0600), so that an open page continues after a restart.
     """
     if public and regret is not None:
         raise BadParameterError("--regret: the exact regret is the curator's. Omit it with --public.")
