@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,24 @@ from streampca.views.server import Server
 
 #: Seconds between two looks at the files, and without news until the page says that there are none.
 _EVERY, _QUIET = 0.5, 3.0
+
+
+class CuratorView(View):
+    """View of a run on the curator's page: exact regret, rows and their speed, and changes of rows. Curator only."""
+
+    period = PERIOD
+
+    def __init__(self, page: CuratorPage) -> None:
+        self.page = page
+
+    def add(self, record: RegretRecord) -> None:
+        self.page.add([record])
+
+    def show(self, progress: Progress) -> None:
+        super().show(progress)
+        rate = progress.t / progress.seconds if progress.seconds > 0.0 else None
+        further = () if progress.admitted is None else admission_facts(progress.admitted)
+        self.page.count(rows=progress.t, rows_per_second=rate, further=further)
 
 
 class Page:
@@ -55,24 +72,6 @@ class Page:
                 print("The page stays until Ctrl-C.", file=sys.stderr, flush=True)
                 threading.Event().wait()
         self.server.stop()
-
-
-class CuratorView(View):
-    """View of a run on the curator's page: exact regret, rows and their speed, and changes of rows. Curator only."""
-
-    period = PERIOD
-
-    def __init__(self, page: CuratorPage) -> None:
-        self.page = page
-
-    def add(self, record: RegretRecord) -> None:
-        self.page.add([record])
-
-    def show(self, progress: Progress) -> None:
-        super().show(progress)
-        rate = progress.t / progress.seconds if progress.seconds > 0.0 else None
-        further = () if progress.admitted is None else admission_facts(progress.admitted)
-        self.page.count(rows=progress.t, rows_per_second=rate, further=further)
 
 
 def print_url(url: str, *, public: bool) -> None:
@@ -122,20 +121,14 @@ def serve(
             updates.append(partial(CuratorRun(exact).update, curators))
         elif regret is not None:
             raise BadParameterError(f"--regret {exact}: there is no such file")
-    server = Server(page, host=host, port=port, names=name or (), token_file=token_file)
+    server, latest = Server(page, host=host, port=port, names=name or (), token_file=token_file), time.monotonic()
     with server, suppress(KeyboardInterrupt):
         print_url(server.url, public=public)
-        follow(updates, page)
+        while True:  # without a pause while the files bring news
+            if sum(update() for update in updates):  # every update is called
+                latest = time.monotonic()
+                continue
+            if time.monotonic() - latest > _QUIET:
+                page.end("No news for a while")
+            time.sleep(_EVERY)
     return 0
-
-
-def follow(updates: Sequence[Callable[[], bool]], page: PublicPage | CuratorPage) -> None:
-    """Call ``updates`` until interrupted, without a pause while they bring news. The page says so if there are none."""
-    latest = time.monotonic()
-    while True:
-        if sum(update() for update in updates):  # every update is called
-            latest = time.monotonic()
-            continue
-        if time.monotonic() - latest > _QUIET:
-            page.end("No news for a while")
-        time.sleep(_EVERY)

@@ -52,8 +52,8 @@ def run(
         SourceAddress,
         about(
             "CSV, TSV or NDJSON (also .gz, .zip), Parquet or Arrow file of numeric columns; a pattern such as "
-            '"day-*.csv", a named pipe, or - for standard input; kafka://BROKER/TOPIC?group=NAME with messages of JSON; '
-            "sqlite:///FILE, duckdb:///FILE or postgresql://... with --read query=... and --read cursor=..."
+            '"day-*.csv", a named pipe, or - for standard input; kafka://BROKER/TOPIC?group=NAME with messages of '
+            "JSON; sqlite:///FILE, duckdb:///FILE or postgresql://... with --read query=... and --read cursor=..."
         ),
     ],
     /,

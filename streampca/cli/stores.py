@@ -50,7 +50,7 @@ def verify(
     The replay must give the stored releases. Changes nothing.
     """
     settings = opening.settings()
-    with closing(Verification(store, passphrase_of(settings.store_passphrase_file))) as check:
+    with closing(Verification(store, passphrase_of(settings))) as check:
         print(f"{check.file()}: every page and every release is whole")
         print(reading.check_witness(store, settings.store_witness))
         print(f"bases by {check.kernels}")
