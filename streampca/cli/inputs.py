@@ -56,7 +56,7 @@ def open_source(
     parts = urlsplit(source) if isinstance(source, Address) else None
     if (query, cursor) != (None, None) and (parts is None or parts.scheme == "kafka"):
         raise BadParameterError(
-            "query and cursor are of databases, such as postgresql://... or sqlite:///FILE; a file or a topic has neither"
+            "query and cursor are of databases, such as postgresql://... sqlite:///FILE; a file or a topic has neither"
         )
     if not isinstance(source, Address) or parts is None:
         if reading.delimiter is not None:
