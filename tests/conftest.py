@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from hypothesis import settings
 
-from streampca.linalg import fast
+from streampca import _native
 
-fast.use(False)
+_native.use(False)
 # A busy machine is no failure. In CI (CI=true) hypothesis repeats its examples; elsewhere it looks for new ones.
 settings.register_profile("suite", settings(), deadline=None)
 settings.load_profile("suite")

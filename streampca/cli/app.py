@@ -15,6 +15,7 @@ from importlib.metadata import version as version_of
 from cyclopts import App, CycloptsError
 
 from streampca import __version__
+from streampca._native import kernels
 from streampca.cli.messages import in_flags, say
 from streampca.errors import BudgetExhaustedError, StreamPCAError, StreamPCAWarning
 from streampca.linalg.threads import one_blas_thread
@@ -78,6 +79,7 @@ def version() -> int:
     print(f"streampca {__version__}")
     packages = ", ".join(f"{name} {version_of(name)}" for name in ("numpy", "scipy", "cryptography"))
     print(f"Python {platform.python_version()}, {packages}")
+    print(f"kernels: {kernels()}")
     return 0
 
 

@@ -12,7 +12,7 @@ import pytest
 import threadpoolctl
 
 import streampca as sp
-from streampca.linalg import fast
+from streampca import _native
 
 RECORDED: dict[str, Any] = golden.read()
 NAMES = [*cases.STREAMS, *cases.MECHANISMS]
@@ -47,12 +47,12 @@ def test_a_restored_stream_continues_with_the_recorded_ones(name: str) -> None:
 
 
 def test_compiled_kernels_release_the_recorded_words() -> None:
-    before = fast.use(True)
+    before = _native.use(True)
     try:
         for name in NAMES:
             compare(golden.digest(name, golden.released(name)), name, spans=False)
     finally:
-        fast.use(before)
+        _native.use(before)
 
 
 def test_every_case_is_recorded_and_every_change_has_a_reason() -> None:
