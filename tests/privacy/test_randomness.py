@@ -216,6 +216,7 @@ def test_words_beyond_the_first_are_those_of_the_coordinate(monkeypatch: pytest.
         return value
 
     monkeypatch.setattr(module, "_finished", noted)
+    monkeypatch.setattr(_native, "compiled", None)  # which finishes normals by itself
     draws = Randomness.from_seed(0).stream("test").draws(0)
     draws.normal(10_000)
     words = {some[0]: some for some in (list(islice(draws.more(i), 6)) for i in range(10_000))}
