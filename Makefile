@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-ci test-lowest lint bench profile audit sbom docs release clean
+.PHONY: demo test test-ci test-numpy test-lowest lint bench profile audit sbom docs release clean
 
 $(STAMP): pyproject.toml hatch_build.py streampca/_native/module.c streampca/_native/kernels.h
 	$(PYTHON) -m venv $(VENV)
@@ -26,8 +26,14 @@ test: $(STAMP)
 test-ci: $(STAMP)
 	$(BIN)/python -m pytest -n auto -m 'ci and not long'
 
-# The unit tests with the lowest versions of the dependencies that pyproject.toml allows, and test tools of today.
+# Tests of one module or algorithm at a time.
 UNIT_TESTS := $(addprefix tests/,native linalg privacy matrix_factorization mechanisms processors conformance queries planning)
+
+# The unit tests as they run where nothing is compiled.
+test-numpy: $(STAMP)
+	STREAMPCA_KERNELS=numpy $(BIN)/python -m pytest -n auto $(UNIT_TESTS) tests/stream tests/regret
+
+# The unit tests with the lowest versions of the dependencies that pyproject.toml allows, and test tools of today.
 test-lowest: $(STAMP)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-lowest
 	VIRTUAL_ENV=$(VENV)-lowest $(BIN)/uv pip install --quiet --resolution lowest-direct \
