@@ -9,9 +9,9 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-ci test-lowest lint bench profile audit sbom docs release clean
+.PHONY: demo test test-ci test-numpy test-lowest lint bench profile audit sbom docs release clean
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml hatch_build.py streampca/_native/module.c streampca/_native/kernels.h
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	touch $@
@@ -26,12 +26,18 @@ test: $(STAMP)
 test-ci: $(STAMP)
 	$(BIN)/python -m pytest -n auto -m 'ci and not long'
 
+# Tests of one module or algorithm at a time.
+UNIT_TESTS := $(addprefix tests/,native linalg privacy matrix_factorization mechanisms processors conformance queries planning)
+
+# The unit tests as they run where nothing is compiled.
+test-numpy: $(STAMP)
+	STREAMPCA_KERNELS=numpy $(BIN)/python -m pytest -n auto $(UNIT_TESTS) tests/stream tests/regret
+
 # The unit tests with the lowest versions of the dependencies that pyproject.toml allows, and test tools of today.
-UNIT_TESTS := $(addprefix tests/,linalg privacy matrix_factorization mechanisms processors conformance queries planning)
 test-lowest: $(STAMP)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-lowest
 	VIRTUAL_ENV=$(VENV)-lowest $(BIN)/uv pip install --quiet --resolution lowest-direct \
-	  --editable '.[accounting,demo,fast,parquet,report,serve,sklearn]'
+	  --editable '.[accounting,demo,parquet,report,serve,sklearn]'
 	VIRTUAL_ENV=$(VENV)-lowest $(BIN)/uv pip install --quiet hypothesis pdoc 'polars<2' pytest pytest-xdist
 	$(VENV)-lowest/bin/python -m pytest -n auto $(UNIT_TESTS)
 
@@ -77,7 +83,7 @@ release: $(STAMP)
 	$(BIN)/uvx --quiet twine check --strict dist/*
 	$(BIN)/uvx --quiet check-wheel-contents dist/*.whl
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-release
-	VIRTUAL_ENV=$(VENV)-release $(BIN)/uv pip install --quiet "$$(echo dist/*.whl)[accounting,fast,parquet,report,sklearn]" \
+	VIRTUAL_ENV=$(VENV)-release $(BIN)/uv pip install --quiet "$$(echo dist/*.whl)[accounting,parquet,report,sklearn]" \
 	  hypothesis 'polars<2' pytest pytest-xdist
 	tar -xzf dist/*.tar.gz -C out/release --strip-components=1 --exclude='*/streampca/*'
 	cd out/release && ../../$(VENV)-release/bin/pytest -n auto $(UNIT_TESTS) tests/integrations/test_sklearn_pca.py

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from streampca import papers as papers
     from streampca import queries as queries
     from streampca import sources as sources
+    from streampca._native import kernels as kernels
     from streampca.auditing.instrument import Audit as Audit
     from streampca.auditing.suite import audit as audit
     from streampca.matrix_factorization.noises import BLT as BLT
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from streampca.mechanisms.exact_subspace import ExactSubspace as ExactSubspace
     from streampca.mechanisms.gaussian import GaussianCovariance as GaussianCovariance
     from streampca.mechanisms.matrix_laplace import MatrixLaplaceCovariance as MatrixLaplaceCovariance
-    from streampca.planning import plan as plan
+    from streampca.planning.plan import plan as plan
     from streampca.privacy.budget import Budget as Budget
     from streampca.privacy.guarantee import Guarantee as Guarantee
     from streampca.privacy.randomness import Randomness as Randomness
@@ -104,6 +105,7 @@ _HOME = {
     "Tumbling": "processors.tumbling",
     "UserStream": "users",
     "audit": "auditing",
+    "kernels": "_native",
     "plan": "planning",
     "read_releases": "release.file",
 }

@@ -115,10 +115,10 @@ def absorb_parquet(
 
 def _begin(compiled: bool) -> None:
     """Prepare a process: one BLAS thread, and exit when the parent ends, for any reason."""
-    from streampca.linalg import fast
+    from streampca import _native
 
     if not compiled:  # blocks have the same bits
-        fast.kernels = None
+        _native.compiled = None
     one_blas_thread()
     keep_memory()
 

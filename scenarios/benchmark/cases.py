@@ -20,7 +20,7 @@ from benchmark import peers
 from benchmark.peers import COMPONENTS, unit_rows
 from benchmark.scale import measure_scale
 from benchmark.timing import Comparison, Contender, Goal, Result
-from streampca.linalg import fast
+from streampca import _native
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.noises import Tree
 from streampca.mechanisms.adaptive_covariance import AdaptiveCovariance
@@ -89,7 +89,7 @@ def push(
     compiled : use compiled kernels, or only numpy; None for the default.
     times : how often the rows are pushed.
     """
-    before = None if compiled is None else fast.use(compiled)
+    before = None if compiled is None else _native.use(compiled)
     try:
         stream = Stream(make(rows), regret=RegretLog() if scored else None)
         for _ in range(times):
@@ -100,7 +100,7 @@ def push(
             stream.engine.absorb_waiting()  # the rows that still wait for a batch
     finally:
         if before is not None:
-            fast.use(before)
+            _native.use(before)
 
 
 #: What is timed a row at a time beside IncrementalPCA: how it is made, rows between releases, and by d the ratios to
@@ -124,10 +124,10 @@ def _row(*, small: bool, **_: Any) -> Iterator[Comparison]:
         for name, (make, every, bounds) in ROWS.items():
             fed = rows if every == 1 else many
             for how, compiled, bound in (("compiled", True, bounds[d][0]), ("numpy", False, bounds[d][1])):
-                title, needs = f"{name}, {how}", "numba" if compiled else ""
+                title, needs = f"{name}, {how}", "native" if compiled else ""
                 contenders.append(Contender(title, len(fed), partial(push, fed, make, compiled=compiled), needs))
                 goals.append(Goal(title, INCREMENTAL, ">=", bound, note))
-        contenders.append(Contender(FLOOR, n, partial(peers.floor, rows, COMPONENTS), "numba"))
+        contenders.append(Contender(FLOOR, n, partial(peers.floor, rows, COMPONENTS), "native"))
         yield Comparison(
             f"warm: rows 1 to {n} x {d} features, or 1 to {len(many)}; k = {COMPONENTS}", contenders, goals
         )
@@ -189,7 +189,7 @@ def _block(*, small: bool, **_: Any) -> Iterator[Comparison]:
     )
     contenders = [Contender(floor, times * n, partial(_repeated, partial(peers.bare_dsyrk, rows, size), times))]
     goals: list[Goal] = []
-    for how, compiled, needs, bounds in (("numpy", False, "", (1.4, 1.6)), ("compiled", True, "numba", (1.2, 1.4))):
+    for how, compiled, needs, bounds in (("numpy", False, "", (1.4, 1.6)), ("compiled", True, "native", (1.2, 1.4))):
         whole = partial(push, block=True, compiled=compiled, times=times)
         for name, table, scored, bound in (
             (f"push_many, {how}", shorter, False, bounds[0]),
@@ -275,7 +275,7 @@ def _csv(*, small: bool, full: bool, run_file: Callable[[Path], object]) -> Iter
                 Contender(peer, n, partial(peers.pandas_chunks, file, 10_000)),
                 Contender(ours, n, partial(run_file, file)),
                 Contender("its parse alone", n, partial(_parse, file)),
-                Contender(f"{ours}, without the extra fast", n, partial(_without_kernels, run_file, file), "numba"),
+                Contender(f"{ours}, with numpy", n, partial(_without_kernels, run_file, file), "native"),
             ],
             [Goal(ours, peer, "<=", 1.6, note)],
             by_the_clock=True,
@@ -288,11 +288,11 @@ def _parse(file: Path) -> None:
 
 
 def _without_kernels(work: Callable[[Path], object], file: Path) -> None:
-    before = fast.use(False)
+    before = _native.use(False)
     try:
         work(file)
     finally:
-        fast.use(before)
+        _native.use(before)
 
 
 #: Name of a suite -> its comparisons, from the keywords ``small``, ``full`` and ``run_file`` of `run_suite`.

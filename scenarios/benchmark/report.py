@@ -23,7 +23,7 @@ def describe() -> dict[str, str]:
     blas = ", ".join(
         sorted({f"{i['internal_api']} {i['version']}" for i in threadpool_info() if i["user_api"] == "blas"})
     )
-    names = ("streampca", "numpy", "scipy", "numba", "scikit-learn", "river", "pandas", "cryptography")
+    names = ("streampca", "numpy", "scipy", "scikit-learn", "river", "pandas", "cryptography")
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),

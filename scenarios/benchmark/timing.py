@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from streampca.linalg import fast
+from streampca import _native
 
 #: Optional packages, and how to install them.
 _INSTALL = {
     "sklearn": "scikit-learn is not installed: pip install scikit-learn",
-    "numba": "numba is not installed: pip install 'streampca[fast]'",
+    "native": "the kernels are not compiled: see streampca version",
     "proSVD": "proSVD is not installed: pip install proSVD",
 }
 
@@ -40,7 +40,7 @@ class Contender:
     @property
     def missing(self) -> str:
         """How to install what it needs; empty if it can run."""
-        there = fast.load() is not None if self.needs == "numba" else not self.needs or find_spec(self.needs)
+        there = _native.available() if self.needs == "native" else not self.needs or find_spec(self.needs)
         return "" if there else _INSTALL[self.needs]
 
 

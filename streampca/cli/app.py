@@ -17,6 +17,7 @@ from cyclopts.help import DefaultFormatter, HelpPanel
 from rich.console import Console, ConsoleOptions
 
 from streampca import __version__
+from streampca._native import kernels
 from streampca.cli.messages import in_flags, say
 from streampca.errors import BudgetExhaustedError, StreamPCAError, StreamPCAWarning
 from streampca.linalg.threads import one_blas_thread
@@ -87,6 +88,7 @@ def version() -> int:
     print(f"streampca {__version__}")
     packages = ", ".join(f"{name} {version_of(name)}" for name in ("numpy", "scipy", "cryptography"))
     print(f"Python {platform.python_version()}, {packages}")
+    print(f"kernels: {kernels()}")
     return 0
 
 

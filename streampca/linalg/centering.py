@@ -127,7 +127,7 @@ def centered(packed: FloatArray, count: float, std: float) -> Centered:
     # Six digits: those of `std` further on depend on the kernels at hand, and the matrix must not.
     gram[diagonal] += float(f"{sum_std**2 / count:.6g}")
     mean = sums * (1.0 / count)
-    square = float(mean @ mean)
+    square = float(np.add.accumulate(mean * mean)[-1])  # one by one: equal bits under every BLAS, and compiled
     length = min(1.0, square)
     if square > 0.0:
         shrunk = max(0.0, 1.0 - d * (sum_std / count) ** 2 / square)

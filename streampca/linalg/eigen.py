@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.linalg.blas import dgemm, dspmv
 
-from streampca.linalg import fast
+from streampca import _native
 from streampca.linalg.svec import mirror, pack_entries, unpack_entries
 from streampca.linalg.threads import OneThread
 from streampca.linalg.types import FloatArray, IntArray
@@ -50,7 +50,7 @@ def top_pairs(packed: FloatArray, k: int, *, plain: bool = False) -> tuple[Float
     its pairs are the top ones of the tridiagonal form, to 1e-12 of its norm; where it cannot, as for eigenvalues closer
     than 1e-9 of the norm, LAPACK computes them.
     """
-    d, kernels = math.isqrt(8 * packed.size + 1) // 2, fast.kernels
+    d, kernels = math.isqrt(8 * packed.size + 1) // 2, _native.compiled
     if kernels is not None and not plain and k < d <= _COMPILED_FEATURES and k <= _COMPILED_COLUMNS:
         values, basis = np.empty(k), np.empty((d, k))
         if kernels.top_pairs(np.ascontiguousarray(packed), values, basis):
@@ -76,7 +76,7 @@ def _top_of_tridiagonal(packed: FloatArray, k: int) -> tuple[FloatArray, FloatAr
 
 def ritz_pairs(packed: FloatArray, span: FloatArray, *, plain: bool = False) -> tuple[FloatArray, FloatArray]:
     """`ritz` of a packed matrix; ``plain`` as for `top_pairs`."""
-    (d, k), kernels = span.shape, fast.kernels
+    (d, k), kernels = span.shape, _native.compiled
     if kernels is not None and not plain and d <= _COMPILED_FEATURES and k <= _COMPILED_COLUMNS:
         values, basis = np.empty(k), np.empty((d, k))
         kernels.ritz_pairs(np.ascontiguousarray(packed), np.ascontiguousarray(span.T), values, basis)
@@ -127,7 +127,7 @@ def power_step(packed: FloatArray, span: FloatArray, shift: float, *, plain: boo
     if packed.ndim == 2:
         packed = pack_entries(packed)
     d, k = span.shape
-    kernels = fast.kernels
+    kernels = _native.compiled
     if kernels is not None and not plain and d <= _COMPILED_FEATURES and k <= _COMPILED_COLUMNS:
         rows = np.empty((k, d))
         kernels.power_step(packed, np.ascontiguousarray(span.T), shift, rows)

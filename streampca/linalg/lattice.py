@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from streampca import _native
 from streampca.errors import BadParameterError, BadRowError
-from streampca.linalg import fast
 from streampca.linalg.memory import available_memory
 from streampca.linalg.svec import entry_weights, mirror, svec_size, upper
 from streampca.linalg.threads import OneThread
@@ -56,7 +56,7 @@ def onto_ball(rows: FloatArray) -> FloatArray:
 def admitted_rows(rows: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]:
     """Return `onto_ball`, the squared norms of its rows, (n,), and the indices of the rows that it scaled."""
     rows = np.ascontiguousarray(rows, dtype=np.float64)
-    out, squares, kernels = np.empty_like(rows), np.empty(rows.shape[0]), fast.kernels
+    out, squares, kernels = np.empty_like(rows), np.empty(rows.shape[0]), _native.compiled
     if kernels is not None and rows.shape[1] <= _SURE:
         long = np.empty(rows.shape[0], dtype=np.int64)
         long = long[: kernels.snap(rows, out, squares, long)]
@@ -114,7 +114,7 @@ def _trim(rows: FloatArray) -> None:
 
 def is_admitted(rows: FloatArray) -> bool:
     """Return whether every row is on the lattice and inside the unit ball."""
-    kernels = fast.kernels
+    kernels = _native.compiled
     if kernels is not None and rows.flags.c_contiguous:
         return bool(kernels.is_admitted(rows))
     if rows.shape[0] == 1:
@@ -153,7 +153,7 @@ def coarsen(values: FloatArray, scale: float) -> FloatArray:
 
 def scoring_basis(basis: FloatArray) -> FloatArray:
     """Round a basis to multiples of 2**-30, so that its products with lattice rows are exact for every block size."""
-    kernels = fast.kernels
+    kernels = _native.compiled
     if kernels is not None and basis.ndim == 2 and basis.flags.f_contiguous:
         out = np.empty(basis.shape)
         kernels.rounded(basis.T, _SCORING, out)
@@ -227,7 +227,7 @@ class GramSum(State):
     def add(self, rows: FloatArray) -> GramSum:
         """Return the sum with the outer products of admitted rows, (n, d), added."""
         count, parts = rows.shape[0], self.parts
-        kernels = fast.kernels
+        kernels = _native.compiled
         if count == 1 and kernels is not None and rows.flags.c_contiguous:
             out = np.empty(parts.shape)
             kernels.add_outer(parts, rows[0], out)
@@ -266,7 +266,7 @@ class GramSum(State):
         its low bits.
         """
         weights = entry_weights(self.n_features)
-        kernels = fast.kernels
+        kernels = _native.compiled
         if kernels is not None and noise.flags.c_contiguous:
             out = np.empty(noise.size)
             kernels.plus(self.parts[1], self.parts[0], noise, weights, TO_LATTICE, grid_step(std), out)
@@ -329,3 +329,10 @@ def difference(later: FloatArray, earlier: FloatArray) -> FloatArray:
     """Return packed entries of later - earlier, exact before the one rounding, however large both are."""
     entries: FloatArray = (later[0] - earlier[0]) + (later[1] - earlier[1])
     return entries
+
+
+def sum_of_rows(rows: FloatArray) -> FloatArray:
+    """Return the sum of the rows of an array, added in their order: the bits of a compiled loop."""
+    # `add.reduce` over rows adds in order, except for rows of one number.
+    total: FloatArray = np.add.reduce(rows) if rows.shape[1] > 1 else np.add.accumulate(rows)[-1]
+    return total

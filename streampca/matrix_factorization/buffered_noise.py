@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from streampca.linalg import fast
-from streampca.linalg.lattice import BITS, TO_LATTICE, GramSum
+from streampca import _native
+from streampca.linalg.lattice import BITS, TO_LATTICE, GramSum, sum_of_rows
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import entry_weights
 from streampca.linalg.types import FloatArray
@@ -43,13 +43,13 @@ class Recurrence:
     ) -> tuple[FloatArray, FloatArray]:
         """Return the buffers and the noise after a step, in fresh arrays."""
         # The compiled kernel and NumPy have one order of operations with one rounding each, hence the same bits.
-        kernels = fast.kernels
+        kernels = _native.compiled
         if kernels is not None:
             after, out = np.empty_like(buffers), np.empty_like(total)
             kernels.buffered_step(fresh, buffers, total, self.mix, self.rate, scale, self.keep, after, out)
             return after, out
         steps = self.mix[:, None] * buffers
-        step = fast.sum_of_rows(steps) + fresh
+        step = sum_of_rows(steps) + fresh
         step *= scale
         out = step + (total if self.keep == 1.0 else total * self.keep)
         np.multiply(self.rate[:, None], buffers, out=steps)
@@ -74,7 +74,7 @@ class BufferedNoise(RunningNoise):
         )
 
     def released(self, draws: Draws, exact: Any, std: float) -> tuple[BufferedNoise, Any]:
-        kernels, rule, total, gram = fast.kernels, self.rule, self.noise, exact
+        kernels, rule, total, gram = _native.compiled, self.rule, self.noise, exact
         if kernels is None or not isinstance(gram, GramSum):
             return super().released(draws, exact, std)
         buffers, scale = self._before_next()

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streampca import _native
 from streampca.errors import BadParameterError
-from streampca.linalg import fast
 from streampca.linalg.counts import check_count
+from streampca.linalg.lattice import sum_of_rows
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
@@ -132,7 +133,7 @@ class SmoothedSum(State):
             for matrix in (covariance, response):
                 matrix[2:-1], matrix[:, 2:-1] = 0.0, 0.0
             buffers = np.zeros_like(buffers)
-        kernels = fast.kernels
+        kernels = _native.compiled
         if kernels is not None and len(covariance) <= 128:
             gain, decayed, out = np.empty(len(covariance)), np.empty(buffers.shape), np.empty((2, released.size))
             model = rule.model
@@ -146,7 +147,7 @@ class SmoothedSum(State):
         # The noise of this step if the input is as expected, over its scale.
         step = (released - self.released - expected) / scale
         decayed, work = theta[:, None] * buffers, omega[:, None] * buffers
-        innovation = fast.sum_of_rows(work) + step
+        innovation = sum_of_rows(work) + step
         decayed += step
         decayed -= np.multiply(gain[2:-1, None], innovation, out=work)
         total = self.sum + expected + gain[-1] * innovation

@@ -34,8 +34,8 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from streampca import _native
 from streampca.errors import BadParameterError
-from streampca.linalg import fast
 from streampca.linalg.types import FloatArray
 
 KEY_BYTES = 32
@@ -216,7 +216,7 @@ class Draws:
     def normal(self, count: int) -> FloatArray:
         """Return ``count`` independent standard normals."""
         values = np.empty(count)
-        kernels = fast.kernels
+        kernels = _native.compiled
         for start in range(0, count, _CHUNK):
             part = values[start : start + _CHUNK]
             size = part.size
@@ -240,8 +240,8 @@ class Draws:
         pairs[:, 0] = outside + start
         pairs ^= self._pair
         further = np.frombuffer(self._keys.more(pairs.tobytes()), _WORD)
-        if fast.kernels is not None:
-            left = fast.kernels.finish_normals(words, outside, further, _DENSITY, _SCALE, _INSIDE, _R, values)
+        if _native.compiled is not None:
+            left = _native.compiled.finish_normals(words, outside, further, _DENSITY, _SCALE, _INSIDE, _R, values)
             for i in outside[:left].tolist():
                 values[i] = _finished(int(words[i]) & _FIELD, float(values[i]), self.more(start + i))
             return

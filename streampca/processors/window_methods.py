@@ -14,10 +14,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from streampca.errors import BadParameterError
-from streampca.linalg import fast
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.fading import LONGEST, ROUNDING, FadingSum
-from streampca.linalg.lattice import STEP, GramSum
+from streampca.linalg.lattice import STEP, GramSum, sum_of_rows
 from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Recent
 from streampca.linalg.svec import svec_size
@@ -303,7 +302,7 @@ class SmoothedRingProcessor(RingProcessor):
         if leaving > 0:
             increment += increments.item(leaving)
         self.increments, self.released = increments.append(increment), view.packed
-        total = fast.sum_of_rows(self.increments.latest * self.smoothing.weights(self.increments.n)[:, None])
+        total = sum_of_rows(self.increments.latest * self.smoothing.weights(self.increments.n)[:, None])
         std = self.terms.of_unit(self.smoothing.noise_std(self.increments.n))
         return view._replace(smoothed=total, details={**view.details, "smoothed_noise_std": std})
 

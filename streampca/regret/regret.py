@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from streampca import _native
 from streampca.errors import BadParameterError, NoReleaseError
-from streampca.linalg import fast
 from streampca.linalg.centering import about_mean
 from streampca.linalg.counts import check_count
 from streampca.linalg.eigen import top_pairs, top_sum
@@ -220,7 +220,7 @@ class RegretSums(NamedTuple):
         ``scoring`` is that of the subspace before them.
         """
         log, t, reward, past_opt, past_slack, history, following, own, current, center = self
-        kernels = fast.kernels
+        kernels = _native.compiled
         if kernels is not None and scoring.linear is None:  # inlined `rewarded`
             rewards: FloatArray = np.empty(rows.shape[0])
             reward = kernels.score(rows, scoring.basis, reward, rewards)

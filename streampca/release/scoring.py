@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streampca.linalg import fast
+from streampca import _native
 from streampca.linalg.centering import CONSTANT
 from streampca.linalg.lattice import scoring_basis
 from streampca.linalg.types import FloatArray
@@ -65,7 +65,7 @@ def score(rows: FloatArray, scoring: Scoring) -> FloatArray:
 
 def rewarded(rows: FloatArray, scoring: Scoring, reward: float = 0.0) -> tuple[FloatArray, float]:
     """Return `score` up to rounding, and ``reward`` plus all scores."""
-    kernels = fast.kernels
+    kernels = _native.compiled
     if kernels is not None and scoring.linear is None:
         scores = np.empty(rows.shape[0])
         return scores, kernels.score(rows, scoring.basis, reward, scores)

@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from streampca import _native
 from streampca.conversion import WARNED_OF, as_floats, frame_column, is_frame
 from streampca.errors import BadParameterError, BadRowError, listed, short
-from streampca.linalg import fast
 from streampca.linalg.centering import CONSTANT, with_constant
 from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
 from streampca.linalg.types import FloatArray
@@ -299,7 +299,7 @@ class Admission:
         BadRowError
             If the row is bad and ``on_bad_row="raise"``.
         """
-        kernels = fast.kernels
+        kernels = _native.compiled
         if (
             not self.center
             and type(row) is np.ndarray

@@ -37,9 +37,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from streampca import _native
 from streampca.errors import BadParameterError, StoreLockedError, WrongKeyError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
-from streampca.linalg import fast
 from streampca.linalg.svec import svec_size
 from streampca.processors.base import Algorithm
 from streampca.release.release import Release
@@ -342,7 +342,7 @@ class Store:
                 "config": described,
                 "label": label_of(engine.algorithm, engine.now.admission),
                 "progress": Progress(),
-                "kernels": [[1, fast.described()]],
+                "kernels": [[1, _native.described()]],
                 "start": Seal(key).seal("start", 0, engine.start_id).hex(),
             }
 
@@ -400,8 +400,8 @@ class Store:
                 check_lineage(database, head, f"the ledger {account.ledger.path}")
             stream = rebuild(database, key, kind)
             kernels = database.fact("kernels")
-            if kernels[-1][1] != fast.described():  # other kernels compute the bases from this row on
-                kernels.append([stream.t + 1, fast.described()])
+            if kernels[-1][1] != _native.described():  # other kernels compute the bases from this row on
+                kernels.append([stream.t + 1, _native.described()])
                 with plain_errors(self.path):
                     database.transact(lambda _: database.put("kernels", kernels))
             self._key = key

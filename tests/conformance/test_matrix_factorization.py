@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from streampca import _native
 from streampca.errors import BadParameterError, HorizonReachedError
-from streampca.linalg import fast
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.matrix_factorization.blt import AnytimeBLT, GeometricBLT
 from streampca.matrix_factorization.forgetting import ForgettingBLT
@@ -203,12 +203,13 @@ def test_a_value_goes_on_any_number_of_times_and_never_changes(name):
 @pytest.mark.parametrize("std", [0.25, 0.3, 2.0**-30])  # a power of two, another number, noise below the lattice
 @some_cases
 def test_compiled_and_plain_releases_have_equal_bits(name, std):
-    pytest.importorskip("numba", reason="the extra 'fast' is not installed: pip install 'streampca[fast]'")
-    mechanism, before, made, noises = CASES[name], fast.use(True), [], []
+    if not _native.available():
+        pytest.skip("the kernels are not compiled")
+    mechanism, before, made, noises = CASES[name], _native.use(True), [], []
     gram = GramSum.of(onto_ball(np.random.default_rng(0).standard_normal((50, 4))))
     try:
         for compiled in (True, False):
-            fast.use(compiled)
+            _native.use(compiled)
             source = NoiseSource(Randomness.from_seed(0), "noise")
             outlet = source.outlet(source.first)
             noise = mechanism.start(10, source)
@@ -217,7 +218,7 @@ def test_compiled_and_plain_releases_have_equal_bits(name, std):
                 made.append(released)
             noises.append(run(mechanism, 600))
     finally:
-        fast.use(before)
+        _native.use(before)
     np.testing.assert_array_equal(made[:15], made[15:])
     np.testing.assert_array_equal(noises[0].view(np.int64), noises[1].view(np.int64))
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import streampca as sp
+from streampca._native import use
 from streampca.errors import BadParameterError, BadRowError, SourceError, StreamPCAError
-from streampca.linalg.fast import use
 from streampca.store.store import Store
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -27,7 +27,7 @@ import scipy
 import threadpoolctl
 
 import streampca as sp
-from streampca.linalg import fast
+from streampca import _native
 from streampca.privacy.outlet import NoiseSource
 from streampca.privacy.randomness import Randomness
 
@@ -110,7 +110,7 @@ def main() -> None:
         del file["cases"][name]
     if not given.retired:
         assert file["build"] == build() or not file["cases"], f"recorded on {file['build']}, this is {build()}"
-        fast.use(False)
+        _native.use(False)
         with threadpoolctl.threadpool_limits(1, user_api="blas"):
             for name in (*cases.STREAMS, *cases.MECHANISMS):
                 found = digest(name, released(name))

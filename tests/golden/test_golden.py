@@ -12,7 +12,7 @@ import pytest
 import threadpoolctl
 
 import streampca as sp
-from streampca.linalg import fast
+from streampca import _native
 
 RECORDED: dict[str, Any] = golden.read()
 NAMES = [*cases.STREAMS, *cases.MECHANISMS]
@@ -20,9 +20,12 @@ every_case = pytest.mark.parametrize("name", NAMES)
 
 
 @pytest.fixture(autouse=True)
-def one_blas_thread() -> Iterator[None]:
+def recorded_kernels() -> Iterator[None]:
+    """One BLAS thread and numpy's kernels, as when bases were recorded."""
+    before = _native.use(False)
     with threadpoolctl.threadpool_limits(1, user_api="blas"):
         yield
+    _native.use(before)
 
 
 def compare(found: dict[str, Any], name: str, *, spans: bool) -> None:
@@ -47,12 +50,9 @@ def test_a_restored_stream_continues_with_the_recorded_ones(name: str) -> None:
 
 
 def test_compiled_kernels_release_the_recorded_words() -> None:
-    before = fast.use(True)
-    try:
-        for name in NAMES:
-            compare(golden.digest(name, golden.released(name)), name, spans=False)
-    finally:
-        fast.use(before)
+    _native.use(True)
+    for name in NAMES:
+        compare(golden.digest(name, golden.released(name)), name, spans=False)
 
 
 def test_every_case_is_recorded_and_every_change_has_a_reason() -> None:

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.linalg import eigen, fast
+from streampca import _native
+from streampca.linalg import eigen
 from streampca.linalg.eigen import (
     fix_signs,
     negative_direction,
@@ -61,7 +62,7 @@ def test_principal_angles_keep_their_digits(angle: float) -> None:
 @pytest.mark.parametrize(("d", "k"), [(4, 2), (40, 1), (90, 3), (89, 3), (130, 2)])
 def test_a_power_step_spans_the_shifted_product(monkeypatch, d, k, compiled):
     if not compiled:
-        monkeypatch.setattr(fast, "kernels", None)
+        monkeypatch.setattr(_native, "compiled", None)
     rng = np.random.default_rng(0)
     matrix = rng.standard_normal((d, d))
     matrix += matrix.T
@@ -131,8 +132,8 @@ def test_dsyevr_takes_over_where_dstemr_fails(monkeypatch, refused):
             vectors = 0.0 * vectors
         return count - (refused == "count"), values, vectors, info + (refused == "info")
 
-    before = fast.use(False)
+    before = _native.use(False)
     monkeypatch.setattr(eigen.lapack, "dstemr", failing)
     for made, expected in zip(eigen.top_pairs(pack_entries(a), 3), top_eigh(a, 3), strict=True):
         np.testing.assert_array_equal(made, expected)
-    fast.use(before)
+    _native.use(before)

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from streampca._native import use
 from streampca.errors import BadRowError
-from streampca.linalg.fast import use
 from streampca.linalg.lattice import (
     EXACT_ROWS,
     STEP,

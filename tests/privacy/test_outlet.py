@@ -16,8 +16,8 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from scipy import stats
 
+from streampca import _native
 from streampca.errors import BadParameterError
-from streampca.linalg import fast
 from streampca.linalg.lattice import GramSum, onto_ball
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.matrix_factorization.base import RunningNoise
@@ -356,11 +356,11 @@ def test_a_noisy_gram_matrix_depends_on_the_sum_with_the_noise_alone():
         parts = np.floor(gram.parts[1] + shift)
         moved = GramSum(D, np.stack([gram.parts[0] + parts, gram.parts[1] + shift - parts]))
         for compiled in (True, False):
-            before = fast.use(compiled)
+            before = _native.use(compiled)
             try:
                 assert gram.noisy(noise, scale).tobytes() == moved.noisy(noise - shift, scale).tobytes()
             finally:
-                fast.use(before)
+                _native.use(before)
 
 
 def test_integer_noise_is_added_in_integers():
@@ -452,14 +452,14 @@ def test_a_coordinate_that_took_more_words_tells_nothing_of_the_others(leaves):
 def test_the_same_bits_compiled_or_not():
     made = []
     for compiled in (True, False):
-        before = fast.use(compiled)
+        before = _native.use(compiled)
         try:
             own = source(randomness=Randomness.from_seed(5))
             outlet = own.outlet(own.first)
             made.append([part.tobytes() for seed in range(20) for part in run(outlet, rows(seed))])
             made[-1].append(outlet.hide("long").normal(100_001).tobytes())
         finally:
-            fast.use(before)
+            _native.use(before)
     assert made[0] == made[1]
 
 

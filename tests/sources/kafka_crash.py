@@ -16,8 +16,8 @@ from pathlib import Path
 import confluent_kafka  # noqa: F401  # imported once, for all children
 import numpy as np
 
+from streampca import _native
 from streampca.errors import BadParameterError
-from streampca.linalg import fast
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.sources.kafka import from_kafka
 from streampca.store.config import config_of, dump
@@ -49,7 +49,7 @@ def live(servers: str, folder: Path, pipe: int) -> None:
 
 
 def main(servers: str, folder: Path, kills: int) -> None:
-    fast.use(False)
+    _native.use(False)
     stream(None).push_many(np.ones((60, 3)))  # imports, once for all children
     dump(config_of(stream(None).engine))
     draw = random.Random(7)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import streampca as sp
+from streampca import _native
 from streampca.errors import (
     BadParameterError,
     StoreCorruptError,
@@ -23,7 +24,6 @@ from streampca.errors import (
     StoreUnwritableError,
     WrongKeyError,
 )
-from streampca.linalg import fast
 from streampca.store.database import SCHEMA
 from streampca.store.keys import Seal, read_key
 from streampca.store.reading import Verification, backup, status
@@ -417,27 +417,27 @@ def test_rows_and_fresh_bytes_that_do_not_belong_together_are_noticed(path: Path
         finish(path)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="needs numba")
+@pytest.mark.skipif(not _native.available(), reason="the kernels are not compiled")
 @pytest.mark.parametrize("written_compiled", [True, False])
 def test_a_store_that_other_kernels_wrote_is_continued(tmp_path: Path, written_compiled: bool) -> None:
-    before = fast.use(True)
+    before = _native.use(True)
     try:
         for name, algorithm in (("a", processor()), ("b", replace(processor(), solver="tracking", release_every=3))):
-            fast.use(written_compiled)
-            wrote = fast.described()
+            _native.use(written_compiled)
+            wrote = _native.described()
             store = Store(tmp_path / name, commit_every="1h", snapshot_every="1h")
             stream = sp.Stream(algorithm, store=store)
             stream.push_many(ROWS[:300])
             store.flush()
             store._let_go()
-            fast.use(not written_compiled)
+            _native.use(not written_compiled)
             for _ in range(2):
                 with Store(tmp_path / name) as store:
                     assert sp.Stream.resume(store).t == 300
-                noted = f"{wrote} from row 1, {fast.described()} from row 301"
+                noted = f"{wrote} from row 1, {_native.described()} from row 301"
                 assert status(tmp_path / name)["kernels"] == noted
     finally:
-        fast.use(before)
+        _native.use(before)
 
 
 def test_a_full_disk_loses_nothing_releases_nothing_and_spends_nothing(path: Path) -> None:

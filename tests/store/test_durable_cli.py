@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 
+from streampca import _native
 from streampca.cli import main
-from streampca.linalg import fast
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.store.store import Store
 from streampca.stream.stream import Stream
@@ -109,7 +109,7 @@ def test_commits_that_are_gone_are_noticed(table, capsys):
     assert main(["verify", str(store)]) == 0
     shown = capsys.readouterr().out
     assert "remembers row 3000: no commit is missing" in shown
-    assert f"bases by {fast.described()} from row 1\n" in shown
+    assert f"bases by {_native.described()} from row 1\n" in shown
     store.write_bytes(early)
     for command in ("verify", "status", "export"):
         assert main([command, str(store), *(["--out", "-"] if command == "export" else [])]) != 0
@@ -127,7 +127,7 @@ def test_status_needs_no_key(table, capsys):
     shown = capsys.readouterr().out
     assert "3001" in shown
     assert "running:           False" in shown
-    assert f"kernels:           {fast.described()} from row 1\n" in shown
+    assert f"kernels:           {_native.described()} from row 1\n" in shown
     assert main(["resume", str(store), str(table)]) == 2
     assert ".key is missing" in capsys.readouterr().err
 

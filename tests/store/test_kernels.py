@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import streampca as sp
+from streampca import _native
 from streampca.errors import StoreCorruptError
-from streampca.linalg import fast
 from streampca.store import recovery
 from streampca.store.reading import status
 from streampca.store.store import Store
@@ -164,6 +164,6 @@ def test_figures_of_noise_may_differ_in_the_last_digits_and_words_may_not(
 
 
 if __name__ == "__main__":
-    fast.use(sys.argv[3] == "1")
+    _native.use(sys.argv[3] == "1")
     work = {"write": write, "resume": resume}[sys.argv[1]]
     sys.stdout.write(json.dumps(work(Path(sys.argv[2]), sys.argv[4:])))

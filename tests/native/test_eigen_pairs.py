@@ -1,22 +1,24 @@
 """Compiled eigenpairs beside LAPACK, and the certificate that they are the top ones."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.linalg import fast
+from streampca import _native
 from streampca.linalg.eigen import ritz, ritz_pairs, top_eigh, top_pairs
 from streampca.linalg.svec import pack_entries
 
-pytest.importorskip("numba", reason="the extra 'fast' is not installed: pip install 'streampca[fast]'")
+pytestmark = pytest.mark.skipif(not _native.available(), reason="the kernels are not compiled")
 
 
 @pytest.fixture(autouse=True)
 def compiled():
-    before = fast.use(True)
+    before = _native.use(True)
     yield
-    fast.use(before)
+    _native.use(before)
 
 
 def matrix_of(values, rng):
@@ -36,7 +38,7 @@ def matrix_of(values, rng):
 )
 def test_top_pairs_are_those_of_a_direct_solver(d, k, kind, scale, seed, compiled):
     """With kernels by `compiled_eigen`, without by ``dstemr``; beside ``dsyevr``."""
-    fast.use(compiled)
+    _native.use(compiled)
     rng = np.random.default_rng(seed)
     k = min(k, d)
     spectrum = rng.standard_normal(d)
@@ -107,7 +109,7 @@ def test_a_wrong_certificate_is_rejected(d):
     k = 3
 
     def certified(values, vectors):
-        return fast.kernels.certified(diagonal, beside, values.copy(), vectors.copy(), norm)
+        return _native.compiled.certified(diagonal, beside, values.copy(), vectors.copy(), norm)
 
     assert certified(values[:k], vectors[:k])
     missed = [0, 1, 3]  # the third is not the third
@@ -128,7 +130,7 @@ def test_a_wrong_certificate_is_rejected(d):
 
 def test_what_is_not_certified_is_left_to_lapack(monkeypatch):
     matrix = matrix_of(np.arange(12.0), np.random.default_rng(0))
-    refused = fast.kernels.__class__(**{**vars(fast.kernels), "top_pairs": lambda *given: False})
-    monkeypatch.setattr(fast, "kernels", refused)
+    refused = SimpleNamespace(**{**vars(_native.compiled), "top_pairs": lambda *given: False})
+    monkeypatch.setattr(_native, "compiled", refused)
     for made, expected in zip(top_pairs(pack_entries(matrix), 3), top_eigh(matrix, 3), strict=True):
         np.testing.assert_allclose(made, expected, atol=1e-12)

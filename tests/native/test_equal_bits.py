@@ -1,13 +1,13 @@
 """The compiled kernels give the bits of the numpy code that they stand in for."""
 
-import sys
+from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from streampca import _native
 from streampca.errors import BadRowError
-from streampca.linalg import fast
 from streampca.linalg.eigen import power_step
 from streampca.linalg.lattice import STEP, GramSum, is_admitted, onto_ball
 from streampca.linalg.svec import pack_entries, svec_size
@@ -17,20 +17,24 @@ from streampca.regret.regret import RegretLog
 from streampca.rows.admission import Admission
 from streampca.stream.stream import Stream
 
-pytest.importorskip("numba", reason="the extra 'fast' is not installed: pip install 'streampca[fast]'")
+pytestmark = pytest.mark.skipif(not _native.available(), reason="the kernels are not compiled")
 
 
 def both(make):
     """What is made with the kernels, and without."""
-    before = fast.use(True)
+    before = _native.use(True)
     try:
-        assert fast.kernels is not None
+        assert _native.compiled is not None
         compiled = make()
-        fast.use(False)
-        assert fast.kernels is None
+        _native.use(False)
+        assert _native.compiled is None
         return compiled, make()
     finally:
-        fast.use(before)
+        _native.use(before)
+
+
+def entries():
+    return vars(import_module("streampca._native.kernels"))
 
 
 def same(make):
@@ -49,8 +53,8 @@ def test_normals_that_left_their_rectangle(count, monkeypatch):
     draws = [Randomness.from_seed(5).stream("x").draws(index) for index in range(60)]
     compiled, plain = both(lambda: [one.normal(count) for one in draws])
     np.testing.assert_array_equal(compiled, plain)
-    none = SimpleNamespace(**{**vars(fast.load()), "finish_normals": lambda *given: given[1].size})
-    monkeypatch.setattr(fast, "kernels", none)
+    none = SimpleNamespace(**{**entries(), "finish_normals": lambda *given: given[1].size})
+    monkeypatch.setattr(_native, "compiled", none)
     np.testing.assert_array_equal([one.normal(count) for one in draws], plain)
 
 
@@ -168,21 +172,6 @@ def test_smoothed_sums(horizon, every):
         return np.concatenate([sums.ravel(), *(state[name].ravel() for name in ("covariance", "response", "buffers"))])
 
     same(make)
-
-
-def test_without_numba_numpy_does_it(monkeypatch):
-    before = fast.use(True)
-    monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "streampca.linalg.compiled", raising=False)
-    fast.load.cache_clear()
-    try:
-        fast.use(True)
-        assert fast.kernels is None
-        assert Randomness.from_seed(0).stream("x").normal(0, 3).shape == (3,)
-    finally:
-        monkeypatch.undo()
-        fast.load.cache_clear()
-        fast.use(before)
 
 
 @pytest.mark.parametrize("d", [1, 3, 20, 1024, 1030])

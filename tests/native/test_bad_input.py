@@ -1,0 +1,142 @@
+"""A kernel refuses arrays of another type, shape or place in memory, whole, and survives every number."""
+
+import numpy as np
+import pytest
+
+from streampca import _native
+
+pytestmark = pytest.mark.skipif(not _native.available(), reason="the kernels are not compiled")
+
+
+@pytest.fixture(autouse=True)
+def kernels():
+    before = _native.use(True)
+    yield _native.compiled
+    _native.use(before)
+
+
+def calls():
+    """Valid arguments of every kernel: d = 4, k = 2, three buffers, three rows."""
+    d, k, s, c, n = 4, 2, 10, 3, 3
+    rng = np.random.default_rng(0)
+    rows, row = np.floor(rng.uniform(-0.4, 0.4, (n, d)) * 2**20) / 2**20, rng.uniform(-0.4, 0.4, d)
+    packed, span = rng.normal(size=s), np.linalg.qr(rng.normal(size=(d, k)))[0].T.copy()
+    buffers, vector = rng.normal(size=(c, s)), lambda size=s: rng.normal(size=size)
+    words, inside = rng.integers(0, 2**63, 6).astype(np.uint64), np.full(8, 2**40)
+    omega = theta = np.full(c, 0.5)
+    return {
+        "admit": (row, 1.0, np.empty((1, d))),
+        "admit_bounded": (row, np.zeros(d), np.ones(d), np.empty((1, d))),
+        "is_admitted": (rows,),
+        "snap": (rows, np.empty((n, d)), np.empty(n), np.empty(n, np.int64)),
+        "add_outer": (np.zeros((2, s)), rows[0], np.empty((2, s))),
+        "rounded": (span, 2.0**30, np.empty((d, k))),
+        "score": (rows, np.ascontiguousarray(span.T), 0.0, np.empty(n)),
+        "named_blocks": (words[:2], 5, np.empty((3, 2), np.uint64)),
+        "ziggurat": (words, np.full(8, 2.0**-60), inside, np.empty(6), np.empty(6, np.int64)),
+        "finish_normals": (
+            words, np.array([1, 4]), words[:4], np.linspace(1.0, 0.0, 5), np.full(8, 2.0**-60), inside, 3.5, vector(6),
+        ),
+        "plus": (vector(), vector(), vector(), np.ones(s), 6144.0, 0.5, np.empty(s)),
+        "buffered_step": (vector(), buffers, vector(), omega, theta, 1.0, 1.0, np.empty((c, s)), np.empty(s)),
+        "buffered_release": (
+            vector(), buffers, vector(), omega, theta, 1.0, 1.0, np.zeros((2, s)), np.ones(s), 6144.0, 0.5,
+            np.empty((c, s)), np.empty((2, s)),
+        ),
+        "filter_gain": (np.eye(c + 3), np.eye(c + 3), omega, theta, 0.1, 0.1, 1.0, 1.0, np.empty(c + 3)),
+        "smoothed_sums": (
+            vector(), vector(), vector(), vector(), buffers, omega, theta, np.ones(c + 3), 1.0, 1.0, np.empty((c, s)),
+            np.empty((2, s)),
+        ),
+        "top_pairs": (packed, np.empty(k), np.empty((d, k))),
+        "certified": (vector(d), vector(d), vector(k), span, 1.0),
+        "power_step": (packed, span, 1.0, np.empty((k, d))),
+        "ritz_pairs": (packed, span, np.empty(k), np.empty((d, k))),
+    }  # fmt: skip
+
+
+def test_every_kernel_is_here(kernels):
+    functions = {name for name in vars(kernels) if callable(getattr(kernels, name)) and not name.startswith("_")}
+    assert set(calls()) == functions
+
+
+@pytest.mark.parametrize("name", calls())
+def test_arguments_that_do_not_fit_are_refused(name, kernels):
+    kernel, good = getattr(kernels, name), calls()[name]
+    kernel(*good)
+    with pytest.raises(TypeError, match="number of arguments"):
+        kernel(*good, 0.0)
+    for at, value in enumerate(good):
+
+        def given(other, at=at):
+            return kernel(*good[:at], other, *good[at + 1 :])
+
+        with pytest.raises((TypeError, ValueError, BufferError)):
+            given("no array")
+        if not isinstance(value, np.ndarray):
+            continue
+        kinds = [value.astype(np.float32 if value.dtype == float else np.int16), value[..., None], value.tolist()]
+        strided = np.repeat(value, 2, axis=-1)[..., ::2]
+        unaligned = np.frombuffer(bytearray(value.nbytes + 1), np.uint8)[1:].view(value.dtype).reshape(value.shape)
+        for other in (*kinds, strided, unaligned):
+            with pytest.raises((TypeError, ValueError, BufferError)):
+                given(other)
+
+
+@pytest.mark.parametrize("name", calls())
+def test_shapes_are_checked_against_each_other(name, kernels):
+    """An array that is shorter than the first argument asks for, along either axis."""
+    kernel, good = getattr(kernels, name), calls()[name]
+    free = {("score", 1), ("finish_normals", 1)}  # fewer columns, or fewer places, are valid
+    arrays = [at for at, value in enumerate(good) if isinstance(value, np.ndarray)]
+    for at in arrays if len(arrays) > 1 else ():
+        short = np.ascontiguousarray(good[at][..., :1])
+        if (name, at) in free:
+            continue
+        with pytest.raises(ValueError, match="shapes do not fit"):
+            kernel(*good[:at], short, *good[at + 1 :])
+
+
+@pytest.mark.parametrize("name", calls())
+def test_outputs_are_neither_inputs_nor_read_only(name, kernels):
+    kernel, good = getattr(kernels, name), calls()[name]
+    arrays = [at for at, value in enumerate(good) if isinstance(value, np.ndarray)]
+    before = {at: good[at].copy() for at in arrays}
+    kernel(*good)
+    written = [at for at in arrays if not np.array_equal(before[at], good[at], equal_nan=True)]
+    for at in written:
+        frozen = good[at].copy()
+        frozen.flags.writeable = False
+        with pytest.raises((ValueError, BufferError), match=r"read-only|writable"):
+            kernel(*good[:at], frozen, *good[at + 1 :])
+        for other in arrays:
+            if other != at and good[other].dtype == good[at].dtype and good[other].ndim == good[at].ndim:
+                with pytest.raises(ValueError, match=r"shares memory|shapes do not fit"):
+                    kernel(*good[:other], good[at], *good[other + 1 :])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 5e-324, 1e308])
+@pytest.mark.parametrize("name", calls())
+def test_every_number_ends(name, bad, kernels):
+    for at, value in enumerate(calls()[name]):
+        arguments = list(calls()[name])
+        if isinstance(value, np.ndarray) and value.dtype == float:
+            value.reshape(-1)[-1] = bad
+        elif isinstance(value, float):
+            value = bad
+        arguments[at] = value
+        with np.errstate(all="ignore"):
+            getattr(kernels, name)(*arguments)
+
+
+def test_a_place_outside_the_words_is_refused(kernels):
+    arguments = list(calls()["finish_normals"])
+    for place in (-1, 6):
+        arguments[1] = np.array([place, 0])
+        with pytest.raises(ValueError, match="outside the words"):
+            kernels.finish_normals(*arguments)
+
+
+def test_more_pairs_than_the_kernel_certifies_go_to_lapack(kernels):
+    packed = np.random.default_rng(0).normal(size=70 * 71 // 2)
+    assert kernels.top_pairs(packed, np.empty(65), np.empty((70, 65))) is False
