@@ -18,7 +18,7 @@ from streampca import _native
 from streampca.errors import StreamBusyError
 from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT
 from streampca.linalg.eigen import top_pairs
-from streampca.linalg.lattice import UNIT, GramSum, grid_step
+from streampca.linalg.lattice import BITS, UNIT, GramSum
 from streampca.linalg.svec import entry_weights, svec_size
 from streampca.linalg.types import FloatArray
 from streampca.matrix_factorization.buffered_noise import BufferedNoise, Recurrence
@@ -37,14 +37,14 @@ from streampca.stream.step import Step
 #: Most features of a lane, and most components.
 _FEATURES, _COMPONENTS = 256, 16
 _new = tuple.__new__
-#: Set the slots of a release, in the order of `Release.__init__`.
-_PUT = [
+#: Set the slots of a release, which its class refuses: a tenth of a call of `Release`.
+_T, _K, _TERMS, _PACKED, _SPAN, _STD, _DETAILS, _PAIR, *_ABSENT = (
     getattr(Release, name).__set__
     for name in (
-        "t", "n_components", "terms", "packed", "own_basis", "own_span", "own_smoothed", "own_eigenvalues",
-        "own_noise_std", "_details", "_gram", "_pair",
+        "t", "n_components", "terms", "packed", "own_span", "own_noise_std", "_details", "_pair",
+        "own_basis", "own_smoothed", "own_eigenvalues", "_gram",
     )
-]  # fmt: skip
+)  # fmt: skip
 
 
 class LaneState(NamedTuple):
@@ -110,7 +110,8 @@ class Lane:
             if scoring.linear is not None:
                 arena[self.scoring + d * k :] = scoring.linear
         self.offset = noise.n - now.t  # of the release's number from the row's
-        self.keys = source.epoch[1]
+        self.words, self.more = source.epoch[1].first, source.epoch[1].more
+        self.root = math.sqrt(2.0 * (d + center))  # the shift of a power step, in standard deviations
         self.factor = math.nan if admission.bounds is not None else float(admission.factor)
         self.unit, self.terms = now.unit, processor.terms
         self.details = {} if processor.reading.name is None else {"solver": processor.reading.name}
@@ -165,26 +166,15 @@ class Lane:
         if not isinstance(scale, float):
             start, scales = scale.latest
             scale = scales[n - start]
-        shift = std * math.sqrt(2.0 * (self.d + center))
+        mantissa, exponent = math.frexp(std)  # `lattice.grid_step`, without a call
+        grid = 2.0 ** max(exponent - (mantissa == 0.5) - BITS, -2 * BITS)
         count, bias, spread = self.terms.count(1, t) if center else 1, 0.0, 0.0
         if center:  # as `linalg.centering.centered` computes them
             sums = std / MEAN_WEIGHT
             bias, spread = float(f"{sums**2 / count:.6g}"), self.d * (sums / count) ** 2
         public = np.empty(self.public)
         bound = plan.release(
-            name,
-            self.keys.first,
-            self.keys.more,
-            scale,
-            grid_step(std),
-            shift,
-            arena,
-            new,
-            public,
-            count,
-            std,
-            bias,
-            spread,
+            name, self.words, self.more, scale, grid, std * self.root, arena, new, public, count, std, bias, spread
         )
         public.flags.writeable = False
         release = self._release(t, public, std, count, bound, new)
@@ -213,10 +203,16 @@ class Lane:
             assert bound is not None
             std = bound
         release = Release.__new__(Release)  # this runs once a row: no call of __init__
-        for put, value in zip(
-            _PUT, (t, k, self.terms, packed, None, span, None, None, std, details, None, None), strict=True
-        ):
-            put(release, value)
+        _T(release, t)
+        _K(release, k)
+        _TERMS(release, self.terms)
+        _PACKED(release, packed)
+        _SPAN(release, span)
+        _STD(release, std)
+        _DETAILS(release, details)
+        for put in _ABSENT:
+            put(release, None)
+        pair = None
         if span is None and self.scored:
             values, basis = np.empty(k), np.empty((d, k))
             if not self.plan.top(packed, values, basis, new, mean):
@@ -230,7 +226,8 @@ class Lane:
             values.setflags(write=False)
             subspace = Subspace.__new__(Subspace)
             object.__setattr__(subspace, "basis", basis)
-            object.__setattr__(release, "_pair", (values, subspace))
+            pair = values, subspace
+        _PAIR(release, pair)
         return release
 
     def now(self) -> State:
