@@ -16,7 +16,7 @@ from streampca import _native
 from streampca.errors import BadParameterError, NoReleaseError
 from streampca.linalg.centering import about_mean
 from streampca.linalg.counts import check_count
-from streampca.linalg.eigen import top_pairs, top_sum
+from streampca.linalg.eigen import lanczos_sum, top_pairs, top_sum
 from streampca.linalg.frequent_directions import FrequentDirections
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.memory import History
@@ -33,9 +33,12 @@ if TYPE_CHECKING:
 
 #: Number of features above which OPT is computed from a sketch, unless the processor holds a (d, d) matrix; and the
 #: sketch's l over k.
-_EXACT_FEATURES, _SKETCH_ROWS = 1000, 10
+_EXACT_FEATURES, _SKETCH_ROWS = 200, 10
 #: Minimum number of rows between records before any are dropped. Up to it each record doubles the rows of the previous.
 _SPACING = 512
+#: Number of features above which OPT is computed by Lanczos iterations, and from which the first record waits for
+#: `_SPACING` rows: there an eigenvalue problem costs as much as hundreds of rows.
+_DIRECT, _RARE = 256, 500
 #: Maximum number of records; each required an eigenvalue problem.
 _KEPT = 128
 #: Rows between releases above which records do not wait for them.
@@ -129,7 +132,7 @@ class RegretLog:
     -----
     OPT is an eigenvalue problem, computed only for records and by `Regret.now`.
 
-    Above 1000 features, and if the processor holds no (d, d) matrix, OPT is computed from a sketch of 10 k to 20 k rows
+    Above 200 features, and if the processor holds no (d, d) matrix, OPT is computed from a sketch of 10 k to 20 k rows
     (Frequent Directions, `linalg.frequent_directions`): records then hold intervals (`RegretRecord.slack`).
     """
 
@@ -150,7 +153,8 @@ class RegretLog:
         step = self.every or (-(-_SPACING // release) * release if release <= _LONGEST else _SPACING)
         return RegretSums(
             self, 0, 0.0, 0.0, 0.0, History(_KEPT if self.every is None else None, step),
-            self.every or 1, None if has_matrix else empty, None if self.window is None else empty, center,
+            self.every or (1 if d < _RARE else step),
+            None if has_matrix else empty, None if self.window is None else empty, center,
         )  # fmt: skip
 
     def resume(self, snapshot: Mapping[str, Any], processor: Processor) -> RegretSums:
@@ -267,6 +271,9 @@ class RegretSums(NamedTuple):
             matrix = unpack_entries(gram.packed(), gram.n_features)
             if self.center:
                 matrix, of_mean = about_mean(matrix)
+            if len(matrix) > _DIRECT:
+                most = lanczos_sum(matrix, n_components)
+            elif self.center:
                 most = top_sum(matrix, n_components)
             else:
                 most = float(top_pairs(gram.packed(), n_components)[0].sum())

@@ -192,11 +192,13 @@ class Engine:
             else:
                 now.processor.check_horizon(len(values))
             first, rewards, releases = now.t + 1, [], []
-            largest, place = max(1, _BLOCK_NUMBERS // values.shape[1]), 0
+            # A batch of many features has so many rows that adding its product costs less than the product itself.
+            d, place = values.shape[1], 0
+            largest = max(_BLOCK_NUMBERS // d, min(1000, d))
             while place < len(values):
                 # Admit a batch up to the end of the warm-up or of the cache, and up to a release if there are
                 # many rows before it. Then absorb it up to each release and record.
-                size = min(largest, now.due) if now.due * values.shape[1] >= _OWN_CALL else largest
+                size = min(largest, now.due) if now.due * d >= _OWN_CALL else largest
                 batch = values[place : place + (min(size, self.warmup_left) or size)]
                 admitted, marks = now.admission.block(batch, now.t + 1)
                 start = 0
