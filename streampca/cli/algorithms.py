@@ -36,8 +36,8 @@ MECHANISMS = {
 }
 #: Parameters that are strategies, and the strings that are short for these.
 _STRATEGIES: dict[str, Mapping[str, type]] = {"noise": NOISES, "solver": SOLVERS}
-#: Parameters that have options of their own; others are given by ``--set``.
-_OPTIONS = ("n_components", "epsilon", "delta", "adjacency", "horizon", "window", "release_every")
+#: Parameters that have options; others are given by ``--set``.
+COMMON = ("n_components", "epsilon", "delta", "adjacency", "horizon", "window", "release_every")
 
 
 def make_algorithm(name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None) -> Algorithm:
@@ -57,8 +57,8 @@ def make_algorithm(name: str, common: Mapping[str, Any], extra: Mapping[str, str
     BadParameterError
         If there is no such algorithm, it does not accept an option given, or it needs one not given.
     """
-    kind = _public("--algorithm", name, NAMES, Algorithm)
-    accepted, given = inspect.signature(kind).parameters, _given(common, extra)
+    kind, given = _public("--algorithm", name, NAMES, Algorithm), _given(common, extra)
+    accepted = inspect.signature(kind).parameters
     if "mechanism" in accepted and "mechanism" in given:
         own = {key: given.pop(key) for key in list(given) if key not in accepted}
         given["mechanism"] = _create(_public("--set mechanism", given["mechanism"], MECHANISMS, Mechanism), own)
@@ -70,46 +70,6 @@ def make_algorithm(name: str, common: Mapping[str, Any], extra: Mapping[str, str
 def make_mechanism(name: str, common: Mapping[str, Any], extra: Mapping[str, str] | None = None) -> Mechanism:
     """Create a mechanism from command-line options; parameters and errors as for `make_algorithm`."""
     return cast(Mechanism, _create(_public("--mechanism", name, MECHANISMS, Mechanism), _given(common, extra)))
-
-
-def command_of(algorithm: Algorithm | Mechanism, *, row_norm: float = 1.0) -> str:
-    """Return the command that runs an algorithm or a mechanism on the rows of a FILE."""
-    settings, inner = _settings(algorithm), algorithm
-    if isinstance(algorithm, Mechanism):
-        words = ["streampca", "release", "FILE", "--mechanism", _short(algorithm, MECHANISMS)]
-    else:
-        words = ["streampca", "run", "FILE", "--algorithm", _short(algorithm, NAMES)]
-        if isinstance(algorithm, Tumbling):
-            inner = algorithm.mechanism
-            words += ["--set", f"mechanism={_short(settings.pop('mechanism'), MECHANISMS)}"]
-            settings |= _settings(inner)
-    # The commands center by default where the classes do not.
-    if settings.pop("center", None) is None and "center" in inspect.signature(type(inner)).parameters:
-        words.append("--no-center")
-    for name, value in settings.items():
-        words += [_flag(name), str(value)] if name in _OPTIONS else ["--set", f"{name}={json.dumps(value)}"]
-    return shlex.join([*words, "--row-norm", f"{row_norm:g}"])
-
-
-def _settings(configuration: object) -> dict[str, Any]:
-    """Parameters that differ from their defaults; release_every always, whose default on the command line differs."""
-    defaults = {
-        name: parameter.default for name, parameter in inspect.signature(type(configuration)).parameters.items()
-    }
-    defaults["release_every"] = None
-    values = {name: getattr(configuration, name, None) for name in defaults}
-    settings = {name: value for name, value in values.items() if value is not None and value != defaults[name]}
-    for name, kinds in _STRATEGIES.items():
-        if name in settings:
-            strategy = settings[name]
-            settings[name] = next(short for short, kind in kinds.items() if kind is type(strategy))
-            settings |= {f"{name}.{key}": value for key, value in _settings(strategy).items()}
-    return settings
-
-
-def _short(configuration: object, names: Mapping[str, str]) -> str:
-    full = type(configuration).__name__
-    return next((short for short, name in names.items() if name == full), full)
 
 
 def _public(flag: str, name: str, names: Mapping[str, str], base: type) -> type:
@@ -142,9 +102,8 @@ def _create(kind: type, given: dict[str, Any]) -> Any:
             given[name] = _create(kinds[given[name]], {key.partition(".")[2]: value for key, value in own.items()})
     for key, value in given.items():
         if key not in accepted:
-            raise BadParameterError(
-                f"{_flag(key)}: {kind.__name__} takes no such parameter; it takes {', '.join(accepted)}"
-            )
+            known = ", ".join(accepted)
+            raise BadParameterError(f"{_flag(key)}: {kind.__name__} takes no such parameter; it takes {known}")
         if isinstance(accepted[key].default, bool):
             given[key] = yes_or_no(str(value), f"--set {key}")
     missing = [_flag(key) for key, it in accepted.items() if it.default is it.empty and key not in given]
@@ -154,6 +113,40 @@ def _create(kind: type, given: dict[str, Any]) -> Any:
 
 
 def _flag(name: str) -> str:
-    if name not in _OPTIONS:
+    if name not in COMMON:
         return f"--set {name}"
     return "-k" if name == "n_components" else "--" + name.replace("_", "-")
+
+
+def command_of(algorithm: Algorithm | Mechanism, *, row_norm: float = 1.0) -> str:
+    """Return the command that runs an algorithm or a mechanism on the rows of a FILE."""
+    settings, inner = _settings(algorithm), algorithm
+    short = {full: short for short, full in (NAMES | MECHANISMS).items()}
+    full, once = type(algorithm).__name__, isinstance(algorithm, Mechanism)
+    start = "streampca release FILE --mechanism" if once else "streampca run FILE --algorithm"
+    words = [*start.split(), short.get(full, full)]
+    if isinstance(algorithm, Tumbling):
+        inner = settings.pop("mechanism")
+        full = type(inner).__name__
+        words += ["--set", f"mechanism={short.get(full, full)}"]
+        settings |= _settings(inner)
+    # The commands center by default where the classes do not.
+    if settings.pop("center", None) is None and "center" in inspect.signature(type(inner)).parameters:
+        words.append("--no-center")
+    for name, value in settings.items():
+        words += [_flag(name), str(value)] if name in COMMON else ["--set", f"{name}={json.dumps(value)}"]
+    return shlex.join([*words, "--row-norm", f"{row_norm:g}"])
+
+
+def _settings(configuration: object) -> dict[str, Any]:
+    """Parameters that differ from their defaults; release_every always, whose default on the command line differs."""
+    settings = {}
+    for name, parameter in inspect.signature(type(configuration)).parameters.items():
+        value = getattr(configuration, name, None)
+        if value is None or (value == parameter.default and name != "release_every"):
+            continue
+        settings[name] = value
+        if name in _STRATEGIES:
+            settings[name] = next(short for short, kind in _STRATEGIES[name].items() if kind is type(value))
+            settings |= {f"{name}.{key}": own for key, own in _settings(value).items()}
+    return settings

@@ -13,6 +13,8 @@ from importlib.metadata import requires
 from importlib.metadata import version as version_of
 
 from cyclopts import App, CycloptsError
+from cyclopts.help import DefaultFormatter, HelpPanel
+from rich.console import Console, ConsoleOptions
 
 from streampca import __version__
 from streampca._native import kernels
@@ -46,17 +48,24 @@ _LEDGER = {
 }
 
 
+class _Help(DefaultFormatter):
+    """Help pages whose lines are broken for the terminal, not where the source breaks them."""
+
+    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+        for entry in panel.entries:
+            text = entry.description.primary_renderable
+            text.plain = " ".join(text.plain.split())
+        super().__call__(console, options, panel)
+
+
 def application(first: str = "") -> App:
     """Create the application. Only the module of its ``first`` word is imported: all together take half a second."""
     app = App(
-        name="streampca",
+        name="streampca", version=__version__, help_format="plaintext", help_formatter=_Help(),
         help="Differentially private PCA of a stream: a subspace that is safe to publish after every row, and live "
         "regret.",
-        version=__version__,
-        help_format="plaintext",
-        suppress_keyboard_interrupt=False,
-        result_action="return_value",
-    )
+        suppress_keyboard_interrupt=False, result_action="return_value",
+    )  # fmt: skip
     ledger = App(name="ledger", help="Show and manage the privacy budgets of data sets.", help_format="plaintext")
     for group, commands in ((app, _COMMANDS), (ledger, _LEDGER)):
         for name, (where, line) in commands.items():
@@ -88,8 +97,7 @@ def run_command(argv: Sequence[str]) -> int:
     if "numpy" in sys.modules:  # the environment was set too late
         one_blas_thread()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", StreamPCAWarning)  # commands print them
+        with warnings.catch_warnings(action="ignore", category=StreamPCAWarning):  # commands print them
             app = application(argv[0] if argv else "")
             code = app(argv, exit_on_error=False, print_error=False)
         sys.stdout.flush()
@@ -102,7 +110,7 @@ def run_command(argv: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
     except ModuleNotFoundError as problem:
-        missing = problem.name or ""
+        missing = (problem.name or "").partition(".")[0]
         if missing.startswith("streampca"):
             raise
         message = f"this needs the package {missing}, which is not installed: {_install(missing)}"
@@ -118,11 +126,10 @@ def run_command(argv: Sequence[str]) -> int:
 
 def _install(module: str) -> str:
     """The command that installs a module: the smallest extra with its package, or the package."""
-    module = module.partition(".")[0]
     package = {"sklearn": "scikit-learn"}.get(module, module.replace("_", "-"))
     extras: dict[str, list[str]] = {}
     for requirement in requires("streampca") or ():
         if found := re.fullmatch(r"([\w-]+)[^;]*;.*extra == ['\"](\w+)['\"]", requirement):
             extras.setdefault(found[2], []).append(found[1])
-    sizes = {extra: len(packages) for extra, packages in extras.items() if package in packages}
-    return f"pip install 'streampca[{min(sizes, key=sizes.__getitem__)}]'" if sizes else f"pip install {package}"
+    smallest = min((e for e in extras if package in extras[e]), key=lambda e: len(extras[e]), default=None)
+    return f"pip install 'streampca[{smallest}]'" if smallest else f"pip install {package}"

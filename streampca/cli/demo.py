@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import textwrap
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from streampca.cli.files import Files
 from streampca.cli.live import view
+from streampca.cli.options import LIVE, about
 from streampca.cli.session import Session, card_of, conclude
 from streampca.cli.terminal import terminal_width
 from streampca.errors import BadParameterError
@@ -23,21 +25,17 @@ from streampca.views.plots import curves, encoded
 _COMPONENTS, _REGRET_EVERY = 3, 250
 
 
-def demo(*, out: Path = Path("out/demo"), rows: int | None = None, live: bool | None = None) -> int:
+def demo(
+    *,
+    out: Annotated[Path, about("Folder for the files.")] = Path("out/demo"),
+    rows: Annotated[int | None, about("Number of rows to use; all by default.")] = None,
+    live: Annotated[bool | None, about(LIVE)] = None,
+) -> int:
     """Show private PCA of 336 776 real flights, live, with its regret.
 
     The components are about the private mean. Takes about a minute. Writes
     summary.md, releases.jsonl, regret.csv and a picture of the regret curve, in
     place of those of an earlier demo.
-
-    Parameters
-    ----------
-    out
-        Folder for the files.
-    rows
-        Number of rows to use; all by default.
-    live
-        Live view in the terminal. On by default, where standard error is one.
     """
     if rows is not None and not 1 <= rows <= flights.N_ROWS:
         raise BadParameterError(f"--rows {rows} must be between 1 and {flights.N_ROWS}")

@@ -35,10 +35,9 @@ class OutputFile:
     """
 
     def __init__(self, path: Path | None, *, force: bool = False, curator: bool = False) -> None:
-        self.path = path
+        self.path, self.is_curators = path, curator
         self.is_written = False  #: the path is a file, not standard output, and its first line is written
         self._mode: Literal["w", "x"] = "w" if force else "x"
-        self._curator = curator
         self._file: TextIO | None = sys.stdout if str(path) == "-" else None
         if path is not None and self._file is None and not force and path.exists():
             raise BadParameterError(f"{path} exists; pass another name, or --force to overwrite it")
@@ -49,7 +48,7 @@ class OutputFile:
             return
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            bits = 0o600 if self._curator else 0o666
+            bits = 0o600 if self.is_curators else 0o666
             try:
                 # The file has its mode before it has a line. Mode "x" refuses one that another program has created.
                 self._file = open(  # noqa: SIM115
@@ -59,7 +58,7 @@ class OutputFile:
             except FileExistsError:
                 raise BadParameterError(f"{self.path} exists; pass another name, or --force to overwrite it") from None
             self.is_written = True
-            if self._curator:  # an overwritten file keeps its mode
+            if self.is_curators:  # an overwritten file keeps its mode
                 self.path.chmod(bits)
         self._file.write(text)
 
@@ -82,8 +81,7 @@ class ReleaseFile(OutputFile):
         if keep_every < 1:
             raise BadParameterError(f"keep_every={keep_every} must be at least 1")
         super().__init__(path, force=force)
-        self._gram, self._every = gram, keep_every
-        self._mark = ""
+        self._gram, self._every, self._mark = gram, keep_every, ""
         self.count = self.written = 0  #: releases added, and those of them written
 
     def header(self, terms: Terms, parameters: Mapping[str, Any]) -> None:
@@ -96,8 +94,7 @@ class ReleaseFile(OutputFile):
         for release in releases:
             self.count += 1
             if self.path is not None and self.count % self._every == 0:
-                own = release.terms.mark != self._mark
-                self.write(release.to_json(gram=self._gram, terms=own) + "\n")
+                self.write(release.to_json(gram=self._gram, terms=release.terms.mark != self._mark) + "\n")
                 self.written += 1
 
 
@@ -110,32 +107,25 @@ class Files:
     """
 
     def __init__(
-        self,
-        releases: Path | None = None,
-        *,
-        gram: bool = True,
-        keep_every: int = 1,
-        regret: Path | None = None,
-        private_regret: Path | None = None,
-        summary: Path | None = None,
-        force: bool = False,
-    ) -> None:
+        self, releases: Path | None = None, *, gram: bool = True, keep_every: int = 1, regret: Path | None = None,
+        private_regret: Path | None = None, summary: Path | None = None, force: bool = False,
+    ) -> None:  # fmt: skip
         named = {"--out": releases, "--regret": regret, "--private-regret": private_regret, "--summary": summary}
         for (one, path), (other, same) in combinations(named.items(), 2):
             if path is not None and path == same:
                 raise BadParameterError(f"{one} and {other} are both {path}; give each a file of its own")
         self.releases = ReleaseFile(releases, gram=gram, keep_every=keep_every, force=force)
-        self.regret = OutputFile(regret, force=force, curator=True)
         self.private_regret = OutputFile(private_regret, force=force)
-        self.summary = OutputFile(summary, force=force, curator=True)
+        self.regret, self.summary = (OutputFile(path, force=force, curator=True) for path in (regret, summary))
+        self.all: tuple[OutputFile, ...] = (self.releases, self.private_regret, self.regret, self.summary)
         self.is_begun = False  #: the first lines are written
         # Lines of the regret wait for the first release: a run that fails before it leaves no file.
-        self._early = [f"{CURATOR_ONLY}\n{','.join(_COLUMNS)}\n"]
+        self._early = f"{CURATOR_ONLY}\n{','.join(_COLUMNS)}\n"
 
     def begin(self, terms: Terms, parameters: Mapping[str, Any]) -> None:
         """Write the first lines."""
         self.releases.header(terms, parameters)
-        self.regret.write("".join(self._early))
+        self.regret.write(self._early)
         self.is_begun = True
 
     def add_regret(self, record: RegretRecord) -> None:
@@ -146,14 +136,14 @@ class Files:
             if self.is_begun:
                 self.regret.write(line)
             else:
-                self._early.append(line)
+                self._early += line
 
     def flush(self) -> None:
         """Flush the files."""
-        for file in (self.releases, self.regret, self.private_regret, self.summary):
+        for file in self.all:
             file.flush()
 
     def close(self) -> None:
         """Finish the files."""
-        for file in (self.releases, self.regret, self.private_regret, self.summary):
+        for file in self.all:
             file.close()

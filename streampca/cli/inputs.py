@@ -37,14 +37,9 @@ _MARKS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";"
 
 
 def open_source(
-    source: Path | Address,
-    reading: ReadSettings,
-    columns: str | None = None,
-    *,
-    bounds: Ranges | None = None,
-    on_bad_row: Literal["raise", "zero"] = "raise",
-    features: Sequence[str] | None = None,
-) -> BlockSource:
+    source: Path | Address, reading: ReadSettings, columns: str | None = None, *, bounds: Ranges | None = None,
+    on_bad_row: Literal["raise", "zero"] = "raise", features: Sequence[str] | None = None,
+) -> BlockSource:  # fmt: skip
     """Open a file, a pattern of files, - for standard input, a topic or a query. ``features`` are default columns."""
     given = {name: value for name, value in asdict(reading).items() if value not in (None, False) or name == "header"}
     has_names = reading.header is not False or reading.names is not None
@@ -58,29 +53,30 @@ def open_source(
         chosen = list(features)
     common: dict[str, Any] = {"columns": chosen, "bounds": bounds, "on_bad_row": on_bad_row}
     query, cursor = given.pop("query", None), given.pop("cursor", None)
-    if not isinstance(source, Address):
-        if query is not None or cursor is not None:
-            raise BadParameterError("query and cursor are of databases, such as postgresql://... or sqlite:///FILE")
+    parts = urlsplit(source) if isinstance(source, Address) else None
+    if (query, cursor) != (None, None) and (parts is None or parts.scheme == "kafka"):
+        raise BadParameterError(
+            "query and cursor are of databases, such as postgresql://... sqlite:///FILE; a file or a topic has neither"
+        )
+    if not isinstance(source, Address) or parts is None:
         if reading.delimiter is not None:
             given["delimiter"] = _MARKS.get(reading.delimiter, reading.delimiter)
         if reading.names is not None:
             given["names"] = [name.strip() for name in reading.names.split(",") if name.strip()]
         return open_rows("-" if str(source) == "-" else source, **common, **given)
+
     common["follow"] = given.pop("follow", False)
     if chosen is not None:
         common["columns"] = [str(name) for name in chosen]
     for name, value in given.items():
         if value is not None:
             raise BadParameterError(f"--read {name} does not apply to {source.name}")
-    parts = urlsplit(source)
     if parts.scheme != "kafka":
         if query is None or cursor is None:
             raise BadParameterError(
                 "a database needs a query and a cursor, e.g. --read 'query=SELECT * FROM t' --read cursor=id"
             )
         return from_query(str(source), query, cursor, **common)
-    if query is not None or cursor is not None:
-        raise BadParameterError("query and cursor are of databases; a topic has neither")
     features = common.pop("columns")
     if features is None:
         raise BadParameterError("a topic has no header line; name the numbers of a message with --columns")
@@ -115,18 +111,17 @@ def missing_options(path: Path | Address, options: PrivateOptions) -> str:
     Empty if none is missing or the file cannot be read. Empty off a terminal, too: one cell may decide the proposal,
     and standard error may be a log that others read.
     """
-    import pandas as pd  # loads slowly
-
     reading = options.reading()
     if not isinstance(path, Path) or not is_terminal(sys.stderr):
         return ""
     is_table = reading.format == "csv" or (reading.format is None and _TABLES.intersection(path.suffixes))
     if not (is_table and path.is_file() and reading.header is not False and reading.names is None):
         return ""
+    import pandas as pd  # loads slowly
+
     try:
         how = sources.Reading(encoding=reading.encoding or "utf-8", max_bytes=None, on_bad_row="zero")
-        text = TextFile(path, how, has_header=True)
-        first, newline, _ = next(text.blocks(), b"").rpartition(b"\n")
+        first, newline, _ = next(TextFile(path, how, has_header=True).blocks(), b"").rpartition(b"\n")
         head = pd.read_csv(
             io.BytesIO(first + newline), nrows=1000, sep="\t" if ".tsv" in path.suffixes else None, engine="python",
             encoding_errors="replace", na_values=(reading.na or "").split(","),
@@ -138,15 +133,17 @@ def missing_options(path: Path | Address, options: PrivateOptions) -> str:
         return ""  # the first line may be a row, and its cells are no names
     if options.columns is not None:
         head = head.loc[:, [name for name in head if str(name) in options.columns.split(",")]]
-    for name in head:
-        numbers = pd.to_numeric(head[name], errors="coerce")
-        if numbers.notna().mean() > _MOSTLY:  # a column of numbers may hold words for missing values
-            head[name] = numbers
-    usable = [name for name in head if head[name].dtype.kind in "iuf" and not _IDENTIFIER.search(str(name))]
+    # A column of numbers may hold words for missing values.
+    numbers = head.apply(pd.to_numeric, errors="coerce")
+    usable = [
+        name for name in head
+        if (head[name].dtype.kind in "iuf" or numbers[name].notna().mean() > _MOSTLY)
+        and numbers[name].dtype.kind in "iuf" and not _IDENTIFIER.search(str(name))
+    ]  # fmt: skip
     words = []
     if options.columns is None and 0 < len(usable) < head.shape[1]:
         words += ["--columns", ",".join(map(str, usable))]
-    if options.on_bad_row == "raise" and head[usable].isna().to_numpy().any():
+    if options.on_bad_row == "raise" and numbers[usable].isna().to_numpy().any():
         words += ["--on-bad-row", "zero"]
     if options.bounds is None and options.row_norm is None:
         words += ["--bounds", "private"]
@@ -169,17 +166,16 @@ def open_store(path: Path, settings: Settings) -> Store:
     """Open a store."""
     every = settings.store_commit_every
     return Store(
-        path, passphrase=passphrase_of(settings.store_passphrase_file), witness=settings.store_witness,
+        path, passphrase=passphrase_of(settings), witness=settings.store_witness,
         commit_every=int(every) if every.isdigit() else every,
     )  # fmt: skip
 
 
-def passphrase_of(file: Path | None) -> str | None:
-    """Read the passphrase in a file, without the end of its line. Raises `BadParameterError` if the file is empty."""
-    if file is None:
-        return None
-    text = file.read_text(encoding="utf-8").rstrip("\r\n")
-    if not text:
+def passphrase_of(settings: Settings) -> str | None:
+    """Read the passphrase in its file, without the end of the line. Raises `BadParameterError` if the file is empty."""
+    file = settings.store_passphrase_file
+    text = None if file is None else file.read_text(encoding="utf-8").rstrip("\r\n")
+    if text == "":
         raise BadParameterError(f"{file} is empty; write the passphrase into it")
     return text
 

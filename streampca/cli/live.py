@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from rich.console import Console, Group
@@ -81,29 +81,37 @@ class View:
             self.show(progress)
 
 
+@dataclass(eq=False)
 class _ConsoleView(View):
     """Base of the views in a terminal or log."""
 
-    def __init__(
-        self, console: Console, title: str, guarantee: Guarantee, n_components: int, total: int | None
-    ) -> None:
-        self._console, self._title, self._guarantee = console, title, guarantee
-        self._k, self._total = n_components, total
+    console: Console
+    title: str
+    guarantee: Guarantee
+    n_components: int
+    total: int | None
 
-    def _rows_at_end(self, progress: Progress) -> int | None:
-        return min((n for n in (self._total, progress.expected) if n), default=None)
+    def so_far(self, progress: Progress, total: int | None) -> tuple[str, str]:
+        """Return the share of the rows at the end, and the remaining time at the rate so far; empty if not known."""
+        if not total:
+            return "", ""
+        share = f"{min(100, 100 * progress.t // total)} %"
+        if not 0 < progress.t < total:
+            return share, ""
+        seconds = (total - progress.t) * progress.seconds / progress.t
+        return share, f", {seconds:.0f} s left" if seconds < 300.0 else f", {seconds / 60.0:.0f} min left"
 
 
+@dataclass(eq=False)
 class LiveView(_ConsoleView):
     """View for terminals, redrawn in place four times a second."""
 
     period = PERIOD
 
-    def __init__(self, console: Console, *arguments: Any) -> None:
-        super().__init__(console, *arguments)
+    def __post_init__(self) -> None:
         self._seen, self._curve = 0, History()
         self._basis: FloatArray | None = None  # as drawn: the next one gets the same signs
-        self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+        self._live = Live(console=self.console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
     def start(self) -> None:
         self._live.start()
@@ -123,51 +131,41 @@ class LiveView(_ConsoleView):
 
     def render(self, progress: Progress) -> Group:
         """Return title and facts, fitted to the terminal."""
-        width, height = self._console.size
+        width, height = self.console.size
         table = Table.grid(padding=(0, 1), expand=True)
         table.add_column(style="dim", width=11, justify="right", no_wrap=True)
         table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-        table.add_row("rows", self._rows(progress))
-        lines = facts(progress, self._guarantee, self._k)
+        rate = progress.t / progress.seconds if progress.seconds > 0.0 else 0.0
+        count, speed, seconds = grouped(progress.t), f"{grouped(rate)} rows/s", f"{progress.seconds:.0f} s"
+        rows: Text | Table = Text(f"{count}   {speed}   {seconds}")
+        if total := min((n for n in (self.total, progress.expected) if n), default=None):
+            share, left = self.so_far(progress, total)
+            rows = Table.grid(padding=(0, 2), expand=True)
+            for ratio in (None, 1, None):
+                rows.add_column(ratio=ratio, no_wrap=ratio is None)
+            bar = ProgressBar(total, min(progress.t, total))
+            rows.add_row(f"{count} of {grouped(total)} ({share})", bar, f"{speed}  {seconds}{left}")
+        table.add_row("rows", rows)
+
+        lines = facts(progress, self.guarantee, self.n_components)
         averages = [record.average for record in self._curve.records if 0.0 < record.average < math.inf]
         if len(averages) > 1:
             lines.append(("its curve", f"{trend(averages, width - 56)}  regret per row, log scale, curator only"))
-        if progress.release is not None and height > _TALL_ENOUGH:
-            lines += self._components(progress.release, width - 13)
+        release = progress.release
+        if release is not None and height > _TALL_ENOUGH:
+            # The leading components, as the features of largest loadings that fit.
+            basis = release.subspace.basis[:, :_COMPONENTS]
+            self._basis = basis = basis if self._basis is None else signs_like(basis, self._basis)
+            names = feature_names(release.features, len(basis))
+            for i, column in enumerate(basis.T, 1):
+                heavy = np.argsort(-np.abs(column), kind="stable")
+                parts = [f"{column[j]:+.2f} {printable(names[j])}" for j in heavy if abs(column[j]) >= _LIGHTEST]
+                while len(parts) > 1 and len("  ".join(parts)) > width - 13:
+                    parts.pop()
+                lines.append((f"component {i}", "  ".join(parts)))
         for line in lines:
             table.add_row(*line)
-        return Group(Text(self._title, "bold", no_wrap=True, overflow="ellipsis"), table)
-
-    def _components(self, release: Release, width: int) -> list[tuple[str, str]]:
-        """The leading components, as the features of largest loadings."""
-        basis = release.subspace.basis[:, :_COMPONENTS]
-        self._basis = basis = basis if self._basis is None else signs_like(basis, self._basis)
-        names, lines = feature_names(release.features, len(basis)), []
-        for i, column in enumerate(basis.T, 1):
-            heavy = np.argsort(-np.abs(column), kind="stable")
-            parts = [f"{column[j]:+.2f} {printable(names[j])}" for j in heavy if abs(column[j]) >= _LIGHTEST]
-            while len(parts) > 1 and len("  ".join(parts)) > width:
-                parts.pop()
-            lines.append((f"component {i}", "  ".join(parts)))
-        return lines
-
-    def _rows(self, progress: Progress) -> Table:
-        """Number of rows and speed, with a bar if the number of rows at the end is known."""
-        line = Table.grid(padding=(0, 2), expand=True)
-        rate = progress.t / progress.seconds if progress.seconds > 0.0 else 0.0
-        count, speed, seconds = grouped(progress.t), f"{grouped(rate)} rows/s", f"{progress.seconds:.0f} s"
-        total = self._rows_at_end(progress)
-        if total is None:
-            line.add_row(Text(f"{count}   {speed}   {seconds}"))
-            return line
-        for ratio in (None, 1, None):
-            line.add_column(ratio=ratio, no_wrap=ratio is None)
-        bar = ProgressBar(total, min(progress.t, total))
-        line.add_row(
-            f"{count} of {grouped(total)} ({_percent(progress, total)})", bar,
-            f"{speed}  {seconds}{_left(progress, total)}",
-        )  # fmt: skip
-        return line
+        return Group(Text(self.title, "bold", no_wrap=True, overflow="ellipsis"), table)
 
 
 class PlainView(_ConsoleView):
@@ -178,45 +176,43 @@ class PlainView(_ConsoleView):
     _shown = 0  # rows on the latest line of a log
 
     def start(self) -> None:
-        self._print(self._title)
+        self._print(self.title)
         self._next = time.monotonic() + self.period
 
     def show(self, progress: Progress) -> None:
         super().show(progress)
-        if is_terminal(self._console.file):
-            self._show(progress)
-            return
         # The end of a batch depends on the bytes of cells and on bad rows: a log counts thousands of rows.
         rows = progress.t - progress.t % 1000
-        if rows > self._shown:
+        if is_terminal(self.console.file):
+            self._show(progress)
+        elif rows > self._shown:
             self._shown = rows
-            self._print(self._so_far(replace(progress, t=rows), self._total or 0, ""))
+            self._show(replace(progress, t=rows, record=None, private=None), releases="")
 
     def end(self, progress: Progress) -> None:
         if progress.t:
             self._show(progress)
 
-    def _show(self, progress: Progress) -> None:
-        terminal = is_terminal(self._console.file)
-        # The expected number of rows of a text file is estimated from the bytes of its cells: not for a log.
-        total = (self._rows_at_end(progress) if terminal else self._total) or 0
-        line = self._so_far(progress, total, f"{progress.releases} releases, ")
-        if progress.record is not None and terminal:
-            r = progress.record
-            line += f" | curator only: captured {_least(r)}{floor(r.captured, 5)}, "
-            line += f"regret per row {r.average_text}, {_bound(r)}"
+    def _show(self, progress: Progress, releases: str | None = None) -> None:
+        terminal, total, record = is_terminal(self.console.file), self.total, progress.record
+        if terminal:  # a text file's expected number of rows is estimated from the bytes of its cells: not for a log
+            total = min((n for n in (self.total, progress.expected) if n), default=None)
+        share, left = self.so_far(progress, total)
+        share = f" of {total} ({share})" if share else ""
+        releases = f"{progress.releases} releases, " if releases is None else releases
+        line = f"{progress.t}{share} rows, {releases}{progress.seconds:.1f} s{left}"
+        if record is not None and terminal:
+            least, bound = _least_and_bound(record)
+            line += f" | curator only: captured {least}{floor(record.captured, 5)}, "
+            line += f"regret per row {record.average_text}, {bound}"
         if progress.private is not None:
             line += f" | publishable: {publishable(progress.private)}"
         if progress.bad_rows and terminal:
             line += f", {progress.bad_rows} bad rows"
         self._print(line)
 
-    def _so_far(self, progress: Progress, total: int, releases: str) -> str:
-        share = f" of {total} ({_percent(progress, total)})" if total else ""
-        return f"{progress.t}{share} rows, {releases}{progress.seconds:.1f} s{_left(progress, total)}"
-
     def _print(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def view(live: bool | None, title: str, guarantee: Guarantee, n_components: int, total: int | None) -> View:
@@ -230,37 +226,20 @@ def is_live(live: bool | None) -> bool:
     return live is not False and is_terminal(sys.stderr)
 
 
-# -- text ---------------------------------------------------------------------------
-
-
-def _percent(progress: Progress, total: int) -> str:
-    return f"{min(100, 100 * progress.t // total)} %"
-
-
-def _left(progress: Progress, total: int) -> str:
-    """The remaining time at the rate so far, as the end of a sentence."""
-    if not 0 < progress.t < total:
-        return ""
-    seconds = (total - progress.t) * progress.seconds / progress.t
-    return f", {seconds:.0f} s left" if seconds < 300.0 else f", {seconds / 60.0:.0f} min left"
-
-
-def _least(record: RegretRecord) -> str:
-    return "at least " if record.is_interval else ""
-
-
-def _bound(record: RegretRecord) -> str:
-    return "no bound proved" if record.average_bound is None else f"bound {record.average_bound:.4g}"
+def _least_and_bound(record: RegretRecord) -> tuple[str, str]:
+    """Words before the exact figures of a record that are bounds themselves, and its proved bound."""
+    bound = "no bound proved" if record.average_bound is None else f"bound {record.average_bound:.4g}"
+    return "at least " if record.is_interval else "", bound
 
 
 def facts(progress: Progress, guarantee: Guarantee, n_components: int) -> list[tuple[str, str]]:
     """Return the lines of the view, as pairs of name and value."""
     record, lines = progress.record, [("privacy", spent(guarantee, progress.releases))]
     if record is not None:
-        least, share = _least(record), percent(record.captured)
-        regret = f"{record.average_text} per row ({_bound(record)}); {least}{record.regret:.5g} in all"
-        lines.append(("captured", f"{least}{share} of the best {n_components}-dimensional subspace so far"))
-        lines.append(("regret", regret))
+        least, bound = _least_and_bound(record)
+        share = f"{least}{percent(record.captured)} of the best {n_components}-dimensional subspace so far"
+        regret = f"{record.average_text} per row ({bound}); {least}{record.regret:.5g} in all"
+        lines += [("captured", share), ("regret", regret)]
     estimates = None if progress.release is None else estimates_of(progress.release)
     if estimates is not None:
         clear = f"{sum(clear_components(estimates))} of {n_components} components above the noise"

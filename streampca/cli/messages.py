@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterable
 from dataclasses import fields
 
 from streampca.cli.options import ReadSettings, RunOptions
@@ -44,9 +45,10 @@ def say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def caution(text: str) -> None:
-    """Print a warning of the library on standard error."""
-    say(f"warning: {in_flags(text)}")
+def caution(texts: Iterable[str]) -> None:
+    """Print warnings of the library on standard error."""
+    for text in texts:
+        say(f"warning: {in_flags(text)}")
 
 
 def in_flags(message: str) -> str:

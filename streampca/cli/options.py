@@ -1,33 +1,27 @@
 """Options that commands share, and the settings that ``--read`` and ``--set`` take as KEY=VALUE.
 
-Cyclopts makes the options of a command from the fields of these classes, and its help from their docstrings.
+Cyclopts makes options from the fields of these classes, and their help from the text below each field.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from inspect import cleandoc
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
-from urllib.parse import urlsplit
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from cyclopts import Parameter
 
 from streampca.errors import BadParameterError
+from streampca.privacy.budget import Adjacency
 
 T = TypeVar("T")
 _WORDS = dict.fromkeys(("yes", "true", "on", "1"), True) | dict.fromkeys(("no", "false", "off", "0"), False)
-
-
-# -- paths --------------------------------------------------------------------------
-
-
-def _no_directory(_type: object, path: Path | None) -> None:
-    if path is not None and path.is_dir():
-        raise ValueError(f"{path} is a directory; give the file in it, such as run.db")
+_EXTERNAL = ("kafka://", "postgres://", "postgresql://", "sqlite://", "duckdb://")
 
 
 class Address(str):
@@ -45,22 +39,34 @@ class Address(str):
 
 def _source(_type: object, tokens: Sequence[Any]) -> Path | Address:
     text = str(tokens[0].value)
-    elsewhere = urlsplit(text).scheme in ("kafka", "postgres", "postgresql", "sqlite", "duckdb") and "://" in text
-    return Address(text) if elsewhere else Path(text)
+    return Address(text) if text.lower().startswith(_EXTERNAL) else Path(text)
 
 
-_Hyphen = Parameter(allow_leading_hyphen=True)
-#: A file that a directory cannot stand for.
-FilePath = Annotated[Path, Parameter(validator=_no_directory)]
+def _no_directory(_type: object, path: Path | None) -> None:
+    if path is not None and path.is_dir():
+        raise ValueError(f"{path} is a directory; give the file in it, such as run.db")
+
+
+def about(text: str, *names: str, **more: Any) -> Parameter:
+    """Return the help of an option, with its names if they do not follow from the parameter."""
+    return Parameter(help=text, name=names or None, **more)
+
+
+NEIGHBORS = "Neighbors differ in one row: in place of the zero row (zero-out), or of another row (replace)."
+LIVE = "Live view in the terminal. On by default, where standard error is one."
+#: A database, which a directory cannot stand for.
+StorePath = Annotated[Path, about("Database of the run.", validator=_no_directory)]
+LedgerPath = Annotated[Path, about("The ledger.", validator=_no_directory)]
+#: Releases to read, and which of them.
+RunPath = Annotated[Path, about("releases.jsonl, or a store (run.db), or a folder with one of them.")]
+At = Annotated[int | None, about("Use the current release after this number of rows. By default the latest.")]
 #: A path that may begin with a hyphen, such as - for standard input or output.
-HyphenPath = Annotated[Path, _Hyphen]
+HyphenPath = Annotated[Path, Parameter(allow_leading_hyphen=True)]
 #: A source of rows: a file, a pattern of files, - for standard input, or an address.
 SourceAddress = Annotated[Path | Address, Parameter(allow_leading_hyphen=True, converter=_source)]
 #: An option that is given or not, without a negative form.
 Switch = Annotated[bool, Parameter(negative="")]
-
-
-# -- settings -----------------------------------------------------------------------
+Force = Annotated[bool, about("Overwrite existing files.", negative="")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,31 +151,6 @@ def pairs(texts: Iterable[str], flag: str = "--set") -> dict[str, str]:
     return given
 
 
-def take(kind: type[T], given: dict[str, str], *parts: str, flag: str = "--set", others: bool = False) -> T:
-    """Create settings from texts, and remove these texts from ``given``.
-
-    Parameters
-    ----------
-    kind : class of the settings.
-    given : texts by key.
-    *parts : names of the parts whose keys begin with them; none if keys have no parts.
-    flag : option that gave the texts, for messages.
-    others : leave keys of other parts in ``given``, instead of refusing them.
-
-    Raises
-    ------
-    BadParameterError
-        If a key is unknown, or its value is of another type.
-    """
-    hints, known, values = get_type_hints(kind), _keys(kind, parts), {}
-    for key in list(given):
-        if key in known:
-            values[known[key]] = _converted(hints[known[key]], given.pop(key), f"{flag} {key}")
-        elif not others or key.partition(".")[0] in parts:
-            raise BadParameterError(f"{flag} {key}: there is no such key; use {', '.join(known)}")
-    return kind(**values)
-
-
 def yes_or_no(text: str, option: str) -> bool:
     """Convert yes, true, on and 1, or no, false, off and 0, in any case, to a truth value."""
     if text.lower() not in _WORDS:
@@ -177,47 +158,51 @@ def yes_or_no(text: str, option: str) -> bool:
     return _WORDS[text.lower()]
 
 
-def _converted(hint: Any, text: str, option: str) -> Any:
-    """Convert a text to a type or a value of a `Literal`; None in a union is for settings that are not given."""
-    if get_origin(hint) in (Union, UnionType):
-        (hint,) = (one for one in get_args(hint) if one is not NoneType)
-    if hint is bool:
-        return yes_or_no(text, option)
-    expected = "a whole number" if hint is int else "a number"
-    if get_origin(hint) is Literal:
-        expected = " or ".join(get_args(hint))
-        hint = {one: one for one in get_args(hint)}.__getitem__
-    try:
-        return hint(text)
-    except (KeyError, ValueError):
-        raise BadParameterError(f"{option}={text}: expected {expected}") from None
+def take(kind: type[T], given: dict[str, str], *parts: str, flag: str = "--set", others: bool = False) -> T:
+    """Create settings of a class from texts by key, and remove these texts from ``given``.
+
+    With ``parts``, keys are PART.NAME; those of other parts are refused, or left in ``given`` if ``others`` is true.
+    Raises `BadParameterError` if a key is unknown, or its value is of another type.
+    """
+    hints, known, values = get_type_hints(kind), _keys(kind, parts), {}
+    for key in list(given):
+        if key not in known:
+            if others and key.partition(".")[0] not in parts:
+                continue
+            raise BadParameterError(f"{flag} {key}: there is no such key; use {', '.join(known)}")
+        hint, text = hints[known[key]], given.pop(key)
+        if NoneType in get_args(hint):  # None is for settings that are not given
+            (hint,) = (one for one in get_args(hint) if one is not NoneType)
+        value: Any = None
+        if hint is bool:
+            value = yes_or_no(text, f"{flag} {key}")
+        elif get_origin(hint) is Literal:
+            value = text if text in get_args(hint) else None
+        else:
+            with suppress(ValueError):
+                value = hint(text)
+        if value is None:
+            expected = " or ".join(get_args(hint)) or ("a whole number" if hint is int else "a number")
+            raise BadParameterError(f"{flag} {key}={text}: expected {expected}")
+        values[known[key]] = value
+    return kind(**values)
 
 
 def _key_option(name: str, purpose: str, kind: type, *parts: str) -> Parameter:
     """An option that takes KEY=VALUE texts. Its help lists the keys with their meanings."""
     text = re.sub(r"\n +", " ", cleandoc(kind.__doc__ or "").partition("----------\n")[2])
     meanings = dict(line.split(" : ", 1) for line in text.splitlines())
-    listed = " ".join(f"{key}: {meanings[name]}" for key, name in _keys(kind, parts).items())
-    return Parameter(
-        name=name, negative="", show_default=False, help=f"{purpose}, as KEY=VALUE, once or more. {listed}"
-    )
-
-
-# -- option classes -----------------------------------------------------------------
+    listed = " ".join(f"{key}: {meanings[field]}" for key, field in _keys(kind, parts).items())
+    return about(f"{purpose}, as KEY=VALUE, once or more. {listed}", name, negative="", show_default=False)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Which rows are read, and how.
-
-    Parameters
-    ----------
-    columns
-        Names of the columns to use, separated by commas, or their positions from 1. All by default.
-    """
+    """Which rows are read, and how."""
 
     columns: str | None = None
+    """Names of the columns to use, separated by commas, or their positions from 1. All by default."""
     read: Annotated[tuple[str, ...], _key_option("--read", "How rows are read", ReadSettings)] = ()
 
     def reading(self) -> ReadSettings:
@@ -228,109 +213,59 @@ class ReadOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PrivateOptions(ReadOptions):
-    """Common options of ``run`` and ``release``: the release, its rows and its account.
+    """Common options of ``run`` and ``release``: the release, its rows and its account."""
 
-    Parameters
-    ----------
-    n_components
-        Dimension of the subspace.
-    epsilon
-        Privacy parameter of all releases together, e.g. 1.
-    delta
-        Privacy parameter, well below one over the number of rows, e.g. 1e-6. None for algorithms with delta 0.
-    adjacency
-        Neighbors differ in one row: in place of the zero row (zero-out), or of another row (replace).
-    bounds
-        Public ranges of the columns: lo:hi for all, name=lo:hi,... or a JSON file {"name": [lo, hi]}. Or private:
-        the first rows only find them, at the price of their whole budget. This needs delta > 0.
-    row_norm
-        Longer rows are scaled onto the ball of this radius; 1 by default. This or --bounds must be given.
-    on_bad_row
-        Stop at a row with missing or bad values, or absorb a zero row in its place.
-    center
-        Subtract the mean, from the same private release, for about 12 % more noise. On by default for Gram matrices
-        with Gaussian noise; --no-center is the form of the papers.
-    seed
-        Reproducible noise. For tests: not private against a reader who knows the seed.
-    ledger
-        Ledger whose account of --data-set pays, or refuses. See streampca ledger budget.
-    data_set
-        Name of the data set in the ledger.
-    force
-        Overwrite existing output files.
-    """
-
-    n_components: Annotated[int | None, Parameter(name=["--n-components", "-k"])] = None
-    epsilon: float | None = None
+    n_components: Annotated[int | None, about("Dimension of the subspace.", "--n-components", "-k")] = None
+    epsilon: Annotated[float | None, about("Privacy parameter of all releases together, e.g. 1.")] = None
     delta: float | None = None
-    adjacency: Literal["zero-out", "replace"] | None = None
-    bounds: Annotated[str | None, _Hyphen] = None
+    """Privacy parameter, well below one over the number of rows, e.g. 1e-6. None for algorithms with delta 0."""
+    adjacency: Annotated[Adjacency | None, about(NEIGHBORS)] = None
+    bounds: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
+    """Public ranges of the columns: lo:hi for all, name=lo:hi,... or a JSON file {"name": [lo, hi]}. Or private: the
+    first rows only find them, at the price of their whole budget. This needs delta > 0."""
     row_norm: float | None = None
+    """Longer rows are scaled onto the ball of this radius; 1 by default. This or --bounds must be given."""
     on_bad_row: Literal["raise", "zero"] = "raise"
+    """Stop at a row with missing or bad values, or absorb a zero row in its place."""
     center: bool | None = None
+    """Subtract the mean, from the same private release, for about 12 % more noise. On by default for Gram matrices
+    with Gaussian noise; --no-center is the form of the papers."""
     seed: int | None = None
+    """Reproducible noise. For tests: not private against a reader who knows the seed."""
     ledger: Path | None = None
-    data_set: str | None = None
-    force: Switch = False
+    """Ledger whose account of --data-set pays, or refuses. See streampca ledger budget."""
+    data_set: Annotated[str | None, about("Name of the data set in the ledger.")] = None
+    force: Force = False
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ReleaseOptions(PrivateOptions):
-    """Options of ``release``.
-
-    Parameters
-    ----------
-    mechanism
-        gaussian or adaptive; with delta 0: adaptive-laplace or matrix-laplace; auto: adaptive-laplace for few features,
-        else adaptive; exact-subspace for rows on a subspace (integers; --row-norm is a power of two that no row
-        exceeds), which finds -k itself; or a class name.
-    out
-        File of the release, or - for standard output. Publishable; the format is that of streampca run.
-    """
+    """Options of ``release``."""
 
     mechanism: str
+    """gaussian or adaptive; with delta 0: adaptive-laplace or matrix-laplace; auto: adaptive-laplace for few features,
+    else adaptive; exact-subspace for rows on a subspace (integers; --row-norm is a power of two that no row exceeds),
+    which finds -k itself; or a class name."""
     set_: Annotated[
         tuple[str, ...], _key_option("--set", "Any further parameter of the mechanism", Settings, "bounds", "out")
     ] = ()
     out: HyphenPath = Path("release.jsonl")
+    """File of the release, or - for standard output. Publishable; the format is that of streampca run."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(PrivateOptions):
-    """Options of ``run``.
-
-    Parameters
-    ----------
-    algorithm
-        fpl (private follow the perturbed leader), window, private-oja, dp-pca, tumbling, or a class name.
-    horizon
-        Number of rows the noise is calibrated for. Unknown by default, which costs a little more noise.
-    window
-        Number of the most recent rows that count, for algorithms of sliding windows.
-    release_every
-        Rows between releases; 100 by default. Rarer releases carry less noise.
-    out
-        File of the releases, or - for standard output. Publishable.
-    regret
-        File for the exact regret. Curator only: it has no privacy at all.
-    private_regret
-        File for the regret as intervals. Publishable: noisy rewards are released too, and all noise grows by 11.8 %.
-    summary
-        Markdown file for the released components and their guarantee, with exact figures. Curator only.
-    live
-        Live view in the terminal. On by default, where standard error is one.
-    store
-        Database that makes the run durable: continue it with streampca resume. Curator only.
-    serve
-        Show the run as a page in the browser, on this machine only, until Ctrl-C. Curator only, behind a token.
-    """
+    """Options of ``run``."""
 
     algorithm: str = "fpl"
+    """fpl (private follow the perturbed leader), window, private-oja, dp-pca, tumbling, or a class name."""
     horizon: int | None = None
-    window: int | None = None
+    """Number of rows the noise is calibrated for. Unknown by default, which costs a little more noise."""
+    window: Annotated[int | None, about("Number of the most recent rows that count, for sliding windows.")] = None
     release_every: int | None = None
+    """Rows between releases; 100 by default. Rarer releases carry less noise."""
     set_: Annotated[
         tuple[str, ...],
         _key_option(
@@ -339,12 +274,17 @@ class RunOptions(PrivateOptions):
         ),
     ] = ()  # fmt: skip
     out: HyphenPath = Path("releases.jsonl")
-    regret: Path | None = None
+    """File of the releases, or - for standard output. Publishable."""
+    regret: Annotated[Path | None, about("File for the exact regret. Curator only: it has no privacy at all.")] = None
     private_regret: Path | None = None
+    """File for the regret as intervals. Publishable: noisy rewards are released too, and all noise grows by 11.8 %."""
     summary: Path | None = None
-    live: bool | None = None
-    store: FilePath | None = None
+    """Markdown file for the released components and their guarantee, with exact figures. Curator only."""
+    live: Annotated[bool | None, about(LIVE)] = None
+    store: Annotated[Path | None, Parameter(validator=_no_directory)] = None
+    """Database that makes the run durable: continue it with streampca resume. Curator only."""
     serve: Switch = False
+    """Show the run as a page in the browser, on this machine only, until Ctrl-C. Curator only, behind a token."""
 
 
 @Parameter(name="*")

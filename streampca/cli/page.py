@@ -5,16 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from streampca.cli.live import PERIOD, Progress, View
-from streampca.cli.options import Switch
+from streampca.cli.options import RunPath, about
 from streampca.errors import BadParameterError
 from streampca.regret.regret import RegretRecord
 from streampca.views.curator import CuratorPage
@@ -25,6 +22,24 @@ from streampca.views.server import Server
 
 #: Seconds between two looks at the files, and without news until the page says that there are none.
 _EVERY, _QUIET = 0.5, 3.0
+
+
+class CuratorView(View):
+    """View of a run on the curator's page: exact regret, rows and their speed, and changes of rows. Curator only."""
+
+    period = PERIOD
+
+    def __init__(self, page: CuratorPage) -> None:
+        self.page = page
+
+    def add(self, record: RegretRecord) -> None:
+        self.page.add([record])
+
+    def show(self, progress: Progress) -> None:
+        super().show(progress)
+        rate = progress.t / progress.seconds if progress.seconds > 0.0 else None
+        further = () if progress.admitted is None else admission_facts(progress.admitted)
+        self.page.count(rows=progress.t, rows_per_second=rate, further=further)
 
 
 class Page:
@@ -59,24 +74,6 @@ class Page:
         self.server.stop()
 
 
-class CuratorView(View):
-    """View of a run on the curator's page: exact regret, rows and their speed, and changes of rows. Curator only."""
-
-    period = PERIOD
-
-    def __init__(self, page: CuratorPage) -> None:
-        self.page = page
-
-    def add(self, record: RegretRecord) -> None:
-        self.page.add([record])
-
-    def show(self, progress: Progress) -> None:
-        super().show(progress)
-        rate = progress.t / progress.seconds if progress.seconds > 0.0 else None
-        further = () if progress.admitted is None else admission_facts(progress.admitted)
-        self.page.count(rows=progress.t, rows_per_second=rate, further=further)
-
-
 def print_url(url: str, *, public: bool) -> None:
     """Print the address of the page."""
     reader = "publishable" if public else "curator only, with its token"
@@ -84,40 +81,29 @@ def print_url(url: str, *, public: bool) -> None:
 
 
 def serve(
-    path: Path,
+    path: RunPath,
     /,
     *,
-    public: Switch = False,
-    regret: Path | None = None,
-    private_regret: Path | None = None,
-    host: str = "127.0.0.1",
-    port: int = 8765,
-    name: Annotated[list[str] | None, Parameter(negative="")] = None,
-    token_file: Path | None = None,
+    public: Annotated[bool, about("Show what may be published, and read nothing else.", negative="")] = False,
+    regret: Annotated[
+        Path | None, about("File of the exact regret. Curator only. By default regret.csv beside the releases.")
+    ] = None,
+    private_regret: Annotated[
+        Path | None, about("File of the publishable regret, for releases without Gram matrices.")
+    ] = None,
+    host: Annotated[str, about("Address to listen on; other than 127.0.0.1 with --public only.")] = "127.0.0.1",
+    port: Annotated[int, about("Port to listen on; 0 takes any.")] = 8765,
+    name: Annotated[
+        list[str] | None, about("Further name of the page, e.g. pca.example.org behind a proxy.", negative="")
+    ] = None,
+    token_file: Annotated[
+        Path | None, about("Keep the curator's token in this file (mode 0600), for pages open after a restart.")
+    ] = None,
 ) -> int:
     """Show a run as a page in the browser, and follow it while it grows.
 
     Without --public the page is the curator's: on this machine only, behind the token in
     the printed link. Ends with Ctrl-C.
-
-    Parameters
-    ----------
-    path
-        releases.jsonl, or a store (run.db), or a folder with one of them.
-    public
-        Show what may be published, and nothing else: no exact figure and no key is read.
-    regret
-        File of the exact regret. Curator only. By default regret.csv beside the releases.
-    private_regret
-        File of the publishable regret, for releases without Gram matrices.
-    host
-        Address to listen on; other than 127.0.0.1 with --public only.
-    port
-        Port to listen on; 0 takes any.
-    name
-        Further name under which the page may be asked for, e.g. pca.example.org behind a proxy.
-    token_file
-        Keep the token of the curator's page in this file (mode 0600), so that an open page continues after a restart.
     """
     if public and regret is not None:
         raise BadParameterError("--regret: the exact regret is the curator's. Omit it with --public.")
@@ -135,20 +121,14 @@ def serve(
             updates.append(partial(CuratorRun(exact).update, curators))
         elif regret is not None:
             raise BadParameterError(f"--regret {exact}: there is no such file")
-    server = Server(page, host=host, port=port, names=name or (), token_file=token_file)
+    server, latest = Server(page, host=host, port=port, names=name or (), token_file=token_file), time.monotonic()
     with server, suppress(KeyboardInterrupt):
         print_url(server.url, public=public)
-        follow(updates, page)
+        while True:  # without a pause while the files bring news
+            if sum(update() for update in updates):  # every update is called
+                latest = time.monotonic()
+                continue
+            if time.monotonic() - latest > _QUIET:
+                page.end("No news for a while")
+            time.sleep(_EVERY)
     return 0
-
-
-def follow(updates: Sequence[Callable[[], bool]], page: PublicPage | CuratorPage) -> None:
-    """Call ``updates`` until interrupted, without a pause while they bring news. The page says so if there are none."""
-    latest = time.monotonic()
-    while True:
-        if sum(update() for update in updates):  # every update is called
-            latest = time.monotonic()
-            continue
-        if time.monotonic() - latest > _QUIET:
-            page.end("No news for a while")
-        time.sleep(_EVERY)

@@ -10,11 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
-
 from streampca.cli.files import OutputFile, refuse_inputs
 from streampca.cli.inputs import open_source
-from streampca.cli.options import HyphenPath, ReadOptions, Switch
+from streampca.cli.options import At, Force, HyphenPath, ReadOptions, RunPath, about
 from streampca.cli.terminal import terminal_width
 from streampca.errors import BadParameterError, NoReleaseError
 from streampca.release.release import Release
@@ -27,24 +25,17 @@ _NOT_PRIVATE = "NOT PRIVATE, curator only: scores are functions of raw rows; do 
 
 
 def show(
-    path: Path,
+    path: RunPath,
     /,
     *,
-    at: int | None = None,
-    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    at: At = None,
+    json_: Annotated[
+        bool, about("Print one JSON object, with every feature and every digit.", "--json", negative="")
+    ] = False,
 ) -> int:
     """Show a release: components, eigenvalues, error bars, guarantee.
 
     Publishable, like the release itself.
-
-    Parameters
-    ----------
-    path
-        releases.jsonl, or a store (run.db), or a folder with one of them.
-    at
-        Show the current release after this number of rows. By default the latest.
-    json_
-        Print one JSON object, with every feature and every digit.
     """
     release, count = release_at(path, at)
     most = release.n_features if json_ else 40
@@ -70,32 +61,19 @@ def show(
 
 
 def transform(
-    releases: Path,
-    source: HyphenPath,
+    releases: RunPath,
+    source: Annotated[HyphenPath, about("Any file that streampca run reads, with the columns of the release.")],
     /,
     *,
     options: ReadOptions = ReadOptions(),  # noqa: B008
-    out: HyphenPath = Path("scores.csv"),
-    at: int | None = None,
-    force: Switch = False,
+    out: Annotated[HyphenPath, about("CSV file, or - for standard output. Curator only.")] = Path("scores.csv"),
+    at: At = None,
+    force: Force = False,
 ) -> int:
     """Write the scores of raw rows on a released subspace. NOT private.
 
     A score is a function of its row: a reader of the file learns about every row
     in it. Only its owner may read the file, and its first line is a warning.
-
-    Parameters
-    ----------
-    releases
-        releases.jsonl, or a store (run.db), or a folder with one of them.
-    source
-        The rows: any file that streampca run reads, with the columns of the release.
-    out
-        File of the scores, as CSV, or - for standard output. Curator only.
-    at
-        Use the current release after this number of rows. By default the latest.
-    force
-        Overwrite an existing file.
     """
     refuse_inputs(source, out)
     refuse_inputs(releases, out)
@@ -132,34 +110,21 @@ def release_at(path: Path, at: int | None) -> tuple[Release, int]:
 
 
 def report(
-    path: Path,
+    path: RunPath,
     /,
     *,
-    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("report.html"),
-    regret: Path | None = None,
-    pictures: Path | None = None,
-    kind: Literal["svg", "png"] = "svg",
-    force: Switch = False,
+    out: Annotated[Path, about("The HTML file.", "--out", "-o")] = Path("report.html"),
+    regret: Annotated[Path | None, about("File of the exact regret: the report is the curator's, and says so.")] = None,
+    pictures: Annotated[
+        Path | None, about("Folder for every picture, too. Names of those for the curator begin with curator-.")
+    ] = None,
+    kind: Annotated[Literal["svg", "png"], about("Format of those files.")] = "svg",
+    force: Force = False,
 ) -> int:
     """Write a report of a run: one HTML file that needs nothing else.
 
     It holds the algorithm, the guarantee in words, curves, eigenvalues with error
     bars, and loadings. It is publishable unless --regret is given.
-
-    Parameters
-    ----------
-    path
-        releases.jsonl, or a store (run.db), or a folder with one of them.
-    out
-        The HTML file.
-    regret
-        File of the exact regret. The report is then the curator's, and marked so.
-    pictures
-        Folder for every picture as a file of its own; names of curator only pictures begin with curator-.
-    kind
-        Format of those files.
-    force
-        Overwrite an existing report.
     """
     if out.exists() and not force:
         raise BadParameterError(f"{out} exists; pass another --out, or --force to overwrite it")

@@ -7,19 +7,19 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from streampca.cli import inputs
-from streampca.cli.algorithms import make_algorithm, make_mechanism
+from streampca.cli.algorithms import COMMON, make_algorithm, make_mechanism
 from streampca.cli.files import Files, refuse_inputs
 from streampca.cli.live import Progress, is_live, view
 from streampca.cli.messages import caution
 from streampca.cli.options import (
+    LIVE,
     Address,
-    FilePath,
     HyphenPath,
-    PrivateOptions,
     ReadOptions,
     ReadSettings,
     ReleaseOptions,
@@ -27,10 +27,11 @@ from streampca.cli.options import (
     Settings,
     SourceAddress,
     StoreOptions,
-    Switch,
+    StorePath,
+    about,
     pairs,
     take,
-)
+)  # fmt: skip
 from streampca.cli.session import NEVER, Ending, Session, card_lines, card_of, conclude, parameters_of_run
 from streampca.cli.terminal import is_terminal
 from streampca.errors import BadParameterError, SourceError
@@ -46,19 +47,24 @@ from streampca.store.store import room_warnings
 from streampca.stream.stream import Stream
 
 
-def run(source: SourceAddress, /, *, options: RunOptions = RunOptions()) -> int:  # noqa: B008
+def run(
+    source: Annotated[
+        SourceAddress,
+        about(
+            "CSV, TSV or NDJSON (also .gz, .zip), Parquet or Arrow file of numeric columns; a pattern such as "
+            '"day-*.csv", a named pipe, or - for standard input; kafka://BROKER/TOPIC?group=NAME with messages of '
+            "JSON; sqlite:///FILE, duckdb:///FILE or postgresql://... with --read query=... and --read cursor=..."
+        ),
+    ],
+    /,
+    *,
+    options: RunOptions = RunOptions(),  # noqa: B008
+) -> int:
     """Stream rows from a file, a pipe or standard input; write private releases.
 
     The releases are written as JSON, one a line. Ctrl-C ends it with complete
     files and exit code 130. Every run with fresh noise on the same rows spends the
     budget anew.
-
-    Parameters
-    ----------
-    source
-        CSV, TSV or NDJSON (also .gz, .zip), Parquet or Arrow file of numeric columns; a pattern such as "day-*.csv",
-        a named pipe, or - for standard input; kafka://BROKER/TOPIC?group=NAME with messages of JSON; sqlite:///FILE,
-        duckdb:///FILE or postgresql://... with --read query=... and --read cursor=...
     """
     given = pairs(options.set_)
     for key in given:
@@ -66,7 +72,7 @@ def run(source: SourceAddress, /, *, options: RunOptions = RunOptions()) -> int:
             raise BadParameterError(f"--set {key}: it goes with --{part}")
     settings = take(Settings, given, "bounds", "out", "regret", "store", "serve", others=True)
     check_count("regret.every", settings.regret_every)
-    common = _common(options) | {name: getattr(options, name) for name in ("horizon", "window", "release_every")}
+    common = {name: getattr(options, name) for name in COMMON}
     common["publish_regret"] = None if options.private_regret is None else True
     algorithm = make_algorithm(options.algorithm, common, given)
     if settings.serve_public and not algorithm.guarantee.is_private:
@@ -112,8 +118,7 @@ def run(source: SourceAddress, /, *, options: RunOptions = RunOptions()) -> int:
             inputs.remember(database, source, options.reading(), options.columns)
         if page is not None:
             page.open(title)
-        for text in warned:
-            caution(text)
+        caution(warned)
         views = [view(options.live, title, stream.guarantee, k, horizon)]
         if page is not None and page.curator is not None:
             views.append(page.curator)
@@ -129,11 +134,9 @@ def run(source: SourceAddress, /, *, options: RunOptions = RunOptions()) -> int:
             database.close()
             lines.append(f"curator only: {options.store}, {options.store}.key")
         print(*lines, sep="\n", file=sys.stderr)
-        late = [] if stream.release is None else advice.release_warnings(stream.release)
+        caution([] if stream.release is None else advice.release_warnings(stream.release))
         if n_rows is None and stream.t:
-            late += advice.delta_warnings(algorithm.guarantee, stream.t)
-        for text in late:
-            caution(text)
+            caution(advice.delta_warnings(algorithm.guarantee, stream.t))
         if page is not None:
             page.close(stay=not ending.signal and ending.problem is None, budget=budget)
     if isinstance(ending.problem, SourceError) and not ending.progress.releases:
@@ -142,83 +145,75 @@ def run(source: SourceAddress, /, *, options: RunOptions = RunOptions()) -> int:
 
 
 def resume(
-    store: FilePath,
-    source: SourceAddress | None = None,
+    store: StorePath,
+    source: Annotated[
+        SourceAddress | None, about("All rows, from the first one. By default the source of the run, with its columns.")
+    ] = None,
     /,
     *,
     options: ReadOptions = ReadOptions(),  # noqa: B008
     opening: StoreOptions = StoreOptions(),  # noqa: B008
-    continues: Switch = False,
-    moved: Switch = False,
-    live: bool | None = None,
+    continues: Annotated[
+        bool, about("The source begins with the next row: another file, topic or query.", negative="")
+    ] = False,
+    moved: Annotated[
+        bool,
+        about(
+            "Continue from a copy, or a database that was set back, although another copy may have continued. This is "
+            "a second run with noise of its own: both together cost sqrt(2) times mu, and the ledger pays again.",
+            negative="",
+        ),
+    ] = False,
+    live: Annotated[bool | None, about(LIVE)] = None,
 ) -> int:
     """Continue a durable run where it was.
 
     Durable rows are passed over; no budget is spent anew. Read the releases with
     streampca export.
-
-    Parameters
-    ----------
-    store
-        Database of the run.
-    source
-        All rows, from the first one. By default the source of the run, with its columns.
-    continues
-        The source begins with the next row: another file, topic or query.
-    moved
-        Continue from a copy, or a database that was set back, although another copy may have continued. This is a
-        second run with noise of its own: both together cost sqrt(2) times mu, and the ledger pays again.
-    live
-        Live view in the terminal. On by default, where standard error is one.
     """
     with inputs.open_store(store, opening.settings()) as database:
         stream = Stream.resume(database, moved=moved)
         before, features = stream.t, stream.features
         print(f"Resumed after {before} rows; next is row {before + 1}.", file=sys.stderr)
         reading, columns = options.reading(), options.columns
-        if source is None:
-            stored = database.source
-            if stored is None:
-                raise BadParameterError(f"{store} does not know where its rows come from; name their file")
+        if source is not None:
+            inputs.remember(database, None if continues and isinstance(source, Path) else source, reading, columns)
+        elif (stored := database.source) is None:
+            raise BadParameterError(f"{store} does not know where its rows come from; name their file")
+        else:
             reading, columns = ReadSettings(**stored["reading"]), stored["columns"]
             source = Address(stored["source"]) if stored["elsewhere"] else Path(stored["source"])
-        else:
-            remembered = source if isinstance(source, Address) or not continues else None
-            inputs.remember(database, remembered, reading, columns)
         if columns is None and features is not None:
             columns = ",".join(features)
         rows = inputs.open_source(source, reading, columns, on_bad_row=stream.engine.now.admission.on_bad_row)
         if features is not None and tuple(rows.features) != features:
             raise BadParameterError(f"the columns of {source.name} are not those of the run, {', '.join(features)}")
         shown = view(live, f"streampca resume {store.name}", stream.guarantee, stream.algorithm.n_components, None)
-        session = Session(
+        ending = Session(
             stream, rows, Files(), [shown], skip=0 if continues or isinstance(rows, PositionedSource) else before,
             new_source=continues, followed=is_live(live), store=database,
-        )  # fmt: skip
-        ending = session.run()
+        ).run()  # fmt: skip
         print(f"{stream.t - before} rows more, {stream.t} in all; releases: streampca export {store}", file=sys.stderr)
-        card = card_of(ending)
-        if card is not None:
+        if (card := card_of(ending)) is not None:
             print("", *card_lines(card), sep="\n", file=sys.stderr)
         return ending.exit_code()
 
 
-def release(file: HyphenPath, /, *, options: ReleaseOptions) -> int:
+def release(
+    file: Annotated[HyphenPath, about("CSV (also .gz, .zip) or Parquet file of numeric columns.")],
+    /,
+    *,
+    options: ReleaseOptions,
+) -> int:
     """Release the subspace of a whole table once.
 
     Holds the table in memory. A bad row stops it before anything is paid or released, unless --on-bad-row is zero.
     Each release of the same rows spends the budget anew.
-
-    Parameters
-    ----------
-    file
-        CSV (also .gz, .zip) or Parquet file of numeric columns.
     """
     started, given = time.perf_counter(), pairs(options.set_)
     settings = take(Settings, given, "bounds", "out", others=True)
-    private = options.bounds == "private"
     name = "adaptive" if options.mechanism == "auto" else options.mechanism
-    mechanism = make_mechanism(name, _common(options), given)
+    mechanism = make_mechanism(name, {name: getattr(options, name, None) for name in COMMON}, given)
     source = inputs.rows_of(file, options)
     refuse_inputs(file, options.out)
     files = Files(options.out, gram=settings.out_gram, force=options.force)
@@ -232,6 +227,7 @@ def release(file: HyphenPath, /, *, options: ReleaseOptions) -> int:
         rows = np.concatenate(blocks)
         n, d = rows.shape
         # Private bounds are (epsilon, delta)-private, so a mechanism with delta 0 gains nothing with them.
+        private = options.bounds == "private"
         if options.mechanism == "auto" and not private and isinstance(mechanism, AdaptiveCovariance):
             mechanism = adaptive_mechanism(
                 d, n_components=mechanism.n_components, epsilon=mechanism.epsilon, delta=mechanism.delta,
@@ -244,8 +240,7 @@ def release(file: HyphenPath, /, *, options: ReleaseOptions) -> int:
             wanted = PrivateBounds.of(algorithm.guarantee, settings.bounds_warmup, n)
             settings = replace(settings, bounds_warmup=wanted.rows(d))
             warned += wanted.warnings(d, n)
-        for text in warned:
-            caution(text)
+        caution(warned)
         stream = Stream(
             algorithm, **inputs.stream_settings(algorithm, options, settings), ledger=account, regret=None
         )  # fmt: skip
@@ -254,17 +249,11 @@ def release(file: HyphenPath, /, *, options: ReleaseOptions) -> int:
         files.begin(stream.engine.processor.terms, parameters_of_run(stream, source))
         files.releases.add(releases)
         files.close()
-        admitted, seconds = stream.admission, time.perf_counter() - started
-        progress = Progress(
-            stream.t, seconds, len(releases), admitted.bad_rows, None, release=releases[0], admitted=admitted
-        )
-        lines = conclude("", Ending(progress), stream, files, "" if account is None else account.remaining())
+        ending = Ending(Progress(
+            stream.t, time.perf_counter() - started, len(releases), stream.admission.bad_rows, None,
+            release=releases[0], admitted=stream.admission,
+        ))  # fmt: skip
+        lines = conclude("", ending, stream, files, "" if account is None else account.remaining())
     print(*lines, sep="\n", file=sys.stderr)
-    for text in advice.release_warnings(releases[0]):
-        caution(text)
+    caution(advice.release_warnings(releases[0]))
     return 0
-
-
-def _common(options: PrivateOptions) -> dict[str, object]:
-    """Parameters of algorithms and mechanisms that have options of their own."""
-    return {name: getattr(options, name) for name in ("n_components", "epsilon", "delta", "adjacency")}

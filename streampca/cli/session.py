@@ -140,9 +140,10 @@ class Session:
                     except StreamPCAError as raised:
                         problem = problem or raised
                 self.files.close()
+                progress = self._progress(self._record)
                 for view in self.views:
-                    view.end(self._progress(self._record))
-        return Ending(self._progress(self._record), interrupts.asked, problem)
+                    view.end(progress)
+        return Ending(progress, interrupts.asked, problem)
 
     def _loop(self, interrupts: Interrupts) -> None:
         rows = batches(
@@ -155,13 +156,11 @@ class Session:
             if batch is None:
                 self._is_complete = True
                 return
-            for steps in push(self.stream.engine, batch):
-                self._waiting.append(steps)
+            self._waiting.extend(push(self.stream.engine, batch))
             self._write()
             if self.followed and self.stream.t % self.every == 0:
                 self._take_record()
-            due = [view for view in self.views if view.due]
-            if due:
+            if due := [view for view in self.views if view.due]:
                 self.files.flush()
                 progress = self._progress(self._latest())
                 for view in due:
@@ -218,22 +217,27 @@ class Session:
 
     def _begin(self) -> None:
         """Write the first lines of the files, unless they are written."""
-        if self.files.is_begun:
-            return
-        parameters = parameters_of_run(self.stream, self.source)
-        self.files.begin(self.stream.engine.processor.terms, parameters)
-        if self.page is not None:
-            self.page.public.describe(parameters)
+        if not self.files.is_begun:
+            parameters = parameters_of_run(self.stream, self.source)
+            self.files.begin(self.stream.engine.processor.terms, parameters)
+            if self.page is not None:
+                self.page.public.describe(parameters)
+
+    def _latest(self) -> RegretRecord | None:
+        """Return the exact record of this moment, which may be the kept one."""
+        if self.stream.engine.regret_log is None or not self.stream.t:
+            return None
+        kept = self._record
+        return kept if kept is not None and kept.t == self.stream.t else self.stream.regret.now()
 
     def _take_record(self) -> None:
         """Create the exact record of this moment for the file and the views, unless it exists."""
         record = self._latest()
-        if record is None or record is self._record:
-            return
-        self._record = record
-        for view in self.views:
-            view.add(record)
-        self.files.add_regret(record)
+        if record is not None and record is not self._record:
+            self._record = record
+            for view in self.views:
+                view.add(record)
+            self.files.add_regret(record)
 
     def _take_private_record(self) -> None:
         """Create the publishable record of the latest release for its file, unless it exists."""
@@ -244,37 +248,29 @@ class Session:
         self._private_record = PrivateRegretRecord.of(release, confidence=config.confidence, rows=config.rows)
         self.files.private_regret.write(self._private_record.to_json() + "\n")
 
-    def _latest(self) -> RegretRecord | None:
-        """Return the exact record of this moment, which may be the kept one."""
-        if self.stream.engine.regret_log is None or not self.stream.t:
-            return None
-        if self._record is not None and self._record.t == self.stream.t:
-            return self._record
-        return self.stream.regret.now()
-
     def _progress(self, record: RegretRecord | None) -> Progress:
-        stream, seconds, admitted = self.stream, time.perf_counter() - self._started, self.stream.admission
-        # Expected number of rows at the end. A text file estimates it from its size.
+        admitted = self.stream.admission
+        # A text file estimates its number of rows from its size.
         expected: int | None = getattr(self.source, "expected_rows", None)
         if expected is not None and self._is_complete:
-            expected = stream.t
+            expected = self.stream.t
         elif expected is not None:
             expected = expected + self._first - self.skip if self.limit is None else self.limit
         return Progress(
-            stream.t, seconds, self._releases, admitted.bad_rows, record, self._private_record,
-            self._release, admitted, expected,
+            self.stream.t, time.perf_counter() - self._started, self._releases, admitted.bad_rows, record,
+            self._private_record, self._release, admitted, expected,
         )  # fmt: skip
 
 
 def conclude(title: str, ending: Ending, stream: Stream, files: Files, budget: str = "") -> list[str]:
     """Write the summary of a run, and return its last lines: files with their readers, and its card or its cost."""
-    progress, card = ending.progress, card_of(ending, budget)
+    progress, card, lines = ending.progress, card_of(ending, budget), []
     if ending.problem is not None and not progress.t:
         return []
     if card is not None:
         files.summary.write(f"# {title}\n\n**{_DO_NOT_PUBLISH}**\n\n{card.markdown()}")
         files.summary.close()
-    lines, is_begun = [], progress.releases or files.releases.is_written
+    is_begun = progress.releases or files.releases.is_written
     complete = "the files are complete up to there" if is_begun else "no file was written"
     if ending.signal:
         lines.append(f"Interrupted after {progress.t} rows; {complete}.")
@@ -282,20 +278,28 @@ def conclude(title: str, ending: Ending, stream: Stream, files: Files, budget: s
         lines.append(f"Stopped after {progress.t} rows by the problem below; {complete}.")
     lines.append(f"{progress.t} rows, {progress.releases} releases, {progress.seconds:.1f} s")
     if progress.t and not progress.releases:
-        warmup = progress.t + stream.warmup_left
         remedy = "or a smaller --release-every"
         if stream.warmup_left:
+            warmup = progress.t + stream.warmup_left
             remedy = f"a bounds.warmup smaller than {warmup}, which is for private bounds, or public bounds"
         lines.append(f"No release was due yet: give more rows, {remedy}.")
-    publishable_files = ((file, "publishable: ") for file in (files.releases, files.private_regret))
-    curator_files = ((file, "curator only:") for file in (files.regret, files.summary))
-    lines += [f"{reader} {file.path}" for file, reader in (*publishable_files, *curator_files) if file.is_written]
+    for file in files.all:
+        if file.is_written:
+            lines.append(f"{'curator only:' if file.is_curators else 'publishable: '} {file.path}")
     if progress.private is not None:
         lines.append(f"publishable:  {publishable(progress.private)}")
     if card is not None:
         return [*lines, "", *card_lines(card, ", or in a file by --summary")]
     lines.append(f"privacy:      {spent(stream.guarantee, progress.releases)}")
     return [*lines, f"budget:       {budget}"] if budget else lines
+
+
+def card_of(ending: Ending, budget: str = "") -> Card | None:
+    """Return the card of a run; None without a release. Curator only."""
+    progress = ending.progress
+    if progress.release is None:
+        return None
+    return curator_card(progress.release, progress.record, progress.admitted, budget, releases=progress.releases)
 
 
 def card_lines(card: Card, elsewhere: str = "") -> list[str]:
@@ -305,11 +309,3 @@ def card_lines(card: Card, elsewhere: str = "") -> list[str]:
     # Standard error may be a log that others read.
     hint = f"What was done to the rows, and exact figures: in a terminal{elsewhere} (curator only)."
     return [card.publishable.text(terminal_width()), hint]
-
-
-def card_of(ending: Ending, budget: str = "") -> Card | None:
-    """Return the card of a run; None without a release. Curator only."""
-    progress = ending.progress
-    if progress.release is None:
-        return None
-    return curator_card(progress.release, progress.record, progress.admitted, budget, releases=progress.releases)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
 from streampca.cli.files import ReleaseFile
 from streampca.cli.inputs import open_source, passphrase_of
-from streampca.cli.options import FilePath, HyphenPath, ReadOptions, StoreOptions, Switch
+from streampca.cli.options import NEIGHBORS, Force, HyphenPath, LedgerPath, ReadOptions, StoreOptions, StorePath, about
 from streampca.cli.terminal import console
-from streampca.privacy.budget import Budget
+from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.release.release import Terms
 from streampca.store import reading
@@ -20,19 +20,13 @@ from streampca.store.ledger import Ledger
 from streampca.store.reading import Verification
 
 
-def status(store: FilePath, /, *, opening: StoreOptions = StoreOptions()) -> int:  # noqa: B008
+def status(store: StorePath, /, *, opening: StoreOptions = StoreOptions()) -> int:  # noqa: B008
     """Show the state of a durable run.
 
     Needs no key, changes nothing, and may be used while the run proceeds.
-
-    Parameters
-    ----------
-    store
-        Database of the run.
     """
     facts = reading.status(store)
     facts["guarantee"] = str(Guarantee.from_dict(facts["guarantee"]))
-    # In a terminal long values are wrapped at words; elsewhere every fact is one line.
     shown = console(sys.stdout)
     for name, value in facts.items():
         shown.print(f"{name + ':':<18} {value}")
@@ -41,8 +35,11 @@ def status(store: FilePath, /, *, opening: StoreOptions = StoreOptions()) -> int
 
 
 def verify(
-    store: FilePath,
-    file: HyphenPath | None = None,
+    store: StorePath,
+    file: Annotated[
+        HyphenPath | None,
+        about("All rows, from the first one, to compare every release. By default, only rows since the last snapshot."),
+    ] = None,
     /,
     *,
     options: ReadOptions = ReadOptions(),  # noqa: B008
@@ -51,17 +48,9 @@ def verify(
     """Check a durable run: every checksum, a replay, and that no commit is missing.
 
     The replay must give the stored releases. Changes nothing.
-
-    Parameters
-    ----------
-    store
-        Database of the run.
-    file
-        All rows, from the first one: they are replayed, and every release is compared. By default, only the rows
-        since the last snapshot are.
     """
     settings = opening.settings()
-    with closing(Verification(store, passphrase_of(settings.store_passphrase_file))) as check:
+    with closing(Verification(store, passphrase_of(settings))) as check:
         print(f"{check.file()}: every page and every release is whole")
         print(reading.check_witness(store, settings.store_witness))
         print(f"bases by {check.kernels}")
@@ -77,30 +66,17 @@ def verify(
 
 
 def export(
-    store: FilePath,
+    store: StorePath,
     /,
     *,
-    out: HyphenPath = Path("releases.jsonl"),
-    gram: bool = True,
-    keep_every: int = 1,
-    force: Switch = False,
+    out: Annotated[HyphenPath, about("File of the releases, or - for standard output.")] = Path("releases.jsonl"),
+    gram: Annotated[bool, about("Write the private Gram matrix with each release, not only its subspace.")] = True,
+    keep_every: Annotated[int, about("Write only every n-th release.")] = 1,
+    force: Force = False,
 ) -> int:
     """Write the publishable releases of a durable run.
 
     Writes nothing else. Needs no key.
-
-    Parameters
-    ----------
-    store
-        Database of the run.
-    out
-        File of the releases, or - for standard output.
-    gram
-        Write the private Gram matrix with each release, not only its subspace.
-    keep_every
-        Write only every n-th release.
-    force
-        Overwrite an existing file.
     """
     reading.check_witness(store)
     with (
@@ -120,7 +96,7 @@ def export(
     return 0
 
 
-def backup(store: FilePath, to: Path, /) -> int:
+def backup(store: StorePath, to: Annotated[Path, about("The copy. Curator only.")], /) -> int:
     """Copy a durable run, also while it proceeds.
 
     The key is not copied: keep a copy of it elsewhere.
@@ -128,29 +104,14 @@ def backup(store: FilePath, to: Path, /) -> int:
     Resume a copy only if the original is lost, with --moved: it continues as
     another run with noise of its own. If the original released more than the copy
     holds, both together cost sqrt(2) times mu.
-
-    Parameters
-    ----------
-    store
-        Database of the run.
-    to
-        The copy. Curator only.
     """
     rows = reading.backup(store, to)
     print(f"{to}: {rows} rows. Curator only; its key file is not in it.")
     return 0
 
 
-def show_budgets(file: FilePath, data_set: str | None = None) -> int:
-    """Show budgets and debits.
-
-    Parameters
-    ----------
-    file
-        The ledger.
-    data_set
-        One data set only.
-    """
+def show_budgets(file: LedgerPath, data_set: Annotated[str | None, about("One data set only.")] = None) -> int:
+    """Show budgets and debits."""
     with Ledger.existing(file) as opened:
         balances = opened.balances() if data_set is None else [opened.balance(data_set)]
     for balance in balances:
@@ -163,27 +124,16 @@ def show_budgets(file: FilePath, data_set: str | None = None) -> int:
 
 
 def set_budget(
-    file: FilePath,
-    data_set: str,
+    file: LedgerPath,
+    data_set: Annotated[str, about("A name for the rows that the budget protects.")],
     *,
-    epsilon: float,
-    delta: float,
-    adjacency: Literal["zero-out", "replace"] = "zero-out",
+    epsilon: Annotated[float, about("Total that may be spent on them.")],
+    delta: Annotated[float, about("Where epsilon is measured.")],
+    adjacency: Annotated[Adjacency, about(NEIGHBORS)] = "zero-out",
 ) -> int:
     """Set the budget of a data set, once.
 
-    Parameters
-    ----------
-    file
-        The ledger; created if it is missing.
-    data_set
-        A name for the rows that the budget protects.
-    epsilon
-        Total that may be spent on them.
-    delta
-        Where epsilon is measured.
-    adjacency
-        Neighbors differ in one row: in place of the zero row (zero-out), or of another row (replace).
+    Creates the ledger if it is missing.
     """
     budget = Budget(epsilon, delta, adjacency)  # checked before the file is created
     with Ledger(file) as opened:
