@@ -122,8 +122,9 @@ class RegretLog:
 
     Parameters
     ----------
-    every : number of rows between records. If None, records are kept after 1, 2, 4, ..., 512 rows and then every 512,
-        or at releases at least 512 rows apart (from 500 features on, only these); above 128 records, every other one is dropped and the step doubles.
+    every : number of rows between records. If None, records are kept after 1, 2, 4, ... rows (fewer than 500 features
+        only) and then every 512, or at releases at least 512 rows apart; above 128 records, every other one is dropped
+        and the step doubles.
     window : number of rows of a window. If not None, score against the best subspace of each window (rows 1 to W,
         W + 1 to 2 W, ...) instead of one for all rows: dynamic regret, for streams that move. `opt` is then the sum of
         the windows' OPT, `captured` refers to the current window, and no bound is proved.
