@@ -12,7 +12,6 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
-from streampca.rows.admission import bad_values
 from streampca.rows.bounds import Bounds as GivenBounds
 from streampca.rows.bounds import close_names, column_bounds
 from streampca.rows.names import MISSING, refuse_values
@@ -104,9 +103,9 @@ class NumberedRows(PositionedRows):
             )
 
 
-def bad_row(reason: str, n_features: int) -> list[float]:
-    """Return the NaN values of a bad row, which `Stream` absorbs as a zero row and counts under this reason."""
-    return [*bad_values(reason, 1).tolist(), *[float("nan")] * (n_features - 1)]
+def columns_remedy(good: Sequence[str]) -> str:
+    """Return the option that chooses the columns of numbers, with their names if they are few."""
+    return f"columns={[*good]}" if good and len(repr(good)) <= 80 else "columns="
 
 
 def in_blocks(rows: Iterable[list[float]], size: int) -> Iterator[FloatArray]:

@@ -13,8 +13,9 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
+from streampca.rows.admission import bad_values
 from streampca.rows.names import refuse_values
-from streampca.sources.base import NAME_THEM, REMEDY, BoundsLike, bad_row, choose, in_blocks, source_bounds
+from streampca.sources.base import NAME_THEM, REMEDY, BoundsLike, choose, in_blocks, source_bounds
 from streampca.sources.csv_cells import as_seconds
 from streampca.sources.csv_cells import number as number_in
 from streampca.sources.reading import Reading
@@ -55,7 +56,7 @@ class NdjsonRows(TextRows):
         first = next(pieces, None)
         if first is None:
             raise SourceError(f"{self.name}: no rows, the file is empty; check the path")
-        self._begun: Iterator[list[tuple[int, bytes]]] | None = chain([first], pieces) if self._file.once else None
+        self._file.begun = chain([first], pieces) if self._file.once else None
         if columns is None:
             if self._zero:
                 raise BadParameterError(
@@ -72,8 +73,7 @@ class NdjsonRows(TextRows):
         self.bounds = source_bounds(bounds, self.features)
 
     def blocks(self) -> Iterator[FloatArray]:
-        begun, self._begun = self._begun, None
-        for lines in self._file.start(begun, self._numbered):
+        for lines in self._file.start(self._numbered):
             yield from in_blocks((self._row(number, line) for number, line in lines), self._chunk_rows)
 
     def _numbered(self) -> Iterator[list[tuple[int, bytes]]]:
@@ -125,9 +125,9 @@ class NdjsonRows(TextRows):
                 values.append(value)
         except SourceError:
             # A bad record is one row, with the reason that the curator counts.
-            if self._zero:
-                return bad_row(reason, len(self.features))
-            raise
+            if not self._zero:
+                raise
+            values = bad_values(reason, len(self.features)).tolist()
         return values
 
 

@@ -42,12 +42,13 @@ class ByteFile:
     """A file, a named pipe, standard input (``"-"``) or a binary stream.
 
     With ``follow``, reading waits for more at the end of a file or named pipe. ``name`` is that of the file or stream,
-    for messages. ``once`` is whether the bytes can be read only once.
+    for messages. ``once`` is whether the bytes can be read only once; `begun` is then what a constructor began to read.
     """
 
     def __init__(self, source: Readable, *, follow: bool = False) -> None:
         self._source: Any = sys.stdin.buffer if source == "-" else source
         self._follow = follow
+        self.begun: Any = None
         if isinstance(self._source, (str, os.PathLike)):
             self.name = str(self._source)
             path = Path(self._source)
@@ -61,8 +62,10 @@ class ByteFile:
         else:
             raise BadParameterError(f"path={short(source)}: expected the path of a file or a binary stream")
 
-    def start(self, begun: T | None, opened: Callable[[], T]) -> T:
-        """Return what the constructor began to read, or open it; `SourceError` at a second read of a stream."""
+    def start(self, opened: Callable[[], T]) -> T:
+        """Return what a constructor began to read, or open it; `SourceError` at a second read of a stream."""
+        begun: T | None = self.begun
+        self.begun = None
         if begun is None and self.once:
             raise SourceError(f"{self.name}: was read before, and can be read once only; save it to a file")
         return opened() if begun is None else begun
