@@ -128,7 +128,9 @@ class ParquetRows(ColumnarRows):
         **reading: Any,
     ) -> None:
         if path == "-":
-            raise BadParameterError("path='-': Parquet cannot be read from a pipe. Save it, or write Arrow's streaming format")
+            raise BadParameterError(
+                "path='-': Parquet cannot be read from a pipe. Save it, or write Arrow's streaming format"
+            )
         if not isinstance(path, (str, os.PathLike)):
             raise BadParameterError(f"path={short(path)}: expected the path of a file. Pass rows in memory directly")
         self.path = Path(path)
