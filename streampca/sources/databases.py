@@ -1,11 +1,4 @@
-"""Rows from a query with a keyset cursor: SQLite, DuckDB (extra ``duckdb``), PostgreSQL (``postgres``), any DB-API.
-
-Rows are read in pages, ``SELECT * FROM (query) WHERE id > ? ORDER BY id LIMIT n``. Nothing stays open between pages,
-and a run resumes behind its last value of the cursor. The cursor must differ from row to row, and rows must become
-visible in its order: a row that appears at or below a value already read is never read. Numbers of a sequence are
-assigned before their transactions commit. If several processes write concurrently, exclude the newest rows in the
-query, e.g. ``WHERE created < now() - interval '1 minute'``.
-"""
+"""Rows from a query with a keyset cursor: SQLite, DuckDB (extra ``duckdb``), PostgreSQL (``postgres``), any DB-API."""
 
 from __future__ import annotations
 
@@ -59,6 +52,13 @@ class QueryRows(PositionedRows):
     SourceError
         By the constructor or while reading, if the database or the query fails, or the cursor is null, not unique, or
         of another type.
+
+    Notes
+    -----
+    Rows are read in pages, ``SELECT * FROM (query) WHERE id > ? ORDER BY id LIMIT n``. Nothing stays open between
+    pages, and a run resumes behind its last value of the cursor. A row that appears at or below a value already read is
+    never read. Numbers of a sequence are assigned before their transactions commit: if several processes write
+    concurrently, exclude the newest rows in the query, e.g. ``WHERE created < now() - interval '1 minute'``.
     """
 
     def __init__(
@@ -96,8 +96,9 @@ class QueryRows(PositionedRows):
                 _, page = self._page(connection, at, self._size + 1)
                 keys, before = [row[self._at] for row in page], at
                 for key in keys:
-                    if not isinstance(key, (int, float, str)) or (isinstance(key, int) and not -(2**63) <= key < 2**63):
-                        kind = f"{type(key).__name__}{' of more than 64 bits' if isinstance(key, int) else ''}"
+                    wide = isinstance(key, int) and not -(2**63) <= key < 2**63
+                    if wide or not isinstance(key, (int, float, str)):
+                        kind = f"{type(key).__name__}{' of more than 64 bits' if wide else ''}"
                         raise SourceError(
                             f"the cursor {self._cursor!r} holds a {kind}; cast it to a whole number or text in the "
                             "query"
