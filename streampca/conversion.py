@@ -137,9 +137,7 @@ def arrow_reader(table: Any) -> Any:
             return pa.RecordBatchReader.from_stream(table)
         return pa.Table.from_batches([pa.record_batch(table)]).to_reader()
     except pa.ArrowInvalid:
-        raise SourceError(
-            f"rows of Arrow type {short(type(table).__name__)}: expected a table. Pass array.to_pylist()."
-        ) from None
+        raise SourceError(f"rows of Arrow type {short(type(table).__name__)}: expected a table.") from None
 
 
 def check_iterable(rows: Any) -> None:
@@ -147,10 +145,7 @@ def check_iterable(rows: Any) -> None:
     if isinstance(rows, (str, PathLike)):
         raise BadRowError(f"rows={short(rows)}: expected rows. Read a file with sources.open_rows(path).")
     if not isinstance(rows, Iterable) or isinstance(rows, (bytes, Mapping, set, frozenset)):
-        raise BadRowError(
-            f"rows of type {type(rows).__name__}: expected an (n, d) array, a table or a sequence of rows. "
-            "Use push for one row."
-        )
+        raise BadRowError(f"rows of type {type(rows).__name__}: expected a table or a sequence of rows.")
 
 
 def as_block(rows: Any) -> Any:

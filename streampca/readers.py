@@ -167,10 +167,7 @@ class _Round:
         digest = int.from_bytes(blake2b(data, digest_size=8).digest(), "little") | 1  # not 0, which means no block
         if self._digests[packed.reader]:
             if self._digests[packed.reader] != digest:
-                raise SourceError(
-                    f"reader {packed.reader} sent two different blocks {packed.number}: a repeated block must be of "
-                    "the same rows"
-                )
+                raise SourceError(f"reader {packed.reader} sent two different blocks {packed.number}")
             return
         high, low = (np.frombuffer(part, dtype="<i8") for part in (packed.high, packed.low))
         clamped = None if packed.clamped is None else np.asarray(packed.clamped, dtype=np.int64)
@@ -229,9 +226,7 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     check_count("rows", rows)
     cutter = stream.leaves()
     if cutter.release_every % (readers * rows):
-        raise BadParameterError(
-            f"{readers} readers of {rows} rows are {readers * rows} rows a round; release_every must be a multiple"
-        )
+        raise BadParameterError(f"release_every must be a multiple of {readers} readers times {rows} rows")
     mark, size = admission_mark(cutter.admission), svec_size(cutter.admission.admitted_features or 0)
     position = stream.engine.position_in(source.name)
     if position is None and stream.t:
@@ -257,18 +252,14 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
                 try:
                     packed = _DECODE(data)
                 except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-                    raise BadRowError(
-                        f"this is no block of a reader ({problem}); remove all other content"
-                    ) from problem
+                    raise BadRowError(f"this is no block of a reader ({problem})") from problem
                 number, reader = packed.number, packed.reader
                 if reader >= readers or packed.count != rows:
                     raise BadParameterError(
-                        f"block {number} of reader {reader} has {packed.count} rows; {readers} readers send {rows} rows"
+                        f"{packed.count} rows of reader {reader}: {readers} readers send {rows} rows"
                     )
                 if packed.admission != mark:
-                    raise BadParameterError(
-                        f"reader {reader} admits rows with other settings or another version; use stream.leaves()"
-                    )
+                    raise BadParameterError(f"reader {reader} admits rows with other settings; use stream.leaves()")
                 if not len(packed.high) == len(packed.low) == 8 * size:
                     raise BadRowError(f"a block {number} of reader {reader} is damaged; let the reader send it again")
                 # A block of a closed round was absorbed before, or counts as zero rows.

@@ -243,8 +243,7 @@ class Admission:
         names = getattr(row, "_fields", None) or (tuple(row) if isinstance(row, Mapping) else None)
         if self.on_bad_row == "zero" and (names is not None or self.n_features is None):
             raise BadParameterError(
-                "on_bad_row='zero' without features=: the first row would determine the features. Pass features=, or "
-                "n_features= of the algorithm for rows without names."
+                "on_bad_row='zero': the first row would determine the features. Pass features= or n_features=."
             )
         if names is not None:
             refuse_values(names, "the first row", NAME_THEM)

@@ -99,7 +99,7 @@ class NumberedRows(PositionedRows):
                 yield PositionedBlock(block[skip:], lambda m, first=start + skip: first + m)  # type: ignore[misc]
         if done < before:
             raise SourceError(
-                f"{self.name}: {done} rows, but the run has absorbed {before} of them; pass all rows from the first on"
+                f"{self.name}: {done} rows, fewer than the {before} of the run; pass all rows from the first on"
             )
 
 
@@ -138,7 +138,7 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
         if twice := repeated(name for name in header if name):
             shared = ", ".join([str(at) for at, name in enumerate(header, 1) if name in twice][:9])
             raise SourceError(
-                f"{where}: columns {shared} share a name with another; choose columns by position, columns=[0, 1, ...]"
+                f"{where}: columns {shared} share a name with another; choose by position, columns=[0, 1, ...]"
             )
         return range(len(header))
     if isinstance(columns, (str, bytes)) or not isinstance(columns, Iterable):
@@ -159,9 +159,7 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
             places.append(int(column))
         elif len(known[column]) > 1:
             count = len(known[column])
-            raise SourceError(
-                f"{where}: {short(column)} names {count} columns; choose by position, columns=[0, 1, ...]"
-            )
+            raise SourceError(f"{where}: {short(column)} names {count} columns; choose by position, columns=[0, ...]")
         elif known[column]:
             places.append(known[column][0])
         elif isinstance(column, NameOrPosition) and 1 <= int(column) <= len(header):

@@ -154,7 +154,7 @@ class CsvRows(TextRows):
         rest = piece[len(first) :] or next(pieces, None)
         if rest is None:
             raise SourceError(
-                f"{self.name}: no rows after the header; if its one line is a row, pass header=False or names=[...]"
+                f"{self.name}: no rows after the header; if its line is a row, pass header=False or names=[...]"
             )
         return first, chain([rest], pieces)
 

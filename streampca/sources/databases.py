@@ -100,8 +100,7 @@ class QueryRows(PositionedRows):
                     if wide or not isinstance(key, (int, float, str)):
                         kind = f"{type(key).__name__}{' of more than 64 bits' if wide else ''}"
                         raise SourceError(
-                            f"the cursor {self._cursor!r} holds a {kind}; cast it to a whole number or text in the "
-                            "query"
+                            f"the cursor {self._cursor!r} holds a {kind}; cast it to whole numbers or text"
                         )
                     if key == before:
                         raise SourceError(f"the cursor {self._cursor!r} is not unique: {key!r} comes twice")
@@ -109,10 +108,7 @@ class QueryRows(PositionedRows):
                 # Python compares texts by their letters. A collation of the database may find two of them equal.
                 is_text = bool(keys) and isinstance(keys[-1], str)
                 if is_text and self._page(connection, at, len(keys), distinct=True)[1] != [(0,)]:
-                    raise SourceError(
-                        f"the cursor {self._cursor!r} is not unique: two texts are equal by its collation; "
-                        "give it another one in the query"
-                    )
+                    raise SourceError(f"the cursor {self._cursor!r} is not unique: its collation equates two texts")
                 page, keys = page[: self._size], keys[: self._size]
                 if not page:
                     if not self._follow:
@@ -125,8 +121,7 @@ class QueryRows(PositionedRows):
                     yield PositionedBlock(rows[:bad], lambda m, keys=keys: keys[m - 1])  # type: ignore[misc]
                 if bad < len(rows):
                     raise SourceError(
-                        f"the row with {self._cursor} {keys[bad]!r} has a missing, infinite or other value that is no "
-                        f"number; {REMEDY}"
+                        f"the row with {self._cursor} {keys[bad]!r} has a value that is no number; {REMEDY}"
                     )
                 # Only the last key of a whole page: rows behind it are read next.
                 at = keys[-1]
@@ -172,12 +167,11 @@ def connector(url: str) -> Callable[[], Any]:
     scheme = url.partition(":")[0]
     if scheme not in ("sqlite", "duckdb", "postgres", "postgresql"):
         raise BadParameterError(
-            f"{scheme}: is not known; use sqlite:///FILE, duckdb:///FILE, postgresql://..., or a function that connects"
+            f"{scheme}: is not known; use sqlite:///FILE, duckdb:///FILE, postgresql://... or a function"
         )
     if scheme.startswith("postgres") and not _PLAIN.fullmatch(url):
         raise BadParameterError(
-            f"{scheme}: the address cannot be read; write @ / ? # % and blanks in user, password and options as "
-            "%40 %2F %3F %23 %25 %20"
+            f"{scheme}: the address cannot be read; write @ / ? # % and blanks as %40 %2F %3F %23 %25 %20"
         )
     path = Path()
     if not scheme.startswith("postgres"):

@@ -91,7 +91,7 @@ class KafkaRows(PositionedRows):
             raise BadParameterError(f"features={features!r}: expected distinct names. A topic has no header line")
         if "@" in servers:
             raise BadParameterError(
-                "servers= holds a user or password; put them into config=: sasl.username, sasl.password"
+                "servers= holds a user or password; pass them as sasl.username and sasl.password of config="
             )
         self.features, self.name = tuple(features), f"kafka topic {topic}{' of blocks' if value == 'block' else ''}"
         self.bounds = source_bounds(bounds, self.features)
@@ -144,9 +144,7 @@ class KafkaRows(PositionedRows):
         try:
             self._consumer = consumer = Consumer(self._config)
         except KafkaException as error:
-            raise SourceError(
-                f"Kafka topic {self._topic}: {error.args[0].str()}; check config=, or the address"
-            ) from error
+            raise SourceError(f"{self.name}: {error.args[0].str()}; check config=, or the address") from error
         try:
             partitions = _Partitions(consumer, self._topic, at, most=max(_HELD, 2 * self._turn))
             offsets, ends = partitions.offsets, None if self._follow else partitions.ends
@@ -191,9 +189,7 @@ def reader(value: Value, schema: Any = None) -> Callable[[bytes], Any]:
     if value == "avro":
         return _avro(schema)
     if value not in ("json", "block"):
-        raise BadParameterError(
-            f"value={value!r}: expected 'json', 'avro', 'block' or a function of the bytes of a message"
-        )
+        raise BadParameterError(f"value={value!r}: expected 'json', 'avro', 'block' or a function of the bytes")
 
     def read(data: bytes) -> Any:
         if value == "block":
@@ -260,7 +256,7 @@ class _Partitions:
             elif end is not None and time.monotonic() - heard > _PATIENCE:
                 raise SourceError(
                     f"Kafka topic {self._topic}, partition {p}: no broker has answered for {_PATIENCE:.0f} s, offset "
-                    f"{self.offsets[p]} is next of {end}; run again to resume there, or follow the topic to wait longer"
+                    f"{self.offsets[p]} is next of {end}; run again to resume there"
                 )
         messages: list[Any] = []
         while queue and len(messages) < most and (end is None or queue[0].offset() < end):

@@ -60,8 +60,7 @@ class NdjsonRows(TextRows):
         if columns is None:
             if self._zero:
                 raise BadParameterError(
-                    "on_bad_row='zero' without columns=: the first record would decide which columns there are; "
-                    "name them"
+                    "on_bad_row='zero' without columns=: the first record would decide them; name them"
                 )
             columns = list(self._record(*first[0]))
             refuse_values(columns, self.name, NAME_THEM)
@@ -116,9 +115,7 @@ class NdjsonRows(TextRows):
                     except OverflowError:
                         value = float("inf")
                 elif entry is not None and not (isinstance(entry, str) and entry.strip() in self._missing):
-                    raise SourceError(
-                        f"{where} is not a number ({short(entry)}); mend it, choose with columns=, or {REMEDY}"
-                    )
+                    raise SourceError(f"{where} is not a number ({short(entry)}); choose with columns=, or {REMEDY}")
                 if not (self._lenient or np.isfinite(value)):
                     kind = "missing" if np.isnan(value) else "infinite"
                     raise SourceError(f"{where} is {kind} ({short(entry)}); {REMEDY}")

@@ -128,9 +128,7 @@ class ParquetRows(ColumnarRows):
         **reading: Any,
     ) -> None:
         if path == "-":
-            raise BadParameterError(
-                "path='-': Parquet cannot be read from a pipe. Save it, or write Arrow's streaming format"
-            )
+            raise BadParameterError("path='-': Parquet cannot be read from a pipe. Write Arrow's streaming format")
         if not isinstance(path, (str, os.PathLike)):
             raise BadParameterError(f"path={short(path)}: expected the path of a file. Pass rows in memory directly")
         self.path = Path(path)
@@ -194,9 +192,7 @@ class ArrowRows(ColumnarRows):
             stream = stack.enter_context(self._file.open())
             is_file = stream.peek(6)[:6] == b"ARROW1"
             if is_file and self._file.once:
-                raise SourceError(
-                    f"{self._file.name}: an Arrow file cannot be read from a pipe; write Arrow's streaming format"
-                )
+                raise SourceError(f"{self._file.name}: a pipe holds Arrow's streaming format only, not its files")
             reader = ipc.open_file(stream) if is_file else ipc.open_stream(stream)
             stack.pop_all()
         return stream, reader
