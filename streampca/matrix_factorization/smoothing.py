@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import toeplitz
 
 from streampca import _native
 from streampca.errors import BadParameterError
@@ -266,7 +267,7 @@ class WindowSmoothing:
         """K_N of the last increments after n releases, (min(n, 2W), min(n, 2W))."""
         buffers, scale = self.mechanism.buffers, self.mechanism.scale
         if n <= self.length:
-            inverse = buffers.inverse(n)
+            inverse = toeplitz(buffers.inverse_coefficients(n), np.zeros(n))
             return scale**2 * (inverse @ inverse.T)
         # From n = 2W on: the stationary autocovariance of C^-1 z, by lag.
         lags = np.arange(1.0, self.length)

@@ -21,9 +21,8 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Recent
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.forgetting import ForgettingBLT
 from streampca.matrix_factorization.smoothing import MOST_LEAVES, WindowSmoothing
-from streampca.matrix_factorization.window import WindowDifference
+from streampca.matrix_factorization.window import ForgettingBLT, WindowDifference
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
