@@ -141,9 +141,12 @@ class BufferedFactorization(MatrixFactorization):
         # B = A D C**-1, D the scales of the steps. Decay fades C**-1, a restart cuts it into blocks.
         rule, step = self.recurrence, np.arange(n)
         lag = step[:, None] - step
-        inverse = toeplitz(self.buffers.inverse_coefficients(n), np.zeros(n)) * rule.keep ** np.maximum(lag, 0)
+        inverse: FloatArray = toeplitz(self.buffers.inverse_coefficients(n), np.zeros(n)) * rule.keep ** np.maximum(
+            lag, 0
+        )
         if rule.restart_after is not None:
             block = step // rule.restart_after
             inverse *= block[:, None] == block
         scales = np.array([rule.scale_at(i) for i in range(1, n + 1)])
-        return self.workload(n) @ (scales[:, None] * inverse)
+        steps: FloatArray = scales[:, None] * inverse
+        return self.workload(n) @ steps
