@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test test-ci test-numpy test-lowest lint bench profile audit sbom docs release clean
 
-$(STAMP): pyproject.toml hatch_build.py streampca/_native/module.c streampca/_native/kernels.h
+$(STAMP): pyproject.toml hatch_build.py streampca/_native/module.c streampca/_native/kernels.h streampca/_native/plan.h
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	touch $@
