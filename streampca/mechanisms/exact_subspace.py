@@ -48,7 +48,7 @@ class ExactSubspace(SubspaceFinder):
     Notes
     -----
     *Rows* may be integers, fractions (`fractions.Fraction`) or floats, at their exact value: rounding would destroy the
-    subspace, and privacy does not rest on norms. `Stream` scales rows by ``row_norm`` and truncates them to multiples of
+    subspace, and privacy does not rest on norms. `Stream` scales rows by ``row_norm`` and truncates to multiples of
     2**-20: use integer rows and a power of two, at most 2**20, that no row exceeds; then nothing changes.
 
     *Method "all"*: (epsilon, delta)-DP per row. The score of a k-dimensional subspace s is the number of non-zero rows
