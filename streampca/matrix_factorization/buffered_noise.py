@@ -60,14 +60,17 @@ class Recurrence:
         return steps, out
 
 
+@dataclass(eq=False)
 class BufferedNoise(RunningNoise):
     """Noise of a BLT after n steps of the recurrence ``rule``; ``buffers`` is a (count, size) array."""
 
     __slots__ = ("buffers", "n", "noise", "rule")
     kept = ("n", "buffers", "noise")
 
-    def __init__(self, rule: Recurrence, n: int, buffers: FloatArray, noise: FloatArray) -> None:
-        self.rule, self.n, self.buffers, self.noise = rule, n, buffers, noise
+    rule: Recurrence
+    n: int
+    buffers: FloatArray
+    noise: FloatArray
 
     def advance(self, draws: Draws) -> BufferedNoise:
         buffers, scale = self._before_next()

@@ -181,19 +181,20 @@ class ForgettingBLT(BufferedFactorization):
         return np.where(lag >= 0, self.decay ** np.maximum(lag, 0), 0.0)
 
 
+@dataclass(eq=False)
 class TwinNoise(RunningNoise):
     """Noise of a `WindowDifference` after n steps of the recurrence ``rule``."""
 
     __slots__ = ("lag", "lead", "n", "names", "noise", "rule", "source")
     kept = ("n", "lead", "lag", "noise", "names")
 
-    def __init__(
-        self, rule: Recurrence, source: NoiseSource, n: int, lead: FloatArray, lag: FloatArray, noise: FloatArray,
-        names: Recent,
-    ) -> None:  # fmt: skip
-        self.rule, self.source, self.n, self.noise = rule, source, n, noise
-        self.lead, self.lag = lead, lag  # buffers after n steps, and after n - W, (count, size)
-        self.names = names  # numbers and names of the last W vectors
+    rule: Recurrence
+    source: NoiseSource
+    n: int
+    lead: FloatArray  # buffers after n steps, (count, size)
+    lag: FloatArray  # buffers after n - W steps
+    noise: FloatArray
+    names: Recent  # numbers and names of the last W vectors
 
     def advance(self, draws: Draws) -> TwinNoise:
         rule, lag, n = self.rule, self.lag, self.n + 1

@@ -301,8 +301,8 @@ class SmoothedRingProcessor(RingProcessor):
         if leaving > 0:
             increment += increments.item(leaving)
         self.increments, self.released = increments.append(increment), view.packed
-        total = sum_of_rows(self.increments.latest * self.smoothing.weights(self.increments.n)[:, None])
-        std = self.terms.of_unit(self.smoothing.noise_std(self.increments.n))
+        weights, noise_std = self.smoothing.solve(self.increments.n)
+        total, std = sum_of_rows(self.increments.latest * weights[:, None]), self.terms.of_unit(noise_std)
         return view._replace(smoothed=total, details={**view.details, "smoothed_noise_std": std})
 
 
