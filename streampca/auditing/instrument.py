@@ -335,13 +335,14 @@ def _judged(
         bounds = [measured(moved, 0.25 * error / len(part.moved)) for moved in part.moved]
         share = math.sqrt(max(measured(worst, 0.25 * error), *bounds)) / mu_of(claim)
 
-    def unlawful(of: Mapping[str, list[FloatArray]]) -> str:
-        for group, runs in of.items():  # noise of busy rows only is not compared with that of plain rows
+    def unlawful(changed: Mapping[str, list[FloatArray]]) -> str:
+        """Return the evidence against the groups in ``changed``, among the others of the part."""
+        for group, runs in changed.items():  # noise of busy rows only is not compared with that of plain rows
             found = p_values(runs, busy if len(runs) == len(busy) else [False] * len(runs))
             name, p = min(found.items(), key=lambda item: item[1])
             if p * len(found) < level:
                 return f"noise{' ' + group if group else ''} does not follow its law: {name}, p = {p:.1e}"
-        p = across_groups([runs for group, runs in of.items() if group not in ("order", "trace")])
+        p = across_groups([runs for group, runs in (part.noise | changed).items() if group not in ("order", "trace")])
         return f"noise of two groups is correlated, p = {p:.1e}" if p < level else ""
 
     if witness := unlawful(part.noise):
@@ -354,7 +355,7 @@ def _judged(
             of = f" ({group})" if len(part.noise) > 1 else ""
             chances = chance_to_miss(runs, level)
             for name, noise in _mutants(runs).items():
-                if chances[name] > MISS or not unlawful({**part.noise, group: noise}):
+                if chances[name] > MISS or not unlawful({group: noise}):
                     missed.append(name + of)
     if part.compared and not part.mutant_differs:
         missed.append("exact low digits")
