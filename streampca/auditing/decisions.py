@@ -262,9 +262,10 @@ class Decisions:
     def __init__(self) -> None:
         self.varied = set[int]()
         self.sides: defaultdict[int, int] = defaultdict(int)
+        # Operands and outcomes by decision: of the present run, and of the first run of each circumstances.
         self.values: defaultdict[int, set[Hashable]] = defaultdict(set)
-        self._before: dict[Hashable, dict[int, set[Hashable]]] = {}
-        self._runs: defaultdict[Hashable, int] = defaultdict(int)
+        self.firsts: dict[Hashable, dict[int, set[Hashable]]] = {}
+        self.runs: defaultdict[Hashable, int] = defaultdict(int)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Decisions]:
@@ -276,19 +277,6 @@ class Decisions:
         finally:
             _WATCHING[0] = before
             _put_code(recording=False)
-
-    def begin(self, circumstances: Hashable, most: float) -> bool:
-        """Begin a run; return whether it is recorded, as the first ``most`` of equal circumstances are."""
-        self.values = defaultdict(set)
-        self._runs[circumstances] += 1
-        recorded = self._runs[circumstances] <= most
-        _put_code(recording=recorded)
-        return recorded
-
-    def end(self, circumstances: Hashable) -> None:
-        """End a run. Runs of equal circumstances differ in rows and noise only."""
-        known = self._before.setdefault(circumstances, self.values)
-        self.varied |= {i for i in known.keys() & self.values.keys() if known[i] != self.values[i]}
 
     @property
     def one_sided(self) -> list[Decision]:
@@ -313,12 +301,20 @@ def _put_code(*, recording: bool) -> None:
 def watched(*circumstances: Hashable, most: float = math.inf) -> Iterator[None]:
     """Record a run of a case, if its decisions are watched and fewer than ``most`` runs were like it."""
     watching = _WATCHING[0]
-    recorded = watching is not None and watching.begin(circumstances, most)
+    if watching is None:
+        yield
+        return
+    watching.values = values = defaultdict(set)
+    watching.runs[circumstances] += 1
+    recorded = watching.runs[circumstances] <= most
+    _put_code(recording=recorded)
     try:
         yield
     finally:
-        if watching is not None and recorded:
-            watching.end(circumstances)
+        if recorded:
+            # Runs of equal circumstances differ in rows and noise only.
+            known = watching.firsts.setdefault(circumstances, values)
+            watching.varied |= {i for i in known.keys() & values.keys() if known[i] != values[i]}
 
 
 # Called a million times in an audit: a decision is settled when its operands differed and both outcomes occurred.
