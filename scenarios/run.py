@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
-from scenario import Result, load, names, number, run_scenario
+from scenario import Measures, Result, load, names, number, run_scenario
 
 from streampca.errors import StreamPCAError
 
@@ -30,7 +30,12 @@ def main(name: str | None = None, /, *, rows: int | None = None) -> int:
     out = Console(highlight=False, markup=False)
     try:
         if name is None:
-            out.print(_listed())
+            table = Table("name", "title", box=None, pad_edge=False)
+            table.add_column("rows", justify="right")
+            for one in names():
+                found = load(one)
+                table.add_row(one, found.title, f"{found.rows:,}".replace(",", " "))
+            out.print(table)
             return 0
         chosen = load(name)
         out.print(Text(chosen.title, "bold"))
@@ -45,7 +50,7 @@ def main(name: str | None = None, /, *, rows: int | None = None) -> int:
     except StreamPCAError as error:
         print(error, file=sys.stderr)
         return 2
-    out.print("", _measures(result), "", _checks(result), sep="\n")
+    out.print("", _measures(result.final), "", _checks(result), sep="\n")
     failed = [check for check in result.checks if not check.holds]
     for check in failed:
         if check.expect.why:
@@ -55,20 +60,7 @@ def main(name: str | None = None, /, *, rows: int | None = None) -> int:
     return 1 if failed else 0
 
 
-def _listed() -> Table:
-    """Name, title and number of rows of each scenario."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "title"):
-        table.add_column(column)
-    table.add_column("rows", justify="right")
-    for name in names():
-        found = load(name)
-        table.add_row(name, found.title, f"{found.rows:,}".replace(",", " "))
-    return table
-
-
-def _measures(result: Result) -> Table:
-    final = result.final
+def _measures(final: Measures) -> Table:
     table = Table(title="measured at the end", title_justify="left", box=None, pad_edge=False)
     if len(final) > 6:  # too many for columns of their own
         table.add_column("run")
@@ -85,11 +77,8 @@ def _measures(result: Result) -> Table:
 
 
 def _checks(result: Result) -> Table:
-    table = Table(title="expected", title_justify="left", box=None, pad_edge=False)
-    table.add_column()
-    table.add_column("what", no_wrap=True)
-    table.add_column("measured")
-    table.add_column("wanted")
+    table = Table("", "what", "measured", "wanted", title="expected", title_justify="left", box=None, pad_edge=False)
+    table.columns[1].no_wrap = True
     for check in result.checks:
         mark = Text("holds", "green") if check.holds else Text("FAILS", "bold red")
         table.add_row(mark, check.what, check.measured, check.wanted)

@@ -1,10 +1,8 @@
 '''Scenarios: demonstrations of streampca on public or synthetic rows, each with the measurements that must hold.
 
-A scenario is a TOML file in this folder. ``python scenarios/run.py NAME``
-runs it, prints each expectation beside the measured value, and exits with 1 if
-one fails; CI runs every file at ``ci_rows`` rows. Rows are public or synthetic and
-noise is seeded, so a scenario is reproducible to the bit and its curator-only
-figures may be printed.
+A scenario is a TOML file in this folder. ``python scenarios/run.py NAME`` runs it, prints each expectation beside the
+measured value, and exits with 1 if one fails; CI runs every file at ``ci_rows`` rows. Rows are public or synthetic and
+noise is seeded, so a scenario is reproducible to the bit and its curator-only figures may be printed.
 
 The format::
 
@@ -31,17 +29,15 @@ The format::
     at_least = 0.99                # or at_most, or both
     why = "..."                    # optional, printed when it fails
 
-    [[expect]]
-    run = "private"
-    measure = "regret_per_row"
     at = 1.0                       # fraction of the rows after which it is measured (the default)
-    at_most = { at = 0.25, factor = 0.5 }     # against another measured value: of another `run`, `measure`
-                                              # or time `at`, times `factor`, plus `margin`
+    only_full = true               # not checked at less than `rows` rows
+
     [[expect]]
     run = "private"
     measure = "regret_per_row"
     falling = [0.1, 0.5, 1.0]      # strictly smaller at each of these fractions
-    only_full = true               # not checked at less than `rows` rows
+    at_most = { at = 0.25, factor = 0.5 }     # against another measured value: of another `run`, `measure`
+                                              # or time `at`, times `factor`, plus `margin`
 
 ``"$rows"`` and ``"$seed"`` stand for the scenario's number of rows and seed,
 and a table with a key ``class`` for a public class of streampca made from
@@ -67,19 +63,16 @@ bad_rows             rows absorbed as zero rows
 seconds              wall time spent in the stream (not reproducible: never expect it)
 ===================  =====================================================================
 
-A measure that does not apply to a run is left out.
+A measure that does not apply to a run is omitted.
 
-Instead of ``[source]`` and ``[runs]``, a scenario may name a function in a
-Python file beside the TOML file::
+Instead of ``[source]`` and ``[runs]``, a scenario may name a function in a Python file beside the TOML file::
 
     entry = "pure.py:run"
     params = { epsilons = [0.1, 1.0] }
 
-The function takes a `Context` and returns a dict of dicts, run -> measure ->
-number, which is printed as a table and which ``[[expect]]`` checks. It draws
-all randomness from ``context.seed`` and uses at most ``context.rows`` rows.
-**Running a scenario that has an entry runs the code of that file**: run only
-files that you trust. `load` runs nothing.
+The function takes a `Context` and returns a dict of dicts, run -> measure -> number, which is printed as a table and
+which ``[[expect]]`` checks. It draws all randomness from ``context.seed`` and uses at most ``context.rows`` rows.
+**Running a scenario that has an entry runs the code of that file**: run only files that you trust. `load` runs nothing.
 '''
 
 from __future__ import annotations
@@ -110,8 +103,8 @@ __all__ = ["Check", "Context", "Result", "Scenario", "load", "names", "run_scena
 
 #: Rows pushed at a time. Changes no result; progress is reported after each block.
 BLOCK = 4096
-
-#: Measured values: run -> fraction of the stream -> measure -> value.
+#: Measured values: run -> measure -> value, and run -> fraction of the stream -> measure -> value.
+Measures = dict[str, dict[str, float]]
 Table = Mapping[str, Mapping[float, Mapping[str, float]]]
 
 FOLDER = Path(__file__).resolve().parent
@@ -133,7 +126,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Against(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Another measured value: ``factor * value + margin``. Fields left out are those of the expectation."""
+    """Another measured value: ``factor * value + margin``. Fields that are None are those of the expectation."""
 
     run: str | None = None
     measure: str | None = None
@@ -166,7 +159,7 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Contents of a scenario file. Made by `load`, which puts the file's folder in front of ``entry``."""
+    """Contents of a scenario file. Created by `load`, which puts the file's folder in front of ``entry``."""
 
     title: str
     shows: str
@@ -204,23 +197,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Result:
-    """Measurements and checks of one run of a scenario."""
+    """Measurements and checks of one run of a scenario; ``final`` has the measures at the end of each run."""
 
     scenario: Scenario
     rows: int
-    table: dict[str, dict[float, dict[str, float]]]
+    final: Measures
     checks: tuple[Check, ...]
     seconds: float
-
-    @property
-    def holds(self) -> bool:
-        """Whether every expectation holds."""
-        return all(check.holds for check in self.checks)
-
-    @property
-    def final(self) -> dict[str, dict[str, float]]:
-        """The measures of each run at its end."""
-        return {run: dict(points[max(points)]) for run, points in self.table.items()}
 
 
 def names() -> list[str]:
@@ -231,59 +214,51 @@ def names() -> list[str]:
 def load(name: str) -> Scenario:
     """Read and check a scenario: the name of one in this folder, or the path of a TOML file. Runs no code of it.
 
-    Raises
-    ------
-    BadParameterError
-        If there is none of that name, or the file breaks the format.
+    Raises `BadParameterError` if there is none of that name, or the file breaks the format.
     """
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.is_file():
         raise BadParameterError(
             f"there is no scenario {name!r}; there are: {', '.join(names())} (or give the path of a .toml file)"
         )
+    folder = path.resolve().parent
     try:
         scenario = msgspec.toml.decode(path.read_bytes(), type=Scenario)
-    except (msgspec.DecodeError, ValueError, RecursionError) as problem:  # ValueError: too many digits, or no UTF-8
+        _refuse_faults(scenario, folder)
+    except (msgspec.DecodeError, ValueError, RecursionError) as problem:  # ValueError: digits, UTF-8, or a fault
         raise BadParameterError(f"{path}: {reason(problem)}") from problem
-    folder = path.resolve().parent
-    fault = _fault(scenario, folder)
-    if fault:
-        raise BadParameterError(f"{path}: {fault}")
-    if scenario.entry:
-        scenario = msgspec.structs.replace(scenario, entry=str(folder / scenario.entry))
-    return scenario
+    return msgspec.structs.replace(scenario, entry=str(folder / scenario.entry)) if scenario.entry else scenario
 
 
-def _fault(scenario: Scenario, folder: Path) -> str | None:
-    """First error that the types do not catch; None if there is none."""
+def _refuse_faults(scenario: Scenario, folder: Path) -> None:
+    """Raise `BadParameterError` for the first error that the types do not catch."""
     if not 1 <= scenario.ci_rows <= scenario.rows:
-        return f"ci_rows={short(scenario.ci_rows)} must be between 1 and rows={short(scenario.rows)}"
+        raise BadParameterError(f"ci_rows={short(scenario.ci_rows)} must be between 1 and rows={short(scenario.rows)}")
     if not scenario.expect:
-        return "expect is empty: a scenario must say what has to hold"
+        raise BadParameterError("expect is empty: a scenario must say what has to hold")
     if scenario.entry:
         file, _, function = scenario.entry.rpartition(":")
         if not (file.endswith(".py") and function.isidentifier() and os.path.isfile(folder / file)):
-            return (
+            raise BadParameterError(
                 f'entry={short(scenario.entry)} must be "FILE.py:FUNCTION", a file beside the scenario and a function '
                 "in it; running the scenario runs the code of that file"
             )
         if scenario.source or scenario.runs:
-            return "entry has its own rows and runs; leave out [source] and [runs]"
+            raise BadParameterError("entry has its own rows and runs; omit [source] and [runs]")
     elif not (scenario.source and scenario.runs):
-        return 'give a [source] and at least one [runs.NAME], or entry = "FILE.py:FUNCTION"'
+        raise BadParameterError('give a [source] and at least one [runs.NAME], or entry = "FILE.py:FUNCTION"')
     for i, expect in enumerate(scenario.expect):
         where = f"expect[{i}]"
         if expect.at_least is None and expect.at_most is None and expect.falling is None:
-            return f"{where} sets no limit; give at_least, at_most or falling"
+            raise BadParameterError(f"{where} sets no limit; give at_least, at_most or falling")
         if expect.falling is not None and len(expect.falling) < 2:
-            return f"{where}.falling needs at least two fractions of the stream"
+            raise BadParameterError(f"{where}.falling needs at least two fractions of the stream")
         for at in expect.times:
             if not 0.0 < at <= 1.0:
-                return f"{where}: at={at} must be a fraction of the rows, in (0, 1]"
+                raise BadParameterError(f"{where}: at={at} must be a fraction of the rows, in (0, 1]")
         for run in (expect.run, *(other.run for other in expect.others if other.run is not None)):
             if not scenario.entry and run not in scenario.runs:
-                return f"{where}: there is no run {short(run)}; there are {listed(scenario.runs)}"
-    return None
+                raise BadParameterError(f"{where}: there is no run {short(run)}; there are {listed(scenario.runs)}")
 
 
 def run_scenario(
@@ -294,8 +269,7 @@ def run_scenario(
     Parameters
     ----------
     scenario : from `load`.
-    rows : number of rows; the scenario's own if left out. Expectations marked
-        ``only_full`` are left out at fewer rows than that.
+    rows : number of rows; None for the scenario's own. Expectations marked ``only_full`` are not checked at fewer.
     progress : called with (run, rows done, rows in all).
 
     Raises
@@ -313,33 +287,35 @@ def run_scenario(
                 f"this scenario needs the package {module}: pip install 'streampca[demo]' (or {module})"
             )
     started = time.perf_counter()
+    table: dict[str, dict[float, dict[str, float]]] = {}
     if scenario.source is None:
-        found = _function(scenario.entry)(Context(count, scenario.seed, scenario.params))
-        table = {run: {1.0: {k: float(v) for k, v in values.items()}} for run, values in found.items()}
+        for name, values in _function(scenario.entry)(Context(count, scenario.seed, scenario.params)).items():
+            table[name] = {1.0: {measure: float(value) for measure, value in values.items()}}
     else:
         times = sorted({1.0}.union(*(expect.times for expect in scenario.expect)))
-        stops = {at: max(1, round(at * count)) for at in times}
         tokens = {"$rows": count, "$seed": scenario.seed}
-        table = {}
         for name, run in scenario.runs.items():
-            meter = Meter(_stream(run, tokens, scenario.seed), _source(scenario.source, tokens))
+            algorithm = _object({"class": run.processor, **_fill(run.params, tokens)})
+            stream = streampca.Stream(algorithm, **{"seed": scenario.seed, **_fill(run.stream, tokens)})
+            meter = Meter(stream, _source(scenario.source, tokens))
             table[name] = {}
-            for at, stop in stops.items():
-                for done in meter.push_until(stop, scenario.source.name):
+            for at in times:
+                for done in meter.push_until(max(1, round(at * count)), scenario.source.name):
                     if progress is not None:
                         progress(name, done, count)
                 table[name][at] = meter.measure()
     full = count >= scenario.rows
     checks = tuple(check(expect, table) for expect in scenario.expect if full or not expect.only_full)
-    return Result(scenario, count, table, checks, time.perf_counter() - started)
+    final = {name: points[1.0] for name, points in table.items()}
+    return Result(scenario, count, final, checks, time.perf_counter() - started)
 
 
 def _function(entry: str) -> Callable[[Context], Mapping[str, Mapping[str, float]]]:
     """Run the file of an entry as a module, and return the function that the entry names."""
     file, _, name = entry.rpartition(":")
     spec = importlib.util.spec_from_file_location(f"scenario {file}", file)
-    if spec is None or spec.loader is None:
-        raise BadParameterError(f"entry={entry!r} does not name a Python file")
+    assert spec is not None
+    assert spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     function: Callable[[Context], Mapping[str, Mapping[str, float]]] | None = getattr(module, name, None)
@@ -350,31 +326,21 @@ def _function(entry: str) -> Callable[[Context], Mapping[str, Mapping[str, float
 
 def _source(source: Source, tokens: Mapping[str, Any]) -> RowSource:
     """Rows of a ``[source]``."""
-    params = _fill(source.params, tokens)
-    if source.name.startswith("river."):
+    params, module, name = _fill(source.params, tokens), streampca.sources, source.name
+    if name.startswith("river."):
         from river import datasets
 
-        dataset = _public(datasets, source.name[6:], "river.datasets")()
-        columns = [*next(iter(dataset))[0]]
-        rows: RowSource = streampca.sources.open_rows(dataset.path, columns=columns, **params)
-    else:
-        rows = _public(streampca.sources, source.name, "streampca.sources")(**params)
-    return rows
-
-
-def _public(module: Any, name: str, where: str) -> Any:
-    found = module
+        module, name = datasets, name[6:]
+    found: Any = module
     for part in name.split("."):
         found = None if part.startswith("_") else getattr(found, part, None)
     if not callable(found):
-        raise BadParameterError(f"source.name={short(name)} is not a public name of {where}")
-    return found
-
-
-def _stream(run: Run, tokens: Mapping[str, Any], seed: int) -> streampca.Stream:
-    """Stream of the algorithm of a ``[runs.NAME]``."""
-    algorithm = _made({"class": run.processor, **_fill(run.params, tokens)})
-    return streampca.Stream(algorithm, **{"seed": seed, **_fill(run.stream, tokens)})
+        raise BadParameterError(f"source.name={short(source.name)} is not a public name of {module.__name__}")
+    if module is not streampca.sources:
+        dataset = found()
+        return streampca.sources.open_rows(dataset.path, columns=[*next(iter(dataset))[0]], **params)
+    rows: RowSource = found(**params)
+    return rows
 
 
 def _fill(params: Any, tokens: Mapping[str, Any]) -> Any:
@@ -383,13 +349,11 @@ def _fill(params: Any, tokens: Mapping[str, Any]) -> Any:
         return tokens.get(params, params)
     if isinstance(params, Mapping):
         filled = {k: _fill(v, tokens) for k, v in params.items()}
-        return _made(filled) if "class" in filled else filled
-    if isinstance(params, Iterable):
-        return [_fill(v, tokens) for v in params]
-    return params
+        return _object(filled) if "class" in filled else filled
+    return [_fill(v, tokens) for v in params] if isinstance(params, Iterable) else params
 
 
-def _made(spec: dict[str, Any]) -> Any:
+def _object(spec: dict[str, Any]) -> Any:
     name = spec.pop("class")
     room = streampca.papers if name in streampca.papers.__all__ else streampca
     if name.startswith("_") or not hasattr(room, name):
@@ -402,17 +366,14 @@ class Meter:
 
     def __init__(self, stream: streampca.Stream, source: RowSource) -> None:
         stream.engine.adopt(source)
-        self._stream = stream
-        self._source = source
-        self._rows = Reader(source.blocks())
-        self._done = 0
-        self._releases = 0
-        self._seconds = 0.0
+        self._stream, self._source, self._rows = stream, source, Reader(source.blocks())
+        self._releases, self._seconds = 0, 0.0
+        # At the last measurement: the exact Gram matrix, the reward and the number of rows.
         self._gram: FloatArray | None = None
-        self._reward, self._t = 0.0, 0
+        self._reward, self._t, self._done = 0.0, 0, 0
 
     def push_until(self, stop: int, name: str) -> Iterable[int]:
-        """Push rows until so many were pushed in all; yield their number after each block.
+        """Push rows until their number is ``stop``; yield it after each block.
 
         Raises `BadParameterError` if the source, called ``name`` in the message, ends before.
         """
@@ -430,15 +391,15 @@ class Meter:
 
     def measure(self) -> dict[str, float]:
         """Every measure that applies, at this moment."""
-        stream, record = self._stream, self._stream.regret.now()
-        gram = stream.regret.exact_gram()
+        stream, record, release = self._stream, self._stream.regret.now(), self._stream.release
+        gram, subspace = stream.regret.exact_gram(), stream.engine.subspace
         recent = gram if self._gram is None else gram - self._gram
         best = top_sum(recent, stream.algorithm.n_components)
         values = {
             "regret_per_row": record.regret / record.t,
             "relative_regret": record.regret / record.opt if record.opt > 0.0 else 0.0,
             "captured_variance": record.captured,
-            "recent_captured": stream.engine.subspace.captured(recent) / best if best > 0.0 else 1.0,
+            "recent_captured": subspace.captured(recent) / best if best > 0.0 else 1.0,
             "reward_per_row": record.reward / record.t,
             "recent_reward": (record.reward - self._reward) / (record.t - self._t),
             "releases": float(self._releases),
@@ -448,23 +409,16 @@ class Meter:
         self._gram, self._reward, self._t = gram, record.reward, record.t
         if record.bound is not None:
             values |= {"bound_per_row": record.bound / record.t, "regret_over_bound": record.regret / record.bound}
-        values |= self._of_release(gram)
+        if release is not None and release.noise_std is not None:
+            values["noise_std"] = release.noise_std
+        if release is not None and release.has_gram and release.t == stream.t:
+            square = stream.row_norm**2
+            error = float(np.abs(np.linalg.eigvalsh(release.gram - gram * square)).max())
+            values |= {"spectral_error": error, "spectral_error_rel": error / (top_sum(gram, 1) * square)}
         if isinstance(self._source, Synthetic):
             truth = Subspace(self._source.truth_at(stream.t))
-            values["subspace_error"] = float(np.sin(stream.engine.subspace.angles(truth)[-1]))
+            values["subspace_error"] = float(np.sin(subspace.angles(truth)[-1]))
         return {name: value for name, value in values.items() if not np.isnan(value)}
-
-    def _of_release(self, gram: FloatArray) -> dict[str, float]:
-        release = self._stream.release
-        if release is None:
-            return {}
-        values = {} if release.noise_std is None else {"noise_std": release.noise_std}
-        if release.has_gram and release.t == self._stream.t:
-            square = self._stream.row_norm**2
-            error = float(np.abs(np.linalg.eigvalsh(release.gram - gram * square)).max())
-            values["spectral_error"] = error
-            values["spectral_error_rel"] = error / (top_sum(gram, 1) * square)
-        return values
 
 
 def check(expect: Expect, table: Table) -> Check:
@@ -480,10 +434,19 @@ def check(expect: Expect, table: Table) -> Check:
         return Check(expect, what, " > ".join(map(number, values)), f"falling at {at}", falls)
     value = _value(table, expect.run, expect.at, expect.measure)
     wanted, holds = [], not math.isnan(value)
-    for sign, given in ((">=", expect.at_least), ("<=", expect.at_most)):
-        if given is None:
+    for sign, limit in ((">=", expect.at_least), ("<=", expect.at_most)):
+        if limit is None:
             continue
-        limit, origin = _limit(given, expect, table) if isinstance(given, Against) else (given, "")
+        origin = ""
+        if isinstance(limit, Against):
+            other, run, measure = limit, limit.run or expect.run, limit.measure or expect.measure
+            moment = expect.at if other.at is None else other.at
+            limit = other.factor * _value(table, run, moment, measure) + other.margin
+            origin = "" if other.factor == 1.0 else f"{other.factor:g} x "
+            origin += f"{run} {measure}" if run != expect.run else measure
+            origin += "" if moment == expect.at else f" at {moment:g}"
+            origin += "" if other.margin == 0.0 else f" {'-' if other.margin < 0 else '+'} {abs(other.margin):g}"
+            origin = f" ({origin})"
         wanted.append(f"{sign} {number(limit)}{origin}")
         holds = holds and (value >= limit if sign == ">=" else value <= limit)
     return Check(expect, what, number(value), ", ".join(wanted), holds)
@@ -494,20 +457,6 @@ def number(value: float) -> str:
     return f"{value:.5g}"
 
 
-def _limit(other: Against, expect: Expect, table: Table) -> tuple[float, str]:
-    """Value of a limit, and how it is composed."""
-    run, measure = other.run or expect.run, other.measure or expect.measure
-    at = expect.at if other.at is None else other.at
-    value = other.factor * _value(table, run, at, measure) + other.margin
-    parts = [
-        "" if other.factor == 1.0 else f"{other.factor:g} x ",
-        f"{run} {measure}" if run != expect.run else measure,
-        "" if at == expect.at else f" at {at:g}",
-        "" if other.margin == 0.0 else f" {'-' if other.margin < 0 else '+'} {abs(other.margin):g}",
-    ]
-    return value, f" ({''.join(parts)})"
-
-
 def _value(table: Table, run: str, at: float, measure: str) -> float:
     if run not in table:
         raise BadParameterError(f"nothing was measured for run {run!r}; there are: {', '.join(table)}")
@@ -515,7 +464,6 @@ def _value(table: Table, run: str, at: float, measure: str) -> float:
         raise BadParameterError(
             f"run {run!r} was not measured at {at:g} of its rows; there are: {', '.join(map(str, table[run]))}"
         )
-    values = table[run][at]
-    if measure not in values:
-        raise BadParameterError(f"run {run!r} has no measure {measure!r}; there are: {', '.join(values)}")
-    return float(values[measure])
+    if measure not in table[run][at]:
+        raise BadParameterError(f"run {run!r} has no measure {measure!r}; there are: {', '.join(table[run][at])}")
+    return float(table[run][at][measure])

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from streampca.errors import BadParameterError
 from streampca.linalg.types import FloatArray
 from streampca.mechanisms.gaussian import GaussianCovariance
@@ -83,18 +85,16 @@ class Plan:
         return pd.DataFrame(self.table())
 
     def _repr_html_(self) -> str:
-        rows, best = self.table(), self.recommended
+        rows = self.table()
         note = [f"Why: {self.reason}", f"Assumed: {self.question.assumed}"]
         note += [f"Warning: {text}" for text in self.warnings] + [f"Advice: {text}" for text in self.advice]
-        return html_table(
-            tuple(rows[0]), (tuple(row.values()) for row in rows), warning=f"Use {best.code}", note=". ".join(note)
-        )
+        cells, use = (tuple(row.values()) for row in rows), f"Use {self.recommended.code}"
+        return html_table(tuple(rows[0]), cells, warning=use, note=". ".join(note))
 
     def __str__(self) -> str:
-        rows = self.table()
-        widths = {key: max(len(key), *(len(row[key]) for row in rows)) for key in rows[0]}
-        lines = ["  ".join(key.ljust(width) for key, width in widths.items()).rstrip()]
-        lines += ["  ".join(row[key].ljust(width) for key, width in widths.items()).rstrip() for row in rows]
+        rows = [{name: name for name in self.table()[0]}, *self.table()]
+        widths = {name: max(len(row[name]) for row in rows) for name in rows[0]}
+        lines = ["  ".join(row[name].ljust(width) for name, width in widths.items()).rstrip() for row in rows]
         lines += [f"{p.label}: {p.note}" for p in self.predictions if p.note]
         lines += ["", f"assumed: {self.question.assumed}", f"use: {self.recommended.code}", f"why: {self.reason}"]
         lines += [f"warning: {text}" for text in self.warnings] + [f"advice: {text}" for text in self.advice]
@@ -132,9 +132,8 @@ def plan(
     )  # fmt: skip
     curve = Curve(question.spectrum, question.n_components)
     found = [p.scaled(question.row_norm**2) for predict in PREDICTORS for p in predict(question, curve)]
-    purpose = question.purpose
-    order = sorted(found, key=lambda p: (p.serves != purpose, not p.is_certain, -p.captured))
-    recommended, reason = _recommend([p for p in order if p.serves == purpose], question)
+    order = sorted(found, key=lambda p: (p.serves != question.purpose, not p.is_certain, -p.captured))
+    recommended, reason = _recommend([p for p in order if p.serves == question.purpose], question)
     warnings, advice = _warnings(question, recommended, curve), _advice(question, recommended, found)
     return Plan(question, tuple(order), recommended, reason, tuple(warnings), tuple(advice))
 
@@ -142,11 +141,10 @@ def plan(
 def _recommend(candidates: list[Prediction], question: Question) -> tuple[Prediction, str]:
     """Return the candidate of least regret for a stream, else of the largest captured share, and the reason."""
     if question.purpose == "stream":
-        scored = [p for p in candidates if p.regret_per_row is not None and p.is_certain]
-        least = min(p.regret_per_row or 0.0 for p in scored)
+        scored = {p: p.regret_per_row for p in candidates if p.regret_per_row is not None and p.is_certain}
         unit = question.best * question.row_norm**2
-        good = [p for p in scored if (p.regret_per_row or 0.0) <= least + _EQUAL * unit]
-        chosen = min(good, key=lambda p: (-p.releases, p.noise_std if p.noise_std is not None else float("inf")))
+        good = [p for p, regret in scored.items() if regret <= min(scored.values()) + _EQUAL * unit]
+        chosen = min(good, key=lambda p: (-p.releases, math.inf if p.noise_std is None else p.noise_std))
         every = chosen.settings.get("release_every")
         return chosen, (
             f"least expected regret, {chosen.regret_per_row:.3g} a row of {unit:.3g} that can be earned, with a "
@@ -177,40 +175,34 @@ def _recommend(candidates: list[Prediction], question: Question) -> tuple[Predic
     return chosen, f"captures {chosen.captured:.1%} of the best subspace (the most is {most:.1%}){pure}"
 
 
-def _bytes(n: int) -> str:
-    value, unit = float(n), "B"
-    for bigger in ("KB", "MB", "GB"):
-        if value < 1000.0:
-            break
-        value, unit = value / 1000.0, bigger
-    return f"{value:.3g} {unit}"
+def _bytes(n: float) -> str:
+    """Three digits of a number of bytes, with a unit."""
+    power = max(0, min(3, int(math.log10(max(n, 1.0)) // 3)))
+    return f"{n / 1000.0**power:.3g} {('B', 'KB', 'MB', 'GB')[power]}"
 
 
-def _warnings(question: Question, best: Prediction, curve: Curve) -> list[str]:
+def _warnings(q: Question, best: Prediction, curve: Curve) -> list[str]:
     """Return expected failures, with the number of rows that would suffice."""
-    texts = []
-    q, k = question, question.n_components
+    texts, k = [], q.n_components
     chance = float(q.spectrum.sum()) * k / q.n_features / q.best
     if best.captured < min(GOOD, max(DROWNED, 0.5 * (1.0 + chance))):
         texts.append(
             f"the noise drowns the signal: {best.name} is expected to capture {best.captured:.1%} of what {k} "
             f"components can, and a random subspace captures {chance:.1%}"
         )
-    if best.captured < GOOD:
-        needed = _rows_needed(q, curve, best)
+    if best.captured < GOOD and (needed := _rows_needed(q, curve, best)) is not None:
         whole = "rows" if q.window is None else "rows in the window"
         by = "" if best.is_certain else " by GaussianCovariance"
-        if needed is not None:
-            step = 10 ** max(0, len(str(needed)) - 2)  # two digits, rounded up
-            needed = -(-needed // step) * step
-            texts.append(f"for {GOOD:.0%} captured variance{by} about {needed} {whole} are needed; there are {q.rows}")
+        step = 10 ** max(0, len(str(needed)) - 2)  # two digits, rounded up
+        needed = -(-needed // step) * step
+        texts.append(f"for {GOOD:.0%} captured variance{by} about {needed} {whole} are needed; there are {q.rows}")
     if best.spectral_error is not None:
         noise = (best.spectral_error if best.noise_std is None else best.noise_std * curve.norm) / q.row_norm**2
-        lost = [j for j in range(k) if q.rows * float(q.spectrum[j]) < noise]
-        if lost:
-            below = q.rows * float(q.spectrum[lost[0]])
+        signal = q.rows * q.spectrum[:k]
+        if (signal < noise).any():
+            first = int(np.argmax(signal < noise))
             texts.append(
-                f"components from number {lost[0] + 1} on lie below the noise ({below:.3g} against {noise:.3g} "
+                f"components from number {first + 1} on lie below the noise ({signal[first]:.3g} against {noise:.3g} "
                 "row_norm**2): ask for fewer, or bring more rows"
             )
     if q.delta > 0.1 / q.n_rows:
@@ -251,20 +243,18 @@ def _rows_needed(question: Question, curve: Curve, best: Prediction) -> int | No
         return None
 
 
-def _advice(question: Question, best: Prediction, found: Sequence[Prediction]) -> list[str]:
+def _advice(q: Question, best: Prediction, found: Sequence[Prediction]) -> list[str]:
     """Return advice on choices that the planner cannot make."""
-    q, typical_norm = question, question.typical_norm
-    texts = []
-    square = float(q.spectrum.sum())
-    if typical_norm is not None and typical_norm < 0.7 * q.row_norm:
-        factor = (q.row_norm / typical_norm) ** 2
+    texts, typical, square = [], q.typical_norm, float(q.spectrum.sum())
+    if typical is not None and typical < 0.7 * q.row_norm:
         texts.append(
-            f"row_norm={q.row_norm:g} is far above the typical norm {typical_norm:g}: noise scales with row_norm**2, "
-            f"so row_norm={typical_norm:g} would have {factor:.3g} times less of it; longer rows are scaled down"
+            f"row_norm={q.row_norm:g} is far above the typical norm {typical:g}: noise scales with row_norm**2, so "
+            f"row_norm={typical:g} would have {(q.row_norm / typical) ** 2:.3g} times less of it; longer rows are "
+            "scaled down"
         )
-    elif typical_norm is not None and typical_norm > 2.0 * q.row_norm:
+    elif typical is not None and typical > 2.0 * q.row_norm:
         texts.append(
-            f"row_norm={q.row_norm:g} scales almost every row down (typical norm {typical_norm:g}): directions stay, "
+            f"row_norm={q.row_norm:g} scales almost every row down (typical norm {typical:g}): directions stay, "
             "lengths are lost; raise it towards the typical norm if long rows should count for more"
         )
     elif square < 0.2:

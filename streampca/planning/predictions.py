@@ -42,12 +42,12 @@ _NOTHING = 1e-12
 _TIMES = 60
 #: Simulated runs of Oja's recursion, times entries of a basis.
 _RUNS = 800
-#: Most numbers (rows times features) on which an algorithm is tried.
-_TRIED = 3_000_000
-#: Most features with which an adaptive mechanism is tried.
-_WIDEST = 200
+#: Most numbers (rows times features) on which an algorithm is tried, and most features for an adaptive mechanism.
+_TRIED, _WIDEST = 3_000_000, 200
 #: Releases of a smoothed stream, and coordinates of each kind that it is simulated with.
 _SMOOTHED, _COORDINATES = 1024, 200
+#: Bytes of any stream, measured by `tracemalloc`, and the most rows that wait for a release.
+_STREAM_BYTES, _WAITING = 20_000, 256
 _NOTES = {
     "histogram": "memory grows with log W; covers some rows before the window",
     "ring": "exactly the window",
@@ -71,21 +71,20 @@ class Prediction:
     captured : float
         Expected share of the best subspace's reward on its rows that the last release captures.
     releases : int
-        Number of releases.
     memory : int
         Peak memory in bytes; of a single release, without the table.
     note : str
         A limitation, or a condition.
     noise_std : float or None
-        Standard deviation of a diagonal entry of the noise in the last released Gram matrix, in units of row_norm**2;
-        None if no Gram matrix is released or its noise has another law.
+        Standard deviation of a diagonal entry of the noise in the last released Gram matrix, in units of row_norm**2.
+        None without a Gram matrix, or for noise of another law.
     spectral_error : float or None
-        Expected ||released - exact Gram matrix||, in the same units; None if no Gram matrix is released.
+        Expected ||released - exact Gram matrix||, in the same units; None without a Gram matrix.
     regret_per_row : float or None
         Expected regret a row due to privacy and to waiting, in the same units; None without a stream of releases.
     is_certain : bool
-        False if `captured` is that of simulated Gaussian rows of the spectrum. Real rows of the same spectrum may lose
-        several times more or less.
+        False if `captured` is that of simulated Gaussian rows: real ones of the same spectrum may lose several times
+        more or less.
     """
 
     algorithm: Any
@@ -117,8 +116,7 @@ class Prediction:
     @property
     def code(self) -> str:
         """Python expression that creates the algorithm."""
-        inner = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
-        return f"{self.name}({inner})"
+        return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.settings.items())})"
 
     def scaled(self, square: float) -> Prediction:
         """Return the prediction for rows of another norm: noise, error and regret times its square."""
@@ -126,11 +124,7 @@ class Prediction:
         return replace(self, **{name: value * square for name, value in figures.items() if value is not None})
 
 
-#: Bytes of any stream, measured by `tracemalloc`, and the most rows that wait for a release.
-_STREAM_BYTES, _WAITING = 20_000, 256
-
-
-def stream_bytes(n_features: int, release_every: int, vectors: float, held: float = 0.0) -> int:
+def _stream_bytes(n_features: int, release_every: int, vectors: float, held: float = 0.0) -> int:
     """Return the peak bytes of a stream with a number of packed matrices (``vectors``) and ``held`` further bytes."""
     waiting = 16 * min(release_every, _WAITING) * n_features
     return int(_STREAM_BYTES + waiting + 8 * vectors * svec_size(n_features) + held)
@@ -203,11 +197,10 @@ def _once(
     if question.window is None:
         memory = 8 * rows * d + 64 * svec_size(d)
         return Prediction(mechanism, settings, "once", share, 1, memory, note, std, error)
-    blocks = question.n_rows // rows
+    note = "; ".join(filter(None, ("one release a window, of windows side by side", note)))
     return Prediction(
-        Tumbling(mechanism, release_every=rows), {**settings, "release_every": rows}, "once", share, blocks,
-        stream_bytes(d, rows, 6.0, 16.0 * rows * d),
-        "; ".join(filter(None, ("one release a window, of windows side by side", note))), std, error,
+        Tumbling(mechanism, release_every=rows), {**settings, "release_every": rows}, "once", share,
+        question.n_rows // rows, _stream_bytes(d, rows, 6.0, 16.0 * rows * d), note, std, error,
     )  # fmt: skip
 
 
@@ -215,48 +208,42 @@ def leaders(question: Question, curve: Curve) -> Iterator[Prediction]:
     """Yield `PrivateFPL` with each of its noises."""
     if question.window is not None:
         return
-    n = question.n_rows
-    if question.release_every is not None:
-        every = question.release_every
-    else:
-        steps = sorted({min(n, 10**p) for p in range(0, int(math.log10(n)) + 1)})
-        every = min(steps, key=lambda b: (_leader(question, curve, "blt", b, n).regret_per_row or 0.0, b))
-    for noise in ("blt", "tree"):
-        yield _leader(question, curve, noise, every, n)
-    yield _leader(question, curve, "blt", every, None)
+    n, d = question.n_rows, question.n_features
+
+    def leader(noise: str, every: int, horizon: int | None = n, solver: str = "exact") -> Prediction:
+        settings: dict[str, Any] = {**question.centered_settings, "noise": noise, "solver": solver}
+        settings |= {"release_every": every, "horizon": horizon}
+        algorithm = PrivateFPL(**settings)
+        leaves, smoothing = -(-n // every), None
+        if isinstance(algorithm.solver, Smoothed):
+            smoothing = algorithm.solver.smoothing(algorithm.mechanism, d, algorithm.n_components, every)
+        ends = np.unique(np.geomspace(1, leaves, _TIMES if smoothing is None else _TIMES // 4).astype(np.int64))
+        times = np.minimum(ends * every, n)
+        stds = np.array([algorithm.noise_std(int(t)) for t in times])
+        spreads = question.spread(stds, times)
+        if smoothing is None:
+            shares, vectors = curve.captured(spreads / times), 30.0 if horizon is None else 19.0
+            note = "no horizon to keep to" if horizon is None else ""
+        else:
+            shares, vectors = _smoothed_shares(question, curve, smoothing, every, ends), 32.0
+            note = "for rows that change slowly if at all; no regret bound is proved"
+        return Prediction(
+            algorithm, settings, "stream", float(shares[-1]), leaves, _stream_bytes(d, every, vectors), note,
+            float(spreads[-1]), curve.norm_of(float(stds[-1]), mean=question.mean_and_rows(n)),
+            _regret(question, every, ends, shares, stds),
+        )  # fmt: skip
+
+    every = question.release_every or 0
+    if not every:
+        steps = sorted({min(n, 10**p) for p in range(int(math.log10(n)) + 1)})
+        every = min(steps, key=lambda step: (leader("blt", step).regret_per_row or 0.0, step))
+    yield leader("blt", every)
+    yield leader("tree", every)
+    yield leader("blt", every, horizon=None)
     if question.release_every is None:
         every = max(every, -(-n // _SMOOTHED))  # so that few releases are simulated
     if n <= every * 4 * _SMOOTHED:
-        yield _leader(question, curve, "blt", every, n, "smoothed")
-
-
-def _leader(
-    question: Question, curve: Curve, noise: str, every: int, horizon: int | None, solver: str = "exact"
-) -> Prediction:
-    settings: dict[str, Any] = {**question.centered_settings, "noise": noise, "solver": solver, "release_every": every}
-    settings["horizon"] = horizon
-    algorithm = PrivateFPL(**settings)
-    n, d = question.n_rows, question.n_features
-    leaves = -(-n // every)
-    by, smoothing = algorithm.solver, None
-    if isinstance(by, Smoothed):
-        smoothing = by.smoothing(algorithm.mechanism, d, algorithm.n_components, every)
-    ends = np.unique(np.geomspace(1, leaves, _TIMES if smoothing is None else _TIMES // 4).astype(np.int64))
-    times = np.minimum(ends * every, n)
-    stds = np.array([algorithm.noise_std(int(t)) for t in times])
-    spreads = question.spread(stds, times)
-    note = "no horizon to keep to" if horizon is None else ""
-    if smoothing is None:
-        shares = curve.captured(spreads / times)
-    else:
-        shares = _smoothed_shares(question, curve, smoothing, every, ends)
-        note = "for rows that change slowly if at all; no regret bound is proved"
-    return Prediction(
-        algorithm, settings, "stream", float(shares[-1]), leaves,
-        stream_bytes(d, every, 32.0 if smoothing is not None else 19.0 if horizon is not None else 30.0),
-        note, float(spreads[-1]), curve.norm_of(float(stds[-1]), mean=question.mean_and_rows(n)),
-        _regret(question, every, ends, shares, stds),
-    )  # fmt: skip
+        yield leader("blt", every, solver="smoothed")
 
 
 def _smoothed_shares(question: Question, curve: Curve, smoothing: Smoothing, every: int, ends: IntArray) -> FloatArray:
@@ -282,16 +269,14 @@ def _smoothed_shares(question: Question, curve: Curve, smoothing: Smoothing, eve
     return np.array(shares)
 
 
-def _regret(
-    question: Question, every: int, ends: IntArray, shares: FloatArray, stds: FloatArray | None = None
-) -> float:
+def _regret(question: Question, every: int, ends: IntArray, shares: FloatArray, stds: FloatArray) -> float:
     """Return the expected regret a row if every leaf is scored by the subspace released before it.
 
-    ``shares`` are those captured by the releases after the leaves ``ends``, and ``stds`` the standard deviations of
-    their noise, if a mean is released with them.
+    ``shares`` are those captured by the releases after the leaves ``ends``, and ``stds`` are of their noise.
     """
-    n, best, k, d = question.n_rows, question.best, question.n_components, question.n_features
-    square = 0.0 if stds is None else question.mean_square
+    n, best, k, d, square = (
+        question.n_rows, question.best, question.n_components, question.n_features, question.mean_square,
+    )  # fmt: skip
     # The first leaf is scored by the first axes, which capture k / d of the energy, on average over rotations.
     first = min(every, n) * (best + square - (float(question.spectrum.sum()) + square) * k / d)
     leaves = -(-n // every)
@@ -299,7 +284,7 @@ def _regret(
     if len(played) == 0:
         return first / n
     losses = 1.0 - np.interp(np.log(played), np.log(ends), shares)
-    if square > 0.0 and stds is not None:  # the error of the shrunk mean outside the subspace
+    if square > 0.0:  # the error of the shrunk mean outside the subspace
         std = np.interp(np.log(played), np.log(ends), stds) / (MEAN_WEIGHT * played * every)
         losses += (1.0 - k / d) * square * d * std**2 / (square + d * std**2) / best
     total = losses.sum() if leaves <= 4096 else float(np.trapezoid(losses, played))
@@ -336,7 +321,7 @@ def oja(question: Question, curve: Curve) -> Iterator[Prediction]:
         losses.append(float(np.diff([0, *steps]) @ (1.0 - np.array(shares[:-1]))))
     yield Prediction(
         algorithm, settings, "stream", float(np.mean(lasts)), len(steps),
-        stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)),
+        _stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)),
         "O(d k) memory; few releases; for rows in no particular order",
         regret_per_row=question.best * float(np.mean(losses)) / n,
     )  # fmt: skip
@@ -362,7 +347,7 @@ def dp_pca(question: Question, curve: Curve) -> Iterator[Prediction]:
     share = float(question.spectrum @ (basis**2).sum(axis=1)) / question.best
     yield Prediction(
         algorithm, settings, "stream", share, releases,
-        stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)),
+        _stream_bytes(d, _WAITING, 7.0, 8.0 * d * (k + 64)),
         f"captures {share:.1%} in one trial on Gaussian rows; better on rows that are alike, far worse on others",
         is_certain=False,
     )  # fmt: skip
@@ -373,10 +358,10 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
     if question.window is None:
         return
     width, n, d = question.rows, question.n_rows, question.n_features
-    every = min(question.release_every or 0, width)
-    if not every:  # about 100 releases of a window, if possible with a divisor of its length
-        least = -(-width // 100)
-        every = next((step for step in range(least, 2 * least + 1) if width % step == 0), max(1, width // 100))
+    least = -(-width // 100)
+    # About 100 releases of a window, if possible with a divisor of its length.
+    divisor = next((step for step in range(least, 2 * least + 1) if width % step == 0), max(1, width // 100))
+    every = min(question.release_every or divisor, width)
     while width % every:  # some methods accept whole groups of rows only
         every -= 1
     for method, note in _NOTES.items():
@@ -398,21 +383,14 @@ def windows(question: Question, curve: Curve) -> Iterator[Prediction]:
             share = float(curve.captured(float(question.spread(std, width + extra)) / (width + extra)))
         beyond = np.diag(extra * question.spectrum) if extra else None
         error = curve.norm_of(std, beyond, question.mean_and_rows(width + extra))
-        leaves = width // every
-        packed = 8 * svec_size(d)
+        leaves, packed, once = width // every, 8 * svec_size(d), method == "once"
         bound = gaussian_noise_norm(d, std)
         points = 4 + 1 / algorithm.overhang + 4 / algorithm.eta * np.log1p(width * question.spectrum / bound).sum()
-        held = {
-            "histogram": int(points) * 2 * packed,
-            "ring": min(4 * width * d, leaves * 2 * packed),
-            "smoothed": min(4 * width * d, leaves * 2 * packed) + 7 * leaves * packed,
-            "forgetting": packed,
-            "once": packed,
-        }[method]
-        releases = 1 if method == "once" else n // every
+        ring = min(4 * width * d, leaves * 2 * packed)
+        held = {"histogram": int(points) * 2 * packed, "ring": ring, "smoothed": ring + 7 * leaves * packed}
         yield Prediction(
-            algorithm, settings, "once" if method == "once" else "window", share, releases,
-            stream_bytes(d, every, 10.0 if method == "once" else 26.0, held),
+            algorithm, settings, "once" if once else "window", share, 1 if once else n // every,
+            _stream_bytes(d, every, 10.0 if once else 26.0, held.get(method, packed)),
             note, float(question.spread(std, width)), error,
         )  # fmt: skip
 

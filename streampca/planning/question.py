@@ -90,38 +90,36 @@ class Question:
     centered_settings: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        check_count("n_rows", self.n_rows)
-        check_count("n_features", self.n_features)
+        for name in ("n_rows", "n_features"):
+            check_count(name, getattr(self, name))
         check_components(self.n_components, self.n_features)
-        check_count("window", self.window, optional=True)
-        check_count("release_every", self.release_every, optional=True)
+        for name in ("window", "release_every"):
+            check_count(name, getattr(self, name), optional=True)
         budget = Budget(self.epsilon, self.delta, self.adjacency)
-        _ = budget.mu
+        _ = budget.mu  # checked
         for name, value in (("row_norm", self.row_norm), ("typical_norm", self.typical_norm)):
             if value is not None and not (isinstance(value, (int, float)) and 0.0 < value < math.inf):
                 raise BadParameterError(f"{name}={value!r}: expected a positive number.")
         typical = None if self.typical_norm is None else min(1.0, self.typical_norm / self.row_norm) ** 2
         square = TYPICAL_SQUARE if typical is None else typical
         spectrum, assumed = _spectrum(self.guess, self.n_features, self.n_components, square)
-        best = float(spectrum[: self.n_components].sum())
         every = None if self.release_every is None else min(self.release_every, self.n_rows)
-        mean_square = 0.0
-        if self.center and typical is not None and not isinstance(self.guess, str):
-            mean_square = max(0.0, typical - float(spectrum.sum()))
+        is_known = self.center and typical is not None and not isinstance(self.guess, str)
         settings = {name: getattr(self, name) for name in ("n_components", "epsilon", "delta", "adjacency")}
-        for name, derived in {
+        derived = {
             "spectrum": spectrum,
             "assumed": assumed,
             "release_every": every,
             "purpose": "window" if self.window is not None else "once" if every == self.n_rows else "stream",
             "rows": min(self.window or self.n_rows, self.n_rows),
-            "best": best,
-            "mean_square": mean_square,
+            "best": float(spectrum[: self.n_components].sum()),
+            "mean_square": max(0.0, square - float(spectrum.sum())) if is_known else 0.0,
             "budget": budget,
             "settings": settings,
             "centered_settings": {**settings, "center": True} if self.center else settings,
-        }.items():
-            object.__setattr__(self, name, derived)
+        }
+        for name in derived:
+            object.__setattr__(self, name, derived[name])
 
     def spread(self, std: float | FloatArray, count: float | FloatArray) -> FloatArray:
         """Return the standard deviation of the noise about the mean of `count` rows, averaged over directions of it.

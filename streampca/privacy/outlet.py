@@ -43,7 +43,7 @@ SCHEME = 1
 
 _LINK_BYTES = 32
 _NONCE = bytes(12)
-_EPOCH_BITS = 16
+EPOCH_BITS = 16
 _HASH = b"streampca chain"
 
 #: Makes a named tuple without a Python call.
@@ -135,7 +135,7 @@ class NoiseSource:
 
     def draws(self, n: int, name: bytes) -> Draws:
         """Return vector n, named by its 16 bytes: a function of both and of the keys."""
-        number, epoch = n >> _EPOCH_BITS, self.epoch
+        number, epoch = n >> EPOCH_BITS, self.epoch
         if epoch[0] != number:
             key = blake2b(encoded(number), key=self._draw_key, digest_size=32, person=b"streampca epoch").digest()
             self.epoch = epoch = number, DrawKeys(key)  # one assignment: threads see number and keys that agree
@@ -199,7 +199,7 @@ class Outlet:
         if source.tape is not None:
             return source.tape.drawn(kind, source.draws(n, name))
         epoch = source.epoch
-        return Draws(epoch[1], n, name) if epoch[0] == n >> _EPOCH_BITS else source.draws(n, name)
+        return Draws(epoch[1], n, name) if epoch[0] == n >> EPOCH_BITS else source.draws(n, name)
 
     def coins(self, kind: str) -> Draws:
         """Return public random numbers that are independent of all rows so far."""

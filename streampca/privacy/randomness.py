@@ -75,6 +75,13 @@ _EDGES, _HEIGHTS = _ziggurat()
 _SCALE = np.array([sign * x * 2.0**-_UNIT_BITS for sign in (1.0, -1.0) for x in _EDGES[:-1]])
 _INSIDE = np.array([int(b / a * 2**_UNIT_BITS) for a, b in pairwise(_EDGES)] * 2)
 _DENSITY = np.array(_HEIGHTS)
+
+
+def ziggurat_tables() -> tuple[FloatArray, npt.NDArray[np.int64], FloatArray, float]:
+    """Return the tables of `Draws.normal`: scales and bars of the rectangles, densities, and the start of the tail."""
+    return _SCALE, _INSIDE, _DENSITY, _R
+
+
 _FIELD = 2**_FIELD_BITS - 1
 
 

@@ -2,13 +2,11 @@
 
 import csv
 import shlex
-import sys
 
 import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.cli import main
 
 COMMAND = ("-k", "2", "--epsilon", "1", "--delta", "1e-6", "--seed", "1")
 
@@ -29,79 +27,76 @@ def write(path, *, clean=False):
     return path
 
 
-def add_what_is_missing(said):
-    """The options that a refusal says to add: its last line."""
-    *text, options = said.splitlines()
+def proposed(said):
+    """The options that a refusal proposes: its last line."""
+    *text, options = said.err.splitlines()
+    assert said.status == 2
     assert " ".join(text).endswith("All of them, by what the first rows hold: add")
     return shlex.split(options)
 
 
-@pytest.mark.parametrize("command", [("run",), ("release", "--mechanism", "gaussian")])
+@pytest.fixture
+def run(command, tmp_path):
+    return lambda table, *more: command("run", table, *COMMAND, "--out", tmp_path / "r.jsonl", *more)
+
+
+@pytest.mark.parametrize("words", [("run",), ("release", "--mechanism", "gaussian")])
 @pytest.mark.parametrize("scale", [(), ("--bounds", "0:100000")])
-def test_a_realistic_table_needs_two_commands(tmp_path, capsys, monkeypatch, scale, command):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+def test_a_realistic_table_needs_two_commands(tmp_path, command, terminal, scale, words):
     table, out = write(tmp_path / "customers.csv"), tmp_path / "releases.jsonl"
-    argv = [*command, str(table), *COMMAND, *scale, "--out", str(out)]
-    assert main(argv) == 2
+    argv = [*words, table, *COMMAND, *scale, "--out", out]
+    added = proposed(command(*argv))
     assert list(tmp_path.iterdir()) == [table]
-    added = add_what_is_missing(capsys.readouterr().err)
     wanted = ["--columns", "age,income,number of visits", "--on-bad-row", "zero"]
     assert added == [*wanted, *(() if scale else ("--bounds", "private"))]
-    assert main([*argv, *added]) == 0
-    shown = " ".join(capsys.readouterr().err.split())
-    for words in ("number of visits", "±", "Components above the noise", "missing value", "2.72 times"):
-        assert words in shown, words
+    said = command(*argv, *added)
+    assert said.status == 0
+    for part in ("number of visits", "±", "Components above the noise", "missing value", "2.72 times"):
+        assert part in said.words, part
     last = list(sp.read_releases(out))[-1]
     assert last.features == ("age", "income", "number of visits")
     assert last.subspace.basis.shape == (3, 2)
 
 
-def test_only_what_is_missing_is_asked_for(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+def test_only_what_is_missing_is_asked_for(tmp_path, run, terminal):
     table = write(tmp_path / "customers.csv", clean=True)
-    argv = ["run", str(table), *COMMAND, "--out", str(tmp_path / "r.jsonl"), "--columns", "age,income"]
-    assert main(argv) == 2
-    assert add_what_is_missing(capsys.readouterr().err) == ["--bounds", "private"]
+    assert proposed(run(table, "--columns", "age,income")) == ["--bounds", "private"]
     table.write_text("a,b\n1,2\n3,4\n")
-    assert main(["run", str(table), *COMMAND, "--out", str(tmp_path / "r.jsonl")]) == 2
-    assert add_what_is_missing(capsys.readouterr().err) == ["--bounds", "private"]
+    assert proposed(run(table)) == ["--bounds", "private"]
 
 
-def test_no_cell_decides_what_a_log_proposes(tmp_path, capsys):
-    said = []
+def test_no_cell_decides_what_a_log_proposes(tmp_path, run):
+    table, logs = tmp_path / "rows.csv", []
     for cell in ("1", "x"):
-        table = tmp_path / "rows.csv"
         table.write_text(f"a,b,note\n1,2,1\n3,4,x\n5,6,{cell}\n")
-        assert main(["run", str(table), *COMMAND, "--on-bad-row", "zero", "--out", str(tmp_path / "r.jsonl")]) == 2
-        said.append(capsys.readouterr().err)
-    assert said[0] == said[1]
+        logs.append(run(table, "--on-bad-row", "zero"))
+    assert logs[0] == logs[1]
+    assert logs[0].status == 2
 
 
-def test_nothing_is_suggested_once_something_was_released(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+def test_nothing_is_suggested_once_something_was_released(tmp_path, run, terminal):
     table = tmp_path / "late.csv"
     table.write_text("a,b\n" + "1,2\n" * 150 + "1,\n")
-    assert main(["run", str(table), *COMMAND, "--row-norm", "3", "--out", str(tmp_path / "r.jsonl")]) == 2
-    assert "All of them" not in capsys.readouterr().err
+    said = run(table, "--row-norm", "3")
+    assert (said.status, "All of them" in said.err) == (2, False)
 
 
 @pytest.mark.parametrize("content", [b"a,b\n1,2\n" + b"9" * 3_000_000, b"", b"\x00\xff\n\xfe", b'"a', b"PAR1\x00\n\n"])
-def test_files_that_are_no_tables_are_refused_without_a_suggestion_that_fails(tmp_path, capsys, monkeypatch, content):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+def test_files_that_are_no_tables_are_refused_without_a_suggestion_that_fails(
+    tmp_path, run, terminal, monkeypatch, content
+):
     monkeypatch.setenv("COLUMNS", "9999")  # no line is broken, but for the options
     table = tmp_path / "rows.csv"
     table.write_bytes(content)
-    assert main(["run", str(table), *COMMAND, "--out", str(tmp_path / "r.jsonl")]) == 2
-    assert len(capsys.readouterr().err.splitlines()) <= 2
+    said = run(table)
+    assert (said.status, len(said.err.splitlines()) <= 2) == (2, True)
 
 
-def test_options_to_be_copied_are_not_broken_in_a_terminal(tmp_path, capsys, monkeypatch):
+def test_options_to_be_copied_are_not_broken_in_a_terminal(tmp_path, run, terminal, monkeypatch):
     table = tmp_path / "rows.csv"
     table.write_text("weight at the last visit (kg),height at the first visit (cm),date\n70.5,180,2024-01-31\n")
     monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert main(["run", str(table), *COMMAND, "--out", str(tmp_path / "r.jsonl")]) == 2
-    *text, options = capsys.readouterr().err.splitlines()
-    assert max(map(len, text)) <= 60
+    said = run(table)
+    assert max(map(len, said.err.splitlines()[:-1])) <= 60
     wanted = ["--columns", "weight at the last visit (kg),height at the first visit (cm)", "--bounds", "private"]
-    assert shlex.split(options) == wanted
+    assert proposed(said) == wanted

@@ -6,70 +6,61 @@ import numpy as np
 import pytest
 
 import streampca as sp
-from streampca.cli import main
 
 FEATURES = ("age", "income", "pulse")
 
 
 @pytest.fixture
-def run(tmp_path):
-    """A file of releases, the rows, and the releases."""
+def run(tmp_path, command):
+    """A file of releases, the file of the rows, and the rows."""
     rows = np.random.default_rng(0).normal(size=(400, 3)) * [0.5, 0.2, 0.05]
-    table = tmp_path / "rows.csv"
+    table, out = tmp_path / "rows.csv", tmp_path / "releases.jsonl"
     np.savetxt(table, rows, delimiter=",", header=",".join(FEATURES), comments="", fmt="%.17g")
-    out = tmp_path / "releases.jsonl"
-    argv = ["run", table, "-k", "2", "--epsilon", "8", "--delta", "1e-5", "--release-every", "100", "--out", out]
-    assert main([str(word) for word in (*argv, "--row-norm", "2", "--no-live")]) == 0
+    options = ["-k", 2, "--epsilon", 8, "--delta", "1e-5", "--release-every", 100, "--row-norm", 2, "--no-live"]
+    assert command("run", table, *options, "--out", out).status == 0
     return out, table, rows
 
 
-def test_show_tells_components_bars_and_the_guarantee(run, capsys):
-    out, _, _ = run
-    capsys.readouterr()
-    assert main(["show", str(out)]) == 0
-    text = capsys.readouterr().out
+def test_show_has_components_bars_and_the_guarantee(run, command):
+    said = command("show", run[0])
     for words in (*FEATURES, "±", "above the noise", "share of variance", "What is protected", "2.98e+03 times", "400"):
-        assert words in text, words
-    assert "curator" not in text
+        assert words in said.out, words
+    assert (said.status, "curator" in said.out) == (0, False)
 
 
-def test_show_gives_the_release_in_play_as_json(run, capsys):
-    out, _, _ = run
-    releases = list(sp.read_releases(out))
-    capsys.readouterr()
-    for at, release in ((None, releases[-1]), (299, releases[1]), (300, releases[2])):
-        assert main(["show", str(out), "--json", *([] if at is None else ["--at", str(at)])]) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert (told["t"], told["releases"]) == (release.t, release.t // 100)
-        np.testing.assert_array_equal([row["values"] for row in told["loadings"]], release.subspace.basis)
-        variances = [one["variance"] for one in told["components"]]
+def test_show_gives_the_current_release_as_json(run, command):
+    releases = list(sp.read_releases(run[0]))
+    for at, release in (((), releases[-1]), (("--at", 299), releases[1]), (("--at", 300), releases[2])):
+        shown = json.loads(command("show", run[0], "--json", *at).out)
+        assert (shown["t"], shown["releases"]) == (release.t, release.t // 100)
+        np.testing.assert_array_equal([row["values"] for row in shown["loadings"]], release.subspace.basis)
+        variances = [one["variance"] for one in shown["components"]]
         np.testing.assert_allclose(variances, release.estimates.variances / release.t)
-    assert main(["show", str(out), "--at", "99"]) == 2
-    assert "the first release is at row 100" in capsys.readouterr().err
+    said = command("show", run[0], "--at", 99)
+    assert (said.status, "the first release is at row 100" in said.err) == (2, True)
 
 
-def test_scores_are_those_of_the_release_and_marked_as_the_curators(run, capsys, tmp_path):
+def test_scores_are_those_of_the_release_and_marked_as_the_curators(run, command, tmp_path):
     out, table, rows = run
     scores = tmp_path / "scores.csv"
-    assert main(["transform", str(out), str(table), "--out", str(scores)]) == 0
-    assert "NOT PRIVATE" in capsys.readouterr().err
+    said = command("transform", out, table, "--out", scores)
+    assert (said.status, "NOT PRIVATE" in said.err) == (0, True)
     first, head, *lines = scores.read_text().splitlines()
     assert first.startswith("# NOT PRIVATE, curator only")
     assert head == "row,score_1,score_2"
     values = np.array([line.split(",")[1:] for line in lines], dtype=float)
     np.testing.assert_array_equal(values, list(sp.read_releases(out))[-1].transform(rows))
     assert scores.stat().st_mode & 0o777 == 0o600
-    assert main(["transform", str(out), str(table), "--out", str(scores)]) == 2
+    assert command("transform", out, table, "--out", scores).status == 2
     scores.chmod(0o644)
-    assert main(["transform", str(out), str(table), "--out", str(scores), "--force"]) == 0
+    assert command("transform", out, table, "--out", scores, "--force").status == 0
     assert scores.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_row_that_cannot_be_read_has_no_scores(run, capsys):
+def test_a_row_that_cannot_be_read_has_no_scores(run, command):
     out, table, _ = run
     table.write_text("age,income,pulse\n1,2,3\n1,,3\n1,x,3\n4,5,6\n")
-    capsys.readouterr()
-    assert main(["transform", str(out), str(table), "--out", "-"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[3:5] == ["2,,", "3,,"]
-    assert len(lines) == 6
+    said = command("transform", out, table, "--out", "-")
+    assert said.status == 0
+    assert said.out.splitlines()[3:5] == ["2,,", "3,,"]
+    assert len(said.out.splitlines()) == 6

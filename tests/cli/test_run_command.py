@@ -10,9 +10,9 @@ import time
 import numpy as np
 import pytest
 
-from streampca import read_releases
-from streampca.cli import main
+import streampca as sp
 from streampca.cli.files import CURATOR_ONLY
+from streampca.regret.private_regret import PrivateRegretRecord
 
 COMMON = ["-k", "2", "--epsilon", "1", "--delta", "1e-5"]
 
@@ -25,10 +25,16 @@ def table(tmp_path):
     return path
 
 
-def run(table, *more, out="releases.jsonl", common=COMMON):
-    if not {"--bounds", "--row-norm"} & set(more):
-        more = (*more, "--row-norm", "1")
-    return main(["run", str(table), *common, "--out", str(table.parent / out), *more])
+@pytest.fixture
+def run(command):
+    """Run ``streampca run`` on a table with these options; the releases go into its folder."""
+
+    def run(table, *more, out="releases.jsonl", common=COMMON):
+        if not {"--bounds", "--row-norm"} & set(more):
+            more = (*more, "--row-norm", "1")
+        return command("run", table, *common, "--out", table.parent / out, *more)
+
+    return run
 
 
 def lines_of(table, name="releases.jsonl"):
@@ -36,7 +42,7 @@ def lines_of(table, name="releases.jsonl"):
 
 
 def releases_of(table, name="releases.jsonl"):
-    return list(read_releases(table.parent / name))
+    return list(sp.read_releases(table.parent / name))
 
 
 def header_of(table, name="releases.jsonl"):
@@ -45,37 +51,33 @@ def header_of(table, name="releases.jsonl"):
     return header
 
 
-def test_releases_round_trip_and_the_header_tells_the_guarantee(table, capsys):
-    assert run(table, "--release-every", "50", "--horizon", "300", "--row-norm", "5") == 0
-    header = header_of(table)
+def test_releases_round_trip_and_the_header_has_the_guarantee(table, run):
+    said = run(table, "--release-every", "50", "--horizon", "300", "--row-norm", "5")
+    assert said.status == 0
+    assert "curator only" in said.err
+    header, releases = header_of(table), releases_of(table)
     assert header["features"] == ["a", "b", "c", "d"]
-    assert header["guarantee"]["epsilon"] == 1.0
-    assert header["guarantee"]["adjacency"] == "zero-out"
+    assert (header["guarantee"]["epsilon"], header["guarantee"]["adjacency"]) == (1.0, "zero-out")
     assert header["parameters"]["row_norm"] == 5.0
-    assert not any("zero-out" in line or '"a"' in line for line in lines_of(table)[1:])  # told once, in the header
-    releases = releases_of(table)
+    assert not any("zero-out" in line or '"a"' in line for line in lines_of(table)[1:])  # once, in the header
     assert [r.t for r in releases] == [50, 100, 150, 200, 250, 300]
     assert releases[-1].gram.shape == (4, 4)
     assert releases[-1].features == ("a", "b", "c", "d")
-    assert "curator only" in capsys.readouterr().err
 
 
-def test_the_command_line_releases_what_the_library_does(table):
-    import streampca as sp
-
-    assert run(table, "--release-every", "60", "--seed", "7", "--row-norm", "5") == 0
+def test_the_command_line_releases_what_the_library_does(table, run):
+    assert run(table, "--release-every", "60", "--seed", "7", "--row-norm", "5").status == 0
     algorithm = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-5, release_every=60)
     stream = sp.Stream(algorithm, row_norm=5.0, seed=7, center=True)
     expected = [s.release for s in stream.run(sp.sources.from_csv(table)) if s.release is not None]
-    written = releases_of(table)
-    assert len(written) == 5
-    for a, b in zip(written, expected, strict=True):
+    assert len(expected) == 5
+    for a, b in zip(releases_of(table), expected, strict=True):
         np.testing.assert_array_equal(a.subspace.basis, b.subspace.basis)
         assert (a.guarantee, a.features, a.row_norm) == (b.guarantee, b.features, b.row_norm)
 
 
-def test_nothing_secret_is_published(table):
-    assert run(table, "--seed", "123456789", "--release-every", "100") == 0
+def test_nothing_secret_is_published(table, run):
+    assert run(table, "--seed", "123456789", "--release-every", "100").status == 0
     text = "\n".join(lines_of(table))
     assert "123456789" not in text
     assert "seeded: not private" in text
@@ -83,156 +85,117 @@ def test_nothing_secret_is_published(table):
         assert word not in text
 
 
-def test_regret_is_marked_as_the_curators(table):
-    assert run(table, "--regret", str(table.parent / "regret.csv"), "--set", "regret.every=64") == 0
-    lines = lines_of(table, "regret.csv")
-    assert lines[0] == CURATOR_ONLY
-    assert lines[1] == "t,reward,opt,regret,bound,captured,slack"
-    assert [int(line.split(",")[0]) for line in lines[2:]] == [64, 128, 192, 256, 300]
+def test_regret_is_marked_as_the_curators(table, run):
+    assert run(table, "--regret", table.parent / "regret.csv", "--set", "regret.every=64").status == 0
+    mark, columns, *lines = lines_of(table, "regret.csv")
+    assert (mark, columns) == (CURATOR_ONLY, "t,reward,opt,regret,bound,captured,slack")
+    assert [int(line.split(",")[0]) for line in lines] == [64, 128, 192, 256, 300]
 
 
-def test_no_gram_writes_subspaces_only(table):
-    assert run(table, "--set", "out.gram=no", "--release-every", "150") == 0
-    release = releases_of(table)[-1]
-    assert not release.has_gram
-    assert release.subspace.basis.shape == (4, 2)
+def test_releases_without_gram_matrices_and_thinned(table, run):
+    assert run(table, "--set", "out.gram=no", "--set", "out.keep_every=10", "--release-every", "1").status == 0
+    releases = releases_of(table)
+    assert [r.t for r in releases] == list(range(10, 301, 10))
+    assert not releases[-1].has_gram
+    assert releases[-1].subspace.basis.shape == (4, 2)
 
 
-def test_keep_every_thins(table):
-    assert run(table, "--set", "out.keep_every=10", "--release-every", "1") == 0
-    assert [r.t for r in releases_of(table)] == list(range(10, 301, 10))
-
-
-def test_standard_output_holds_releases_and_nothing_else(table, capsys):
-    assert main(["run", str(table), *COMMON, "--row-norm=1", "--release-every", "100", "--out", "-"]) == 0
-    out = table.parent / "out.jsonl"
-    out.write_text(capsys.readouterr().out)
+def test_standard_output_holds_releases_and_nothing_else(table, command):
+    said = command("run", table, *COMMON, "--row-norm=1", "--release-every", "100", "--out", "-")
+    (table.parent / "out.jsonl").write_text(said.out)
     assert header_of(table, "out.jsonl")["features"] == ["a", "b", "c", "d"]
-    assert [r.t for r in read_releases(out)] == [100, 200, 300]
+    assert [r.t for r in releases_of(table, "out.jsonl")] == [100, 200, 300]
 
 
-def test_columns_and_bounds_and_bad_rows(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    path = tmp_path / "holes.csv"
+def test_columns_and_bounds_and_bad_rows(tmp_path, run, terminal):
+    path, bounds = tmp_path / "holes.csv", tmp_path / "bounds.json"
     path.write_text("x,name,y\n1,ann,2\n,bob,3\n4,eve,-9\n")
-    bounds = tmp_path / "bounds.json"
     bounds.write_text('{"x": [0, 5], "y": [-10, 10]}')
-    more = ["--columns", "x,y", "--bounds", str(bounds), "--on-bad-row", "zero", "--release-every", "1"]
-    assert run(path, *more) == 0
+    said = run(path, "--columns", "x,y", "--bounds", str(bounds), "--on-bad-row", "zero", "--release-every", "1")
+    assert said.status == 0
+    assert "1 of 3 rows could not be used" in said.words
     header = header_of(path)
     assert header["features"] == ["x", "y"]
     assert header["parameters"]["bounds"] == [[0.0, -10.0], [5.0, 10.0]]
     assert len(lines_of(path)) == 4
-    assert "1 of 3 rows could not be used" in " ".join(capsys.readouterr().err.split())
+
+
+BAD = {
+    "--bounds 1": "--bounds 1", "--bounds a=1:x": "--bounds a=1:x", "--bounds 5:1": "5, 1", "--columns a,zz": "zz",
+    "--algorithm nope": "--algorithm nope", "--set window": "--set window", "--set window=3": "--window",
+    "--set noise=tree": "--horizon", "--horizon 0": "--horizon 0", "--set out.keep_every=0": "keep_every=0",
+    "--set regret.every=0": "every=0", "--set regret.ever=1": "use bounds.warmup",
+    "--set out.gram=maybe": "--set out.gram=maybe: expected yes or no",
+    "--set serve.port=80": "--set serve.port: it goes with --serve",
+    "--read format=xls": "--read format=xls: expected csv or tsv", "--read rate=fast": "rate=fast: expected a number",
+    "--read shape=csv": "--read shape: there is no such key; use format, ", "--row-norm 0": "--row-norm 0",
+    "--read follow": "--read follow: expected KEY=VALUE", "--frobnicate": "--frobnicate", "--release-every x": "x",
+    # after the options that are common to all, the last of two counts
+    "-k 9": "-k 9", "-k 0": "-k 0", "--epsilon -1": "--epsilon -1", "--delta 1": "--delta 1",
+    "--set foo=1": "--set foo: PrivateFPL takes no such",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("common", "more", "words"),
     [
-        (["--bounds", "1"], "--bounds 1"),
-        (["--bounds", "a=1:x"], "--bounds a=1:x"),
-        (["--bounds", "5:1"], "5, 1"),
-        (["--columns", "a,zz"], "zz"),
-        (["--algorithm", "nope"], "--algorithm nope"),
-        (["--set", "window"], "--set window"),
-        (["--set", "window=3"], "--window"),
-        (["--set", "noise=tree"], "--horizon"),
-        (["--horizon", "0"], "--horizon 0"),
-        (["--set", "out.keep_every=0"], "keep_every=0"),
-        (["--set", "regret.every=0"], "every=0"),
-        (["--set", "regret.ever=1"], "use bounds.warmup"),
-        (["--set", "out.gram=maybe"], "--set out.gram=maybe: expected yes or no"),
-        (["--set", "serve.port=80"], "--set serve.port: it goes with --serve"),
-        (["--read", "format=xls"], "--read format=xls: expected csv or tsv"),
-        (["--read", "rate=fast"], "--read rate=fast: expected a number"),
-        (["--read", "shape=csv"], "--read shape: there is no such key; use format, "),
-        (["--read", "follow"], "--read follow: expected KEY=VALUE"),
-        (["--row-norm", "0"], "--row-norm 0"),
-        (["--frobnicate"], "--frobnicate"),
-        (["--release-every", "x"], "x"),
+        *((COMMON, more, words) for more, words in BAD.items()),
+        (["-k", "2", "--delta", "1e-5"], "", "--epsilon"),
+        ([], "", "PrivateFPL needs -k, --epsilon, --delta"),
     ],
 )
-def test_bad_input_costs_one_line_and_leaves_nothing(table, capsys, more, words):
-    assert run(table, *more) == 2
-    captured = capsys.readouterr()
-    last = captured.err.splitlines()[-1]
-    assert last.startswith("streampca: ")
-    assert words in last
-    assert "Traceback" not in captured.err
-    assert captured.out == ""
-    assert not (table.parent / "releases.jsonl").exists()
+def test_bad_input_costs_one_line_and_leaves_nothing(table, run, common, more, words):
+    option = more.split()
+    at = common.index(option[0]) if option and option[0] in common else len(common)
+    said = run(table, *option, common=[*common[:at], *common[at + 2 :]])
+    assert said.status == 2
+    assert said.err.splitlines()[-1].startswith("streampca: ")
+    assert words in said.err.splitlines()[-1]
+    assert "Traceback" not in said.err
+    assert said.out == ""
+    assert [path.name for path in table.parent.iterdir()] == ["rows.csv"]
 
 
-@pytest.mark.parametrize(
-    ("common", "words"),
-    [
-        (["-k", "9", "--epsilon", "1", "--delta", "1e-5"], "-k 9"),
-        (["-k", "0", "--epsilon", "1", "--delta", "1e-5"], "-k 0"),
-        (["-k", "2", "--epsilon", "-1", "--delta", "1e-5"], "--epsilon -1"),
-        (["-k", "2", "--epsilon", "1", "--delta", "1"], "--delta 1"),
-        (["-k", "2", "--delta", "1e-5"], "--epsilon"),
-        ([], "PrivateFPL needs -k, --epsilon, --delta"),
-        (["-k", "2", "--epsilon", "1", "--delta", "1e-5", "--set", "foo=1"], "--set foo: PrivateFPL takes no such"),
-    ],
-)
-def test_bad_parameters_cost_one_line(table, capsys, common, words):
-    assert run(table, common=common) == 2
-    assert words in capsys.readouterr().err.splitlines()[-1]
-    assert not (table.parent / "releases.jsonl").exists()
-
-
-@pytest.mark.parametrize("text", ["", "a,b\n", "a,b\n1,x\n", "a,b\n1,inf\n", "a,b\n1\n"])
-def test_bad_files_cost_one_line_and_leave_nothing(tmp_path, capsys, text):
+@pytest.mark.parametrize("text", [None, "", "a,b\n", "a,b\n1,x\n", "a,b\n1,inf\n", "a,b\n1\n"])
+def test_bad_files_cost_one_line_and_leave_nothing(tmp_path, run, text):
     path = tmp_path / "bad.csv"
-    path.write_text(text)
-    assert run(path) == 2
-    assert str(path) in capsys.readouterr().err.splitlines()[-1]
+    if text is not None:
+        path.write_text(text)
+    said = run(path)
+    assert said.status == 2
+    assert str(path) in said.err.splitlines()[-1]
     assert not (tmp_path / "releases.jsonl").exists()
 
 
-def test_a_missing_file_costs_one_line(tmp_path, capsys):
-    assert run(tmp_path / "none.csv") == 2
-    assert "none.csv" in capsys.readouterr().err
-
-
-def test_a_bad_line_keeps_what_was_released_before_it(tmp_path, capsys):
+def test_a_bad_line_keeps_what_was_released_before_it(tmp_path, run):
     path = tmp_path / "late.csv"
     path.write_text("a,b\n" + "1,2\n" * 25 + "1,oops\n" + "1,2\n" * 25)
-    assert run(path, "--release-every", "10") == 2
-    err = capsys.readouterr().err
-    assert "line 27" in err
-    assert "Stopped after 25 rows" in err
+    said = run(path, "--release-every", "10")
+    assert said.status == 2
+    assert "line 27" in said.err
+    assert "Stopped after 25 rows" in said.err
     assert [r.t for r in releases_of(path)] == [10, 20]
 
 
-def test_a_run_that_fails_before_its_first_release_leaves_no_file(tmp_path, capsys):
-    path = tmp_path / "early.csv"
+def test_a_run_that_fails_before_its_first_release_leaves_no_file(tmp_path, run):
+    path, regret = tmp_path / "early.csv", tmp_path / "regret.csv"
     path.write_text("a,b\n" + "1,2\n" * 25 + "1,oops\n")
-    regret = tmp_path / "regret.csv"
-    more = (
-        "--release-every",
-        "30",
-        "--regret",
-        str(regret),
-        "--set",
-        "regret.every=5",
-        "--summary",
-        str(tmp_path / "s.md"),
-    )
-    assert run(path, *more) == 2
-    assert "Stopped after 25 rows by the problem below; no file was written." in capsys.readouterr().err
+    more = ("--release-every", "30", "--regret", regret, "--set", "regret.every=5", "--summary", tmp_path / "s.md")
+    said = run(path, *more)
+    assert said.status == 2
+    assert "Stopped after 25 rows by the problem below; no file was written." in said.err
     assert [file.name for file in tmp_path.iterdir()] == ["early.csv"]
     path.write_text("a,b\n" + "1,2\n" * 45)
-    assert run(path, *more) == 0
-    assert [int(line.split(",")[0]) for line in regret.read_text().splitlines()[2:]] == list(range(5, 50, 5))
+    assert run(path, *more).status == 0
+    assert [int(line.split(",")[0]) for line in lines_of(path, "regret.csv")[2:]] == list(range(5, 50, 5))
     assert regret.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_summary_is_the_card_and_the_curators(table, capsys, monkeypatch):
+def test_the_summary_is_the_card_and_the_curators(table, run, terminal):
     summary = table.parent / "summary.md"
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert run(table, "--release-every", "100", "--summary", str(summary)) == 0
-    text, err = summary.read_text(), " ".join(capsys.readouterr().err.split())
+    said = run(table, "--release-every", "100", "--summary", summary)
+    assert said.status == 0
+    text = summary.read_text()
     assert "do not publish" in text.splitlines()[2]
     assert text.splitlines()[4].startswith("Centered")
     for label in (
@@ -240,40 +203,38 @@ def test_the_summary_is_the_card_and_the_curators(table, capsys, monkeypatch):
         "Rows scaled onto the ball", "Releases",
     ):  # fmt: skip
         assert label in text, label
-        assert label in err, label
+        assert label in said.words, label
     assert summary.stat().st_mode & 0o777 == 0o600
-    for line in lines_of(table):
-        assert "aptured" not in line
+    assert not any("aptured" in line for line in lines_of(table))
 
 
-def test_a_log_has_no_figures_of_the_rows(table, capsys):
-    rows, said = table.read_text().splitlines(), []
+def test_a_log_has_no_figures_of_the_rows(table, run):
+    rows, logs = table.read_text().splitlines(), []
     for middle in (rows[150], ",".join("0" for _ in rows[0].split(",")), "abc", "1e9,1e9,1e9,1e9"):
         table.write_text("\n".join([*rows[:150], middle, *rows[151:]]) + "\n")
-        assert run(table, "--release-every", "100", "--on-bad-row", "zero", "--force", "--seed", "3") == 0
-        err = capsys.readouterr().err
+        said = run(table, "--release-every", "100", "--on-bad-row", "zero", "--force", "--seed", "3")
+        assert said.status == 0
         for word in ("curator only]", "not a number", "exactly", "captured 0", "bad row", "could not be used"):
-            assert word not in err, word
-        assert "--summary" in err
-        said.append(re.sub(r"\d+\.\d s", "", err))
-    assert said[1] == said[2]  # the zero row, and what counts as one
+            assert word not in said.err, word
+        assert "--summary" in said.err
+        logs.append(re.sub(r"\d+\.\d s", "", said.err))
+    assert logs[1] == logs[2]  # the zero row, and what counts as one
 
 
-def test_past_the_horizon_stops_with_complete_files(table, capsys):
-    assert run(table, "--horizon", "120", "--release-every", "50") == 2
-    assert "horizon of 120 rows" in capsys.readouterr().err
+def test_past_the_horizon_stops_with_complete_files(table, run):
+    said = run(table, "--horizon", "120", "--release-every", "50")
+    assert said.status == 2
+    assert "horizon of 120 rows" in said.err
     assert [r.t for r in releases_of(table)] == [50, 100, 120]
 
 
-def test_files_are_not_overwritten_unasked(table, capsys):
-    assert run(table) == 0
-    before = lines_of(table)
-    assert run(table) == 2
-    assert "--force" in capsys.readouterr().err
-    assert lines_of(table) == before
-    assert run(table, "--columns", "zz", "--force") == 2
+def test_files_are_not_overwritten_unasked(table, run):
+    assert run(table).status == 0
+    before, said = lines_of(table), run(table)
+    assert (said.status, "--force" in said.err, lines_of(table)) == (2, True, before)
+    assert run(table, "--columns", "zz", "--force").status == 2
     assert lines_of(table) == before, "a run that fails before its first row must not destroy anything"
-    assert run(table, "--force") == 0
+    assert run(table, "--force").status == 0
     assert lines_of(table) != before
 
 
@@ -285,172 +246,132 @@ def test_files_are_not_overwritten_unasked(table, capsys):
         (["--no-center"], "PrivateFPL"),
     ],
 )
-def test_other_processors_and_centering(table, capsys, more, name):
-    assert run(table, *more) == 0
-    parameters = header_of(table)["parameters"]
-    assert parameters["processor"] == name
-    centered = name == "SlidingWindowPCA"
-    assert parameters["center"] == centered
+def test_other_processors_and_centering(table, run, more, name):
+    said = run(table, *more)
+    assert (said.status, " releases, " in said.err) == (0, True)
+    parameters, centered = header_of(table)["parameters"], name == "SlidingWindowPCA"
+    assert (parameters["processor"], parameters["center"]) == (name, centered)
     assert all("guarantee" not in json.loads(line) for line in lines_of(table)[1:])
     last = releases_of(table)[-1]
     assert last.subspace.basis.shape == (4, 2)
-    assert last.features == ("a", "b", "c", "d")
-    assert last.row_norm == 1.0
-    assert last.is_centered == centered
-    assert " releases, " in capsys.readouterr().err
+    assert (last.features, last.row_norm, last.is_centered) == (("a", "b", "c", "d"), 1.0, centered)
 
 
-def test_one_file_cannot_be_both_public_and_the_curators(table, capsys):
-    assert run(table, "--regret", str(table.parent / "releases.jsonl")) == 2
-    assert "--out and --regret" in capsys.readouterr().err
+def test_one_file_cannot_be_both_public_and_the_curators(table, run):
+    said = run(table, "--regret", table.parent / "releases.jsonl")
+    assert (said.status, "--out and --regret" in said.err) == (2, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_cleanly_with_complete_files(tmp_path, number):
-    path = tmp_path / "long.csv"
+    path, out = tmp_path / "long.csv", tmp_path / "r.jsonl"
     block = np.random.default_rng(0).normal(size=(50_000, 6))
     np.savetxt(path, block, fmt="%.4f", delimiter=",", header="a,b,c,d,e,f", comments="")
     command = [sys.executable, "-c", "import sys; from streampca.cli import main; sys.exit(main())", "run", str(path)]
-    files = ["--out", str(tmp_path / "r.jsonl"), "--regret", str(tmp_path / "r.csv")]
+    files = ["--out", str(out), "--regret", str(tmp_path / "r.csv")]
     options = [*COMMON, "--row-norm", "1", "--release-every", "1", *files]
     process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: (tmp_path / "r.jsonl").exists() and (tmp_path / "r.jsonl").stat().st_size > 2000)
+    end = time.monotonic() + 60.0
+    while not (out.exists() and out.stat().st_size > 2000):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
     os.kill(process.pid, number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert "Traceback" not in err
     rows = int(re.search(r"Interrupted after (\d+) rows", err).group(1))
-    text = (tmp_path / "r.jsonl").read_text()
+    text = out.read_text()
     assert text.endswith("\n")
-    times = [json.loads(line)["t"] for line in text.splitlines()[1:]]
-    assert times == list(range(1, rows + 1))
+    assert [json.loads(line)["t"] for line in text.splitlines()[1:]] == list(range(1, rows + 1))
     assert 0 < rows < 50_000
     assert (tmp_path / "r.csv").read_text().splitlines()[-1].startswith(f"{rows},")
 
 
-def wait_for(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-
-
-def test_publishable_regret_has_a_file_of_its_own(table, capsys):
-    from streampca import PrivateFPL
-    from streampca.regret.private_regret import PrivateRegretRecord
-
+def test_publishable_regret_has_a_file_of_its_own(table, run):
     private, exact = table.parent / "private.jsonl", table.parent / "regret.csv"
-    files = ["--private-regret", str(private), "--regret", str(exact), "--set", "regret.every=100", "--no-center"]
-    assert run(table, *files, "--release-every", "50", "--horizon", "300", "--row-norm", "5") == 0
+    files = ["--private-regret", private, "--regret", exact, "--set", "regret.every=100", "--no-center"]
+    said = run(table, *files, "--release-every", "50", "--horizon", "300", "--row-norm", "5")
+    assert said.status == 0
+    for words in (f"publishable:  {private}", "publishable:  regret per row in [", f"curator only: {exact}"):
+        assert words in said.err
     records = [PrivateRegretRecord.from_json(line) for line in private.read_text().splitlines()]
     assert [record.t for record in records] == [100, 200, 300]
     assert records[-1].guarantee.epsilon == 1.0
     assert "rewards" in records[-1].guarantee.scope
-    plain = PrivateFPL(n_components=2, epsilon=1.0, delta=1e-5, horizon=300, release_every=50)
-    last = releases_of(table)[-1]
-    assert last.noise_std == pytest.approx(25.0 * plain.noise_std(300) * 1.25**0.5)
-    said = capsys.readouterr().err
-    assert f"publishable:  {private}" in said
-    assert "publishable:  regret per row in [" in said
-    assert f"curator only: {exact}" in said
-    assert run(table, "--private-regret", str(exact), "--regret", str(exact)) == 2
-    assert run(table, "--private-regret", "x.jsonl", "--algorithm", "private-oja", out="other.jsonl") == 2
-    assert "takes no such parameter" in capsys.readouterr().err
+    plain = sp.PrivateFPL(n_components=2, epsilon=1.0, delta=1e-5, horizon=300, release_every=50)
+    assert releases_of(table)[-1].noise_std == pytest.approx(25.0 * plain.noise_std(300) * 1.25**0.5)
+    assert run(table, "--private-regret", exact, "--regret", exact).status == 2
+    said = run(table, "--private-regret", "x.jsonl", "--algorithm", "private-oja", out="other.jsonl")
+    assert (said.status, "takes no such parameter" in said.err) == (2, True)
 
 
-def test_a_window_is_scored_window_by_window(table, capsys):
-    import streampca as sp
-
-    regret = table.parent / "regret.csv"
-    more = [
-        "--algorithm",
-        "window",
-        "--window",
-        "100",
-        "--release-every",
-        "10",
-        "--regret",
-        str(regret),
-        "--set",
-        "regret.every=150",
-    ]
-    assert run(table, *more, "--seed", "3", "--row-norm", "5") == 0
-    assert "regret against the best subspace of each 100 rows" in capsys.readouterr().err
+def test_a_window_is_scored_window_by_window(table, run):
+    more = ["--algorithm", "window", "--window", "100", "--release-every", "10", "--set", "regret.every=150"]
+    said = run(table, *more, "--regret", table.parent / "regret.csv", "--seed", "3", "--row-norm", "5")
+    assert said.status == 0
+    assert "regret against the best subspace of each 100 rows" in said.err
     algorithm = sp.SlidingWindowPCA(n_components=2, epsilon=1.0, delta=1e-5, window=100, release_every=10)
     stream = sp.Stream(algorithm, row_norm=5.0, seed=3, regret=sp.RegretLog(every=150, window=100), center=True)
     list(stream.run(sp.sources.from_csv(table)))
-    last = [float(value) for value in regret.read_text().splitlines()[-1].split(",")]
+    last = [float(value) for value in lines_of(table, "regret.csv")[-1].split(",")]
     assert last[:4] == pytest.approx([getattr(stream.regret.now(), f) for f in ("t", "reward", "opt", "regret")])
 
 
-def test_bounds_are_never_guessed(tmp_path, capsys):
+def test_bounds_are_never_guessed(tmp_path, command):
     missing = tmp_path / "nothing.csv"
-    assert main(["run", str(missing), *COMMON, "--out", str(tmp_path / "out.jsonl")]) == 2  # before it is looked for
-    said = capsys.readouterr().err
+    said = command("run", missing, *COMMON, "--out", tmp_path / "out.jsonl")  # refused before the file is looked for
+    assert said.status == 2
     for way in ("--bounds lo:hi", "--bounds FILE", "--bounds private", "--row-norm"):
-        assert way in said
+        assert way in said.err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_of_bounds_with_gaps_is_refused(table, capsys):
+def test_a_file_of_bounds_with_gaps_is_refused(table, run):
     bounds = table.parent / "bounds.json"
     bounds.write_text('{"b": [null, null], "d": [null, null]}')
-    assert run(table, "--columns", "b,d", "--bounds", str(bounds)) == 2
-    assert "fill in the ranges of 'b', 'd'" in capsys.readouterr().err
+    said = run(table, "--columns", "b,d", "--bounds", str(bounds))
+    assert (said.status, "fill in the ranges of 'b', 'd'" in said.err) == (2, True)
     bounds.write_text(bounds.read_text().replace("null, null", "-9, 9"))
-    assert run(table, "--columns", "b,d", "--bounds", str(bounds)) == 0
+    assert run(table, "--columns", "b,d", "--bounds", str(bounds)).status == 0
     assert header_of(table)["parameters"]["bounds"] == [[-9.0, -9.0], [9.0, 9.0]]
 
 
-def test_what_is_public_is_warned_of(table, capsys):
-    assert (
-        run(table, "--horizon", "300", "--release-every", "300", common=["-k", "4", "--epsilon", "11", "--delta=.01"])
-        == 0
-    )
-    said = capsys.readouterr().err
-    for text in (
-        "warning: --epsilon 11: the guarantee is weak",
-        "warning: --delta 0.01 exceeds 1/300",
-        "warning: -k 4 is",
-    ):
-        assert said.count(text) == 1
-    assert run(table, "--bounds", "-900:900", "--horizon", "300", "--seed", "1", out="b.jsonl") == 0
-    assert "warning: too few rows for this budget: in the release after 300 rows" in capsys.readouterr().err
+def test_warnings_follow_from_public_settings(table, run, monkeypatch):
+    common = ["-k", "4", "--epsilon", "11", "--delta=.01"]
+    said = run(table, "--horizon", "300", "--release-every", "300", common=common)
+    for text in ("--epsilon 11: the guarantee is weak", "--delta 0.01 exceeds 1/300", "-k 4 is"):
+        assert said.err.count(f"warning: {text}") == 1
+    said = run(table, "--bounds", "-900:900", "--horizon", "300", "--seed", "1", out="b.jsonl")
+    assert "warning: too few rows for this budget: in the release after 300 rows" in said.err
+    said = run(table, "--bounds", "private", "--set", "bounds.warmup=500", out="c.jsonl")
+    assert "give more rows, a bounds.warmup smaller than 500, which is for private bounds" in said.err
+    monkeypatch.setattr("streampca.rows.advice._LARGE_MEMORY", 100.0)
+    said = run(table, out="d.jsonl")
+    assert re.search("^warning: 4 features: .*Choose fewer columns.$", said.err, re.M)
 
 
-def test_the_size_of_a_cell_is_not_in_a_log(tmp_path, capsys):
+def test_the_size_of_a_cell_is_not_in_a_log(tmp_path, run):
     """Off a terminal: the number of rows of a file was estimated from its bytes, 191000 in place of 120000."""
-    said = []
+    logs = []
     for at, note in enumerate(("x", "x" * 10**6)):
         rows = tmp_path / "rows.csv"
         rows.write_text("a,b,c,note\n" + "0.1,0.2,0.3,x\n" * 90_000 + f"0.1,0.2,0.3,{note}\n")
         words = ["--columns", "a,b,c", "--on-bad-row", "zero", "--release-every", "60000", "--seed", "1"]
-        words += ["--set", "out.gram=no"]
-        assert run(rows, *words, "--set", "epsilon=1", common=["-k", "1", "--delta", "1e-3"], out=f"{at}.jsonl") == 0
-        said.append([line for line in capsys.readouterr().err.splitlines() if "exceeds" in line or " of " in line])
-    assert [line for line in said[0] if "exceeds" in line] == [line for line in said[1] if "exceeds" in line] != []
-    assert not any("%) rows" in line for line in (*said[0], *said[1]))
+        words += ["--set", "out.gram=no", "--set", "epsilon=1"]
+        said = run(rows, *words, common=["-k", "1", "--delta", "1e-3"], out=f"{at}.jsonl")
+        assert said.status == 0
+        logs.append([line for line in said.err.splitlines() if "exceeds" in line or " of " in line])
+    assert [line for line in logs[0] if "exceeds" in line] == [line for line in logs[1] if "exceeds" in line] != []
+    assert not any("%) rows" in line for line in (*logs[0], *logs[1]))
 
 
-def test_a_delta_too_large_is_told_without_a_horizon_too(table, capsys):
+def test_a_delta_too_large_is_warned_of_without_a_horizon_too(table, run):
     common = ["-k", "2", "--epsilon", "1", "--delta", "0.01"]
-    assert run(table, common=common) == 0
-    assert "warning: --delta 0.01 exceeds 1/300," in capsys.readouterr().err
+    assert "warning: --delta 0.01 exceeds 1/300," in run(table, common=common).err
     pipe = table.parent / "pipe.csv"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(table.read_bytes()))
     writer.start()
-    assert run(pipe, common=common, out="piped.jsonl") == 0
+    said = run(pipe, common=common, out="piped.jsonl")
     writer.join()
-    assert capsys.readouterr().err.splitlines()[-1].startswith("warning: --delta 0.01 exceeds 1/300")
-
-
-def test_large_matrices_are_told_with_options(table, capsys, monkeypatch):
-    monkeypatch.setattr("streampca.rows.advice._LARGE_MEMORY", 100.0)
-    assert run(table) == 0
-    assert re.search("^warning: 4 features: .*Choose fewer columns.$", capsys.readouterr().err, re.M)
-
-
-def test_a_warm_up_that_takes_all_rows_is_told(table, capsys):
-    assert run(table, "--bounds", "private", "--set", "bounds.warmup=500") == 0
-    assert "give more rows, a bounds.warmup smaller than 500, which is for private bounds" in capsys.readouterr().err
+    assert said.err.splitlines()[-1].startswith("warning: --delta 0.01 exceeds 1/300")

@@ -1,28 +1,41 @@
 import shlex
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
 import streampca
-from streampca.cli import main
 from streampca.cli.algorithms import command_of, make_algorithm
 from streampca.cli.app import application
 from streampca.errors import BadParameterError
 from streampca.rows.bounds import read_bounds
 
+COMMON = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5}
 
-def test_every_command_has_a_line_in_the_help(capsys):
-    for argv in (["run", "--help"], ["demo", "--help"]):
-        assert main(argv) == 0
-        assert "Usage: streampca" in capsys.readouterr().out
-    assert main(["--help"]) == 0
-    lines = {line.split()[1]: line.split()[2:-1] for line in capsys.readouterr().out.splitlines() if "│ " in line}
+
+def python(*words):
+    """The last line that a process of Python prints."""
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+def test_every_command_has_a_line_in_the_help(command):
+    said = command("--help")
+    lines = {line.split()[1]: line.split()[2:-1] for line in said.out.splitlines() if "│ " in line}
     for name in (
         "audit", "backup", "demo", "export", "ledger", "plan", "release", "report", "resume", "run", "serve", "show",
         "status", "transform", "verify", "version", "--install-completion",
     ):  # fmt: skip
         assert len(lines[name]) > 2, name
+
+
+def test_help_is_broken_for_the_terminal_and_not_where_the_source_is(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    said = command("run", "--help")
+    assert "Usage: streampca run [OPTIONS] SOURCE" in said.out
+    for words in ('such as "day-*.csv", a named pipe', "Or private: the first rows", "for Gram matrices with Gaussian"):
+        assert words in said.out
 
 
 def test_the_overview_has_the_first_lines_of_the_commands():
@@ -33,10 +46,10 @@ def test_the_overview_has_the_first_lines_of_the_commands():
             assert listed.help == full[name].help.splitlines()[0], name
 
 
-@pytest.mark.parametrize("command", ["status", "verify", "export", "backup", "resume"])
-def test_a_directory_is_not_a_store(command, tmp_path, capsys):
-    assert main([command, str(tmp_path), *(["x"] if command in ("backup", "resume") else [])]) == 2
-    assert f"{tmp_path} is a directory" in capsys.readouterr().err
+@pytest.mark.parametrize("name", ["status", "verify", "export", "backup", "resume"])
+def test_a_directory_is_not_a_store(name, tmp_path, command):
+    said = command(name, tmp_path, *["x"] * (name in ("backup", "resume")))
+    assert (said.status, f"{tmp_path} is a directory" in said.err) == (2, True)
 
 
 def test_completion_is_there_for_every_shell():
@@ -50,34 +63,31 @@ def test_completion_is_there_for_every_shell():
     ("module", "extra"),
     [("sklearn.base", "sklearn"), ("pyarrow", "parquet"), ("starlette.routing", "serve"), ("matplotlib", "report")],
 )
-def test_a_missing_extra_names_the_command_that_installs_it(module, extra, monkeypatch, capsys):
-    def fails(*args, **options):
-        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
-
+def test_a_missing_extra_names_the_command_that_installs_it(module, extra, monkeypatch, command):
+    fails = mock.Mock(side_effect=ModuleNotFoundError(name=module))
     monkeypatch.setattr("streampca.planning.plan", fails)
-    assert main(["plan", "--n-rows", "9", "--n-features", "3", "-k", "1", "--epsilon", "1", "--delta", "1e-6"]) == 2
-    assert capsys.readouterr().err.endswith(f"not installed: pip install 'streampca[{extra}]'\n")
+    said = command(*["plan", "--n-rows", "9", "--n-features", "3", "-k", "1", "--epsilon", "1", "--delta", "1e-6"])
+    assert said.status == 2
+    assert said.err.endswith(f"not installed: pip install 'streampca[{extra}]'\n")
 
 
 def test_words_for_yes_and_no():
-    common = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5}
     for on, words in ((True, "yes YES true on 1"), (False, "no No false FALSE off 0")):
         for word in words.split():
-            assert make_algorithm("fpl", common, extra={"publish_regret": word}).publish_regret is on, word
+            assert make_algorithm("fpl", COMMON, extra={"publish_regret": word}).publish_regret is on, word
     with pytest.raises(BadParameterError, match="--set publish_regret=maybe: expected yes or no"):
-        make_algorithm("fpl", common, extra={"publish_regret": "maybe"})
+        make_algorithm("fpl", COMMON, extra={"publish_regret": "maybe"})
 
 
-def test_version(capsys):
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out.strip() == streampca.__version__
-    assert main(["version"]) == 0
-    assert f"streampca {streampca.__version__}" in capsys.readouterr().out
+def test_version(command):
+    assert command("--version").out.strip() == streampca.__version__
+    assert f"streampca {streampca.__version__}" in command("version").out
+    assert python("-m", "streampca", "--version") == streampca.__version__  # the package is the command
 
 
-def test_an_unknown_command_gets_a_suggestion(capsys):
-    assert main(["rum"]) == 2
-    assert 'Did you mean "run"' in capsys.readouterr().err
+def test_an_unknown_command_gets_a_suggestion(command):
+    said = command("rum")
+    assert (said.status, 'Did you mean "run"' in said.err) == (2, True)
 
 
 def test_one_blas_thread_is_used():
@@ -86,8 +96,7 @@ def test_one_blas_thread_is_used():
         "main(['version']); "
         "print({p['num_threads'] for p in threadpoolctl.threadpool_info() if p['user_api'] == 'blas'})"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "{1}"
+    assert python("-c", code) == "{1}"
 
 
 def test_help_leaves_out_what_is_slow():
@@ -95,8 +104,7 @@ def test_help_leaves_out_what_is_slow():
         "import sys; from streampca.cli import main; main(['--help']); "
         "print(sorted({'pandas', 'river', 'matplotlib', 'dp_accounting', 'pyarrow', 'sklearn'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert python("-c", code) == "[]"
 
 
 @pytest.mark.parametrize(
@@ -116,25 +124,18 @@ def test_bounds_files_are_checked(tmp_path, content):
 
 
 def test_algorithms_by_either_name():
-    common = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5, "horizon": None}
     for name in ("fpl", "PrivateFPL"):
-        made = make_algorithm(name, common, extra={"solver": '"exact"', "n_features": "7"})
+        made = make_algorithm(name, COMMON | {"horizon": None}, extra={"solver": '"exact"', "n_features": "7"})
         assert isinstance(made, streampca.PrivateFPL)
-        assert made.release_every == 100
-        assert made.n_features == 7
+        assert (made.release_every, made.n_features) == (100, 7)
     with pytest.raises(BadParameterError, match="--horizon"):
-        make_algorithm("PerturbedLeader", common | {"horizon": 5})
+        make_algorithm("PerturbedLeader", COMMON | {"horizon": 5})
     with pytest.raises(BadParameterError, match="none of that name"):
-        make_algorithm("Stream", common)
-
-
-def test_the_package_is_the_command():
-    done = subprocess.run([sys.executable, "-m", "streampca", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == streampca.__version__
+        make_algorithm("Stream", COMMON)
 
 
 def test_options_of_a_strategy_have_its_name_before_theirs():
-    common = {"n_components": 2, "epsilon": 1.0, "delta": 1e-5, "horizon": 9}
+    common = COMMON | {"horizon": 9}
     made = make_algorithm("fpl", common, extra={"solver": "smoothed", "solver.drift": "0.25"})
     assert made.solver == streampca.Smoothed(drift=0.25)
     discrete = make_algorithm("fpl", common, extra={"noise": "tree", "noise.discrete": "yes"})
