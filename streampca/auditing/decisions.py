@@ -304,7 +304,8 @@ def watched(*circumstances: Hashable, most: float = math.inf) -> Iterator[None]:
     if watching is None:
         yield
         return
-    watching.values = values = defaultdict(set)
+    values: defaultdict[int, set[Hashable]] = defaultdict(set)
+    watching.values = values
     watching.runs[circumstances] += 1
     recorded = watching.runs[circumstances] <= most
     _put_code(recording=recorded)

@@ -343,7 +343,9 @@ def _judged(
             name, p = min(found.items(), key=lambda item: item[1])
             if p * len(found) < level:
                 return f"noise{' ' + group if group else ''} does not follow its law: {name}, p = {p:.1e}"
-        p = across_groups([runs for group, runs in (part.noise | changed).items() if group not in ("order", "trace")])
+        p = across_groups(
+            [runs for group, runs in {**part.noise, **changed}.items() if group not in ("order", "trace")]
+        )
         return f"noise of two groups is correlated, p = {p:.1e}" if p < level else ""
 
     if witness := unlawful(part.noise):

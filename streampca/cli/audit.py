@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -113,7 +113,7 @@ def _grouped(rows: Sequence[Audit]) -> list[Audit]:
         groups.setdefault((kind, row.part, row.witness), []).append(row)
     merged = []
     for (kind, _, _), group in groups.items():
-        least = {
+        least: dict[str, Any] = {
             name: min((share for row in group if (share := getattr(row, name)) is not None), default=None)
             for name in ("seen", "accounted")
         }
