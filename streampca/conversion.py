@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streampca.errors import BadRowError, SourceError, short
+from streampca.errors import BadRowError, SourceError, StreamPCAError, listed, short
 from streampca.linalg.types import FloatArray
 
 #: Attributes of Arrow tables, batches and streams, and of objects that convert to them, such as a DuckDB relation.
@@ -25,10 +25,7 @@ WARNED_OF = {
 def as_floats(values: Any) -> FloatArray:
     """Convert real numbers of any kind to an array of floats, with nan for masked values.
 
-    Raises
-    ------
-    TypeError, ValueError, OverflowError
-        If they are not real numbers.
+    Raises TypeError, ValueError or OverflowError if they are not real numbers.
     """
     if isinstance(values, (list, tuple)):
         values = [as_floats(one) if isinstance(one, np.ma.MaskedArray) else one for one in values]
@@ -62,6 +59,44 @@ def frame_column(column: Any, *, mixed: bool) -> npt.NDArray[Any] | None:
         return values if values.ndim == 1 else None  # polars has columns of arrays and structs
     except (TypeError, ValueError, OverflowError):
         return np.asarray(column, dtype=object) if mixed and kind == "O" else None
+
+
+def table_columns(
+    labels: Sequence[Any], features: Sequence[str] | None, error: type[StreamPCAError]
+) -> dict[str, Any]:  # fmt: skip
+    """Return the labels of a table's columns by name, in the order of the features or else of the table.
+
+    Raises ``error`` unless the names are those of the features, each once.
+    """
+    named = {str(label): label for label in labels}
+    if len(named) != len(labels):
+        raise error("two columns of the table have one name. Rename one of them.")
+    wanted = dict.fromkeys(named if features is None else features)
+    if wanted.keys() != named.keys():
+        lacks, others = listed(sorted(wanted.keys() - named.keys())), listed(sorted(named.keys() - wanted.keys()))
+        raise error(f"the table lacks columns [{lacks}] and has others, [{others}]. Select the stream's columns.")
+    return {name: named[name] for name in wanted}
+
+
+def frame_values(
+    frame: Any, columns: Mapping[str, Any], error: type[StreamPCAError], *, mixed: bool
+) -> npt.NDArray[Any]:  # fmt: skip
+    """Return columns of a pandas or polars frame, (n, d), of objects if a cell is no number; see `frame_column`.
+
+    Raises ``error`` at a column that does not hold numbers.
+    """
+    arrays = []
+    for name, label in columns.items():
+        column = frame_column(frame[label], mixed=mixed)
+        if column is None:
+            raise error(not_numbers(name, frame[label].dtype))
+        arrays.append(column)
+    return np.stack(arrays, axis=1)
+
+
+def not_numbers(name: str, kind: object) -> str:
+    """Return the message for a column of a table of another type."""
+    return f"column {short(name)} of the table ({kind}) does not hold numbers. Omit it, or encode it."
 
 
 def is_frame(rows: Any) -> bool:
@@ -102,9 +137,7 @@ def arrow_reader(table: Any) -> Any:
             return pa.RecordBatchReader.from_stream(table)
         return pa.Table.from_batches([pa.record_batch(table)]).to_reader()
     except pa.ArrowInvalid:
-        raise SourceError(
-            f"rows of Arrow type {short(type(table).__name__)}: expected a table. Pass array.to_pylist()."
-        ) from None
+        raise SourceError(f"rows of Arrow type {short(type(table).__name__)}: expected a table.") from None
 
 
 def check_iterable(rows: Any) -> None:
@@ -112,26 +145,14 @@ def check_iterable(rows: Any) -> None:
     if isinstance(rows, (str, PathLike)):
         raise BadRowError(f"rows={short(rows)}: expected rows. Read a file with sources.open_rows(path).")
     if not isinstance(rows, Iterable) or isinstance(rows, (bytes, Mapping, set, frozenset)):
-        raise BadRowError(
-            f"rows of type {type(rows).__name__}: expected an (n, d) array, a table or a sequence of rows. "
-            "Use push for one row."
-        )
+        raise BadRowError(f"rows of type {type(rows).__name__}: expected a table or a sequence of rows.")
 
 
 def as_block(rows: Any) -> Any:
     """Convert rows of any kind to an array, a pandas or polars frame, or a list or tuple of rows.
 
-    Parameters
-    ----------
-    rows : one of these; a series, which is one feature; an Arrow table, record batch or stream, a DuckDB relation; a
-        scipy sparse matrix; or an iterable of rows.
-
-    Raises
-    ------
-    BadRowError
-        If they are none of these.
-    SourceError
-        If pyarrow is needed and not installed.
+    Others are a series, which is one feature; an Arrow table, batch or stream, such as a DuckDB relation; a scipy
+    sparse matrix; an iterable of rows. Raises `BadRowError` for anything else, `SourceError` if pyarrow is missing.
     """
     rows = framed(rows)
     if isinstance(rows, (np.ndarray, list, tuple)) or is_frame(rows):

@@ -1,27 +1,4 @@
-"""Many readers, one curator: readers sum their rows into exact blocks, the curator creates the releases. Curator only.
-
-A reader, on any machine:
-
-    for packed in reader_blocks(cutter, chunks, reader=17, rows=100):
-        producer.produce("blocks", packed)               # or write_blocks(folder, "reader-17-0", [packed, ...])
-
-The curator:
-
-    source = from_kafka("blocks", "curator", servers=..., features=names, value="block", follow=True)
-    for step in collect(stream, source, readers=1000, rows=100):      # or BlockFolder(folder)
-        step.release
-
-*Order.* The id of a block is (reader, number): block n of reader r holds its rows n·m + 1 to (n + 1)·m. The rows of
-the stream are those of round 0, of all readers in ascending order, then of round 1, and so on. Sums are exact, so the
-releases do not depend on the order in which blocks arrive: they are those of one process that absorbs all rows in the
-order of the rounds.
-
-*Late, double, missing.* A round is absorbed when all its blocks have arrived; a late block delays it. A repeated block
-is dropped; another block with the id of one is an error. `collect` with ``close=n`` stops waiting for rounds before n:
-missing blocks count as zero rows and are dropped if they arrive later. When to close must not depend on rows.
-
-*Once.* A durable stream keeps, in the transaction of a round, the number of the next round and the position of the
-source before the first block of any later round. After a crash, reading resumes there.
+"""Many readers, one curator: readers sum rows into exact blocks, the curator creates the releases. Curator only.
 
 A block is an exact sum of raw rows and as secret as the rows: encrypt the transport, and trust readers as the curator.
 """
@@ -45,6 +22,7 @@ from streampca.errors import BadParameterError, BadRowError, SourceError
 from streampca.linalg.counts import check_count
 from streampca.linalg.lattice import LOW, UNIT_BITS
 from streampca.linalg.svec import svec_size
+from streampca.linalg.types import IntArray
 from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.rows.protocol import Part, Position
 from streampca.stream.blocks import BlockCutter, BlockGram, admission_mark
@@ -60,8 +38,7 @@ class PartSource(Protocol):
 
     name: str
 
-    def parts_from(self, at: Any = None) -> Iterator[Part]:
-        """Yield the packed blocks after a position."""
+    def parts_from(self, at: Any = None) -> Iterator[Part]: ...
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -139,8 +116,7 @@ class BlockFolder:
 
     A position holds the names, times and sizes of the files that were read and still exist, so that a restart reads
     only files with blocks of an open round. A file that is replaced is read again. Remove files whose rounds are
-    durable.
-    With ``follow``, it looks for more files every second.
+    durable. With ``follow``, it looks for more files every second.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, follow: bool = False) -> None:
@@ -153,7 +129,6 @@ class BlockFolder:
         import pyarrow.parquet as pq
 
         read: list[str] = list(at or [])
-        seen = set(read)
         while True:
             self._files = {}
             for path in self._folder.glob("*.parquet"):
@@ -161,12 +136,11 @@ class BlockFolder:
                     stat = path.stat()
                     # Time and size distinguish a file from another one with its name.
                     self._files[f"{path.name} {stat.st_mtime_ns} {stat.st_size}"] = path
-            new = sorted(self._files.keys() - seen)
+            new = sorted(self._files.keys() - set(read))
             for stamp in new:
                 path = self._files[stamp]
                 blocks = pq.read_table(path)["block"].to_pylist()
                 read.append(stamp)
-                seen.add(stamp)
                 after = partial(self._after, read, len(read), len(blocks))
                 yield Part(blocks, after, partial("{}, entry {}".format, path.name))
             # After the last file, look again: others may have appeared meanwhile.
@@ -183,21 +157,17 @@ class BlockFolder:
 class _Round:
     """Sum of the blocks of a round that have arrived. ``place()`` is the source's position before the first of them."""
 
-    def __init__(self, readers: int, rows: int, size: int, place: Callable[[], Any]) -> None:
-        self.place, self._rows = place, rows
+    def __init__(self, readers: int, size: int, place: Callable[[], Any]) -> None:
+        self.place, self.left, self.counts = place, readers, NO_COUNTS
         self._digests = np.zeros(readers, dtype=np.uint64)
         self._high, self._low = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-        self._counts, self.left = NO_COUNTS, readers
 
     def add(self, packed: _Packed, data: bytes) -> None:
         """Add a block, packed as ``data``. Idempotent for a repeated block."""
         digest = int.from_bytes(blake2b(data, digest_size=8).digest(), "little") | 1  # not 0, which means no block
         if self._digests[packed.reader]:
             if self._digests[packed.reader] != digest:
-                raise SourceError(
-                    f"reader {packed.reader} sent two different blocks {packed.number}: a repeated block must be of "
-                    "the same rows"
-                )
+                raise SourceError(f"reader {packed.reader} sent two different blocks {packed.number}")
             return
         high, low = (np.frombuffer(part, dtype="<i8") for part in (packed.high, packed.low))
         clamped = None if packed.clamped is None else np.asarray(packed.clamped, dtype=np.int64)
@@ -209,20 +179,22 @@ class _Round:
         self._digests[packed.reader] = digest
         self._high += high
         self._low += low
-        self._counts = self._counts.plus(counts)
+        self.counts = self.counts.plus(counts)
         self.left -= 1
         if self.left % _CARRY == 0:
-            self._high += self._low >> UNIT_BITS
-            self._low &= LOW
+            self._high, self._low = self.sums()
 
-    def block(self, admission: str) -> BlockGram:
-        """Return the sum of the round; blocks that have not arrived count as zero rows."""
-        high, low = self._high + (self._low >> UNIT_BITS), self._low & LOW
-        return BlockGram(high, low, len(self._digests) * self._rows, self._counts, None, admission)
+    def sums(self) -> tuple[IntArray, IntArray]:
+        """Return the entries of the sum, in units of 1 and of 2**-40."""
+        return self._high + (self._low >> UNIT_BITS), self._low & LOW
 
 
 def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, close: int = 0) -> Iterator[BlockStep]:
     """Absorb the blocks of all readers, a round at a time.
+
+    Block n of reader r holds its rows n·m + 1 to (n + 1)·m. The rows of the stream are those of round 0, of all readers
+    in ascending order, then of round 1, and so on. A round is absorbed when all its blocks have arrived. A repeated
+    block is dropped; another block with the id of one is an error.
 
     Parameters
     ----------
@@ -231,7 +203,8 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     source : source of the blocks.
     readers : number of readers, which are numbered from 0.
     rows : rows in a block.
-    close : rounds before this one are absorbed at the end of the source even if blocks are missing.
+    close : rounds before this one are absorbed at the end of the source even if blocks are missing. These count as zero
+        rows and are dropped if they arrive later. When to close must not depend on rows.
 
     Yields
     ------
@@ -242,14 +215,18 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     BadParameterError, BadRowError, SourceError
         If a parameter or a block does not fit, or two blocks of one id differ. The message names the place of the
         block. Earlier rounds are absorbed.
+
+    Notes
+    -----
+    Sums are exact: the releases are those of one process that absorbs all rows in the order of the rounds. A durable
+    stream keeps, in the transaction of a round, the number of the next round and the position of the source before the
+    first block of any later round. After a crash, reading resumes there.
     """
     check_count("readers", readers)
     check_count("rows", rows)
     cutter = stream.leaves()
     if cutter.release_every % (readers * rows):
-        raise BadParameterError(
-            f"{readers} readers of {rows} rows are {readers * rows} rows a round; release_every must be a multiple"
-        )
+        raise BadParameterError(f"release_every must be a multiple of {readers} readers times {rows} rows")
     mark, size = admission_mark(cutter.admission), svec_size(cutter.admission.admitted_features or 0)
     position = stream.engine.position_in(source.name)
     if position is None and stream.t:
@@ -260,7 +237,9 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
 
     def absorb_round() -> BlockStep:
         nonlocal due
-        block = (rounds.pop(due, None) or _Round(readers, rows, size, place)).block(mark)
+        one = rounds.pop(due, None) or _Round(readers, size, place)
+        # Blocks that have not arrived count as zero rows.
+        block = BlockGram(*one.sums(), readers * rows, one.counts, None, mark)
         due += 1
         # A restart reads again from the first block of any open round.
         first = next(iter(rounds.values()), None)
@@ -270,12 +249,24 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
     for part in source.parts_from(begin):
         for m, data in enumerate(part.blocks):
             try:
-                packed = _unpacked(data, readers, rows, mark, 8 * size)
+                try:
+                    packed = _DECODE(data)
+                except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+                    raise BadRowError(f"this is no block of a reader ({problem})") from problem
+                number, reader = packed.number, packed.reader
+                if reader >= readers or packed.count != rows:
+                    raise BadParameterError(
+                        f"{packed.count} rows of reader {reader}: {readers} readers send {rows} rows"
+                    )
+                if packed.admission != mark:
+                    raise BadParameterError(f"reader {reader} admits rows with other settings; use stream.leaves()")
+                if not len(packed.high) == len(packed.low) == 8 * size:
+                    raise BadRowError(f"a block {number} of reader {reader} is damaged; let the reader send it again")
                 # A block of a closed round was absorbed before, or counts as zero rows.
-                if packed.number >= due:
-                    if packed.number not in rounds:
-                        rounds[packed.number] = _Round(readers, rows, size, place)
-                    rounds[packed.number].add(packed, data)
+                if number >= due:
+                    if number not in rounds:
+                        rounds[number] = _Round(readers, size, place)
+                    rounds[number].add(packed, data)
             except (BadParameterError, BadRowError, SourceError) as problem:
                 raise type(problem)(f"{source.name}, {part.place(m)}: {problem}") from problem
             place = partial(part.after, m + 1)
@@ -283,22 +274,3 @@ def collect(stream: Stream, source: PartSource, *, readers: int, rows: int, clos
                 yield absorb_round()
     while due < close:
         yield absorb_round()
-
-
-def _unpacked(data: bytes, readers: int, rows: int, mark: str, size: int) -> _Packed:
-    try:
-        packed = _DECODE(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-        raise BadRowError(f"this is no block of a reader ({problem}); remove all other content") from problem
-    if packed.reader >= readers or packed.count != rows:
-        raise BadParameterError(
-            f"a block {packed.number} of {packed.count} rows of reader {packed.reader}; "
-            f"{readers} readers send {rows} rows"
-        )
-    if packed.admission != mark:
-        raise BadParameterError(
-            f"reader {packed.reader} admits rows with other settings or another version; use stream.leaves()"
-        )
-    if len(packed.high) != size or len(packed.low) != size:
-        raise BadRowError(f"a block {packed.number} of reader {packed.reader} is damaged; let the reader send it again")
-    return packed

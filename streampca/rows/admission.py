@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streampca import _native
-from streampca.conversion import WARNED_OF, as_floats, frame_column, is_frame
+from streampca.conversion import WARNED_OF, as_floats, frame_values, is_frame, table_columns
 from streampca.errors import BadParameterError, BadRowError, listed, short
 from streampca.linalg.centering import CONSTANT, with_constant
 from streampca.linalg.lattice import CHUNK, STEP, UNIT, admitted_rows, truncated
@@ -234,12 +234,8 @@ class Admission:
     def fixed_by(self, row: Any, number: int = 1) -> Admission:
         """Return the same admission with the features of a first row.
 
-        Raises
-        ------
-        BadRowError
-            If the row does not determine the number of features.
-        BadParameterError
-            If bad rows are absorbed: a single row must not decide which other rows are bad.
+        Raises `BadRowError` if the row does not determine the number of features, and `BadParameterError` if bad rows
+        are absorbed: a single row must not decide which other rows are bad.
         """
         if self.n_features is not None and self.features is not None:
             return self
@@ -247,8 +243,7 @@ class Admission:
         names = getattr(row, "_fields", None) or (tuple(row) if isinstance(row, Mapping) else None)
         if self.on_bad_row == "zero" and (names is not None or self.n_features is None):
             raise BadParameterError(
-                "on_bad_row='zero' without features=: the first row would determine the features. Pass features=, or "
-                "n_features= of the algorithm for rows without names."
+                "on_bad_row='zero': the first row would determine the features. Pass features= or n_features=."
             )
         if names is not None:
             refuse_values(names, "the first row", NAME_THEM)
@@ -287,17 +282,10 @@ class Admission:
         return self.bounds.rows(self._count()) if isinstance(self.bounds, PrivateBounds) else 0
 
     def row(self, row: Any, number: int) -> tuple[FloatArray, Counts]:
-        """Admit one row; return it as (1, d) with its counts.
+        """Admit one row of any kind; return it as (1, d) with its counts.
 
-        Parameters
-        ----------
-        row : 1-D array or sequence of numbers, mapping from feature name to number, or named tuple.
-        number : number of the row in the stream, from 1, for messages.
-
-        Raises
-        ------
-        BadRowError
-            If the row is bad and ``on_bad_row="raise"``.
+        ``number`` is the number of the row in the stream, from 1, for messages. Raises `BadRowError` if the row is bad
+        and ``on_bad_row="raise"``.
         """
         kernels = _native.compiled
         if (
@@ -338,16 +326,9 @@ class Admission:
         return values
 
     def all_values(self, rows: Any, number: int) -> FloatArray:
-        """Check rows of any kind, all or none, and return their numbers, (n, d), not admitted.
+        """Check rows of any kind, all or none, and return their numbers, (n, d), not admitted; nan in zeroed bad rows.
 
-        Parameters
-        ----------
-        rows : (n, d) array, a table, or an iterable of rows; bad rows become nan if they may be zeroed.
-
-        Raises
-        ------
-        BadRowError
-            If a row is bad and ``on_bad_row="raise"``, or a block has the wrong shape.
+        Raises `BadRowError` if a row is bad and ``on_bad_row="raise"``, or a block has the wrong shape.
         """
         if is_frame(rows):
             rows = self.table(rows)
@@ -366,10 +347,8 @@ class Admission:
     def block(self, rows: FloatArray, number: int) -> tuple[FloatArray, Marks]:
         """Admit a block of rows, (n, d); return it with the marks of each row.
 
-        Raises
-        ------
-        BadRowError
-            If the block has the wrong shape, or a row is not finite and ``on_bad_row="raise"``. No row is admitted.
+        Raises `BadRowError`, and admits no row, if the block has the wrong shape, or a row is not finite and
+        ``on_bad_row="raise"``.
         """
         rows, reasons = self._shaped(rows, number), None
         if not np.vdot(rows, rows) < math.inf:
@@ -421,31 +400,11 @@ class Admission:
     def table(self, table: Any) -> FloatArray:
         """Return the columns of a pandas or polars table by name in this stream's order, (n, d).
 
-        The array holds objects if bad rows may be zeroed and a cell is no number.
-
-        Raises
-        ------
-        BadRowError
-            If a feature is missing or unknown, or a column is not numeric.
+        The array holds objects if bad rows may be zeroed and a cell is no number. Raises `BadRowError` if a feature is
+        missing or unknown, or a column is not numeric.
         """
-        names = [str(name) for name in table.columns]
-        wanted = names if self.features is None else self.features
-        if set(names) != set(wanted):
-            missing, extra = sorted(set(wanted) - set(names)), sorted(set(names) - set(wanted))
-            raise BadRowError(
-                f"the table lacks features [{listed(missing)}] and has unknown features [{listed(extra)}]. "
-                "Select the stream's columns."
-            )
-        columns = dict(zip(names, table.columns, strict=True))
-        if len(columns) != len(names):
-            raise BadRowError("two columns of the table have one name. Rename one of them.")
-        arrays = []
-        for name in wanted:
-            array = frame_column(table[columns[name]], mixed=self.on_bad_row == "zero")
-            if array is None:
-                raise BadRowError(f"feature {short(name)} of the table is not numeric. Drop or encode it.")
-            arrays.append(array)
-        return np.stack(arrays, axis=1)
+        columns = table_columns(table.columns, self.features, BadRowError)
+        return frame_values(table, columns, BadRowError, mixed=self.on_bad_row == "zero")
 
     @property
     def admitted_features(self) -> int | None:

@@ -60,7 +60,7 @@ def column_bounds(
         except (TypeError, ValueError):
             stream = " Only Stream accepts 'private'." if str(bounds) == "private" else ""
             raise BadParameterError(
-                f"bounds={reprlib.repr(bounds)}: expected (lower, upper) or a mapping by feature name.{stream}"
+                f"bounds={reprlib.repr(bounds)}: expected (lower, upper) or a mapping by name.{stream}"
             ) from None
     try:
         lower, upper = (
@@ -68,7 +68,7 @@ def column_bounds(
         )
     except (TypeError, ValueError, OverflowError):
         raise BadParameterError(
-            f"bounds={reprlib.repr(bounds)}: expected lower and upper, each a number or {n_features} numbers."
+            f"bounds={reprlib.repr(bounds)}: expected (lower, upper), each a number or {n_features} numbers."
         ) from None
     # Below this width, a value divided by it may not be finite.
     usable = np.isfinite(lower) & np.isfinite(upper) & (0.5 * upper - 0.5 * lower > 1e-300)
@@ -87,9 +87,7 @@ def _by_name(
     given = {str(name): pair for name, pair in bounds.items()}
     for name, pair in given.items():
         if known is not None and name not in features and name not in known:
-            raise BadParameterError(
-                f"bounds= names {short(name)}, which is not a feature; {close_names(name, features)}"
-            )
+            raise BadParameterError(f"bounds= names {short(name)}, not a feature; {close_names(name, features)}")
         if np.shape(pair) != (2,):
             raise BadParameterError(f"bounds= of {short(name)}: expected (lower, upper), not {short(pair)}.")
     missing = [name for name in features if name not in given]
@@ -203,7 +201,7 @@ class PrivateBounds:
         """
         if guarantee.adjacency not in ("zero-out", "replace") or guarantee.unit != "one row" or not guarantee.delta:
             raise BadParameterError(
-                f"bounds='private': expected a guarantee for single rows with delta > 0, not {guarantee}. Pass bounds."
+                f"bounds='private': expected a guarantee for single rows with delta > 0, not {guarantee}."
             )
         mu = mu_of(guarantee.epsilon, guarantee.delta) if guarantee.mu is None else guarantee.mu
         return cls(mu=mu, adjacency=guarantee.adjacency, warmup=warmup, horizon=horizon)

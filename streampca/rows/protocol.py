@@ -10,8 +10,16 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from streampca.conversion import arrow_reader, frame_column, is_arrow, is_frame, is_sparse
-from streampca.errors import SourceError, short
+from streampca.conversion import (
+    arrow_reader,
+    frame_values,
+    is_arrow,
+    is_frame,
+    is_sparse,
+    not_numbers,
+    table_columns,
+)  # fmt: skip
+from streampca.errors import SourceError
 from streampca.linalg.types import FloatArray
 from streampca.rows.names import NAME_THEM, refuse_values
 
@@ -135,14 +143,21 @@ def as_source(rows: Any, features: Sequence[str] | None = None, *, mixed: bool =
     if is_sparse(rows):
         return TableRows((), None, lambda _: sparse_blocks(rows))
     if is_frame(rows):
-        return TableRows(list(rows.columns), features, lambda names: _frame_blocks(rows, names, mixed))
+        columns = table_columns(rows.columns, features, SourceError)
+
+        def blocks(_: Sequence[str]) -> Iterator[FloatArray]:
+            for start in range(0, len(rows), _BLOCK):
+                part = getattr(rows, "iloc", rows)[start : start + _BLOCK]
+                yield frame_values(part, columns, SourceError, mixed=mixed)
+
+        return TableRows(list(rows.columns), features, blocks)
     if not is_arrow(rows):
         return None
     unread = [arrow_reader(rows)]  # the first reading uses this reader, as a stream can be read only once
     schema = unread[0].schema
     for name, kind in zip(schema.names, schema.types, strict=True):
         if not is_number(kind):
-            raise _not_numbers(name, kind)
+            raise SourceError(not_numbers(name, kind))
 
     def read(names: Sequence[str]) -> Iterator[FloatArray]:
         for batch in arrow_reader(unread.pop() if unread else rows):
@@ -169,15 +184,7 @@ class TableRows:
     ) -> None:  # fmt: skip
         if features is None:
             refuse_values(labels, "the table", NAME_THEM)
-        names = [str(label) for label in labels]
-        self.features = tuple(names if features is None or not names else features)
-        if names and set(self.features) != set(names):
-            lacks, others = sorted(set(self.features) - set(names)), sorted(set(names) - set(self.features))
-            raise SourceError(
-                f"the table lacks columns {lacks} and has others, {others}. Select the stream's features."
-            )
-        if len(self.features) != len(names) > 0:
-            raise SourceError("two columns of the table have one name. Rename one of them.")
+        self.features = tuple(table_columns(labels, features if labels else None, SourceError))
         self._read = read
 
     def blocks(self) -> Iterator[FloatArray]:
@@ -195,23 +202,6 @@ def sparse_blocks(matrix: Any) -> Iterator[FloatArray]:
     size = max(1, min(_BLOCK, 2**23 // max(1, matrix.shape[1])))
     for start in range(0, matrix.shape[0], size):
         yield np.ascontiguousarray(matrix[start : start + size].toarray(), dtype=np.float64)
-
-
-def _frame_blocks(frame: Any, features: Sequence[str], mixed: bool) -> Iterator[FloatArray]:
-    names = {str(name): name for name in frame.columns}
-    for start in range(0, len(frame), _BLOCK):
-        part = getattr(frame, "iloc", frame)[start : start + _BLOCK]
-        columns = []
-        for name in features:
-            column = frame_column(part[names[name]], mixed=mixed)
-            if column is None:
-                raise _not_numbers(name, part[names[name]].dtype)
-            columns.append(column)
-        yield np.stack(columns, axis=1)
-
-
-def _not_numbers(name: str, kind: object) -> SourceError:
-    return SourceError(f"column {short(name)} of the table ({kind}) does not hold numbers. Omit it, or encode it.")
 
 
 def is_number(kind: Any) -> bool:

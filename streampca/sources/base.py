@@ -12,7 +12,6 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
-from streampca.rows.admission import bad_values
 from streampca.rows.bounds import Bounds as GivenBounds
 from streampca.rows.bounds import close_names, column_bounds
 from streampca.rows.names import MISSING, refuse_values
@@ -100,13 +99,13 @@ class NumberedRows(PositionedRows):
                 yield PositionedBlock(block[skip:], lambda m, first=start + skip: first + m)  # type: ignore[misc]
         if done < before:
             raise SourceError(
-                f"{self.name}: {done} rows, but the run has absorbed {before} of them; pass all rows from the first on"
+                f"{self.name}: {done} rows, fewer than the {before} of the run; pass all rows from the first on"
             )
 
 
-def bad_row(reason: str, n_features: int) -> list[float]:
-    """Return the NaN values of a bad row, which `Stream` absorbs as a zero row and counts under this reason."""
-    return [*bad_values(reason, 1).tolist(), *[float("nan")] * (n_features - 1)]
+def columns_remedy(good: Sequence[str]) -> str:
+    """Return the option that chooses the columns of numbers, with their names if they are few."""
+    return f"columns={[*good]}" if good and len(repr(good)) <= 80 else "columns="
 
 
 def in_blocks(rows: Iterable[list[float]], size: int) -> Iterator[FloatArray]:
@@ -139,7 +138,7 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
         if twice := repeated(name for name in header if name):
             shared = ", ".join([str(at) for at, name in enumerate(header, 1) if name in twice][:9])
             raise SourceError(
-                f"{where}: columns {shared} share a name with another; choose columns by position, columns=[0, 1, ...]"
+                f"{where}: columns {shared} share a name with another; choose by position, columns=[0, 1, ...]"
             )
         return range(len(header))
     if isinstance(columns, (str, bytes)) or not isinstance(columns, Iterable):
@@ -160,9 +159,7 @@ def choose(header: Sequence[str], columns: Sequence[str | int] | None, where: st
             places.append(int(column))
         elif len(known[column]) > 1:
             count = len(known[column])
-            raise SourceError(
-                f"{where}: {short(column)} names {count} columns; choose by position, columns=[0, 1, ...]"
-            )
+            raise SourceError(f"{where}: {short(column)} names {count} columns; choose by position, columns=[0, ...]")
         elif known[column]:
             places.append(known[column][0])
         elif isinstance(column, NameOrPosition) and 1 <= int(column) <= len(header):

@@ -11,12 +11,13 @@ import numpy as np
 
 from streampca.errors import SourceError, listed, short
 from streampca.linalg.types import FloatArray
+from streampca.rows.admission import bad_values
 from streampca.sources.base import (
     REMEDY,
     BoundsLike,
-    bad_row,
     choose,
     choose_named,
+    columns_remedy,
     feature_names,
     in_blocks,
     source_bounds,
@@ -95,7 +96,7 @@ class CsvRows(TextRows):
             if any("\0" in name or (not name.isprintable() and "\udc80" <= max(name) <= "\udcff") for name in names):
                 raise SourceError(f"{self.name}: the header is not {options.encoding} text; pass another encoding=")
         # A pipe cannot be opened again: `blocks` continues with these pieces.
-        self._begun = pieces if self._file.once else None
+        self._file.begun = pieces if self._file.once else None
         self._width = len(names)
         self._places = (
             choose(names, columns, self.name)
@@ -109,8 +110,7 @@ class CsvRows(TextRows):
         self.bounds = source_bounds(bounds, self.features, names)
 
     def blocks(self) -> Iterator[FloatArray]:
-        begun, self._begun = self._begun, None
-        pieces = self._file.start(begun, lambda: self._opened()[1])
+        pieces = self._file.start(lambda: self._opened()[1])
         parser = CellParser(self._width, self._places, self._delimiter or ",", self._missing, quotes=self._quotes)
         line = self._first_line
         for piece, rows in parser.parse_all(pieces, live=self._file.once):
@@ -154,7 +154,7 @@ class CsvRows(TextRows):
         rest = piece[len(first) :] or next(pieces, None)
         if rest is None:
             raise SourceError(
-                f"{self.name}: no rows after the header; if its one line is a row, pass header=False or names=[...]"
+                f"{self.name}: no rows after the header; if its line is a row, pass header=False or names=[...]"
             )
         return first, chain([rest], pieces)
 
@@ -191,7 +191,7 @@ class CsvRows(TextRows):
             row = numbers(wanted, self._missing)
         # With bad rows absorbed, no value of the record may raise: the position of the row is public.
         if self._zero:
-            return row or bad_row("not a number" if wanted else "unreadable record", len(self._places))
+            return row or bad_values("not a number" if wanted else "unreadable record", len(self._places)).tolist()
         if row is None or not (self._lenient or np.isfinite(row).all()):
             raise self._problem(record, cells, wanted, line + sum(record.count(b"\n") for record in records[:at]))
         return row
@@ -224,10 +224,9 @@ class CsvRows(TextRows):
         others = listed(self.features[at] for at in bad[1:6])
         others = f" (nor {'is' if len(bad) == 2 else 'are'} {others})" if others else ""
         good = [name for at, name in enumerate(self.features) if at not in bad]
-        remedy = f"columns={good}" if good and len(repr(good)) <= 80 else "columns="
         return SourceError(
             f"{where} is not a number ({short(wanted[first])}){others}; "
-            f"mend it, leave the column out with {remedy}, or {REMEDY}"
+            f"mend it, leave the column out with {columns_remedy(good)}, or {REMEDY}"
         )
 
 

@@ -1,11 +1,4 @@
-"""Rows from a query with a keyset cursor: SQLite, DuckDB (extra ``duckdb``), PostgreSQL (``postgres``), any DB-API.
-
-Rows are read in pages, ``SELECT * FROM (query) WHERE id > ? ORDER BY id LIMIT n``. Nothing stays open between pages,
-and a run resumes behind its last value of the cursor. The cursor must differ from row to row, and rows must become
-visible in its order: a row that appears at or below a value already read is never read. Numbers of a sequence are
-assigned before their transactions commit. If several processes write concurrently, exclude the newest rows in the
-query, e.g. ``WHERE created < now() - interval '1 minute'``.
-"""
+"""Rows from a query with a keyset cursor: SQLite, DuckDB (extra ``duckdb``), PostgreSQL (``postgres``), any DB-API."""
 
 from __future__ import annotations
 
@@ -59,6 +52,13 @@ class QueryRows(PositionedRows):
     SourceError
         By the constructor or while reading, if the database or the query fails, or the cursor is null, not unique, or
         of another type.
+
+    Notes
+    -----
+    Rows are read in pages, ``SELECT * FROM (query) WHERE id > ? ORDER BY id LIMIT n``. Nothing stays open between
+    pages, and a run resumes behind its last value of the cursor. A row that appears at or below a value already read is
+    never read. Numbers of a sequence are assigned before their transactions commit: if several processes write
+    concurrently, exclude the newest rows in the query, e.g. ``WHERE created < now() - interval '1 minute'``.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class QueryRows(PositionedRows):
                 _, page = self._page(connection, at, self._size + 1)
                 keys, before = [row[self._at] for row in page], at
                 for key in keys:
-                    if not isinstance(key, (int, float, str)) or (isinstance(key, int) and not -(2**63) <= key < 2**63):
-                        kind = f"{type(key).__name__}{' of more than 64 bits' if isinstance(key, int) else ''}"
+                    wide = isinstance(key, int) and not -(2**63) <= key < 2**63
+                    if wide or not isinstance(key, (int, float, str)):
+                        kind = f"{type(key).__name__}{' of more than 64 bits' if wide else ''}"
                         raise SourceError(
-                            f"the cursor {self._cursor!r} holds a {kind}; cast it to a whole number or text in the "
-                            "query"
+                            f"the cursor {self._cursor!r} holds a {kind}; cast it to whole numbers or text"
                         )
                     if key == before:
                         raise SourceError(f"the cursor {self._cursor!r} is not unique: {key!r} comes twice")
@@ -108,10 +108,7 @@ class QueryRows(PositionedRows):
                 # Python compares texts by their letters. A collation of the database may find two of them equal.
                 is_text = bool(keys) and isinstance(keys[-1], str)
                 if is_text and self._page(connection, at, len(keys), distinct=True)[1] != [(0,)]:
-                    raise SourceError(
-                        f"the cursor {self._cursor!r} is not unique: two texts are equal by its collation; "
-                        "give it another one in the query"
-                    )
+                    raise SourceError(f"the cursor {self._cursor!r} is not unique: its collation equates two texts")
                 page, keys = page[: self._size], keys[: self._size]
                 if not page:
                     if not self._follow:
@@ -124,8 +121,7 @@ class QueryRows(PositionedRows):
                     yield PositionedBlock(rows[:bad], lambda m, keys=keys: keys[m - 1])  # type: ignore[misc]
                 if bad < len(rows):
                     raise SourceError(
-                        f"the row with {self._cursor} {keys[bad]!r} has a missing, infinite or other value that is no "
-                        f"number; {REMEDY}"
+                        f"the row with {self._cursor} {keys[bad]!r} has a value that is no number; {REMEDY}"
                     )
                 # Only the last key of a whole page: rows behind it are read next.
                 at = keys[-1]
@@ -171,12 +167,11 @@ def connector(url: str) -> Callable[[], Any]:
     scheme = url.partition(":")[0]
     if scheme not in ("sqlite", "duckdb", "postgres", "postgresql"):
         raise BadParameterError(
-            f"{scheme}: is not known; use sqlite:///FILE, duckdb:///FILE, postgresql://..., or a function that connects"
+            f"{scheme}: is not known; use sqlite:///FILE, duckdb:///FILE, postgresql://... or a function"
         )
     if scheme.startswith("postgres") and not _PLAIN.fullmatch(url):
         raise BadParameterError(
-            f"{scheme}: the address cannot be read; write @ / ? # % and blanks in user, password and options as "
-            "%40 %2F %3F %23 %25 %20"
+            f"{scheme}: the address cannot be read; write @ / ? # % and blanks as %40 %2F %3F %23 %25 %20"
         )
     path = Path()
     if not scheme.startswith("postgres"):

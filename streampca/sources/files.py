@@ -41,9 +41,7 @@ class FileRows(BlockSource):
         self.features, self.bounds = files[0].features, files[0].bounds
         for source, name in zip(files, names, strict=True):
             if source.features != self.features:
-                raise SourceError(
-                    f"{name}: its columns differ in name or order from those of {names[0]}; choose with columns="
-                )
+                raise SourceError(f"{name}: its columns are not those of {names[0]} in order; choose with columns=")
 
     @property
     def expected_rows(self) -> int | None:

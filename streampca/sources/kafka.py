@@ -1,15 +1,4 @@
-"""Rows from the messages of a Kafka topic (the extra ``kafka``), one row a message.
-
-*Order.* Partitions take turns, in ascending order. In its turn, a partition gives its next ``turn`` messages in the
-order of their offsets, or the remaining ones. Without ``follow``, reading ends at the last messages at its start, so
-that the rows are a function of the topic only. With ``follow``, a partition without a message at its turn is skipped,
-so that the order also depends on when messages arrive. Durable rows keep their order.
-
-*Once.* The position of a run (the next offset of every partition, and the current turn) is kept in its store, in the
-transaction of its rows. The run assigns all partitions to itself and does not subscribe, so that a rebalance moves no
-partition away. The consumer group receives the durable offsets, for monitors of its lag, and decides nothing.
-Messages that are deleted before they are read are an error.
-"""
+"""Rows from the messages of a Kafka topic (the extra ``kafka``), one row a message."""
 
 from __future__ import annotations
 
@@ -71,6 +60,15 @@ class KafkaRows(PositionedRows):
     SourceError
         While reading: if confluent-kafka is missing, no broker answers (with ``follow``: at the start), the topic does
         not exist, a message is bad, or messages after the position were deleted before they were read.
+
+    Notes
+    -----
+    *Order.* Partitions take turns, in ascending order. Without ``follow``, reading ends at the last messages at its
+    start, so that the rows are a function of the topic only. With ``follow``, a partition without a message at its turn
+    is skipped, so that the order also depends on when messages arrive. Durable rows keep their order.
+
+    *Once.* The position (the next offset of every partition, and the current turn) is in the transaction of its rows.
+    The run assigns all partitions to itself and does not subscribe, so that a rebalance moves no partition away.
     """
 
     def __init__(
@@ -93,7 +91,7 @@ class KafkaRows(PositionedRows):
             raise BadParameterError(f"features={features!r}: expected distinct names. A topic has no header line")
         if "@" in servers:
             raise BadParameterError(
-                "servers= holds a user or password; put them into config=: sasl.username, sasl.password"
+                "servers= holds a user or password; pass them as sasl.username and sasl.password of config="
             )
         self.features, self.name = tuple(features), f"kafka topic {topic}{' of blocks' if value == 'block' else ''}"
         self.bounds = source_bounds(bounds, self.features)
@@ -146,9 +144,7 @@ class KafkaRows(PositionedRows):
         try:
             self._consumer = consumer = Consumer(self._config)
         except KafkaException as error:
-            raise SourceError(
-                f"Kafka topic {self._topic}: {error.args[0].str()}; check config=, or the address"
-            ) from error
+            raise SourceError(f"{self.name}: {error.args[0].str()}; check config=, or the address") from error
         try:
             partitions = _Partitions(consumer, self._topic, at, most=max(_HELD, 2 * self._turn))
             offsets, ends = partitions.offsets, None if self._follow else partitions.ends
@@ -190,20 +186,21 @@ def reader(value: Value, schema: Any = None) -> Callable[[bytes], Any]:
     """Return the function that reads a message."""
     if callable(value):
         return value
+    if value == "avro":
+        return _avro(schema)
+    if value not in ("json", "block"):
+        raise BadParameterError(f"value={value!r}: expected 'json', 'avro', 'block' or a function of the bytes")
 
-    def json(data: bytes) -> Any:
+    def read(data: bytes) -> Any:
+        if value == "block":
+            raise BadParameterError("messages of blocks are no rows; pass the source to streampca.readers.collect")
         check_levels(data)
         return msgspec.json.decode(data)
 
-    def block(data: bytes) -> Any:
-        raise BadParameterError("messages of blocks are no rows; pass the source to streampca.readers.collect")
+    return read
 
-    if value in ("json", "block"):
-        return json if value == "json" else block
-    if value != "avro":
-        raise BadParameterError(
-            f"value={value!r}: expected 'json', 'avro', 'block' or a function of the bytes of a message"
-        )
+
+def _avro(schema: Any) -> Callable[[bytes], Any]:
     if schema is None:
         raise BadParameterError("value='avro' needs schema=: an Avro schema, or {id: schema} for framed messages")
     try:
@@ -211,9 +208,9 @@ def reader(value: Value, schema: Any = None) -> Callable[[bytes], Any]:
     except ImportError as error:
         raise SourceError("Avro needs fastavro; install it with pip install 'streampca[kafka]'") from error
     framed = isinstance(schema, Mapping) and all(isinstance(key, int) for key in schema)
-    schemas = {key: parse_schema(one) for key, one in schema.items()} if framed else {0: parse_schema(schema)}
+    schemas = {key: parse_schema(one) for key, one in (schema if framed else {0: schema}).items()}
 
-    def avro(data: bytes) -> Any:
+    def read(data: bytes) -> Any:
         number = 0
         if framed:  # the header of a schema registry: 0, and the number of the schema in 4 bytes
             if data[0] != 0:
@@ -225,7 +222,7 @@ def reader(value: Value, schema: Any = None) -> Callable[[bytes], Any]:
             raise ValueError("bytes are left: another schema?")
         return record
 
-    return avro
+    return read
 
 
 class _NoAnswerError(SourceError):
@@ -259,7 +256,7 @@ class _Partitions:
             elif end is not None and time.monotonic() - heard > _PATIENCE:
                 raise SourceError(
                     f"Kafka topic {self._topic}, partition {p}: no broker has answered for {_PATIENCE:.0f} s, offset "
-                    f"{self.offsets[p]} is next of {end}; run again to resume there, or follow the topic to wait longer"
+                    f"{self.offsets[p]} is next of {end}; run again to resume there"
                 )
         messages: list[Any] = []
         while queue and len(messages) < most and (end is None or queue[0].offset() < end):

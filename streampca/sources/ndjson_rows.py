@@ -13,8 +13,9 @@ import numpy as np
 
 from streampca.errors import BadParameterError, SourceError, short
 from streampca.linalg.types import FloatArray
+from streampca.rows.admission import bad_values
 from streampca.rows.names import refuse_values
-from streampca.sources.base import NAME_THEM, REMEDY, BoundsLike, bad_row, choose, in_blocks, source_bounds
+from streampca.sources.base import NAME_THEM, REMEDY, BoundsLike, choose, in_blocks, source_bounds
 from streampca.sources.csv_cells import as_seconds
 from streampca.sources.csv_cells import number as number_in
 from streampca.sources.reading import Reading
@@ -55,12 +56,11 @@ class NdjsonRows(TextRows):
         first = next(pieces, None)
         if first is None:
             raise SourceError(f"{self.name}: no rows, the file is empty; check the path")
-        self._begun: Iterator[list[tuple[int, bytes]]] | None = chain([first], pieces) if self._file.once else None
+        self._file.begun = chain([first], pieces) if self._file.once else None
         if columns is None:
             if self._zero:
                 raise BadParameterError(
-                    "on_bad_row='zero' without columns=: the first record would decide which columns there are; "
-                    "name them"
+                    "on_bad_row='zero' without columns=: the first record would decide them; name them"
                 )
             columns = list(self._record(*first[0]))
             refuse_values(columns, self.name, NAME_THEM)
@@ -72,8 +72,7 @@ class NdjsonRows(TextRows):
         self.bounds = source_bounds(bounds, self.features)
 
     def blocks(self) -> Iterator[FloatArray]:
-        begun, self._begun = self._begun, None
-        for lines in self._file.start(begun, self._numbered):
+        for lines in self._file.start(self._numbered):
             yield from in_blocks((self._row(number, line) for number, line in lines), self._chunk_rows)
 
     def _numbered(self) -> Iterator[list[tuple[int, bytes]]]:
@@ -116,18 +115,16 @@ class NdjsonRows(TextRows):
                     except OverflowError:
                         value = float("inf")
                 elif entry is not None and not (isinstance(entry, str) and entry.strip() in self._missing):
-                    raise SourceError(
-                        f"{where} is not a number ({short(entry)}); mend it, choose with columns=, or {REMEDY}"
-                    )
+                    raise SourceError(f"{where} is not a number ({short(entry)}); choose with columns=, or {REMEDY}")
                 if not (self._lenient or np.isfinite(value)):
                     kind = "missing" if np.isnan(value) else "infinite"
                     raise SourceError(f"{where} is {kind} ({short(entry)}); {REMEDY}")
                 values.append(value)
         except SourceError:
             # A bad record is one row, with the reason that the curator counts.
-            if self._zero:
-                return bad_row(reason, len(self.features))
-            raise
+            if not self._zero:
+                raise
+            values = bad_values(reason, len(self.features)).tolist()
         return values
 
 

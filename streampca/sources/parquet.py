@@ -6,6 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from streampca.sources.base import (
     BoundsLike,
     choose,
     choose_named,
+    columns_remedy,
     feature_names,
     source_bounds,
 )
@@ -58,10 +60,9 @@ class ColumnarRows(BlockSource):
         bad = [(name, kind) for name, kind, timed in kinds if not is_number(kind) and not (timed and is_time(kind))]
         if bad:
             good = [name for name in names if is_number(schema.field(name).type)] if columns is None else []
-            remedy = f"columns={good}" if good and len(repr(good)) <= 80 else "columns="
             raise SourceError(
                 f"{path}: column {listed(name for name, _ in bad)} ({str(bad[0][1])[:40]}) "
-                f"does not hold numbers; leave it out with {remedy}"
+                f"does not hold numbers; leave it out with {columns_remedy(good)}"
             )
         # pyarrow selects by name, and reads every column of an ambiguous one.
         self.columns: list[str] = [names[place] for place in places]
@@ -75,27 +76,22 @@ class ColumnarRows(BlockSource):
 
     def blocks(self) -> Iterator[FloatArray]:
         start = 0
-        batches = self._batches()
+        blocks = chain.from_iterable(arrow_rows(batch, self.columns, self._chunk_rows) for batch in self._batches())
         while True:
             with damage(self.path, f"damaged after row {start}"):
-                batch = next(batches, None)
-            if batch is None:
+                rows = next(blocks, None)
+            if rows is None:
                 return
-            blocks = arrow_rows(batch, self.columns, self._chunk_rows)
-            while True:
-                with damage(self.path, f"damaged after row {start}"):
-                    rows = next(blocks, None)
-                if rows is None:
-                    break
-                if not (self._lenient or (finite := np.isfinite(rows)).all()):
-                    bad, at = (int(place) for place in np.argwhere(~finite)[0])
-                    if bad:
-                        yield rows[:bad]
-                    kind = "missing" if np.isnan(rows[bad, at]) else "infinite"
-                    name = short(self.features[at])
-                    raise SourceError(f"{self.path}, row {start + bad + 1}: column {name} is {kind}; {REMEDY}")
-                yield rows
-                start += rows.shape[0]
+            if not (self._lenient or (finite := np.isfinite(rows)).all()):
+                # The rows before a bad one are an exact prefix.
+                bad, at = map(int, np.argwhere(~finite)[0])
+                if bad:
+                    yield rows[:bad]
+                kind = "missing" if np.isnan(rows[bad, at]) else "infinite"
+                name = short(self.features[at])
+                raise SourceError(f"{self.path}, row {start + bad + 1}: column {name} is {kind}; {REMEDY}")
+            yield rows
+            start += len(rows)
 
 
 class ParquetRows(ColumnarRows):
@@ -132,9 +128,7 @@ class ParquetRows(ColumnarRows):
         **reading: Any,
     ) -> None:
         if path == "-":
-            raise BadParameterError(
-                "a Parquet file cannot be read from a pipe; save it, or write Arrow's streaming format"
-            )
+            raise BadParameterError("path='-': Parquet cannot be read from a pipe. Write Arrow's streaming format")
         if not isinstance(path, (str, os.PathLike)):
             raise BadParameterError(f"path={short(path)}: expected the path of a file. Pass rows in memory directly")
         self.path = Path(path)
@@ -151,10 +145,9 @@ class ParquetRows(ColumnarRows):
 
     def open(self) -> Any:
         """Open the file as pyarrow's ``ParquetFile``."""
-        require_pyarrow("Parquet")
-        import pyarrow.parquet as pq
-
         with damage(self.path, "cannot be read as Parquet"):
+            import pyarrow.parquet as pq
+
             return pq.ParquetFile(self.path, pre_buffer=False)
 
     def _batches(self) -> Iterator[Any]:
@@ -181,36 +174,31 @@ class ArrowRows(ColumnarRows):
     def __init__(
         self, path: Readable, *, columns: Sequence[str | int] | None = None, bounds: BoundsLike = None, **reading: Any
     ) -> None:
-        require_pyarrow("Arrow")
         self._file = ByteFile(path)
-        self._begun: tuple[Any, Any] | None = None
         # Only a stream that can be read once stays open after the constructor.
         stream, reader = self._opened()
         with ExitStack() as stack:
             stack.callback(stream.close)
             super().__init__(self._file.name, reader.schema, columns, bounds, reading)
             if self._file.once:
-                self._begun = stream, reader
+                self._file.begun = stream, reader
                 stack.pop_all()
 
     def _opened(self) -> tuple[Any, Any]:
         """Return the stream, and pyarrow's reader of the file format or of the streaming format."""
-        from pyarrow import ipc
-
         with damage(self._file.name, "cannot be read as Arrow IPC"), ExitStack() as stack:
+            from pyarrow import ipc
+
             stream = stack.enter_context(self._file.open())
             is_file = stream.peek(6)[:6] == b"ARROW1"
             if is_file and self._file.once:
-                raise SourceError(
-                    f"{self._file.name}: an Arrow file cannot be read from a pipe; write Arrow's streaming format"
-                )
+                raise SourceError(f"{self._file.name}: a pipe holds Arrow's streaming format only, not its files")
             reader = ipc.open_file(stream) if is_file else ipc.open_stream(stream)
             stack.pop_all()
         return stream, reader
 
     def _batches(self) -> Iterator[Any]:
-        begun, self._begun = self._begun, None
-        stream, reader = self._file.start(begun, self._opened)
+        stream, reader = self._file.start(self._opened)
         with stream:
             if hasattr(reader, "num_record_batches"):
                 yield from map(reader.get_batch, range(reader.num_record_batches))
@@ -237,23 +225,17 @@ def read_batches(
 
 @contextmanager
 def damage(where: object, problem: str) -> Iterator[None]:
-    """Turn every error of pyarrow on a file into a `SourceError`."""
-    import pyarrow as pa
-
+    """Turn every error of pyarrow on a file, and its absence, into a `SourceError`."""
     try:
+        import pyarrow as pa
+
         yield
+    except ImportError as error:
+        raise SourceError(f"{where}: needs pyarrow; install it with pip install 'streampca[parquet]'") from error
     except (OSError, pa.ArrowException, *_DAMAGE) as error:
         if isinstance(error, SourceError):
             raise
         raise SourceError(f"{where}: {problem}: {reason(error)}; check the path, or make the file again") from error
-
-
-def require_pyarrow(files: str) -> None:
-    """Raise `SourceError` unless pyarrow is installed."""
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise SourceError(f"{files} files need pyarrow; install it with pip install 'streampca[parquet]'") from error
 
 
 from_parquet = ParquetRows

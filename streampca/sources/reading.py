@@ -77,10 +77,7 @@ class Reading:
             if not is_valid:
                 raise BadParameterError(f"{option}={short(getattr(self, option))}: expected {expected}")
         if self.is_absorbing and self.header is False and names is None:
-            raise BadParameterError(
-                "on_bad_row='zero' with header=False: the first record would decide the number of columns; "
-                "name all columns, names=['a', 'b', ...]"
-            )
+            raise BadParameterError("on_bad_row='zero' with header=False: name all columns, names=['a', 'b', ...]")
 
     @property
     def is_absorbing(self) -> bool:

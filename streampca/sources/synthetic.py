@@ -86,8 +86,7 @@ class Synthetic(BlockSource):
         """Return random orthonormal directions, (n_features, count)."""
         if count > self.n_features:
             raise BadParameterError(
-                f"n_components={self.n_components} takes {count} directions here, more than n_features="
-                f"{self.n_features}; ask for fewer components"
+                f"n_components={self.n_components}: takes {count} directions, more than n_features={self.n_features}"
             )
         from streampca.linalg.eigen import orthonormal  # loads slowly; sources of real rows do not need it
 

@@ -42,12 +42,13 @@ class ByteFile:
     """A file, a named pipe, standard input (``"-"``) or a binary stream.
 
     With ``follow``, reading waits for more at the end of a file or named pipe. ``name`` is that of the file or stream,
-    for messages. ``once`` is whether the bytes can be read only once.
+    for messages. ``once`` is whether the bytes can be read only once; `begun` is then what a constructor began to read.
     """
 
     def __init__(self, source: Readable, *, follow: bool = False) -> None:
         self._source: Any = sys.stdin.buffer if source == "-" else source
         self._follow = follow
+        self.begun: Any = None
         if isinstance(self._source, (str, os.PathLike)):
             self.name = str(self._source)
             path = Path(self._source)
@@ -61,8 +62,10 @@ class ByteFile:
         else:
             raise BadParameterError(f"path={short(source)}: expected the path of a file or a binary stream")
 
-    def start(self, begun: T | None, opened: Callable[[], T]) -> T:
-        """Return what the constructor began to read, or open it; `SourceError` at a second read of a stream."""
+    def start(self, opened: Callable[[], T]) -> T:
+        """Return what a constructor began to read, or open it; `SourceError` at a second read of a stream."""
+        begun: T | None = self.begun
+        self.begun = None
         if begun is None and self.once:
             raise SourceError(f"{self.name}: was read before, and can be read once only; save it to a file")
         return opened() if begun is None else begun
@@ -100,17 +103,15 @@ class TextFile(ByteFile):
             "".encode(encoding)  # refuses codecs from bytes to bytes, such as base64
         except (LookupError, TypeError, UnicodeError) as error:
             raise BadParameterError(
-                f"encoding={short(encoding)}: expected an encoding of text, such as 'utf-8', 'latin-1' or 'cp1252'"
+                f"encoding={short(encoding)}: expected an encoding of text, such as 'utf-8' or 'latin-1'"
             ) from error
         if replace and _NOT_BY_LINE.match(known):
             raise BadParameterError(
-                f"on_bad_row='zero' with encoding={short(encoding)}: one damaged line could change those after it; "
-                f"make the text UTF-8 first, as with iconv -f {known} -t utf-8"
+                f"on_bad_row='zero' with encoding={short(encoding)}: one damaged line could change others; use UTF-8"
             )
         if by_name and known in ("utf-16", "utf-32"):
             raise BadParameterError(
-                f"encoding={short(encoding)}: the first record would decide the order of bytes; pass '{known}-le' or "
-                f"'{known}-be', with or without a byte order mark"
+                f"encoding={short(encoding)}: the first record would decide the order of bytes; pass '{known}-le'"
             )
         self._is_utf8 = known in ("utf-8", "utf-8-sig", "ascii")
         self._encoding, self._replace, self._max_bytes, self._by_name = encoding, replace, reading.max_bytes, by_name
@@ -135,7 +136,7 @@ class TextFile(ByteFile):
             yield from texts
         except UnicodeError as error:
             raise SourceError(
-                f"{self.name}: this is not {self._encoding} text ({reason(error)}); pass another encoding="
+                f"{self.name}: not {self._encoding} text ({reason(error)}); pass another encoding="
             ) from error
 
     def _decompressed(self, size: int) -> Iterator[bytes]:
@@ -153,22 +154,16 @@ class TextFile(ByteFile):
                 stream = counted = raw
                 limit = self._max_bytes if packed in (".gz", ".zip") else None
                 if packed in (".gz", ".zip") and self._follow:
-                    raise SourceError(
-                        f"{self.name}: a compressed file cannot be followed; pass it through a pipe, as in zcat"
-                    )
+                    raise SourceError(f"{self.name}: a compressed file cannot be followed; pass it through zcat")
                 if packed == ".gz":
                     stream = stack.enter_context(gzip.GzipFile(fileobj=raw, mode="rb"))
                 elif packed == ".zip":
                     if not raw.seekable():
-                        raise SourceError(
-                            f"{self.name}: a zip archive cannot be read from a pipe; use gzip, or give its path"
-                        )
+                        raise SourceError(f"{self.name}: a zip archive cannot be read from a pipe; use gzip")
                     archive = stack.enter_context(zipfile.ZipFile(raw))
                     names = [m for m in archive.namelist() if not m.endswith("/") and not m.startswith("__MACOSX/")]
                     if len(names) != 1:
-                        raise SourceError(
-                            f"{self.name}: holds {len(names)} files ({listed(names)}); make an archive of one"
-                        )
+                        raise SourceError(f"{self.name}: holds {len(names)} files, expected one: {listed(names)}")
                     # The archive's own position runs far ahead of the member's.
                     stream = counted = stack.enter_context(archive.open(names[0]))
                     length = archive.getinfo(names[0]).file_size
@@ -180,15 +175,11 @@ class TextFile(ByteFile):
                     total += len(block)
                     self.share = counted.tell() / length if length else 0.0
                     if limit is not None and total > limit:
-                        raise SourceError(
-                            f"{self.name}: expands to more than {limit} bytes; pass max_bytes= if that is meant"
-                        )
+                        raise SourceError(f"{self.name}: expands to more than {limit} bytes; pass a larger max_bytes=")
                     yield block
         except _DAMAGE as error:
             problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise SourceError(
-                f"{self.name}: cannot be read: {problem}; check the path, or make the file again"
-            ) from error
+            raise SourceError(f"{self.name}: cannot be read: {problem}; check the path or the file") from error
 
     def pieces(
         self, blocks: Iterable[bytes], delimiter: str | None = None, *, longest: int = LONGEST_RECORD,

@@ -130,7 +130,7 @@ def test_rows_come_in_the_order_of_the_cursor_and_once(database, tmp_path: Path)
 def test_what_is_no_number_is_a_zero_row_or_an_error_after_the_rows_before_it(database) -> None:
     url, write = database
     write(f"UPDATE rows SET y = NULL WHERE id = {IDS[40]}")
-    with pytest.raises(SourceError, match=f"id {IDS[40]} has a missing"):
+    with pytest.raises(SourceError, match=f"id {IDS[40]} has a value that is no number"):
         list(Stream(algorithm(), seed=1).run(from_query(url, QUERY, "id")))
     lenient = Stream(algorithm(), seed=1, on_bad_row="zero")
     list(lenient.run(from_query(url, QUERY, "id", on_bad_row="zero")))
@@ -157,7 +157,7 @@ def test_bad_cursors(database) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "keys", "message"),
-    [("TEXT COLLATE NOCASE", ["a", "A", "b"], "two texts are equal"), ("", [1, b"x"], "holds a bytes")],
+    [("TEXT COLLATE NOCASE", ["a", "A", "b"], "equates two texts"), ("", [1, b"x"], "holds a bytes")],
 )
 def test_a_cursor_that_would_skip_rows_is_an_error(tmp_path: Path, kind: str, keys: list, message: str):
     with closing(sqlite3.connect(tmp_path / "rows.db")) as made, made:

@@ -98,7 +98,7 @@ def test_rows_by_hand_leave_no_position_and_a_new_source_is_new_once(tmp_path: P
         for _ in range(2):  # a program that was killed is started again as it was
             list(stream.run(second, new_source=True))
         assert stream.t == 61
-        with pytest.raises(SourceError, match="second: 29 rows, but the run has absorbed 30"):
+        with pytest.raises(SourceError, match="second: 29 rows, fewer than the 30 of the run"):
             list(stream.run(NumberedRows(Blocks(ROWS[:29]), "second")))
 
 

@@ -121,8 +121,8 @@ def test_a_long_stream_takes_no_more_memory() -> None:
         (spiked, {"norm": 0}, "norm=0: expected a positive finite number"),
         (gradients, {"tail": -1}, "tail=-1: expected"),
         (heavy_tails, {"degrees": float("nan")}, "degrees=nan"),
-        (drift, {"n_features": 5}, "takes 6 directions here, more than n_features=5"),
-        (adversarial, {"n_features": 3}, "takes 4 directions here, more than n_features=3"),
+        (drift, {"n_features": 5}, "takes 6 directions, more than n_features=5"),
+        (adversarial, {"n_features": 3}, "takes 4 directions, more than n_features=3"),
         (drift, {"quarter_turn": 0}, "quarter_turn=0"),
     ],
 )
