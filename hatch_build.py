@@ -49,7 +49,8 @@ class NativeBuildHook(BuildHookInterface):
         from setuptools.command.build_ext import build_ext
 
         extension = Extension(
-            "kernels", ["streampca/_native/module.c"], depends=["streampca/_native/kernels.h"], libraries=["m"],
+            "kernels", ["streampca/_native/module.c"], libraries=["m"],
+            depends=["streampca/_native/kernels.h", "streampca/_native/plan.h"],
             extra_compile_args=_FLAGS, extra_link_args=["-Wl,-s"] if sys.platform == "linux" else [],
             py_limited_api=True,
         )  # fmt: skip

@@ -576,6 +576,57 @@ static int NAME(top_pairs)(const double *packed, double *values, double *basis, 
   return 1;
 }
 
+/* ---- streams about the mean: rows have a constant appended, D = d + 1 ---------------------------------------- */
+
+/* The packed matrix of d features about the mean, and the mean, from the released one of D. bias is what the noise of
+   the mean adds to the diagonal, noise what it adds to the square of the mean. Return that square before it is shrunk.
+   Each operation, and its order, is that of linalg.centering.centered. */
+static double NAME(center)(const double *raw, double constant, double count, double bias, double noise, double *out,
+                           double *sums, double *mean, int64_t d) {
+  double per_constant = 1.0 / constant, per_count = 1.0 / count, square = 0.0;
+  for (int64_t i = 0, at = d; i < d; at += d - i, i++) sums[i] = raw[at] * per_constant; /* last of each packed row */
+  for (int64_t i = 0; i < d; i++) {
+    const double *others = sums + i, one = sums[i];
+    for (int64_t j = 0; j < d - i; j++) out[j] = raw[j] - (one * others[j]) * per_count;
+    out[0] += bias;
+    out += d - i;
+    raw += d - i + 1;
+  }
+  for (int64_t i = 0; i < d; i++) {
+    mean[i] = sums[i] * per_count;
+    square += mean[i] * mean[i];
+  }
+  if (square > 0.0) {
+    double left = 1.0 - noise / square, most = 1.0 / sqrt(square), factor = left > 0.0 ? left : 0.0;
+    if (!(factor <= most)) factor = most;
+    for (int64_t i = 0; i < d; i++) mean[i] *= factor;
+  }
+  return square;
+}
+
+/* Scoring: the basis by rows, (k, d), and about a mean the linear part, (d + 1,): multiples of 2^-30. Entry (c, j) of
+   the basis stands at c * row + j * column. */
+static void NAME(scoring)(const double *basis, int64_t row, int64_t column, const double *mean, double constant,
+                          double *out, int64_t d, int64_t k) {
+  double *linear = out + d * k, square = 0.0;
+  if (mean) memcpy(linear, mean, sizeof(double) * (size_t)d);
+  for (int64_t c = 0; c < k; c++) {
+    const double *b = basis + c * row;
+    double inner = 0.0;
+    if (mean) {
+      for (int64_t j = 0; j < d; j++) inner += b[j * column] * mean[j];
+      for (int64_t j = 0; j < d; j++) linear[j] -= inner * b[j * column];
+    }
+    for (int64_t j = 0; j < d; j++) out[c * d + j] = rint(b[j * column] * GRID) * (1.0 / GRID);
+  }
+  if (!mean) return;
+  for (int64_t j = 0; j < d; j++) {
+    square += linear[j] * linear[j];
+    linear[j] = rint(linear[j] * GRID) * (1.0 / GRID);
+  }
+  linear[d] = rint(square * (-0.5 / constant) * GRID) * (1.0 / GRID);
+}
+
 #undef VEC
 #undef MASK
 #undef AT

@@ -399,6 +399,8 @@ ENTRY(ritz_pairs) { /* packed, span (k, d), values, basis (d, k) */
   return none(&held);
 }
 
+#include "plan.h"
+
 /* ---- the module -------------------------------------------------------------------------------------------- */
 
 #define ROW(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
@@ -408,7 +410,12 @@ static PyMethodDef methods[] = {ROW(add_outer),     ROW(admit),          ROW(adm
                                 ROW(ritz_pairs),    ROW(rounded),        ROW(score),         ROW(smoothed_sums),
                                 ROW(snap),          ROW(top_pairs),      ROW(ziggurat),      {NULL, NULL, 0, NULL}};
 
-static int begin(PyObject *module) { return PyModule_AddIntConstant(module, "VERSION", 1); }
+static int begin(PyObject *module) {
+  PyObject *type = PyType_FromModuleAndSpec(module, &plan_spec, NULL);
+  int failed = !type || PyModule_AddObjectRef(module, "Plan", type) < 0;
+  Py_XDECREF(type);
+  return failed ? -1 : PyModule_AddIntConstant(module, "VERSION", 1);
+}
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, begin}, {0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "streampca._native.kernels", NULL, 0, methods, slots,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from typing import Any, ClassVar, Self
 
@@ -28,6 +28,12 @@ _ENDS = [1]
 while _ENDS[-1] < 2**63:
     _ENDS.append(max(_ENDS[-1] + 1, int(1.04 * _ENDS[-1])))
 PANEL_ENDS = frozenset(_ENDS)
+
+
+def next_panel_end(n: int) -> int:
+    """Return the first panel end after release n."""
+    return _ENDS[bisect_right(_ENDS, n)]
+
 
 #: Largest number of rows in a block.
 _MOST = 2**53

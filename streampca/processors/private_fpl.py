@@ -216,7 +216,7 @@ class FPLProcessor(LeaderProcessor):
         after.algorithm, after.n_features, after.source, after.terms = algorithm, d, self.source, self.terms
         after.chain, after.t, after.gram = outlet.chain, t, gram
         after.noise, after.reading = noise, reading
-        after.spectra = self.spectra_with(n, gram) if n in PANEL_ENDS and self._bounded else self.spectra
+        after.spectra = self.spectra_with(n, gram) if n in PANEL_ENDS and self.is_bounded else self.spectra
         # `Stream` publishes no release of a warm-up, so the scoring subspace stays that of before.
         if rewards is not None and t > self.terms.warmup:
             rewards = RewardSum(rewards.total, release, rewards.scale, rewards.of_zeros)
@@ -227,10 +227,10 @@ class FPLProcessor(LeaderProcessor):
         return after, release
 
     def regret_bound(self, t: int, opt: float) -> float | None:
-        return super().regret_bound(t, opt) if self._bounded else None
+        return super().regret_bound(t, opt) if self.is_bounded else None
 
     @property
-    def _bounded(self) -> bool:
+    def is_bounded(self) -> bool:
         """True if a regret bound is proved: exact leaders of the matrix about 0, and noise smooth in time."""
         algorithm = self.algorithm
         return algorithm.solver.bounded and algorithm.noise.smooth and not algorithm.center

@@ -16,7 +16,7 @@ from streampca import _native
 from streampca.errors import BadParameterError, NoReleaseError
 from streampca.linalg.centering import about_mean
 from streampca.linalg.counts import check_count
-from streampca.linalg.eigen import top_pairs, top_sum
+from streampca.linalg.eigen import lanczos_sum, top_pairs, top_sum
 from streampca.linalg.frequent_directions import FrequentDirections
 from streampca.linalg.lattice import GramSum
 from streampca.linalg.memory import History
@@ -33,9 +33,12 @@ if TYPE_CHECKING:
 
 #: Number of features above which OPT is computed from a sketch, unless the processor holds a (d, d) matrix; and the
 #: sketch's l over k.
-_EXACT_FEATURES, _SKETCH_ROWS = 1000, 10
+_EXACT_FEATURES, _SKETCH_ROWS = 200, 10
 #: Minimum number of rows between records before any are dropped. Up to it each record doubles the rows of the previous.
 _SPACING = 512
+#: Number of features above which OPT is computed by Lanczos iterations, and from which the first record waits for
+#: `_SPACING` rows: there an eigenvalue problem costs as much as hundreds of rows.
+_DIRECT, _RARE = 256, 500
 #: Maximum number of records; each required an eigenvalue problem.
 _KEPT = 128
 #: Rows between releases above which records do not wait for them.
@@ -119,8 +122,9 @@ class RegretLog:
 
     Parameters
     ----------
-    every : number of rows between records. If None, records are kept after 1, 2, 4, ..., 512 rows and then every 512,
-        or at releases at least 512 rows apart; above 128 records, every other one is dropped and the step doubles.
+    every : number of rows between records. If None, records are kept after 1, 2, 4, ... rows (fewer than 500 features
+        only) and then every 512, or at releases at least 512 rows apart; above 128 records, every other one is dropped
+        and the step doubles.
     window : number of rows of a window. If not None, score against the best subspace of each window (rows 1 to W,
         W + 1 to 2 W, ...) instead of one for all rows: dynamic regret, for streams that move. `opt` is then the sum of
         the windows' OPT, `captured` refers to the current window, and no bound is proved.
@@ -129,7 +133,7 @@ class RegretLog:
     -----
     OPT is an eigenvalue problem, computed only for records and by `Regret.now`.
 
-    Above 1000 features, and if the processor holds no (d, d) matrix, OPT is computed from a sketch of 10 k to 20 k rows
+    Above 200 features, and if the processor holds no (d, d) matrix, OPT is computed from a sketch of 10 k to 20 k rows
     (Frequent Directions, `linalg.frequent_directions`): records then hold intervals (`RegretRecord.slack`).
     """
 
@@ -150,7 +154,8 @@ class RegretLog:
         step = self.every or (-(-_SPACING // release) * release if release <= _LONGEST else _SPACING)
         return RegretSums(
             self, 0, 0.0, 0.0, 0.0, History(_KEPT if self.every is None else None, step),
-            self.every or 1, None if has_matrix else empty, None if self.window is None else empty, center,
+            self.every or (1 if d < _RARE else step),
+            None if has_matrix else empty, None if self.window is None else empty, center,
         )  # fmt: skip
 
     def resume(self, snapshot: Mapping[str, Any], processor: Processor) -> RegretSums:
@@ -267,6 +272,9 @@ class RegretSums(NamedTuple):
             matrix = unpack_entries(gram.packed(), gram.n_features)
             if self.center:
                 matrix, of_mean = about_mean(matrix)
+            if len(matrix) > _DIRECT:
+                most = lanczos_sum(matrix, n_components)
+            elif self.center:
                 most = top_sum(matrix, n_components)
             else:
                 most = float(top_pairs(gram.packed(), n_components)[0].sum())

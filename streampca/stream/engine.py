@@ -14,10 +14,11 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from streampca import _native
 from streampca.errors import BadParameterError, StoreLockedError, StreamBusyError
 from streampca.exclusive import Guard, exclusive, tell_of_forks
 from streampca.linalg.lattice import GramSum, scoring_basis
@@ -36,7 +37,10 @@ from streampca.rows.admission import NO_COUNTS, Admission, Counts
 from streampca.rows.advice import delta_warnings, dimension_warnings, memory_warnings, release_warnings, warn
 from streampca.rows.bounds import PrivateBounds
 from streampca.rows.protocol import Position, RowSource
+from streampca.stream import lane as lanes
 from streampca.stream.blocks import BlockGram, CommitLog, Entry
+from streampca.stream.current import State
+from streampca.stream.lane import Lane
 from streampca.stream.step import BlockStep, Step, Steps, Waiting, WaitingStep, step_of
 
 #: Maximum number of single rows that wait to be absorbed together.
@@ -47,30 +51,6 @@ _BLOCK_NUMBERS, _OWN_CALL = 2**17, 2**14
 
 #: Creates a named tuple without a Python call.
 _new = tuple.__new__
-
-
-class State(NamedTuple):
-    """State of a stream: an immutable value.
-
-    Attributes
-    ----------
-    unit : row_norm**2.
-    t : number of rows absorbed.
-    due : number of rows that may be absorbed together, up to the next release or record.
-    entries : number of entries of the commit log up to this state.
-    """
-
-    admission: Admission
-    unit: float
-    t: int = 0
-    processor: Processor | None = None
-    release: Release | None = None
-    regret: RegretSums | None = None
-    private: PrivateRegretRecords | None = None
-    scoring: Scoring | None = None
-    counts: Counts = NO_COUNTS
-    due: int = 0
-    entries: int = 0
 
 
 class Engine:
@@ -97,6 +77,9 @@ class Engine:
         self.algorithm, self.randomness, self.account = algorithm, randomness, account
         self.regret_log, self.private_log = regret_log, private_log
         self.log: CommitLog | None = None
+        self.lane: Lane | None = None
+        self._has_lanes: bool | None = None  # unknown before the first release
+        self._plan: Any = None  # constants of all lanes
         self.now = State(admission, admission.row_norm**2)
         self.taken = 0
         self._waiting: Waiting | None = None
@@ -107,6 +90,19 @@ class Engine:
         self.guard = Guard("stream")
         self.start_id = os.urandom(NAME_BYTES)
         tell_of_forks(self)
+
+    @property
+    def now(self) -> State:
+        """State after the absorbed rows."""
+        lane = self.lane
+        return self._now if lane is None else lane.now()
+
+    @now.setter
+    def now(self, state: State) -> None:
+        # State first, lane second: a reader in between sees the state before or the state after.
+        self._now, lane = state, self.lane
+        if lane is not None:
+            self.lane, lane.is_open = None, False
 
     # -- feeding rows ---------------------------------------------------------------
 
@@ -121,6 +117,9 @@ class Engine:
             try:
                 try:
                     guard.is_busy = True
+                    lane = self.lane
+                    if lane is not None and not self.checked and (step := lane.push(row)) is not None:
+                        return step
                     now, overdue = self.now, False
                     if self.checked:
                         overdue = self._ready()
@@ -137,6 +136,8 @@ class Engine:
                                 self.warn_of_release()
                             if self.log is not None:
                                 return step_of(t + 1, release, float(rewards[0]) * now.unit, self.log)
+                            if release is not None and self._has_lanes is not False:
+                                self._open_lane(now)
                             step = Step.__new__(Step)  # avoids a call of __init__ for each row
                             step.t, step.release, step.reward = t + 1, release, float(rewards[0]) * now.unit
                             return step
@@ -162,6 +163,14 @@ class Engine:
             finally:
                 guard.is_busy = False
 
+    def _open_lane(self, now: State) -> None:
+        """Continue in a lane after a release if the next rows fit one."""
+        if self._has_lanes is None:
+            self._has_lanes = self.private_log is None and lanes.fits(now)
+        if self._has_lanes and self.log is None and _native.compiled is not None:
+            self._plan = self._plan or lanes.plan_of(now)
+            self.lane = lanes.begun(now, self._plan)
+
     @exclusive
     def push_many(self, rows: Any, position: Callable[[int], Position] | None = None) -> Steps:
         """Feed rows that `conversion.as_block` returned; see `Stream.push_many`.
@@ -183,11 +192,13 @@ class Engine:
             else:
                 now.processor.check_horizon(len(values))
             first, rewards, releases = now.t + 1, [], []
-            largest, place = max(1, _BLOCK_NUMBERS // values.shape[1]), 0
+            # A batch of many features has so many rows that adding its product costs less than the product itself.
+            d, place = values.shape[1], 0
+            largest = max(_BLOCK_NUMBERS // d, min(1000, d))
             while place < len(values):
                 # Admit a batch up to the end of the warm-up or of the cache, and up to a release if there are
                 # many rows before it. Then absorb it up to each release and record.
-                size = min(largest, now.due) if now.due * values.shape[1] >= _OWN_CALL else largest
+                size = min(largest, now.due) if now.due * d >= _OWN_CALL else largest
                 batch = values[place : place + (min(size, self.warmup_left) or size)]
                 admitted, marks = now.admission.block(batch, now.t + 1)
                 start = 0

@@ -13,7 +13,8 @@ from streampca.exclusive import exclusive
 from streampca.release.release import Release
 from streampca.rows.admission import NO_COUNTS, Counts
 from streampca.stream.blocks import Entry
-from streampca.stream.engine import Engine, State, regenerated, running
+from streampca.stream.current import State
+from streampca.stream.engine import Engine, regenerated, running
 
 
 @exclusive

@@ -137,3 +137,11 @@ def test_dsyevr_takes_over_where_dstemr_fails(monkeypatch, refused):
     for made, expected in zip(eigen.top_pairs(pack_entries(a), 3), top_eigh(a, 3), strict=True):
         np.testing.assert_array_equal(made, expected)
     _native.use(before)
+
+
+@pytest.mark.parametrize("values", [np.arange(300.0), np.r_[np.full(290, 1.0), np.full(10, 1.0 + 1e-9)], np.zeros(300)])
+@pytest.mark.parametrize("k", [1, 5, 299, 300])
+def test_lanczos_sums_the_leading_eigenvalues(values, k):
+    q = np.linalg.qr(np.random.default_rng(1).normal(size=(300, 300)))[0]
+    expected = np.sort(values)[300 - k :].sum()
+    assert eigen.lanczos_sum((q * values) @ q.T, k) == pytest.approx(expected, rel=1e-8, abs=1e-12)

@@ -97,7 +97,7 @@ def test_sketches_bound_what_they_are_of() -> None:
 
 @pytest.mark.parametrize("window", [None, 40])
 def test_many_features_have_an_interval(window: int | None) -> None:
-    d = 1001
+    d = 301
     rows = onto_ball(np.random.default_rng(2).normal(size=(90, d)) * np.r_[2.0, 1.0, np.full(d - 2, 0.02)] / 4.0)
     one, many = (sp.Stream(sp.Oja(n_components=1), seed=1, regret=sp.RegretLog(window=window)) for _ in range(2))
     for row in rows[:50]:
@@ -122,6 +122,14 @@ def test_many_features_have_an_interval(window: int | None) -> None:
     exact = sp.Stream(sp.PrivateFPL(n_components=1, epsilon=1.0, delta=1e-6, release_every=50), seed=1)
     exact.push_many(rows[:3])
     assert not exact.regret.now().is_interval  # the processor holds the matrix
+
+
+@pytest.mark.parametrize(("d", "times"), [(499, [1, 2, 4, 8]), (500, [])])
+def test_records_of_many_features_wait(d: int, times: list[int]) -> None:
+    made = sp.Stream(sp.Oja(n_components=1), seed=1)
+    made.push_many(np.full((10, d), 0.01))
+    assert [record.t for record in made.regret.history] == times
+    assert made.regret.now().t == 10
 
 
 def test_nothing_is_known_before_the_first_row() -> None:

@@ -1,0 +1,296 @@
+/* Plan: the constants of a run whose every row is a release, and the fused steps of such a row. Immutable.
+ *
+ * What changes is an arena, an array of bytes that holds doubles and is never written again after its row:
+ *
+ *   whole S | rest S | noise S | buffers c S | span k d | scoring k d (and d + 1 about a mean)
+ *
+ * S entries of the packed exact sum of D features (d, or d + 1 about a mean), P of the released matrix of d. `take` and
+ * `release` write every byte of a new arena.
+ */
+
+typedef struct {
+  PyObject_HEAD
+  int64_t d, D, k, c, S, P, score, arena; /* sizes in doubles */
+  double keep, tail, norm;                /* norm of the rows: published means are in its units */
+  double constant, weight2;               /* constant 0: no mean is taken out */
+  double *mix, *rate, *weights, *scale, *density, *middle, *factor; /* of public bounds, or NULL */
+  int64_t *inside, fields;
+  int tracking;
+} Plan;
+
+static void *copied(const Arg *arg) {
+  size_t bytes = 8 * (size_t)(arg->n ? arg->n : 1);
+  void *copy = PyMem_Malloc(bytes);
+  if (copy) memcpy(copy, arg->data, 8 * (size_t)arg->n);
+  return copy;
+}
+
+/* Plan(d, k, mix, rate, weights, keep, scale, inside, density, tail, tracking, constant, weight2, norm, middle, factor);
+   middle and factor are empty without public bounds. */
+static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+  Arg a[16];
+  Held held;
+  PyObject *items[16];
+  (void)keywords;
+  Py_ssize_t given = PyTuple_Size(args);
+  for (Py_ssize_t i = 0; i < given && i < 16; i++) items[i] = PyTuple_GetItem(args, i);
+  if (!parsed(items, given, "iidddfdldfifffdd", a, &held)) return NULL;
+  int64_t d = a[0].integer, k = a[1].integer, D = d + (a[11].number > 0.0), S = triangle(D), fields = a[6].n;
+  NEED(d >= 1 && d <= 4096 && k >= 1 && k <= d && k <= MOST);
+  NEED(a[2].n >= 1 && a[3].n == a[2].n && a[4].n == S);
+  NEED(a[15].n == a[14].n && (a[14].n == 0 || a[14].n == d));
+  NEED(fields > 1 && (fields & (fields - 1)) == 0 && a[7].n == fields && a[8].n >= fields / 2 + 1);
+  Plan *p = (Plan *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+  if (!p) return refused(&held, "");
+  p->d = d, p->D = D, p->k = k, p->c = a[2].n, p->S = S, p->P = triangle(d), p->fields = fields;
+  p->constant = a[11].number, p->weight2 = a[12].number, p->norm = a[13].number, p->keep = a[5].number, p->tail = a[9].number;
+  p->tracking = a[10].integer != 0;
+  p->score = d * k + (D > d ? D : 0);
+  p->arena = (3 + p->c) * S + d * k + p->score;
+  p->mix = copied(&a[2]), p->rate = copied(&a[3]), p->weights = copied(&a[4]), p->scale = copied(&a[6]);
+  p->inside = copied(&a[7]), p->density = copied(&a[8]);
+  int bounded = a[14].n > 0, copies = 1;
+  if (bounded) copies = (p->middle = copied(&a[14])) && (p->factor = copied(&a[15]));
+  drop(&held);
+  if (!copies || !p->mix || !p->rate || !p->weights || !p->scale || !p->inside || !p->density) {
+    Py_DECREF(p);
+    return PyErr_NoMemory();
+  }
+  return (PyObject *)p;
+}
+
+static void plan_free(PyObject *self) {
+  Plan *p = (Plan *)self;
+  PyTypeObject *type = Py_TYPE(self);
+  void *tables[] = {p->mix, p->rate, p->weights, p->scale, p->inside, p->density, p->middle, p->factor};
+  for (int i = 0; i < 8; i++) PyMem_Free(tables[i]);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+/* take(row, factor, old, new) -> (square, reward): admit a row, score it, and add its outer product. None for anything
+   but a vector of d doubles, which the caller admits. Of a row outside the ball, or outside its bounds, only its square
+   is computed, or nan. A factor of nan stands for the public bounds. */
+static PyObject *plan_take(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+  Plan *p = (Plan *)self;
+  Arg a[3];
+  Held held, row = {.count = 0};
+  if (given != 4) return PyErr_Format(PyExc_TypeError, "wrong number of arguments");
+  if (!PyObject_CheckBuffer(args[0])) Py_RETURN_NONE;
+  Py_buffer *view = row.views;
+  if (PyObject_GetBuffer(args[0], view, PyBUF_ND | PyBUF_FORMAT) < 0) {
+    PyErr_Clear();
+    Py_RETURN_NONE;
+  }
+  row.count = 1;
+  const char *format = view->format ? view->format : "B";
+  if (format[0] != 'd' || format[1] || view->ndim != 1 || view->shape[0] != p->d || ((uintptr_t)view->buf & 7)) {
+    drop(&row);
+    Py_RETURN_NONE;
+  }
+  PyObject *made = NULL;
+  if (parsed(args + 1, 3, "fxy", a, &held)) {
+    int64_t d = p->d, k = p->k, S = p->S;
+    if (a[1].n != 8 * p->arena || a[2].n != 8 * p->arena) {
+      refused(&held, "shapes do not fit: an arena of this plan is needed");
+    } else {
+      const double *old = a[1].data, *basis = old + p->arena - p->score;
+      double *new = a[2].data, *r = new + p->arena - p->score; /* scoring is written last: until then the row is there */
+      int bounded = a[0].number != a[0].number && p->middle;
+      double reward = 0.0, square = bounded ? PICK(admit_bounded)(view->buf, p->middle, p->factor, r, d)
+                                            : PICK(admit)(view->buf, a[0].number, r, d);
+      if (square <= 1.0) {
+        for (int64_t c = 0; c < k; c++) {
+          double product = PICK(dot)(r, basis + c * d, d);
+          reward += product * product;
+        }
+        if (p->D > d) {
+          r[d] = p->constant;
+          reward += 2.0 * PICK(dot)(r, basis + d * k, d + 1);
+        }
+        PICK(add_outer)(old, old + S, r, new, new + S, p->D);
+      }
+      drop(&held);
+      made = Py_BuildValue("dd", square, reward);
+    }
+  }
+  drop(&row);
+  return made;
+}
+
+/* Words for one coordinate after another: the ciphers' block of (coordinate, attempt) xor the name. */
+typedef struct {
+  PyObject *more;
+  uint64_t low, high, attempt, words[2];
+  int left, failed;
+} Words;
+
+static uint64_t next_word(Words *s) {
+  if (!s->left) {
+    uint64_t pair[2] = {s->low, s->high ^ s->attempt++};
+    PyObject *text = PyObject_CallFunction(s->more, "y#", (char *)pair, (Py_ssize_t)sizeof pair);
+    char *bytes = text ? PyBytes_AsString(text) : NULL;
+    s->failed = !bytes || PyBytes_Size(text) < 16 || s->attempt > 1000; /* of probability below 2^-1000 */
+    if (!s->failed) memcpy(s->words, bytes, 16);
+    Py_XDECREF(text);
+    s->left = 2;
+  }
+  return s->words[2 - s->left--];
+}
+
+static double finished(const Plan *p, uint64_t word, double value, Words *s) {
+  for (;;) {
+    int64_t layer = (int64_t)(word & (uint64_t)(p->fields - 1)) & (p->fields / 2 - 1);
+    while (!layer && !s->failed) {
+      double beyond = -log(unit_of(next_word(s))) / p->tail;
+      if (-2.0 * log(unit_of(next_word(s))) > beyond * beyond) return copysign(p->tail + beyond, value);
+    }
+    double bar = p->density[layer] + unit_of(next_word(s)) * (p->density[layer + 1] - p->density[layer]);
+    if (s->failed || bar < exp(-0.5 * value * value)) return value;
+    word = next_word(s);
+    int64_t field = (int64_t)(word & (uint64_t)(p->fields - 1));
+    value = (double)(int64_t)(word >> 13) * p->scale[field];
+    if ((int64_t)(word >> 13) < p->inside[field]) return value;
+  }
+}
+
+/* Finish the normals outside their rectangles, first attempts by one call of more. Return 0 with an exception set. */
+static int finish_all(const Plan *p, const uint64_t *words, const int64_t *places, int64_t count, int64_t start,
+                      const uint64_t *name, PyObject *more, double *values) {
+  PyObject *text = PyBytes_FromStringAndSize(NULL, 16 * count), *got = NULL;
+  if (!text) return 0;
+  char *blocks = PyBytes_AsString(text);
+  for (int64_t i = 0; i < count; i++) {
+    uint64_t pair[2] = {name[0] ^ (uint64_t)(start + places[i]), name[1]};
+    memcpy(blocks + 16 * i, pair, 16);
+  }
+  got = PyObject_CallFunctionObjArgs(more, text, NULL);
+  Py_DECREF(text);
+  char *bytes = got ? PyBytes_AsString(got) : NULL;
+  int good = bytes && PyBytes_Size(got) >= 16 * count;
+  for (int64_t i = 0; i < count && good; i++) {
+    Words source = {more, name[0] ^ (uint64_t)(start + places[i]), name[1], 1, {0, 0}, 2, 0};
+    memcpy(source.words, bytes + 16 * i, 16);
+    values[places[i]] = finished(p, words[places[i]], values[places[i]], &source);
+    good = !source.failed;
+  }
+  Py_XDECREF(got);
+  if (!good && !PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the cipher returned too few words");
+  return good;
+}
+
+/* Draw the noise of one release, correlate it, add the exact sum and round. Return 0 with an exception set. */
+static int draw(const Plan *p, const uint64_t *name, PyObject *first, PyObject *more, double scale, double step,
+                const double *old, double *new, double *raw) {
+  int64_t S = p->S;
+  double z[CHUNK];
+  int64_t places[CHUNK];
+  for (int64_t start = 0; start < S; start += DRAWS) {
+    int64_t size = S - start < DRAWS ? S - start : DRAWS, blocks = (size + 1) / 2;
+    PyObject *text = PyBytes_FromStringAndSize(NULL, 16 * blocks);
+    if (!text) return 0;
+    char *numbers = PyBytes_AsString(text);
+    for (int64_t i = 0; i < blocks; i++) {
+      uint64_t pair[2] = {name[0], name[1] ^ (uint64_t)(start / 2 + i)};
+      memcpy(numbers + 16 * i, pair, 16);
+    }
+    PyObject *got = PyObject_CallFunctionObjArgs(first, text, NULL);
+    Py_DECREF(text);
+    char *bytes = got ? PyBytes_AsString(got) : NULL;
+    int good = bytes && PyBytes_Size(got) >= 8 * size;
+    if (!good && !PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the cipher returned too few words");
+    const uint64_t *words = (const uint64_t *)bytes; /* data of a bytes object are aligned */
+    for (int64_t at = 0; at < size && good; at += CHUNK) { /* normals stay in the first cache until they are used */
+      int64_t n = size - at < CHUNK ? size - at : CHUNK, from = start + at;
+      int64_t count = PICK(ziggurat)(words + at, n, p->scale, p->inside, p->fields - 1, z, places);
+      good = !count || finish_all(p, words + at, places, count, from, name, more, z);
+      if (!good) break;
+      double *noise = new + 2 * S + from;
+      PICK(buffered_step)(z, old + 3 * S + from, old + 2 * S + from, p->mix, p->rate, p->c, S, n, scale, p->keep,
+                          new + 3 * S + from, noise);
+      PICK(plus)(new + S + from, new + from, noise, p->weights + from, MAGIC, step, raw + from, n);
+    }
+    Py_XDECREF(got);
+    if (!good) return 0;
+  }
+  return 1;
+}
+
+/* A published mean in units of norm = 1, as readers of a release compute it, in scratch memory. */
+static const double *of_unit(const Plan *p, const double *mean, double *scratch) {
+  if (!mean) return NULL;
+  for (int64_t j = 0; j < p->d; j++) scratch[j] = mean[j] / p->norm;
+  return scratch;
+}
+
+/* release(name, first, more, scale, step, shift, old, new, public, count, std, bias, noise) -> bound on the noise of a
+   release about the mean, else None. Public: the matrix, P; with tracking the span, k d; about a mean the mean, d. */
+static PyObject *plan_release(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+  Plan *p = (Plan *)self;
+  Arg a[11];
+  Held held;
+  PyObject *items[11];
+  if (given != 13) return PyErr_Format(PyExc_TypeError, "wrong number of arguments");
+  items[0] = args[0];
+  for (int i = 1; i < 11; i++) items[i] = args[i + 2];
+  if (!parsed(items, 11, "xfffxywffff", a, &held)) return NULL;
+  int64_t d = p->d, k = p->k, S = p->S, spans = p->tracking ? d * k : 0, means = p->D > d ? d : 0;
+  NEED(a[0].n >= 16 && a[4].n == 8 * p->arena && a[5].n == 8 * p->arena && a[6].n == p->P + spans + means);
+  const double *old = a[4].data;
+  double *new = a[5].data, *public = a[6].data, square = 0.0, *mean = means ? public + p->P + spans : NULL;
+  double *work = workspace(&held, d * k + k + (means ? S + d : 0));
+  if (!work) return NULL;
+  double *raw = means ? work + d * k + k : public;
+  uint64_t name[2];
+  memcpy(name, a[0].data, 16);
+  if (!draw(p, name, args[1], args[2], a[1].number, a[2].number, old, new, raw)) {
+    PyMem_Free(work);
+    drop(&held);
+    return NULL;
+  }
+  if (means) {
+    square = PICK(center)(raw, p->constant, a[7].number, a[9].number, a[10].number, public, raw + S, mean, d);
+    for (int64_t j = 0; j < d; j++) mean[j] *= p->norm;
+  }
+  double *span = new + (3 + p->c) * S;
+  if (p->tracking) {
+    PICK(power_step)(public, old + (3 + p->c) * S, a[3].number, span, work, d, k);
+    memcpy(public + p->P, span, sizeof(double) * (size_t)(d * k));
+    PICK(scoring)(span, d, 1, of_unit(p, mean, raw + S), p->constant, span + d * k, d, k);
+  } else
+    memcpy(span, old + (3 + p->c) * S, sizeof(double) * (size_t)(d * k + p->score)); /* until `top` writes scoring */
+  PyMem_Free(work);
+  double std = a[8].number;
+  drop(&held);
+  if (!means) Py_RETURN_NONE;
+  return PyFloat_FromDouble(std * sqrt(1.0 + 4.0 * (square < 1.0 ? square : 1.0) / p->weight2));
+}
+
+/* top(packed, values, basis, new, mean or None) -> bool: certified top pairs, and scoring into a new arena. */
+static PyObject *plan_top(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+  Plan *p = (Plan *)self;
+  Arg a[5];
+  Held held;
+  int64_t d = p->d, k = p->k;
+  if (given != 5) return PyErr_Format(PyExc_TypeError, "wrong number of arguments");
+  if (!parsed(args, p->D > d ? 5 : 4, p->D > d ? "dwWyd" : "dwWy", a, &held)) return NULL;
+  NEED(a[0].n == p->P && a[1].n == k && a[2].n == d && a[2].m == k && a[3].n == 8 * p->arena);
+  NEED(p->D == d || a[4].n == d);
+  double *work = workspace(&held, 2 * d * d + (13 + k) * d + 8 * k + 1);
+  if (!work) return NULL;
+  int found = PICK(top_pairs)(DOUBLES(0), DOUBLES(1), DOUBLES(2), work, d, k);
+  if (found) {
+    const double *mean = of_unit(p, p->D > d ? DOUBLES(4) : NULL, work);
+    PICK(scoring)(DOUBLES(2), 1, k, mean, p->constant, DOUBLES(3) + p->arena - p->score, d, k);
+  }
+  PyMem_Free(work);
+  drop(&held);
+  return PyBool_FromLong(found);
+}
+
+#define METHOD(name) {#name, (PyCFunction)(void (*)(void))plan_##name, METH_FASTCALL, NULL}
+static PyMethodDef plan_methods[] = {METHOD(take), METHOD(release), METHOD(top), {NULL, NULL, 0, NULL}};
+static PyType_Slot plan_slots[] = {
+    {Py_tp_new, plan_new}, {Py_tp_dealloc, plan_free}, {Py_tp_methods, plan_methods}, {0, NULL}};
+static PyType_Spec plan_spec = {"streampca._native.kernels.Plan", sizeof(Plan), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, plan_slots};

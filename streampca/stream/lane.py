@@ -1,0 +1,324 @@
+"""The lane: rows that are releases, each in two calls of the compiled kernels around the hiding of the exact sums.
+
+An `Engine` has a lane between two rows that need more than that: `PrivateFPL` with noise `BLT`, a release every row,
+`Exact` or `Tracking`, compiled kernels, and nothing that records rows. All other rows take the general path, whose bits
+the lane has: exact sums, chain values, noise, releases and rewards. A privacy claim about the general path therefore
+holds for the lane: equal chain values show that the same exact bytes were hidden in the same order, and equal secret
+state that the noise drawn for them was added once. The auditor's tape and commit logs see the general path only.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streampca import _native
+from streampca.errors import StreamBusyError
+from streampca.linalg.centering import CONSTANT, MEAN_WEIGHT
+from streampca.linalg.eigen import top_pairs
+from streampca.linalg.lattice import BITS, UNIT, GramSum
+from streampca.linalg.svec import entry_weights, svec_size
+from streampca.linalg.types import FloatArray
+from streampca.matrix_factorization.buffered_noise import BufferedNoise, Recurrence
+from streampca.privacy.outlet import EPOCH_BITS, Chain
+from streampca.privacy.randomness import NAME_BYTES, ziggurat_tables
+from streampca.processors.leader import next_panel_end
+from streampca.processors.private_fpl import FPLProcessor
+from streampca.processors.solvers import Exact, Reading, Tracked, Tracking
+from streampca.release.release import Release
+from streampca.release.scoring import Scoring
+from streampca.release.subspace import Subspace
+from streampca.rows.admission import Counts
+from streampca.stream.current import State
+from streampca.stream.step import Step
+
+#: Most features of a lane, and most components.
+_FEATURES, _COMPONENTS = 256, 16
+_new = tuple.__new__
+#: Set the slots of a release, which its class refuses: a tenth of a call of `Release`.
+_T, _K, _TERMS, _PACKED, _SPAN, _STD, _DETAILS, _PAIR, *_ABSENT = (
+    getattr(Release, name).__set__
+    for name in (
+        "t", "n_components", "terms", "packed", "own_span", "own_noise_std", "_details", "_pair",
+        "own_basis", "own_smoothed", "own_eigenvalues", "_gram",
+    )
+)  # fmt: skip
+
+
+class LaneState(NamedTuple):
+    """State of a stream within a lane: a value, whose arena is never written again.
+
+    Attributes
+    ----------
+    t : rows absorbed.
+    chain : after the latest release.
+    arena : exact sums, noise, buffers, span and scoring, as bytes (`_native/plan.h`).
+    reward : sum of the rewards, in units of row_norm**2 = 1.
+    squares : lattice squares of the rows since the lane began, which `counts` lacks.
+    counts : of admission.
+    release : the latest.
+    """
+
+    t: int
+    chain: Chain
+    arena: Any
+    reward: float
+    squares: int
+    counts: Counts
+    release: Release | None
+
+
+class Lane:
+    """Consecutive rows of one stream, each absorbed and released by compiled kernels.
+
+    Parameters
+    ----------
+    now : state of a stream that `fits`, which the lane continues.
+    plan : `plan_of` the stream.
+    """
+
+    def __init__(self, now: State, plan: Any) -> None:
+        processor = now.processor
+        assert isinstance(processor, FPLProcessor)
+        assert isinstance(processor.noise, BufferedNoise)
+        algorithm, noise, source = processor.algorithm, processor.noise, processor.source
+        rule, admission = noise.rule, now.admission
+        self.start, self.source, self.admission, self.plan = now, source, admission, plan
+        self.is_open = True  # until the state of the stream is assigned
+        self.center = center = algorithm.center
+        self.d = d = processor.n_features - int(center)
+        self.k = k = algorithm.n_components
+        self.tracking = isinstance(processor.reading, Tracked)
+        self.scored = now.regret is not None
+        size, self.packed = svec_size(d + int(center)), svec_size(d)
+        self.hidden = 16 * size  # bytes of the exact sums
+        self.spans = (3 + rule.mix.size) * size
+        self.scoring = self.spans + d * k
+        self.bytes = 8 * (self.scoring + d * k + (d + 1) * int(center))
+        self.public = self.packed + d * k * int(self.tracking) + d * int(center)
+        arena = np.zeros(self.bytes // 8)
+        arena[: 2 * size] = processor.gram.parts.reshape(-1)
+        arena[2 * size : 3 * size] = noise.noise
+        arena[3 * size : self.spans] = noise.buffers.reshape(-1)
+        if processor.reading.span is not None:
+            arena[self.spans : self.scoring] = processor.reading.span.T.reshape(-1)
+        scoring = now.scoring or Scoring.of_release(now.release) if now.release is not None else now.scoring
+        if scoring is not None:
+            arena[self.scoring : self.scoring + d * k] = scoring.basis[:d].T.reshape(-1)
+            if scoring.linear is not None:
+                arena[self.scoring + d * k :] = scoring.linear
+        self.offset = noise.n - now.t  # of the release's number from the row's
+        self.words, self.more = source.epoch[1].first, source.epoch[1].more
+        self.root = math.sqrt(2.0 * (d + center))  # the shift of a power step, in standard deviations
+        self.factor = math.nan if admission.bounds is not None else float(admission.factor)
+        self.unit, self.terms = now.unit, processor.terms
+        self.details = {} if processor.reading.name is None else {"solver": processor.reading.name}
+        self.spectra, self.rule = processor.spectra, rule
+        self.stds = algorithm.mechanism.std_chunks.latest
+        self.until = self._until(now, processor, rule)
+        reward = 0.0 if now.regret is None else now.regret.reward
+        self.state = LaneState(now.t, processor.chain, arena.view(np.uint8), reward, 0, now.counts, now.release)
+        self._views = {now.t: now}  # by row: what `now` returned
+
+    def _until(self, now: State, processor: FPLProcessor, rule: Recurrence) -> int:
+        """The last row that the lane may absorb: before a record, the horizon, other keys, scales or empty buffers."""
+        n, t = now.t + self.offset, now.t
+        first, stds = self.stds
+        drawn = processor.chain.n
+        last = [first + len(stds) - 1 - n, ((drawn >> EPOCH_BITS) + 1 << EPOCH_BITS) - 1 - drawn]
+        if not isinstance(rule.scale, float):
+            start, values = rule.scale.latest
+            last.append(start + len(values) - 1 - n)
+        if rule.restart_after is not None:
+            last.append(rule.restart_after - n % rule.restart_after)
+        if now.regret is not None:
+            last.append(now.regret.rows_until_record - 1)
+        if processor.is_bounded:
+            last.append(next_panel_end(n) - 1 - n)  # where the spectra of the exact sum are kept
+        if processor.algorithm.horizon is not None:
+            last.append(processor.algorithm.horizon - 1 - t)
+        return t + min(last)
+
+    def push(self, row: Any) -> Step | None:
+        """Absorb a row and release; None where the row needs the general path. Called by `Engine.push`, which locks."""
+        state = self.state
+        t, chain, arena, reward, squares, counts, _ = state
+        if t >= self.until:
+            return None
+        plan, source, center = self.plan, self.source, self.center
+        new = np.empty(self.bytes, np.uint8)
+        taken = plan.take(row, self.factor, arena, new)
+        if taken is None or not taken[0] <= 1.0:  # of another kind, long, bad, or outside its bounds
+            admitted, more = self.admission.row(row, t + 1)
+            square, gain = plan.take(admitted[0, : self.d], 1.0, arena, new)
+            counts = counts.plus(more)
+        else:
+            square, gain = taken
+            squares += int(square * UNIT)
+        t += 1
+        fresh = source.fresh(chain.n + 1) if source.is_seeded else source.random(NAME_BYTES)
+        chain, name = source.link(chain, "gram", fresh, (new[: self.hidden],))
+        n = t + self.offset
+        first, stds = self.stds
+        std, scale = stds[n - first], self.rule.scale
+        if not isinstance(scale, float):
+            start, scales = scale.latest
+            scale = scales[n - start]
+        mantissa, exponent = math.frexp(std)  # `lattice.grid_step`, without a call
+        grid = 2.0 ** max(exponent - (mantissa == 0.5) - BITS, -2 * BITS)
+        count, bias, spread = self.terms.count(1, t) if center else 1, 0.0, 0.0
+        if center:  # as `linalg.centering.centered` computes them
+            sums = std / MEAN_WEIGHT
+            bias, spread = float(f"{sums**2 / count:.6g}"), self.d * (sums / count) ** 2
+        public = np.empty(self.public)
+        bound = plan.release(
+            name, self.words, self.more, scale, grid, std * self.root, arena, new, public, count, std, bias, spread
+        )
+        public.flags.writeable = False
+        release = self._release(t, public, std, count, bound, new)
+        if self.state is not state or not self.is_open:
+            raise StreamBusyError("the stream changed while a row was absorbed, by a fork. Push the row again")
+        self.state = _new(LaneState, (t, chain, new, reward + gain, squares, counts, release))  # the commit
+        step = Step.__new__(Step)  # this runs once a row: no call of __init__
+        step.t, step.release, step.reward = t, release, gain * self.unit if self.scored else math.nan
+        return step
+
+    def _release(self, t: int, public: FloatArray, std: float, count: int, bound: float | None, new: Any) -> Release:
+        """The release of public numbers; with `Exact`, its pairs, and the scoring of the next row into the arena."""
+        d, k = self.d, self.k
+        details: dict[str, Any] = self.details
+        packed, at_mean, mean = public[: self.packed], self.packed, None
+        span = None
+        if self.tracking:
+            at_mean += d * k
+            span = public[self.packed : at_mean].reshape(k, d).T
+        if self.center:
+            mean = public[at_mean:]
+            details = {
+                **details, "centered": True, "mean": mean.tolist(), "count": count,
+                "joint_noise_std": std * self.terms.row_norm**2,
+            }  # fmt: skip
+            assert bound is not None
+            std = bound
+        release = Release.__new__(Release)  # this runs once a row: no call of __init__
+        _T(release, t)
+        _K(release, k)
+        _TERMS(release, self.terms)
+        _PACKED(release, packed)
+        _SPAN(release, span)
+        _STD(release, std)
+        _DETAILS(release, details)
+        for put in _ABSENT:
+            put(release, None)
+        pair = None
+        if span is None and self.scored:
+            values, basis = np.empty(k), np.empty((d, k))
+            if not self.plan.top(packed, values, basis, new, mean):
+                values, basis = top_pairs(packed, k)
+                scoring = Scoring.of(basis, None if mean is None else mean / self.terms.row_norm)
+                numbers = new.view(np.float64)
+                numbers[self.scoring : self.scoring + d * k] = scoring.basis[:d].T.reshape(-1)
+                if scoring.linear is not None:
+                    numbers[self.scoring + d * k :] = scoring.linear
+            basis.setflags(write=False)
+            values.setflags(write=False)
+            subspace = Subspace.__new__(Subspace)
+            object.__setattr__(subspace, "basis", basis)
+            pair = values, subspace
+        _PAIR(release, pair)
+        return release
+
+    def now(self) -> State:
+        """The state of the stream, as the general path has it: views of the arena. Computed when it is read."""
+        state, views = self.state, self._views
+        if (known := views.get(state.t)) is not None:
+            return known
+        start, arena = self.start, state.arena.view(np.float64)
+        before = start.processor
+        assert isinstance(before, FPLProcessor)
+        t, d, k, size = state.t, self.d, self.k, self.hidden // 16
+        arena.flags.writeable = False
+        noise = BufferedNoise(
+            self.rule, t + self.offset, arena[3 * size : self.spans].reshape(-1, size), arena[2 * size : 3 * size]
+        )
+        span = arena[self.spans : self.scoring].reshape(k, d).T
+        reading = Tracked(span) if self.tracking else Reading()
+        gram = GramSum(before.n_features, arena[: 2 * size].reshape(2, size))
+        processor = before.after(t, state.chain, gram=gram, noise=noise, reading=reading)
+        horizon = before.algorithm.horizon
+        processor.rows_until_release = 1 if horizon is None else min(1, horizon - t)
+        regret, scoring, due = start.regret, None, processor.rows_until_release
+        if regret is not None:
+            regret = regret._replace(t=t, reward=state.reward)
+            basis = arena[self.scoring : self.scoring + d * k].reshape(k, d).T
+            linear = None
+            if self.center:
+                basis, linear = np.vstack([basis, np.zeros(k)]), arena[self.scoring + d * k :]
+            scoring = Scoring(np.ascontiguousarray(basis), linear)
+            due = min(due, regret.rows_until_record)
+        counts = state.counts._replace(squares=state.counts.squares + state.squares)
+        now = start._replace(
+            t=t, processor=processor, release=state.release, regret=regret, scoring=scoring, counts=counts, due=due,
+            entries=start.entries + t - start.t,
+        )  # fmt: skip
+        # Threads that read at the same time must get one object: the general path compares states by identity.
+        now = views.setdefault(t, now)
+        for row in [row for row in tuple(views) if row < t]:
+            views.pop(row, None)
+        return now
+
+
+def fits(now: State) -> bool:
+    """Whether rows of this stream may take a lane, as far as it does not change during a run."""
+    processor, admission = now.processor, now.admission
+    if not isinstance(processor, FPLProcessor) or processor.source.tape is not None:
+        return False
+    algorithm = processor.algorithm
+    return (
+        type(algorithm.solver) in (Exact, Tracking)
+        and isinstance(processor.noise, BufferedNoise)
+        and algorithm.noise.arithmetic is None
+        and algorithm.release_every == 1
+        and not algorithm.publish_regret
+        and algorithm.max_rows_per_user is None
+        and (now.regret is None or (now.regret.own is None and now.regret.current is None))
+        and admission.n_features is not None
+        and admission.n_features <= _FEATURES
+        and algorithm.n_components <= _COMPONENTS
+    )
+
+
+def begun(now: State, plan: Any) -> Lane | None:
+    """A lane from this state on, if there are at least two rows for it."""
+    if now.admission.is_warming_up or now.release is None:
+        return None
+    processor = now.processor
+    assert processor is not None
+    n = processor.chain.n
+    if processor.source.epoch[0] != n + 1 >> EPOCH_BITS:
+        return None
+    lane = Lane(now, plan)
+    return lane if lane.until > now.t else None
+
+
+def plan_of(now: State) -> Any:
+    """Return the constants of all lanes of a stream that `fits`, for the compiled kernels."""
+    processor, admission = now.processor, now.admission
+    assert isinstance(processor, FPLProcessor)
+    assert isinstance(processor.noise, BufferedNoise)
+    assert _native.compiled is not None
+    algorithm, rule = processor.algorithm, processor.noise.rule
+    center, d = algorithm.center, processor.n_features - int(algorithm.center)
+    scale, inside, density, tail = ziggurat_tables()
+    bounds = [np.empty(0), np.empty(0)]
+    if admission.bounds is not None:
+        ends = admission.middle, admission.factor
+        bounds = [np.array(np.broadcast_to(end, (d,)), np.float64) for end in ends]
+    return _native.compiled.Plan(
+        d, algorithm.n_components, np.ascontiguousarray(rule.mix), np.ascontiguousarray(rule.rate),
+        np.ascontiguousarray(entry_weights(d + int(center))), float(rule.keep), scale, inside, density, tail,
+        int(isinstance(algorithm.solver, Tracking)), CONSTANT if center else 0.0, MEAN_WEIGHT**2,
+        admission.row_norm, *bounds,
+    )  # fmt: skip
