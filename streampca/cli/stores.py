@@ -15,6 +15,7 @@ from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.guarantee import Guarantee
 from streampca.release.release import Terms
 from streampca.store import reading
+from streampca.store.config import load
 from streampca.store.database import Database
 from streampca.store.ledger import Ledger
 from streampca.store.reading import Verification
@@ -51,7 +52,8 @@ def verify(
     """
     settings = opening.settings()
     with closing(Verification(store, passphrase_of(settings))) as check:
-        print(f"{check.file()}: every page and every release is whole")
+        check.file()
+        print(f"{store}: every page and every release is whole")
         print(reading.check_witness(store, settings.store_witness))
         print(f"bases by {check.kernels}")
         print(f"{check.replay()} rows since the snapshot, played again: the same releases")
@@ -91,7 +93,7 @@ def export(
                 file.header(release.terms, parameters)
             file.add([release])
         if not file.count:
-            file.header(Terms(guarantee, features=reading.features_of(database)), parameters)
+            file.header(Terms(guarantee, features=load(database.fact("config"))["features"]), parameters)
     print(f"{file.written} releases", *([] if str(out) == "-" else ["in", out]), file=sys.stderr)
     return 0
 
