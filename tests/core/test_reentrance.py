@@ -33,7 +33,7 @@ from streampca.store.store import Store
 from streampca.stream import replay
 
 D, NAMES = 4, list("abcd")
-ROWS = np.random.default_rng(0).standard_normal((40_000, D)) / 4.0
+ROWS = np.random.default_rng(0).standard_normal((120_000, D)) / 4.0
 PACKAGE = str(Path(sp.__file__).parent)
 
 
@@ -46,7 +46,7 @@ MAKE: dict[str, Callable[[], Any]] = {
     "waiting": lambda: sp.Stream(fpl(release_every=5), features=NAMES, seed=3),
     "unnamed": lambda: sp.Stream(fpl(release_every=2), seed=3),
     "centered": lambda: sp.Stream(fpl(release_every=3), features=NAMES, seed=3, center=True),
-    "regret": lambda: sp.Stream(fpl(horizon=40_000, release_every=4, publish_regret=True), features=NAMES, seed=3),
+    "regret": lambda: sp.Stream(fpl(horizon=120_000, release_every=4, publish_regret=True), features=NAMES, seed=3),
     "warm-up": lambda: sp.Stream(
         fpl(release_every=4), features=NAMES, seed=3, bounds="private", warmup=40, on_bad_row="zero"
     ),
