@@ -15,17 +15,7 @@ from unittest import mock
 
 import numpy as np
 
-from planted.bugs import (
-    BUGS,
-    Patch,
-    after,
-    bug,
-    const,
-    put,
-    stale,
-    times,
-    with_release,
-)  # fmt: skip
+from planted.bugs import BUGS, Patch, after, bug, const, put, stale, times, with_release
 from planted.edges import CASES  # all of them
 from streampca.errors import StreamPCAWarning
 from streampca.linalg.centering import joint_factor
