@@ -107,7 +107,6 @@ bug("rows of users counted in each block alone", "PrivateFPL-users",
 
 
 def _found_by(**exact: bool) -> Patch:
-
     def found(self: PrivateBounds, bins: Any, outlet: Outlet) -> tuple[Any, Any]:
         d, std = bins.shape[1], self.std(bins.shape[1])
         places = bins + 256 * np.arange(d)
