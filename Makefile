@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-ci test-numpy test-lowest lint bench profile audit sbom docs release clean
+.PHONY: demo test test-ci test-numpy test-sanitized test-lowest lint bench profile audit sbom docs release clean
 
 $(STAMP): pyproject.toml hatch_build.py streampca/_native/module.c streampca/_native/kernels.h streampca/_native/plan.h
 	$(PYTHON) -m venv $(VENV)
@@ -32,6 +32,18 @@ UNIT_TESTS := $(addprefix tests/,native linalg privacy matrix_factorization mech
 # The unit tests as they run where nothing is compiled.
 test-numpy: $(STAMP)
 	STREAMPCA_KERNELS=numpy $(BIN)/python -m pytest -n auto $(UNIT_TESTS) tests/stream tests/regret
+
+# The compiled kernels under AddressSanitizer and UndefinedBehaviorSanitizer: their tests, and CALLS random calls.
+CALLS ?= 50000
+SANITIZE := -O1 -g -std=gnu11 -ffp-contract=off -fsanitize=address,undefined -fno-sanitize-recover=undefined -fPIC -shared
+test-sanitized: $(STAMP)
+	rm -rf out/sanitized && mkdir -p out/sanitized && cp -r streampca tests pyproject.toml README.md LICENSE out/sanitized
+	cc $(SANITIZE) -I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') \
+	  streampca/_native/module.c -o out/sanitized/streampca/_native/kernels.abi3.so -lm
+	cd out/sanitized && export ASAN_OPTIONS=detect_leaks=0 && \
+	  export LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" && \
+	  ../../$(BIN)/python tests/native/fuzz.py $(CALLS) && \
+	  ../../$(BIN)/python -m pytest tests/native tests/stream/test_lane.py
 
 # The unit tests with the lowest versions of the dependencies that pyproject.toml allows, and test tools of today.
 test-lowest: $(STAMP)
@@ -82,6 +94,7 @@ release: $(STAMP)
 	cmp dist/*.whl out/again/*.whl
 	$(BIN)/uvx --quiet twine check --strict dist/*
 	$(BIN)/uvx --quiet check-wheel-contents dist/*.whl
+	$(BIN)/uvx --quiet abi3audit --strict dist/*.whl
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-release
 	VIRTUAL_ENV=$(VENV)-release $(BIN)/uv pip install --quiet "$$(echo dist/*.whl)[accounting,parquet,report,sklearn]" \
 	  hypothesis 'polars<2' pytest pytest-xdist

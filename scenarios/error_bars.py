@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scenario import Context, load, run_scenario
 
 from streampca import queries
@@ -19,7 +21,6 @@ from streampca.linalg.types import FloatArray
 from streampca.processors.private_fpl import PrivateFPL
 from streampca.regret.private_regret import PrivateRegretRecord
 from streampca.regret.regret import RegretLog
-from streampca.release.release import Release
 from streampca.views.plots import WIDE
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -38,17 +39,12 @@ def coverage(context: Context) -> dict[str, dict[str, float]]:
     ``actual`` are means of what the release predicts to capture and of what it does. ``all`` has the least of each.
     """
     found: dict[str, dict[str, float]] = {}
-    runs = context.rows
-    for name in context.params["tables"]:
+    k = int(context.params["n_components"])
+    for name, center in itertools.product(context.params["tables"], (False, True)):
         rows = table(name, _ROWS)
-        for center in (False, True):
-            held: dict[str, list[float]] = {}
-            for run in range(runs):
-                for measure, value in _held(rows, int(context.params["n_components"]), center, context.seed + run):
-                    held.setdefault(measure, []).append(value)
-            found[f"{name}, {'centered' if center else 'about zero'}"] = {
-                measure: float(np.mean(values)) for measure, values in held.items()
-            }
+        label = f"{name}, {'centered' if center else 'about zero'}"
+        held = pd.DataFrame(dict(_held(rows, k, center, context.seed + run)) for run in range(context.rows))
+        found[label] = {str(measure): float(mean) for measure, mean in held.mean().items()}
     measures = {measure for values in found.values() for measure in values} - {"predicted", "actual"}
     least = {measure: min(values.get(measure, 1.0) for values in found.values()) for measure in sorted(measures)}
     off = {"prediction_off": max(abs(values["predicted"] - values["actual"]) for values in found.values())}
@@ -76,7 +72,11 @@ def _held(rows: FloatArray, k: int, center: bool, seed: int) -> Iterator[tuple[s
     yield "approximate", _inside(along, approximate.low, approximate.high)
     turned = basis[:, 0] * np.sign(basis[:, 0] @ vectors[:, 0]) - vectors[:, 0]
     yield "loadings", float((np.abs(turned) <= WIDE * estimates.loading_std[:, 0]).mean())
-    yield from _of_queries(release, gram, mean)
+    # Linear queries; along the mean, where the noise of a centered release is largest.
+    axis = np.eye(d)[0] if not mean.any() else mean / np.linalg.norm(mean)
+    yield "direction", _inside(axis @ gram @ axis, *queries.directional_variance(release, axis).interval())
+    plane = np.linalg.qr(np.column_stack([axis, np.eye(d)[:, 1]]))[0]
+    yield "captured", _inside(np.vdot(plane, gram @ plane), *queries.captured_variance(release, plane).interval())
     low, high = queries.pca(release).interval()
     yield "pca", min(_inside(top, low, high), _inside(along, low, high))
     regret = stream.regret.now().regret
@@ -84,14 +84,6 @@ def _held(rows: FloatArray, k: int, center: bool, seed: int) -> Iterator[tuple[s
     yield "regret_adaptive", _inside(regret, *PrivateRegretRecord.of(release, rows="adaptive").regret)
     yield "predicted", estimates.predicted_captured
     yield "actual", float(along.sum() / top.sum())
-
-
-def _of_queries(release: Release, gram: FloatArray, mean: FloatArray) -> Iterator[tuple[str, float]]:
-    """Linear queries; along the mean, where the noise of a centered release is largest."""
-    axis = np.eye(len(gram))[0] if not mean.any() else mean / np.linalg.norm(mean)
-    yield "direction", _inside(axis @ gram @ axis, *queries.directional_variance(release, axis).interval())
-    plane = np.linalg.qr(np.column_stack([axis, np.eye(len(gram))[:, 1]]))[0]
-    yield "captured", _inside(np.vdot(plane, gram @ plane), *queries.captured_variance(release, plane).interval())
 
 
 def _inside(value: Any, low: Any, high: Any) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 from scenario import Context
@@ -47,11 +48,10 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     """
     params = context.params
     d, k, outliers, draws = (int(params[name]) for name in ("n_features", "n_components", "outliers", "draws"))
-    epsilon, delta = float(params["epsilon"]), float(params["delta"])
-    exact = ExactSubspace(n_components=k, epsilon=epsilon, delta=delta)
-    unknown = ExactSubspace(max_components=k + 1, epsilon=epsilon, delta=delta)
-    blocks = ExactSubspace(n_components=2 * k + 1, method="blocks", epsilon=epsilon, delta=delta)
-    close = ApproximateSubspace(n_components=k, epsilon=epsilon, delta=delta)
+    budget: dict[str, Any] = {name: float(params[name]) for name in ("epsilon", "delta")}
+    exact, unknown = ExactSubspace(n_components=k, **budget), ExactSubspace(max_components=k + 1, **budget)
+    blocks = ExactSubspace(n_components=2 * k + 1, method="blocks", **budget)
+    close = ApproximateSubspace(n_components=k, **budget)
     n = exact.rows_needed(outliers)
     needed = max(n, unknown.rows_needed(outliers), blocks.rows_needed(outliers), close.rows_needed())
     if context.rows < needed:
@@ -64,7 +64,7 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     def near(gamma: float) -> list[Rows]:
         return [gaussians(close.rows_needed(), d, k, gamma, rng) for _ in range(draws)]
 
-    noisy = GaussianCovariance(n_components=k, epsilon=epsilon, delta=delta)
+    noisy = GaussianCovariance(n_components=k, **budget)
     cases: dict[str, tuple[Mechanism, list[Rows]]] = {
         "exact": (exact, planted(n)),
         "unknown_k": (unknown, planted(unknown.rows_needed(outliers))),
@@ -82,17 +82,11 @@ def _look(mechanism: Mechanism, data: list[Rows], seed: int) -> dict[str, float]
     started = time.perf_counter()
     made = [mechanism.release(rows, Randomness.from_seed(seed + i)) for i, (rows, _) in enumerate(data)]
     seconds = time.perf_counter() - started
-    bases = [release.subspace.basis for release in made]
-    same = [basis.shape == truth.shape for basis, (_, truth) in zip(bases, data, strict=True)]
-    errors = [
-        float(np.sin(principal_angles(basis, truth)[-1])) if equal else 1.0
-        for basis, (_, truth), equal in zip(bases, data, same, strict=True)
-    ]
+    pairs = [(release.subspace.basis, truth) for release, (_, truth) in zip(made, data, strict=True)]
+    same = [basis.shape == truth.shape for basis, truth in pairs]
+    angles = [principal_angles(*pair)[-1] if equal else np.pi / 2 for pair, equal in zip(pairs, same, strict=True)]
     return {
-        "found": float(np.mean(same)),
-        "null": float(np.mean([release.n_components == 0 for release in made])),
-        "error": max(errors),
+        "found": float(np.mean(same)), "null": float(np.mean([release.n_components == 0 for release in made])),
+        "error": float(np.sin(max(angles))), "rows": float(len(data[0][0])), "seconds": seconds / len(data),
         "stated": max(float(release.details.get("error_bound", 0.0)) for release in made),
-        "rows": float(len(data[0][0])),
-        "seconds": seconds / len(data),
-    }
+    }  # fmt: skip

@@ -92,16 +92,11 @@ def direction_pirate(words: FloatArray, padding: int, oracle: Oracle, randomness
     w = np.empty(n + padding)
     w[order] = oracle((_padded(words, padding) * signs)[:, order], 1)[:, 0]
     w *= signs
-    return _signs(w[:n] if w[n:].sum() > 0.0 else -w[:n])
+    return np.where((w[:n] if w[n:].sum() > 0.0 else -w[:n]) >= 0.0, 1.0, -1.0)
 
 
 def subspace_pirate(
-    words: FloatArray,
-    padding: int,
-    n_components: int,
-    sample: Callable[[int], FloatArray],
-    oracle: Oracle,
-    randomness: Randomness,
+    words: FloatArray, padding: int, k: int, sample: Callable[[int], FloatArray], oracle: Oracle, randomness: Randomness
 ) -> FloatArray:
     """Read a pirate word off the top subspace of k sets of codewords, one of them the contributors' (Algorithm 6).
 
@@ -110,35 +105,28 @@ def subspace_pirate(
     nearest to the padding is taken.
     """
     m, n = words.shape
-    d, k = n + padding, n_components
+    d = n + padding
     place = int(randomness.stream("place").words(0, 1)[0] % np.uint64(k))
-    order, signs = _signed_permutation(d, randomness, place)
-    turn, blocks = np.empty(0), []
+    blocks = []
     for i in range(k):
-        own_order, own_signs = _signed_permutation(d, randomness, i)
+        order, signs = _signed_permutation(d, randomness, i)
         rotation = orthonormal(randomness.stream("rotation").normal(i, d * d).reshape(d, d))
         members = words if i == place else sample(i)
-        blocks.append((_padded(members, padding) * own_signs)[:, own_order] @ rotation)
+        blocks.append((_padded(members, padding) * signs)[:, order] @ rotation)
         if i == place:
-            turn = rotation
+            turn, own_order, own_signs = rotation, order, signs
     shuffled = randomness.stream("order").permutation(0, k * m)
-    back = np.empty((d, k))
-    back[order] = turn @ oracle(np.concatenate(blocks)[shuffled], k)
-    back *= signs[:, None]
-    return _signs(_most_agreeing(back, d - padding // 2, randomness)[:n])
+    basis = np.empty((d, k))
+    basis[own_order] = turn @ oracle(np.concatenate(blocks)[shuffled], k)
+    basis *= own_signs[:, None]
 
-
-def _most_agreeing(basis: FloatArray, first: int, randomness: Randomness) -> FloatArray:
-    """The direction of the span with most entries from ``first`` on above the threshold."""
-    d, k = basis.shape
-    threshold = 1.0 / (20.0 * math.sqrt(d))  # 1 / (80 sqrt(n)) at the paper's d = 16 n
-    pad = basis[first:].sum(axis=0)
-    tries = np.vstack([pad, randomness.stream("net").normal(0, NET * k).reshape(NET, k)])
+    # The direction of the span with most entries of the padding above a threshold, 1 / (80 sqrt(n)) at d = 16 n.
+    padded = basis[d - padding // 2 :]
+    tries = np.vstack([padded.sum(axis=0), randomness.stream("net").normal(0, NET * k).reshape(NET, k)])
     lengths = np.linalg.norm(tries, axis=1)
     tries = tries[lengths > 0.0] / lengths[lengths > 0.0, None]
-    agreeing = (tries @ basis[first:].T >= threshold).sum(axis=1)
-    w: FloatArray = basis @ tries[int(agreeing.argmax())]
-    return w
+    agreeing = (tries @ padded.T >= 1.0 / (20.0 * math.sqrt(d))).sum(axis=1)
+    return np.where((basis @ tries[int(agreeing.argmax())])[:n] >= 0.0, 1.0, -1.0)
 
 
 def _padded(words: FloatArray, padding: int) -> FloatArray:
@@ -151,10 +139,6 @@ def _signed_permutation(d: int, randomness: Randomness, i: int) -> tuple[IntArra
     order = randomness.stream("permutation").permutation(i, d)
     signs = np.where(randomness.stream("signs").words(i, d) & np.uint64(1), 1.0, -1.0)
     return order, signs
-
-
-def _signs(w: FloatArray) -> FloatArray:
-    return np.where(w >= 0.0, 1.0, -1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,16 +189,9 @@ def allowed(guarantee: Guarantee, rate: float) -> float:
 
 
 def trace_contributors(
-    oracle: Callable[[Randomness], Oracle],
-    *,
-    contributors: int,
-    length: int,
-    padding: int,
-    n_components: int = 1,
-    trials: int = 10,
-    rate: float = 0.01,
-    seed: int = 0,
-) -> Evidence:
+    oracle: Callable[[Randomness], Oracle], *, contributors: int, length: int, padding: int, n_components: int = 1,
+    trials: int = 10, rate: float = 0.01, seed: int = 0,
+) -> Evidence:  # fmt: skip
     """Attack a mechanism.
 
     Parameters
@@ -226,10 +203,7 @@ def trace_contributors(
     trials, seed : independent repetitions, and what determines their results.
     rate : false-accusation rate, at least 1 / (`DECOYS` + 1).
 
-    Raises
-    ------
-    BadParameterError
-        If the rate is out of range, or the length or the number of contributors below 1.
+    Raises `BadParameterError` if the rate is out of range, or the length or the number of contributors below 1.
     """
     if not 1.0 / (DECOYS + 1) <= rate < 1.0:
         raise BadParameterError(f"rate={rate} must be in [{1.0 / (DECOYS + 1)}, 1)")
@@ -240,16 +214,15 @@ def trace_contributors(
             Randomness(base.derived(name, trial)) for name in ("code", "words", "decoys", "pirate", "mechanism")
         )
         code = TardosCode.draw(length, contributors, code_noise.stream("biases"))
-        words = code.words(contributors, word_noise.stream("words"))
-        ask = oracle(mechanism)
+        words, ask = code.words(contributors, word_noise.stream("words")), oracle(mechanism)
+
+        def further(i: int, noise: Randomness = own) -> FloatArray:
+            other = TardosCode.draw(length, contributors, noise.stream("biases", i))
+            return other.words(contributors, noise.stream("words", i))
+
         if n_components == 1:
             pirate = direction_pirate(words, padding, ask, own)
         else:
-
-            def further(i: int, noise: Randomness = own) -> FloatArray:
-                other = TardosCode.draw(length, contributors, noise.stream("biases", i))
-                return other.words(contributors, noise.stream("words", i))
-
             pirate = subspace_pirate(words, padding, n_components, further, ask, own)
         scores = code.scores(words, pirate)
         innocent = code.scores(code.words(DECOYS, decoy_noise.stream("words")), pirate)
@@ -289,13 +262,10 @@ def algorithm_oracle(
                 # A mechanism that declines has released no subspace: the first axes say as little.
                 found = stream.engine.subspace.basis
                 return found if found.shape[1] == k else np.eye(rows.shape[1], k)
-            total = np.zeros((rows.shape[1],) * 2)
             zero = np.zeros(rows.shape[1])
-            for _ in range(average):
-                release = stream.push(zero).release
-                if release is not None:
-                    total += release.gram
-            return top_eigh(total, k)[1]
+            releases = (stream.push(zero).release for _ in range(average))
+            grams = (release.gram for release in releases if release is not None)
+            return top_eigh(sum(grams, np.zeros((len(zero), len(zero)))), k)[1]
 
         return ask
 

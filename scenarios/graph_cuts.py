@@ -74,32 +74,22 @@ def _measure(
         for side in cuts:
             low, high = queries.cut(release, side).interval(0.95)
             held.append(low <= _exact_cut(covered, side) <= high)
-    release = releases[-1]
+    release, side, d = releases[-1], np.flatnonzero(new > 0), len(new)
     first, last = release.details["window"]
-    side = np.flatnonzero(new > 0)
     now, plain = queries.cut(release, side), queries.cut(release, side, zero_sum=False)
     truth = _exact_cut(rows[first - 1 : last], side)
-    found = _communities(release)
+    # Signs of the least connected direction that sums to zero: post-processing.
+    center, ceiling = np.eye(d) - 1.0 / d, float(np.trace(np.abs(release.gram)))
+    values = center @ release.gram @ center + ceiling / d * np.ones((d, d))
+    found = np.sign(np.linalg.eigh(values)[1][:, 0])
     return {
-        "cut_error": abs(now.value - truth) / truth,
-        "std": now.std or math.nan,
-        "plain_std": plain.std or math.nan,
+        "cut_error": abs(now.value - truth) / truth, "std": now.std or math.nan, "plain_std": plain.std or math.nan,
         "coverage": float(np.mean(held)),
         "old_over_new": queries.cut(release, np.flatnonzero(old > 0)).value / now.value,
         "communities_found": float(max(np.mean(found == new), np.mean(found == -new))),
-    }
+    }  # fmt: skip
 
 
 def _exact_cut(rows: FloatArray, side: IntArray) -> float:
     """The cut from raw edges. Curator only."""
     return float(np.square(rows[:, side].sum(axis=1)).sum())
-
-
-def _communities(release: Release) -> FloatArray:
-    """Signs of the least connected direction that sums to zero: post-processing."""
-    d = release.n_features
-    center = np.eye(d) - 1.0 / d
-    ceiling = float(np.trace(np.abs(release.gram)))
-    values = center @ release.gram @ center + ceiling / d * np.ones((d, d))
-    signs: FloatArray = np.sign(np.linalg.eigh(values)[1][:, 0])
-    return signs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import sys
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ import numpy as np
 from scenario import Context
 
 import streampca as sp
-from streampca.linalg.types import FloatArray
 from streampca.processors.base import Algorithm
 from streampca.processors.spectral_histogram import HistogramProcessor
+from streampca.rows.protocol import Reader
 from streampca.sources.synthetic import drift, spiked
 
 _BLOCK = 16
@@ -39,17 +38,9 @@ def endless(context: Context) -> dict[str, dict[str, float]]:
             at_tenth = at_tenth or now
             largest = max(largest, now)
     record = stream.regret.now()
-    return {
-        "anytime": {
-            "rows": float(stream.t),
-            "at_tenth": at_tenth,
-            "largest_later": largest,
-            "growth": largest - at_tenth,
-            "peak": _peak(),
-            "captured_variance": record.captured,
-            "regret_per_row": record.average,
-        }
-    }
+    figures = {"rows": float(stream.t), "at_tenth": at_tenth, "largest_later": largest, "growth": largest - at_tenth}
+    figures |= {"peak": _peak(), "captured_variance": record.captured, "regret_per_row": record.average}
+    return {"anytime": figures}
 
 
 def window(context: Context) -> dict[str, dict[str, float]]:
@@ -60,34 +51,27 @@ def window(context: Context) -> dict[str, dict[str, float]]:
     ``process_growth`` how many MB the whole process's peak rose after a tenth of the rows.
     """
     params = context.params
-    common = {name: params[name] for name in ("window", "n_components", "eta", "release_every")}
+    common = {name: params[name] for name in ("window", "n_components", "eta", "release_every", "overhang")}
     d, table = int(params["n_features"]), {}
     for name, rank in (("whole", None), ("sketched", int(params["sketch_rank"]))):
-        algorithm = sp.SlidingWindowPCA(
-            epsilon=1.0, delta=1e-6, overhang=params["overhang"], sketch_rank=rank, **common
-        )  # fmt: skip
+        algorithm = sp.SlidingWindowPCA(epsilon=1.0, delta=1e-6, sketch_rank=rank, **common)
         stream = sp.Stream(algorithm, regret=None, seed=context.seed)
-        source = drift(
-            context.rows, d, common["n_components"], context.seed, quarter_turn=5 * common["window"], norm=0.9
-        )
+        turning = {"quarter_turn": 5 * common["window"], "norm": 0.9}
+        reader = Reader(drift(context.rows, d, common["n_components"], context.seed, **turning).blocks())
         most, at_tenth, halves = 0, 0.0, [0, 0]
-        for block in source.blocks():
-            for start in range(0, len(block), 1000):
-                stream.push_many(block[start : start + 1000])
-                now = stream.engine.processor
-                assert isinstance(now, HistogramProcessor)
-                most = max(most, len(now.checkpoints))
-                half = int(2 * stream.t > context.rows)
-                halves[half] = max(halves[half], now.memory)
-                if not at_tenth and 10 * stream.t >= context.rows:
-                    at_tenth = _peak()
+        while len(block := reader.take(1000)):
+            stream.push_many(block)
+            now = stream.engine.processor
+            assert isinstance(now, HistogramProcessor)
+            most = max(most, len(now.checkpoints))
+            half = int(2 * stream.t > context.rows)
+            halves[half] = max(halves[half], now.memory)
+            if not at_tenth and 10 * stream.t >= context.rows:
+                at_tenth = _peak()
         table[name] = {
-            "rows": float(stream.t),
-            "checkpoints": float(most),
-            "mib": max(halves) / 2**20,
-            "mib_growth": (halves[1] - halves[0]) / 2**20,
-            "process_growth": _peak() - at_tenth,
-        }
+            "rows": float(stream.t), "checkpoints": float(most), "mib": max(halves) / 2**20,
+            "mib_growth": (halves[1] - halves[0]) / 2**20, "process_growth": _peak() - at_tenth,
+        }  # fmt: skip
     return table
 
 
@@ -113,29 +97,21 @@ def large_d(context: Context) -> dict[str, dict[str, float]]:
     for name, algorithm in algorithms.items():
         tracemalloc.start()
         stream = sp.Stream(algorithm, row_norm=1.5, regret=None, seed=context.seed)
-        for block in _signal_rows(rows, truth, strengths, float(params["noise"]), context.seed):
-            stream.push_many(block)
+        # Signal of random signs in the true subspace, plus noise whose norm is roughly ``noise`` a row.
+        random, noise = np.random.default_rng([context.seed, 1]), float(params["noise"]) / np.sqrt(d)
+        for start in range(0, rows, _BLOCK):
+            count = min(_BLOCK, rows - start)
+            signal = random.choice([-1.0, 1.0], size=(count, k)) * strengths
+            stream.push_many(signal @ truth.T + noise * random.standard_normal((count, d)))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         basis = stream.engine.subspace.basis
         share = float(np.sum(((truth.T @ basis) * strengths[:, None]) ** 2) / np.sum(strengths**2))
         table[name] = {
-            "captured_signal": share,
-            "sine": float(np.linalg.norm(basis - truth @ (truth.T @ basis), 2)),
-            "peak_over_dk": peak / (8.0 * d * k),
-            "peak_over_dd": peak / (8.0 * d * d),
-        }
+            "captured_signal": share, "sine": float(np.linalg.norm(basis - truth @ (truth.T @ basis), 2)),
+            "peak_over_dk": peak / (8.0 * d * k), "peak_over_dd": peak / (8.0 * d * d),
+        }  # fmt: skip
     return table
-
-
-def _signal_rows(rows: int, truth: FloatArray, strengths: FloatArray, noise: float, seed: int) -> Iterator[FloatArray]:
-    """Signal of random signs in the true subspace, plus noise whose norm is roughly ``noise`` a row."""
-    random = np.random.default_rng([seed, 1])
-    d, k = truth.shape
-    for start in range(0, rows, _BLOCK):
-        count = min(_BLOCK, rows - start)
-        signal = random.choice([-1.0, 1.0], size=(count, k)) * strengths
-        yield signal @ truth.T + noise / np.sqrt(d) * random.standard_normal((count, d))
 
 
 def _resident() -> float:

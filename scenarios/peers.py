@@ -73,37 +73,27 @@ def peers(n_components: int, epsilon: float) -> dict[str, Basis]:
     `PATIENCE`. OpenDP takes no seed.
     """
 
-    def patient(release: Basis) -> Basis:
-        def released(rows: FloatArray, seed: int) -> FloatArray:
-            with patience(PATIENCE):
-                return release(rows, seed)
+    @patience(PATIENCE)
+    def diffprivlib(rows: FloatArray, seed: int) -> FloatArray:
+        from diffprivlib.models import PCA
 
-        return released
+        made = PCA(n_components, epsilon=epsilon, data_norm=1.0, centered=True, random_state=seed).fit(rows)
+        basis: FloatArray = made.components_.T
+        return basis
 
-    return {
-        "diffprivlib": patient(lambda rows, seed: _diffprivlib(rows, n_components, epsilon, seed)),
-        "OpenDP": patient(lambda rows, _: _opendp(rows, n_components, epsilon)),
-    }
+    @patience(PATIENCE)
+    def opendp(rows: FloatArray, _: int) -> FloatArray:
+        import opendp.prelude as dp
+        from opendp.extras.sklearn.decomposition import make_private_pca
 
+        dp.enable_features("contrib", "idealized-numerics", "honest-but-curious")
+        n, d = rows.shape
+        domain = dp.numpy.array2_domain(p=2, norm=1.0, origin=np.zeros(d), size=n, num_columns=d, T=float)
+        release = make_private_pca(domain, dp.symmetric_distance(), float(epsilon), num_components=n_components)
+        basis: FloatArray = release(rows).Vt[:n_components].T
+        return basis
 
-def _diffprivlib(rows: FloatArray, k: int, epsilon: float, seed: int) -> FloatArray:
-    from diffprivlib.models import PCA
-
-    made = PCA(k, epsilon=epsilon, data_norm=1.0, centered=True, random_state=seed).fit(rows)
-    basis: FloatArray = made.components_.T
-    return basis
-
-
-def _opendp(rows: FloatArray, k: int, epsilon: float) -> FloatArray:
-    import opendp.prelude as dp
-    from opendp.extras.sklearn.decomposition import make_private_pca
-
-    dp.enable_features("contrib", "idealized-numerics", "honest-but-curious")
-    n, d = rows.shape
-    domain = dp.numpy.array2_domain(p=2, norm=1.0, origin=np.zeros(d), size=n, num_columns=d, T=float)
-    release = make_private_pca(domain, dp.symmetric_distance(), float(epsilon), num_components=k)
-    basis: FloatArray = release(rows).Vt[:k].T
-    return basis
+    return {"diffprivlib": diffprivlib, "OpenDP": opendp}
 
 
 @contextmanager
@@ -132,7 +122,7 @@ def patience(seconds: float) -> Iterator[None]:
 def text(measured: Mapping[str, Mapping[str, float]]) -> str:
     """The section as Markdown."""
     overall = measured["all"]
-    told = (
+    note = (
         f"{versions()}, for tables of at most {WIDEST} features: with more, both stall. All get the same rows in the "
         "unit ball and are told not to center them; all hold for the replacement of a row, as theirs do. Gaussian and "
         "adaptive have delta 1e-6; the others have delta 0 at the same epsilon. -: no release within "
@@ -140,7 +130,7 @@ def text(measured: Mapping[str, Mapping[str, float]]) -> str:
         "of ours by more than two standard errors. Written by "
         "`python scenarios/peers.py`, which says what to install."
     )
-    return f"{real.captured_table(measured, [*OURS, *peers(1, 1.0)])}\n\n{told}"
+    return f"{real.captured_table(measured, [*OURS, *peers(1, 1.0)])}\n\n{note}"
 
 
 if __name__ == "__main__":

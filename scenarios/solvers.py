@@ -6,9 +6,10 @@ solvers`` checks the figures.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,9 @@ KINDS: dict[str, dict[str, Any]] = {
 # -- made-up streams ------------------------------------------------------------------------------
 
 
-def drift(name: str, n: int, seed: int = 1, d: int = 20) -> FloatArray:
+def drift(name: str, n: int, draw: int = 0, d: int = 20) -> FloatArray:
     """Gaussian rows around a plane that turns, or jumps, into one orthogonal to it."""
-    source, t = np.random.default_rng(seed), np.arange(n) / n
+    source, t = np.random.default_rng(1 + draw), np.arange(n) / n
     quarter = {
         "a quarter turn": t, "a full turn": 4.0 * t, "three jumps": np.floor(4.0 * t),
         "a jump at half": 1.0 * (t > 0.5), "a jump at a tenth": 1.0 * (t > 0.1),
@@ -74,19 +75,22 @@ def solvers(context: Context) -> dict[str, dict[str, float]]:
     for name in context.params["tables"][: 1 if few else None]:
         rows = table(name, n)
         add(name, partial(shuffled, rows), min(3, rows.shape[1] - 1), ("exact", "smoothed"), 100, draws)
-    for name in context.params["drifts"][: 1 if few else None]:
-        for releases in (100, 400):
-            kinds = ("exact", "tracking", "smoothed")
-            add(
-                f"{name} ({releases} releases)", lambda i, name=name: drift(name, n, 1 + i), 2, kinds, releases,  # type: ignore[misc]
-                drift_draws,
-            )  # fmt: skip
+    for name, releases in itertools.product(context.params["drifts"][: 1 if few else None], (100, 400)):
+        add(f"{name} ({releases} releases)", partial(drift, name, n), 2, tuple(KINDS), releases, drift_draws)
     windows = [
-        _mean([_windows(drift(name, n, 1 + i), epsilon, context.seed + i) for i in range(drift_draws)])
-        for name in context.params["drifts"]
-        for epsilon in (0.3, 1.0)
+        _mean([_windows(drift(name, n, i), epsilon, context.seed + i) for i in range(drift_draws)])
+        for name, epsilon in itertools.product(context.params["drifts"], (0.3, 1.0))
     ]
-    return found | {"all": _overall(found) | {"window": _mean(windows), "window_worst": max(windows)}}
+    overall = {"window": _mean(windows), "window_worst": max(windows)}
+    # Regret of smoothed over exact; names of drifts have their number of releases.
+    for what, is_drift in (("tables", False), ("drifts", True)):
+        ratios = [
+            values["regret"] / found[key.replace(", smoothed", ", exact")]["regret"]
+            for key, values in found.items()
+            if key.endswith(", smoothed") and ("releases" in key) is is_drift
+        ]
+        overall |= {f"smoothed_{what}": _mean(ratios), f"smoothed_{what}_worst": max(ratios)}
+    return found | {"all": overall}
 
 
 def _windows(rows: FloatArray, epsilon: float, seed: int) -> float:
@@ -112,23 +116,6 @@ def _mean(ratios: list[float]) -> float:
     return float(np.exp(np.mean(np.log(ratios)))) if ratios else 1.0
 
 
-def _ratios(found: Mapping[str, Mapping[str, float]], kind: str, chosen: Callable[[str], bool]) -> list[float]:
-    return [
-        values["regret"] / found[key.replace(f", {kind}", ", exact")]["regret"]
-        for key, values in found.items()
-        if key.endswith(f", {kind}") and chosen(key)
-    ]
-
-
-def _overall(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    drifts = _ratios(found, "smoothed", lambda key: "releases" in key)
-    stationary = _ratios(found, "smoothed", lambda key: "releases" not in key)
-    return {
-        "smoothed_tables": _mean(stationary), "smoothed_tables_worst": max(stationary),
-        "smoothed_drifts": _mean(drifts), "smoothed_drifts_worst": max(drifts),
-    }  # fmt: skip
-
-
 # -- the sections -----------------------------------------------------------------------------------
 
 #: What the design asks: the figure in words, its name in ``all``, and what it should be.
@@ -144,30 +131,26 @@ _ASKED = (
 
 def page() -> str:
     """Sections of docs/utility.md."""
-    found = run_scenario(load("solvers")).final
+    found, params = run_scenario(load("solvers")).final, load("solvers").params
+    overall = found["all"]
+    cells = dict.fromkeys(tuple(key.split(", ")[:2]) for key in found if key.endswith(", smoothed"))
     parts = [
         "## Streams that drift: regret as a share of OPT / captured",
         "Two Gaussian directions of 20 that turn or jump once or more in 8000 rows. Cells are means of "
-        f"{load('solvers').params['drift_draws']} runs (those of tables, of three); the noise of each solver is its "
+        f"{params['drift_draws']} runs (those of tables, of three); the noise of each solver is its "
         "own, so single cells differ by chance, too. "
-        f"Smoothed has {found['all']['smoothed_drifts']:.3f} times the regret of exact here (geometric mean), and "
-        f"{found['all']['smoothed_tables']:.3f} times on the tables; the worst cells are "
-        f"{found['all']['smoothed_drifts_worst']:.2f} and {found['all']['smoothed_tables_worst']:.2f}. No rule from "
+        f"Smoothed has {overall['smoothed_drifts']:.3f} times the regret of exact here (geometric mean), and "
+        f"{overall['smoothed_tables']:.3f} times on the tables; the worst cells are "
+        f"{overall['smoothed_drifts_worst']:.2f} and {overall['smoothed_tables_worst']:.2f}. No rule from "
         "public parameters tells rows that turn fast from others, and smoothing has no regret bound: so the default is "
         '`solver="exact"`.',
-        _cells(found, ("exact", "tracking", "smoothed"), lambda name: "releases" in name),
+        regret_table(found, tuple(KINDS), [(name, epsilon) for name, epsilon in cells if "releases" in name], "rows"),
         "## Acceptance",
         markdown(
-            ["figure", "asked", "measured"],
-            [[text, asked, f"{found['all'][name]:.4f}"] for text, name, asked in _ASKED],
+            ["figure", "asked", "measured"], [[text, asked, f"{overall[name]:.4f}"] for text, name, asked in _ASKED]
         ),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _cells(found: Mapping[str, Mapping[str, float]], kinds: tuple[str, ...], chosen: Callable[[str], bool]) -> str:
-    cells = dict.fromkeys(tuple(key.split(", ")[:2]) for key in found if key.endswith(f", {kinds[-1]}"))
-    return regret_table(found, kinds, [(name, epsilon) for name, epsilon in cells if chosen(name)], "rows")
 
 
 if __name__ == "__main__":

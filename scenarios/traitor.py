@@ -17,7 +17,7 @@ from streampca.processors.private_fpl import PrivateFPL
 from streampca.processors.tumbling import Tumbling
 
 sys.path.insert(0, str(Path(__file__).parent))
-from fingerprinting import Evidence, Oracle, algorithm_oracle, exact_pca, trace_contributors
+from fingerprinting import Oracle, algorithm_oracle, exact_pca, trace_contributors
 
 Target = Callable[[Randomness], Oracle]
 
@@ -34,13 +34,8 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     contributors, average = int(params["contributors"]), int(params["average"])
     trials = max(1, context.rows // contributors)
 
-    def leader(epsilon: float, average: int = 1) -> Target:
-        return algorithm_oracle(
-            lambda k: PerturbedLeader(n_components=k, epsilon=epsilon, delta=_DELTA), average=average
-        )
-
-    def private(epsilon: float, average: int = 1) -> Target:
-        return algorithm_oracle(lambda k: PrivateFPL(n_components=k, epsilon=epsilon, delta=_DELTA), average=average)
+    def of(kind: type[PrivateFPL | PerturbedLeader], epsilon: float, average: int = 1) -> Target:
+        return algorithm_oracle(lambda k: kind(n_components=k, epsilon=epsilon, delta=_DELTA), average=average)
 
     def tumbling(k: int) -> Tumbling:
         return Tumbling(GaussianCovariance(n_components=k, epsilon=1.0, delta=_DELTA), release_every=contributors)
@@ -48,37 +43,25 @@ def run(context: Context) -> dict[str, dict[str, float]]:
     few = max(1, trials // 4)
     targets = {
         "exact": (exact_pca, 1, trials),
-        "leader_without_noise": (leader(1e6), 1, trials),
-        "epsilon_1e6": (private(1e6), 1, trials),
-        "leader_averaged": (leader(1.0, average), 1, few),
-        "private": (private(1.0), 1, trials),
-        "private_averaged": (private(1.0, average), 1, few),
+        "leader_without_noise": (of(PerturbedLeader, 1e6), 1, trials),
+        "epsilon_1e6": (of(PrivateFPL, 1e6), 1, trials),
+        "leader_averaged": (of(PerturbedLeader, 1.0, average), 1, few),
+        "private": (of(PrivateFPL, 1.0), 1, trials),
+        "private_averaged": (of(PrivateFPL, 1.0, average), 1, few),
         "tumbling": (algorithm_oracle(tumbling), 1, trials),
         "exact_subspace": (exact_pca, 2, few),
-        "private_subspace": (private(1.0), 2, few),
+        "private_subspace": (of(PrivateFPL, 1.0), 2, few),
     }
-    found = {
-        name: trace_contributors(
-            oracle,
-            contributors=contributors,
-            length=int(params["length"]),
-            padding=int(params["padding"]),
-            n_components=k,
-            trials=count,
-            rate=float(params["rate"]),
-            seed=context.seed,
-        )
-        for name, (oracle, k, count) in targets.items()
-    }
-    return {name: _measures(evidence) for name, evidence in found.items()}
-
-
-def _measures(evidence: Evidence) -> dict[str, float]:
     claim = Guarantee(1.0, _DELTA, "zero-out", "one release", "claimed", "", mu=Budget(1.0, _DELTA).mu)
-    return {
-        "traced": evidence.traced,
-        "trials_traced": evidence.trials_traced,
-        "mean_score": float(evidence.contributors.mean()),
-        "agreement": evidence.agreement,
-        "refuted": float(evidence.refutes(claim)),
-    }
+    size = {"contributors": contributors, **{name: int(params[name]) for name in ("length", "padding")}}
+    found = {}
+    for name, (oracle, k, count) in targets.items():
+        evidence = trace_contributors(
+            oracle, n_components=k, trials=count, rate=float(params["rate"]), seed=context.seed, **size
+        )
+        found[name] = {
+            "traced": evidence.traced, "trials_traced": evidence.trials_traced,
+            "mean_score": float(evidence.contributors.mean()), "agreement": evidence.agreement,
+            "refuted": float(evidence.refutes(claim)),
+        }  # fmt: skip
+    return found

@@ -24,13 +24,9 @@ from streampca.stream.stream import Stream
 
 #: Public ranges of New York's weather, from almanacs and not from the rows.
 WEATHER: Final[dict[str, tuple[float, float]]] = {
-    "temp": (-20, 110),
-    "dewp": (-20, 90),
-    "humid": (0, 100),
-    "wind_speed": (0, 60),
-    "visib": (0, 10),
+    "temp": (-20, 110), "dewp": (-20, 90), "humid": (0, 100), "wind_speed": (0, 60), "visib": (0, 10),
     "pressure": (970, 1050),
-}
+}  # fmt: skip
 _BUDGET: Final[dict[str, float]] = {"epsilon": 1.0, "delta": 1e-6}
 
 
@@ -90,31 +86,16 @@ def _follow(context: Context, blocks: Iterator[FloatArray], admission: Admission
             release = stream.release
             if name in errors and release is not None:
                 errors[name].append(float(np.linalg.norm(release.gram - gram, 2)) / window)
-    table = {
-        name: {"captured_least": min(shares), "captured_mean": float(np.mean(shares))}
-        for name, shares in captured.items()
-        if shares
-    }
-    for name, values in errors.items():
-        table[name]["error"] = max(values)
-    for name, stream in streams.items():
-        if name != "all_rows":
-            processor = stream.engine.processor
-            assert isinstance(processor, WindowProcessor)
+    table = {}
+    for name, shares in captured.items():
+        table[name] = {"captured_least": min(shares), "captured_mean": float(np.mean(shares))}
+        if name in errors:
+            table[name]["error"] = max(errors[name])
+        processor = streams[name].engine.processor
+        if isinstance(processor, WindowProcessor):
             table[name]["memory"] = processor.memory / 2**20
-    terms = _uu21_additive_terms(window, last.shape[1], **_BUDGET)
-    table["uu21"] = {f"theorem_{number}": value / window for number, value in terms.items()}
-    return table
-
-
-def _uu21_additive_terms(window: int, n_features: int, epsilon: float, delta: float) -> dict[int, float]:
-    """Additive terms tau log tau of UU21's Theorems 17 and 18, their constants taken as 1.
-
-    The printed algorithms are not private (`tests/reference`); these are the errors claimed for them.
-    """
-    logs = math.log(4.0 / delta)
-    taus = {
-        17: (n_features + 14.0 * logs / epsilon**2) * math.log(window) ** 1.5,
-        18: (n_features + 14.0 * logs / epsilon**2) * window**0.75,
-    }
-    return {number: tau * math.log(tau) for number, tau in taus.items()}
+    # Additive terms tau log tau of UU21's Theorems 17 and 18, their constants taken as 1. The printed algorithms are
+    # not private (`tests/reference`); these are the errors claimed for them.
+    scale = last.shape[1] + 14.0 * math.log(4.0 / _BUDGET["delta"]) / _BUDGET["epsilon"] ** 2
+    taus = {"theorem_17": scale * math.log(window) ** 1.5, "theorem_18": scale * window**0.75}
+    return table | {"uu21": {name: tau * math.log(tau) / window for name, tau in taus.items()}}

@@ -22,9 +22,8 @@ from streampca.linalg.lazy import cached_property
 from streampca.linalg.memory import Recent
 from streampca.linalg.svec import svec_size
 from streampca.linalg.types import FloatArray
-from streampca.matrix_factorization.forgetting import ForgettingBLT
 from streampca.matrix_factorization.smoothing import MOST_LEAVES, WindowSmoothing
-from streampca.matrix_factorization.window import WindowDifference
+from streampca.matrix_factorization.window import ForgettingBLT, WindowDifference
 from streampca.privacy.budget import Adjacency, Budget
 from streampca.privacy.outlet import NoiseSource, Outlet
 from streampca.processors.base import Algorithm, Processor
@@ -308,8 +307,8 @@ class SmoothedRingProcessor(RingProcessor):
         if leaving > 0:
             increment += increments.item(leaving)
         self.increments, self.released = increments.append(increment), view.packed
-        total = sum_of_rows(self.increments.latest * self.smoothing.weights(self.increments.n)[:, None])
-        std = self.terms.of_unit(self.smoothing.noise_std(self.increments.n))
+        weights, noise_std = self.smoothing.solve(self.increments.n)
+        total, std = sum_of_rows(self.increments.latest * weights[:, None]), self.terms.of_unit(noise_std)
         return view._replace(smoothed=total, details={**view.details, "smoothed_noise_std": std})
 
 
