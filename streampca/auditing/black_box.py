@@ -66,8 +66,8 @@ def attack(name: str, guarantee: Guarantee, run: Run, *, runs: int, error: float
         seeds = [None if seed is None else int.from_bytes(blake2b(x, digest_size=16).digest()) for x in labels]
         return [run(changed, one) for one in seeds]
 
-    samples = {stage: [sample(stage, changed, n) for changed in (False, True)]
-               for stage, n in (("learn", learned), ("test", counted))}  # fmt: skip
+    sizes = {"learn": learned, "test": counted}
+    samples = {stage: [sample(stage, changed, n) for changed in (False, True)] for stage, n in sizes.items()}
     columns = list(dict.fromkeys(key for group in samples["learn"] for one in group for key in one))
     if not columns:
         raise BadParameterError(f"{name} released nothing. Supply more rows.")
@@ -148,21 +148,20 @@ def _best_event(
     that the event indicates.
     """
 
-    def hits(low: FloatArray, high: FloatArray, threshold: float, above: bool = True) -> tuple[int, int]:
+    def hits(low: FloatArray, high: FloatArray, threshold: float, above: bool) -> tuple[int, int]:
         mine, its = (low > threshold, high > threshold) if above else (high <= threshold, low <= threshold)
         return int(mine.sum()), int(its.sum())
 
     thresholds = np.unique(np.quantile(np.concatenate([without, having]), np.linspace(0.0, 1.0, _THRESHOLDS)))
-    thresholds = np.unique(np.append(thresholds, 0.5 * (thresholds[1:] + thresholds[:-1])))
-    choices = [(float(threshold), above) for threshold in thresholds for above in (True, False)]
-    powers = [value(hits(without, having, *choice)) for choice in choices]
-    choice = choices[int(np.argmax(powers))]
+    thresholds = np.append(thresholds, 0.5 * (thresholds[1:] + thresholds[:-1]))
+    choices = [(float(threshold), above) for threshold in np.unique(thresholds) for above in (True, False)]
+    best = max(choices, key=lambda choice: value(hits(without, having, *choice)))
     # For two normals of equal spread the middle is nearly optimal. The empirical optimum is preferred only if it is
     # clearly better, since the best of many noisy figures is mostly luck.
-    middle = 0.5 * float(without.mean() + having.mean())
-    if value(hits(without, having, middle)) > 0.85 * max(powers):
-        choice = middle, True
-    return lambda low, high: hits(low, high, *choice)
+    middle = 0.5 * float(without.mean() + having.mean()), True
+    if value(hits(without, having, *middle)) > 0.85 * value(hits(without, having, *best)):
+        best = middle
+    return lambda low, high: hits(low, high, *best)
 
 
 def highest_rate(hits: int, runs: int, error: float) -> float:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,40 +151,34 @@ def shuffled_delta(mu: float, n: int, epsilon: float) -> float:
 # -- sensitivities by search ----------------------------------------------------------------------
 
 
-def _pairs(d: int, adjacency: str) -> tuple[FloatArray, FloatArray]:
-    """Return pairs of rows of the unit ball of a plane, or of a line if d is 1, each (n, min(d, 2))."""
+def gram_move(d: int, adjacency: str, *, center: bool = False, rewards: bool = False, trace: bool = False) -> float:
+    """Return the largest move of a Gram matrix in Frobenius norm, with the sum of rows and of rewards beside it.
+
+    If ``trace``, the move is in trace norm, of the matrix only.
+    """
+    # Rotations leave both norms unchanged, so the first row is e1. A plane has all pairs of rows.
     angles = np.linspace(0.0, math.pi, 2 if d == 1 else 1025)
     directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)[:, : min(d, 2)]
-    if adjacency == "replace":
-        other = np.concatenate([length * directions for length in (0.0, 0.5, 1.0)])
-    else:
-        other = np.zeros((1, min(d, 2)))
-    return np.broadcast_to(directions[:1], other.shape), other
-
-
-def _outer(rows: FloatArray) -> FloatArray:
-    products: FloatArray = rows[:, :, None] * rows[:, None, :]
-    return products
-
-
-def gram_move(d: int, adjacency: str, *, center: bool = False, rewards: bool = False) -> float:
-    """Return the largest move of a Gram matrix in Frobenius norm, with the sum of rows and of rewards beside it."""
-    first, other = _pairs(d, adjacency)
+    replace = adjacency == "replace"
+    lengths = np.array([0.0, 0.5, 1.0])[:, None, None] if replace else np.zeros((1, 1, 1))
+    other = (lengths * directions).reshape(-1, min(d, 2))
+    first = np.broadcast_to(directions[:1], other.shape)
     moved = _outer(first) - _outer(other)
+    if trace:
+        return float(np.abs(np.linalg.eigvalsh(moved)).sum(axis=1).max())
     joint = _outer(with_constant(first)) - _outer(with_constant(other)) if center else moved
     square = np.sum(joint**2, axis=(1, 2))
     if rewards:
         top = np.linalg.eigvalsh(moved)[:, -1]  # reward of the subspace that separates the rows best
         aside = 2.0 * np.linalg.norm(first - other, axis=1) if center and d > 1 else 0.0
-        best = np.maximum(top, aside) / reward_scale(center=center, replace=adjacency == "replace")
+        best = np.maximum(top, aside) / reward_scale(center=center, replace=replace)
         square = square + (REWARD_WEIGHT * np.minimum(best, 1.0)) ** 2
     return math.sqrt(float(square.max()))
 
 
-def _trace_move(d: int, adjacency: str) -> float:
-    """Return the largest move of a Gram matrix in trace norm."""
-    first, other = _pairs(d, adjacency)
-    return float(np.abs(np.linalg.eigvalsh(_outer(first) - _outer(other))).sum(axis=1).max())
+def _outer(rows: FloatArray) -> FloatArray:
+    products: FloatArray = rows[:, :, None] * rows[:, None, :]
+    return products
 
 
 @lru_cache(maxsize=64)
@@ -219,13 +214,10 @@ def entries_move(d: int, adjacency: str) -> float:
     return float(max(np.abs(upper - one).sum(axis=1).max() for one in upper))
 
 
-def _norms_moves(adjacency: str) -> tuple[float, float, float]:
-    """Return the largest moves of the histogram of norms, in l1 and in Euclidean norm, and of the lost energy."""
-    counts = [norm_counts(np.array([[size, 0.0]])) for size in (0.0, 1.0, 0.5, 1e-3)]
-    others = counts if adjacency == "replace" else counts[:1]
-    apart = [one - other for one in counts for other in others]
-    lost = float(lost_energy(np.array([[1.0, 0.0]]), 1e-6)[0])
-    return max(float(np.abs(x).sum()) for x in apart), max(float(np.linalg.norm(x)) for x in apart), lost
+def _furthest(values: Sequence[FloatArray], adjacency: str, norm: int = 2) -> float:
+    """Return the largest distance of two values, or under zero-out of any value from the first."""
+    others = values if adjacency == "replace" else values[:1]
+    return max(float(np.linalg.norm((one - other).reshape(-1), norm)) for one in values for other in others)
 
 
 def _bounds(guarantee: Guarantee, notes: Sequence[Note]) -> Claim:
@@ -234,41 +226,28 @@ def _bounds(guarantee: Guarantee, notes: Sequence[Note]) -> Claim:
     rows = [np.zeros((1, d)), np.full((1, d), 0.3), np.geomspace(1e-9, 1.0, d)[None], np.full((1, d), -5.0)]
     # A coordinate without a vote has bin 255, which is not counted.
     counts = [(bounds.votes(row)[0] == np.arange(255)[:, None]).astype(np.float64) for row in rows]
-    others = counts if guarantee.adjacency == "replace" else counts[:1]
-    move = max(float(np.linalg.norm(one - other)) for one in counts for other in others)
+    move = _furthest(counts, guarantee.adjacency)
     return Claim("mu of the histogram of private bounds, by search", bounds.mu, move / min(note.std for note in notes))
 
 
 # -- sums over time -------------------------------------------------------------------------------
 
 
-class _Units:
-    """Vectors of noise with a single 1 for each coordinate, each in a step of its own: sums of them are a matrix."""
+class _Units(NamedTuple):
+    """Draws of a step in place of `randomness.Draws`: numbers with a single 1 in each row, at the place of the step.
 
-    def __init__(self, size: int) -> None:
-        # Coordinates of a sum, and numbers that a step draws for each.
-        self.size, self.slots = size, 1
+    Sums of noise have ``size`` coordinates, and a step draws ``slots`` numbers for each.
+    """
 
-    def draws(self, n: int, name: bytes = b"") -> _Unit:
-        """Return the vector of a step, in place of `randomness.Draws`."""
-        return _Unit(self, n, n.to_bytes(16, "little"))
-
-
-class _Unit(NamedTuple):
-    """Vector of one step."""
-
-    units: _Units
-    n: int
-    name: bytes
+    size: int
+    slots: list[int]
+    n: int = 0
+    name: bytes = b""
 
     def normal(self, count: int) -> FloatArray:
-        """Return the vector."""
-        slots = self.units.slots = count // self.units.size
-        vector, slot = np.zeros((slots, self.units.size)), np.arange(slots)
-        place = self.n * slots + slot
-        kept = place < self.units.size
-        vector[slot[kept], place[kept]] = 1.0
-        return vector.reshape(-1)
+        """Return the numbers of the step: coordinate i is 1 in number i of all that were drawn."""
+        self.slots[0] = count // self.size
+        return np.eye(self.slots[0], self.size, self.n * self.slots[0]).reshape(-1)
 
 
 def dense(mechanism: MatrixFactorization) -> FloatArray:
@@ -277,17 +256,19 @@ def dense(mechanism: MatrixFactorization) -> FloatArray:
     if isinstance(mechanism, ExactTree):  # its noise is integers, which have no matrix
         return mechanism.reconstruction(n)
 
-    def rows(units: _Units, steps: int) -> FloatArray:
-        noise: Any = mechanism.start(units.size, units)  # type: ignore[arg-type]
+    def rows(size: int, steps: int) -> FloatArray:
+        units = _Units(size, slots)
+        draws: Any = SimpleNamespace(draws=lambda n, name: units._replace(n=n, name=name))
+        noise: Any = mechanism.start(size, draws)
         sums = []
         for step in range(steps):
-            noise = noise.advance(units.draws(step))
+            noise = noise.advance(units._replace(n=step, name=step.to_bytes(16, "little")))
             sums.append(noise.noise)
         return np.array(sums)
 
-    probe = _Units(1)  # learns how many numbers a step draws
-    rows(probe, 1)
-    return rows(_Units(n * probe.slots), n)
+    slots = [1]
+    rows(1, 1)  # learns how many numbers a step draws
+    return rows(n * slots[0], n)
 
 
 def products(mechanism: MatrixFactorization) -> FloatArray:
@@ -373,32 +354,32 @@ def _parts(subject: Any, d: int, notes: Sequence[Note]) -> Iterator[Claim]:
             move = gram_move(d, adjacency, center=subject.center)
             std = min((note.std for note in notes if note.kind == "gram"), default=subject.sigma)
             yield Claim("mu of the Gram matrix, by search", mu, move / std, d > 1)
-        case AdaptiveCovariance():
-            _, norms, lost = _norms_moves(adjacency)
-            moves = {"norms": norms, "lost": lost}
+        case AdaptiveCovariance() | AdaptiveLaplaceCovariance():
+            counts = [norm_counts(np.array([[size, 0.0]])) for size in (0.0, 1.0, 0.5, 1e-3)]
+            lost = float(lost_energy(np.array([[1.0, 0.0]]), 1e-6)[0])
+            if isinstance(subject, AdaptiveCovariance):
+                moves = {"norms": _furthest(counts, adjacency), "lost": lost, "gram": gram}
+                unit, claimed, total = "mu", mu, math.hypot
+            else:
+                # A Laplace variable of scale b has the standard deviation b sqrt(2). The noise of the Gram matrix is
+                # a difference of two Wishart matrices of d + 1 degrees.
+                root, trace = math.sqrt(2.0), gram_move(d, adjacency, trace=True) * math.sqrt(d + 1.0)
+                moves = {"norms": root * _furthest(counts, adjacency, 1), "lost": root * lost, "gram": trace}
+                unit, claimed, total = "epsilon", subject.epsilon, lambda *spent: sum(spent)
             for phase in phases:
-                spent = math.hypot(*(moves.get(kind, gram) / std for kind, std in phase.items()))
-                yield Claim(f"mu of {', '.join(phase)} together", mu, spent)
+                spent = total(*(moves.get(kind, moves["gram"]) / std for kind, std in phase.items()))
+                yield Claim(f"{unit} of {', '.join(phase)} together", claimed, spent)
         case SubspacePerturbation():
             for phase in phases:
                 if "gram" in phase:
                     gap = 2.0 if adjacency == "replace" else 1.0  # Weyl's inequality, attained by e1 against e2
                     spent = math.hypot(gap / phase["gap"], gram / phase["gram"])
                     yield Claim("mu of gap and Gram matrix together", mu, spent)
-        case AdaptiveLaplaceCovariance():
-            # A Laplace variable of scale b has the standard deviation b sqrt(2). The noise of the Gram matrix is a
-            # difference of two Wishart matrices of d + 1 degrees.
-            norms, _, lost = _norms_moves(adjacency)
-            trace = _trace_move(d, adjacency) * math.sqrt(d + 1.0)
-            moves = {"gram": trace, "norms": norms * math.sqrt(2.0), "lost": lost * math.sqrt(2.0)}
-            for phase in phases:
-                spent = sum(moves[kind] / std for kind, std in phase.items())
-                yield Claim(f"epsilon of {', '.join(phase)} together", subject.epsilon, spent)
         case LaplaceCovariance():
             found = entries_move(d, adjacency) / subject.scale(d)
             yield Claim("epsilon of the entries, by search", subject.epsilon, found, adjacency == "zero-out")
         case MatrixLaplaceCovariance():
-            found = _trace_move(d, adjacency) / (2.0 * subject.scale(d))
+            found = gram_move(d, adjacency, trace=True) / (2.0 * subject.scale(d))
             yield Claim("epsilon of the matrix, by search", subject.epsilon, found)
         case WishartCovariance():
             # Delta of a chi-square against its shift, the larger of both directions.

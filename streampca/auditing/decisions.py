@@ -262,9 +262,10 @@ class Decisions:
     def __init__(self) -> None:
         self.varied = set[int]()
         self.sides: defaultdict[int, int] = defaultdict(int)
-        self._values: dict[int, set[Hashable]] = {}
-        self._before: dict[Hashable, dict[int, set[Hashable]]] = {}
-        self._runs: defaultdict[Hashable, int] = defaultdict(int)
+        # Operands and outcomes by decision: of the present run, and of the first run of each circumstances.
+        self.values: defaultdict[int, set[Hashable]] = defaultdict(set)
+        self.firsts: dict[Hashable, dict[int, set[Hashable]]] = {}
+        self.runs: defaultdict[Hashable, int] = defaultdict(int)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Decisions]:
@@ -276,34 +277,6 @@ class Decisions:
         finally:
             _WATCHING[0] = before
             _put_code(recording=False)
-
-    def begin(self, circumstances: Hashable, most: float) -> bool:
-        """Begin a run; return whether it is recorded, as the first ``most`` of equal circumstances are."""
-        self._values = {}
-        self._runs[circumstances] += 1
-        recorded = self._runs[circumstances] <= most
-        _put_code(recording=recorded)
-        return recorded
-
-    def end(self, circumstances: Hashable) -> None:
-        """End a run. Runs of equal circumstances differ in rows and noise only."""
-        known = self._before.setdefault(circumstances, self._values)
-        self.varied |= {i for i in known.keys() & self._values.keys() if known[i] != self._values[i]}
-
-    def operand(self, number: int, value: Any) -> None:
-        """Record a value that a decision reads."""
-        if number not in self.varied:
-            self._values.setdefault(number, set()).add(_print(value))
-
-    def outcome(self, number: int, value: Any) -> None:
-        """Record an outcome; an array may have both."""
-        if isinstance(value, np.ndarray):
-            side = 2 * bool(value.any()) | (not value.all()) if value.dtype == np.bool_ and value.size else 0
-        else:
-            side = 2 if value else 1
-        self.sides[number] |= side
-        if number not in self.varied:
-            self._values.setdefault(number, set()).add(("outcome", side))
 
     @property
     def one_sided(self) -> list[Decision]:
@@ -328,23 +301,45 @@ def _put_code(*, recording: bool) -> None:
 def watched(*circumstances: Hashable, most: float = math.inf) -> Iterator[None]:
     """Record a run of a case, if its decisions are watched and fewer than ``most`` runs were like it."""
     watching = _WATCHING[0]
-    recorded = watching is not None and watching.begin(circumstances, most)
+    if watching is None:
+        yield
+        return
+    values: defaultdict[int, set[Hashable]] = defaultdict(set)
+    watching.values = values
+    watching.runs[circumstances] += 1
+    recorded = watching.runs[circumstances] <= most
+    _put_code(recording=recorded)
     try:
         yield
     finally:
-        if watching is not None and recorded:
-            watching.end(circumstances)
+        if recorded:
+            # Runs of equal circumstances differ in rows and noise only.
+            known = watching.firsts.setdefault(circumstances, values)
+            watching.varied |= {i for i in known.keys() & values.keys() if known[i] != values[i]}
 
 
+# Called a million times in an audit: a decision is settled when its operands differed and both outcomes occurred.
 def _operand(number: int, value: Any) -> Any:
-    if (watching := _WATCHING[0]) is not None:
-        watching.operand(number, value)
+    """Record a value that a decision reads, and return it."""
+    watching = _WATCHING[0]
+    if watching is not None and number not in watching.varied:
+        watching.values[number].add(_print(value))
     return value
 
 
 def _decided(number: int, outcome: Any) -> Any:
-    if (watching := _WATCHING[0]) is not None:
-        watching.outcome(number, outcome)
+    """Record an outcome, and return it; an array may have both."""
+    watching = _WATCHING[0]
+    if watching is None or (number in watching.varied and watching.sides[number] == 3):
+        return outcome
+    if isinstance(outcome, np.ndarray):
+        mixed = outcome.dtype == np.bool_ and outcome.size > 0
+        side = 2 * bool(outcome.any()) | (not outcome.all()) if mixed else 0
+    else:
+        side = 2 if outcome else 1
+    watching.sides[number] |= side
+    if number not in watching.varied:
+        watching.values[number].add(("outcome", side))
     return outcome
 
 

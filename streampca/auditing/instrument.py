@@ -161,6 +161,10 @@ class _Part:
     moved: list[dict[str, Groups]] = field(default_factory=list)
     noise: dict[str, list[FloatArray]] = field(default_factory=dict)
 
+    def level(self, error: float) -> float:
+        """Return the significance of all tests of a group of noise: half of the error is for the claim (`_judged`)."""
+        return 0.5 * error / (len(self.noise) + 1)
+
 
 def audit_case(
     case: Case, *, numbers: int, error: float, every: bool, seed: int | None, stop: bool = False
@@ -292,8 +296,10 @@ def _collect(
         count += 1
         if count < wanted:
             continue
-        levels = [(part, _level(part, error)) for part in parts.values()]
-        tested = [(runs, x) for part, x in levels for group, runs in part.noise.items() if group != "order"]
+        tested = [
+            (runs, part.level(error))
+            for part in parts.values() for group, runs in part.noise.items() if group != "order"
+        ]  # fmt: skip
         if not most:
             # Of few coordinates only the scale is measured, over all times together.
             shapes = [runs[0].shape for runs, _ in tested]
@@ -306,17 +312,12 @@ def _collect(
     return [bool(i % 2) for i in range(count)]
 
 
-def _level(part: _Part, error: float) -> float:
-    """Return the significance of all tests of a group of noise: half of the error is for the claim (`_judged`)."""
-    return 0.5 * error / (len(part.noise) + 1)
-
-
 def _judged(
     kind: str, parts: Mapping[str, _Part], busy: Sequence[bool], claim: Guarantee, error: float
 ) -> tuple[float | None, tuple[str, ...], str]:
     """Return the share of the claim that one part shows, the missed mutants, and the evidence against the claim."""
     part, share = parts[kind], None
-    level = _level(part, error)
+    level = part.level(error)
     if part.moved:
         involved = {(name, group): a for moved in part.moved for name, of in moved.items() for group, a in of.items()}
         if any(group not in parts[name].noise for name, group in involved):
@@ -335,13 +336,16 @@ def _judged(
         bounds = [measured(moved, 0.25 * error / len(part.moved)) for moved in part.moved]
         share = math.sqrt(max(measured(worst, 0.25 * error), *bounds)) / mu_of(claim)
 
-    def unlawful(of: Mapping[str, list[FloatArray]]) -> str:
-        for group, runs in of.items():  # noise of busy rows only is not compared with that of plain rows
+    def unlawful(changed: Mapping[str, list[FloatArray]]) -> str:
+        """Return the evidence against the groups in ``changed``, among the others of the part."""
+        for group, runs in changed.items():  # noise of busy rows only is not compared with that of plain rows
             found = p_values(runs, busy if len(runs) == len(busy) else [False] * len(runs))
             name, p = min(found.items(), key=lambda item: item[1])
             if p * len(found) < level:
                 return f"noise{' ' + group if group else ''} does not follow its law: {name}, p = {p:.1e}"
-        p = across_groups([runs for group, runs in of.items() if group not in ("order", "trace")])
+        p = across_groups(
+            [runs for group, runs in {**part.noise, **changed}.items() if group not in ("order", "trace")]
+        )
         return f"noise of two groups is correlated, p = {p:.1e}" if p < level else ""
 
     if witness := unlawful(part.noise):
@@ -354,7 +358,7 @@ def _judged(
             of = f" ({group})" if len(part.noise) > 1 else ""
             chances = chance_to_miss(runs, level)
             for name, noise in _mutants(runs).items():
-                if chances[name] > MISS or not unlawful({**part.noise, group: noise}):
+                if chances[name] > MISS or not unlawful({group: noise}):
                     missed.append(name + of)
     if part.compared and not part.mutant_differs:
         missed.append("exact low digits")

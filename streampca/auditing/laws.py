@@ -104,10 +104,9 @@ def shift(note: Note, other: Note) -> Groups:
 
 def _matrix(values: Groups, d: int) -> FloatArray:
     """Return the symmetric matrix of diagonal and off-diagonal entries."""
-    packed, diagonal = np.empty(svec_size(d)), entry_weights(d) == 1.0
-    packed[diagonal] = values["diagonal"]
-    if d > 1:
-        packed[~diagonal] = values["off-diagonal"]
+    packed = np.empty(svec_size(d))
+    packed[entry_weights(d) == 1.0] = values["diagonal"]
+    packed[entry_weights(d) != 1.0] = values.get("off-diagonal", [])
     return unpack_entries(packed, d)
 
 
@@ -223,20 +222,42 @@ def _moved_counts(note: Note, other: Note) -> tuple[FloatArray, list[FloatArray]
     return np.array([two[name] - one[name] for name in one.keys() & two.keys()]), lone
 
 
-def votes(histogram: StabilityHistogram) -> Law:
-    """Laplace noise of a stability histogram, with a threshold below which a count of one vote stays hidden."""
-    above, threshold = partial(_laplace_above, histogram.scale), histogram.threshold + 0.5 * GRID
+def _thresholded(above: Callable[[FloatArray], FloatArray], scale: float, threshold: float, bound: float = 0.0) -> Law:
+    """Laplace noise of counts, of which one vote stays below the threshold; truncated at a ``bound`` that is not 0."""
 
     def loss(notes: Notes, others: Notes, claim: Guarantee) -> Loss:
-        epsilon, deltas = 0.0, np.zeros(2)
+        epsilon, truncated, deltas = 0.0, 0.0, np.zeros(2)
         for note, other in zip(notes, others, strict=True):
             moved, lone = _moved_counts(note, other)
-            epsilon += float(np.abs(moved).sum()) / histogram.scale
+            if bound and note.exact.names is None:  # a gap has noise even if it is 0
+                moved, lone = other.exact.counts - note.exact.counts, []
+            epsilon += float(np.abs(moved).sum()) / scale
+            if bound:  # the tails of truncated noise that moves end at different places
+                truncated += float(above(bound - np.abs(moved)).sum())
             # Bins of one side only count for that side: the deltas of the two directions do not add up.
-            deltas += [1.0 - float(np.prod(1.0 - above(threshold - counts))) for counts in lone]
-        return _spent(claim, epsilon, float(deltas.max()))
+            shown = [np.minimum(above(threshold - counts), 1.0 - 1e-16) for counts in lone]
+            deltas += [-math.expm1(float(np.log1p(-p).sum())) for p in shown] or 0.0
+        return _spent(claim, epsilon, truncated + float(deltas.max()))
 
     return Law(_by_quantiles(above), loss)
+
+
+def votes(histogram: StabilityHistogram) -> Law:
+    """Laplace noise of a stability histogram."""
+    return _thresholded(partial(_laplace_above, histogram.scale), histogram.scale, histogram.threshold + 0.5 * GRID)
+
+
+def _truncated(law: TruncatedLaplace, threshold: float) -> Law:
+    """Truncated Laplace noise on a gap or on votes, with a threshold that one row never exceeds."""
+
+    def above(noise: FloatArray) -> FloatArray:
+        return np.array([law.above(float(x)) for x in noise])
+
+    def rare(noise: FloatArray) -> FloatArray:
+        # Noise beyond the bound has probability 0 and counts as the rarest event.
+        return np.where(np.abs(noise) > law.bound * (1.0 + 1e-12), 1e-300, above(noise))
+
+    return Law(_by_quantiles(rare), _thresholded(above, law.sensitivity / law.epsilon, threshold, law.bound).loss)
 
 
 def _centers(histograms: GaussianHistograms) -> Law:
@@ -258,28 +279,6 @@ def _centers(histograms: GaussianHistograms) -> Law:
         return Loss(ratio, {}, f"mu = {mu:.4g}, delta = {delta:.3g}")
 
     return Law(standard, loss)
-
-
-def _truncated(law: TruncatedLaplace, threshold: float) -> Law:
-    """Truncated Laplace noise on a gap or on votes, with a threshold that one row never exceeds."""
-
-    def above(noise: FloatArray) -> FloatArray:
-        # Noise beyond the bound has probability 0 and counts as the rarest event.
-        tails = np.array([law.above(float(x)) for x in noise])
-        return np.where(np.abs(noise) > law.bound * (1.0 + 1e-12), 1e-300, tails)
-
-    def loss(notes: Notes, others: Notes, claim: Guarantee) -> Loss:
-        epsilon, delta = 0.0, 0.0
-        for note, other in zip(notes, others, strict=True):
-            moved, lone = _moved_counts(note, other)
-            if note.exact.names is None:
-                moved, lone = other.exact.counts - note.exact.counts, []
-            epsilon += float(np.abs(moved).sum()) * law.epsilon / law.sensitivity
-            delta += sum(law.above(law.bound - abs(float(x))) for x in moved)
-            delta += max((law.above(threshold - float(x)) for counts in lone for x in counts), default=0.0)
-        return _spent(claim, epsilon, delta)
-
-    return Law(_by_quantiles(above), loss)
 
 
 def _wishart(mechanism: WishartCovariance, d: int) -> Law:

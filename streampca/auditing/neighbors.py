@@ -74,12 +74,11 @@ def changes(subject: Any, d: int, adjacency: str | None = None) -> Pairs:
                 "two sides, clipped": (aside(weights=(0.3, -0.954)), aside(weights=(0.3, 0.954))),
             }
         return found
-    rows: dict[str, Row] = {"e1": one, "(e1 + e2)/sqrt(2)": both, "a random row": some, "2 e1": 2.0 * one}
-    rows["a long row"] = 1e200 * some
+    rows: dict[str, Row] = {
+        "e1": one, "(e1 + e2)/sqrt(2)": both, "a random row": some, "2 e1": 2.0 * one, "a long row": 1e200 * some,
+    }  # fmt: skip
     if streaming:
-        rows["the current basis"] = _played
-        if d > 1:
-            rows["aside of the current basis"] = _aside
+        rows |= {"the current basis": _played} | ({"aside of the current basis": _aside} if d > 1 else {})
     gone: Pairs = {"the current basis, removed": (_played, nothing)} if hasattr(subject, "plan") else {}
     return {name: (nothing, row) for name, row in rows.items()} | gone
 
@@ -88,9 +87,10 @@ def another_norm(subject: Any, d: int) -> Pairs:
     """Return `changes` and rows of another norm, which the histogram of norms requires under replace."""
     # Norms are edges of its bins, so that a row that is just clipped counts in full.
     one, two = np.eye(d)[:2]
-    if subject.adjacency != "replace":
-        return {**changes(subject, d), "another norm": (np.zeros(d), one)}
-    return {**changes(subject, d), **{f"norm 1 for {norm}": (norm * two, one) for norm in (0.25, SHORT)}}
+    others: Pairs = {"another norm": (np.zeros(d), one)}
+    if subject.adjacency == "replace":
+        others = {f"norm 1 for {norm}": (norm * two, one) for norm in (0.25, SHORT)}
+    return changes(subject, d) | others
 
 
 def centered(subject: Any, d: int) -> Pairs:

@@ -89,8 +89,8 @@ _LONG = 200
 
 def unobserved(kind: type) -> dict[str, str]:
     """Return the members of a class that are not observed, with the reasons."""
-    listed = [NOT_OBSERVED.get(base, {}) for base in kind.__mro__]
-    return {name: reason for reasons in listed for reason, names in reasons.items() for name in names.split()}
+    listed = [reasons for base in kind.__mro__ for reasons in NOT_OBSERVED.get(base, {}).items()]
+    return {name: reason for reason, names in listed for name in names.split()}
 
 
 def public_members(kind: type, names: Iterable[str] | None = None) -> list[str]:
@@ -140,7 +140,9 @@ class Observed:
             for name, item in value.items():
                 self.add(f"{path}[{name!r}]", item)
         elif isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-            self._items(path, value)
+            self.seen[path] = f"{len(value)} items"
+            for i, item in enumerate(value):
+                self.add(f"{path}[{i}]", item)
         elif isinstance(value, BaseException) or not kind.__module__.startswith("streampca"):
             self.seen[path] = _short(f"{kind.__name__}: {value!s}")
         elif id(value) in self._known:
@@ -148,11 +150,6 @@ class Observed:
         else:
             self._known[id(value)] = path, value  # kept, so that no other object has its id
             self._members(path, value)
-
-    def _items(self, path: str, value: Sequence[Any]) -> None:
-        self.seen[path] = f"{len(value)} items"
-        for i, item in enumerate(value):
-            self.add(f"{path}[{i}]", item)
 
     def _members(self, path: str, value: Any) -> None:
         kind = type(value)
@@ -175,7 +172,7 @@ class Observed:
             self.add(f"{path}.{name}", member)
         self._open.pop()
         if isinstance(value, Sequence) and not isinstance(value, tuple):
-            self._items(f"{path}[:]", value)
+            self.add(f"{path}[:]", list(value))
         if isinstance(value, Release):
             for name in Release.__slots__:
                 if name.startswith("_"):

@@ -167,12 +167,13 @@ def _case(
     kept = set(case) - {"warmup"}
     if plain is not None or (d, count) != (case["d"], case["rows"]):  # arrays of the case have other rows
         kept &= {"feed", "feeds", "changes", "slack", "cost"}
-    changes = case["changes"]
 
     def chosen(made: Any, d: int) -> neighbors.Pairs:
         if pairs:
             return {f"canary {i}": pair for i, pair in enumerate(pairs, 1)}
-        found: neighbors.Pairs = changes(made, d) if adjacency is None else neighbors.changes(made, d, adjacency)
+        found: neighbors.Pairs = (
+            case["changes"](made, d) if adjacency is None else neighbors.changes(made, d, adjacency)
+        )
         return found
 
     own = {"name": type(subject).__name__, "make": lambda: subject, "d": d, "rows": count, "changes": chosen}

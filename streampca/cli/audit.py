@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -113,11 +113,13 @@ def _grouped(rows: Sequence[Audit]) -> list[Audit]:
         groups.setdefault((kind, row.part, row.witness), []).append(row)
     merged = []
     for (kind, _, _), group in groups.items():
-        seen = min((row.seen for row in group if row.seen is not None), default=None)
-        accounted = min((row.accounted for row in group if row.accounted is not None), default=None)
+        least: dict[str, Any] = {
+            name: min((share for row in group if (share := getattr(row, name)) is not None), default=None)
+            for name in ("seen", "accounted")
+        }
         subject = f"{kind} ({len(group)} cases)" if len(group) > 1 else group[0].subject
         measure = group[0].measure if len({(row.measure, row.claim) for row in group}) == 1 else ""
-        merged.append(replace(group[0], subject=subject, measure=measure, seen=seen, accounted=accounted))
+        merged.append(replace(group[0], subject=subject, measure=measure, **least))
     return merged
 
 

@@ -101,22 +101,19 @@ def test_what_has_a_reason_is_a_decision():
 
 
 def test_a_decision_depends_on_rows_if_its_operands_do(monkeypatch):
-    seen = Decisions()
     monkeypatch.setattr(decisions, "_put_code", lambda **given: None)
-    for run, row in enumerate((1.0, 2.0)):
-        seen.begin("equal", 2)
-        seen.operand(0, row)
-        seen.operand(1, run < 5)
-        seen.operand(2, np.array([row]))
-        seen.outcome(0, value=True)
-        seen.outcome(2, np.array([True, run == 1]))
-        seen.end("equal")
-    assert seen.varied == {0, 2}
-    assert (seen.sides[0], seen.sides[2]) == (2, 3)
-    seen.begin("others", 2)
-    seen.operand(1, value=False)
-    seen.end("others")
-    assert 1 not in seen.varied
+    with Decisions().watching() as seen:
+        for run, row in enumerate((1.0, 2.0)):
+            with watched("equal"):
+                for number, value in enumerate((row, run < 5, np.array([row]))):
+                    assert decisions._operand(number, value) is value
+                decisions._decided(0, outcome=True)
+                decisions._decided(2, np.array([True, run == 1]))
+        assert seen.varied == {0, 2}
+        assert (seen.sides[0], seen.sides[2]) == (2, 3)
+        with watched("others"):
+            decisions._operand(1, value=False)
+        assert 1 not in seen.varied
 
 
 @pytest.mark.long

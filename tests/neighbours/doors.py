@@ -14,11 +14,13 @@ import threading
 import types
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -205,24 +207,40 @@ def opened(run: Run, way: str, name: str, parts: list[bytes], headed: bool) -> I
         run.path(f"part1-{name}", b"".join(parts[:half]))
         run.path(f"part2-{name}", b"".join(head + parts[half:]))
         yield str(run.folder / f"part*-{name}")
-    elif way == "small":
-        with mock.patch.object(csv_rows, "_BLOCK", 301):
-            yield run.path(name, data)
-    elif way == "without pyarrow":
-        with mock.patch.object(CellParser, "_by_arrow", CellParser._by_python):
-            yield run.path(name, data)
-    elif way == "follow":
-        with mock.patch.object(text_files.time, "sleep", side_effect=NoMore):
-            yield run.path(name, data)
     else:
-        yield run.path(name, data)
+        patches: dict[str, Any] = {
+            "small": partial(mock.patch.object, csv_rows, "_BLOCK", 301),
+            "without pyarrow": partial(mock.patch.object, CellParser, "_by_arrow", CellParser._by_python),
+            "follow": partial(mock.patch.object, text_files.time, "sleep", side_effect=NoMore),
+            "path": nullcontext,
+        }
+        with patches[way]():
+            yield run.path(name, data)
+
+
+def drain(steps: Iterable[Any]) -> None:
+    deque(steps, maxlen=0)
 
 
 def feed(run: Run, source: Any, way: str, *, center: bool = False) -> None:
     """Feed a source to a stream."""
-    if way == "run":
-        for _ in run.streaming(None, center=center).run(source):
-            pass
+    if way in ("blocks", "rows", "readers"):
+        stream = run.streaming(source.features, center=center, bounds=source.bounds)
+        if way == "rows":
+            drain(map(stream.push, source))
+        elif way == "blocks":
+            drain(map(stream.push_many, source.blocks()))
+        else:
+            stream.engine.adopt(source)
+            packed = list(readers.reader_blocks(stream.leaves(), source.blocks(), reader=0, rows=EVERY))
+            with TemporaryDirectory(dir=run.folder) as folder:
+                if packed:
+                    readers.write_blocks(folder, "reader-0", packed)
+                drain(readers.collect(stream, readers.BlockFolder(folder), readers=1, rows=EVERY))
+    elif way == "run":
+        drain(run.streaming(None, center=center).run(source))
+    elif way == "numbered":
+        drain(run.streaming(None, center=center).run(NumberedRows(source, "numbered")))
     elif way == "arun":
 
         async def all_of_it() -> None:
@@ -230,38 +248,13 @@ def feed(run: Run, source: Any, way: str, *, center: bool = False) -> None:
                 pass
 
         asyncio.run(all_of_it())
-    elif way == "blocks":
-        stream = run.streaming(source.features, center=center, bounds=source.bounds)
-        for block in source.blocks():
-            stream.push_many(block)
-    elif way == "rows":
-        stream = run.streaming(source.features, center=center, bounds=source.bounds)
-        for row in source:
-            stream.push(row)
-    elif way == "numbered":
-        for _ in run.streaming(None, center=center).run(NumberedRows(source, "numbered")):
-            pass
-    elif way == "store":
+    else:
+        assert way == "store"
         for path in run.folder.glob("run.db*"):
             path.unlink()
         with Store(run.folder / "run.db", commit_every=4) as store:
-            for _ in run.streaming(None, center=center, store=store).run(NumberedRows(source, "numbered")):
-                pass
+            drain(run.streaming(None, center=center, store=store).run(NumberedRows(source, "numbered")))
             run.said.append([release.to_json() for release in store.releases()])
-    elif way == "readers":
-        stream = run.streaming(source.features, center=center, bounds=source.bounds)
-        stream.engine.adopt(source)
-        packed = list(readers.reader_blocks(stream.leaves(), source.blocks(), reader=0, rows=EVERY))
-        folder = run.folder / "blocks"
-        folder.mkdir(exist_ok=True)
-        for old in folder.iterdir():
-            old.unlink()
-        if packed:
-            readers.write_blocks(folder, "reader-0", packed)
-        for _ in readers.collect(stream, readers.BlockFolder(folder), readers=1, rows=EVERY):
-            pass
-    else:
-        raise ValueError(way)
 
 
 def text_door(
@@ -308,75 +301,59 @@ def json_door(opening: str = "bytes", feeding: str = "run", **options: Any) -> D
 
 
 def text_doors() -> Iterator[Door]:
-    plain, lines = Writer(), Writer(quoting=None)
-    crlf, whole = Writer(end="\r\n"), Writer(csv.QUOTE_ALL)
-    numeric = Writer(csv.QUOTE_NONNUMERIC, end="\r\n")
-    bare = Writer(header=False)
-    yield text_door("CSV", plain, weight=3.0)
-    yield text_door("CSV", plain, "path", "blocks", center=True)
-    yield text_door("CSV", plain, "dribble397", "rows", weight=2.0)
-    yield text_door("CSV", plain, "small")
-    yield text_door("CSV, CRLF", crlf, "dribble211", "run")
-    yield text_door("CSV, CRLF", crlf, "small", "blocks")
-    yield text_door("CSV, all quoted", whole, "dribble1", weight=0.05)
-    yield text_door("CSV, all quoted", whole, "dribble307")
-    yield text_door("CSV, all quoted, CRLF", Writer(csv.QUOTE_ALL, end="\r\n", final=False), "small", "rows")
-    yield text_door("CSV, text quoted, CRLF", numeric, "bytes", "numbered")
-    yield text_door("CSV", plain, "without pyarrow")
-    yield text_door("CSV, all quoted", whole, "without pyarrow", "rows", weight=0.5)
-    yield text_door("CSV, no last end", Writer(final=False), "bytes", "run")
-    yield text_door("CSV, positions", plain, "bytes", "run", options={"columns": [5, 1, 3]})
-    yield text_door("CSV, chunks", whole, "path", "run", options={"chunk_rows": 1})
-    yield text_door(
-        "CSV, bounds", plain, "bytes", "run", options={"bounds": dict.fromkeys(CHOSEN, (-1.0, 2.0))}, center=True
-    )
-    yield text_door("CSV, missing", plain, "bytes", "run", options={"missing": "nan", "na": ["?", "999"]})
-    yield text_door("CSV, names", bare, "bytes", "run", weight=2.0)
-    yield text_door("CSV, names", bare, "dribble251", "rows")
-    yield text_door("CSV, names, path", Writer(header=False, end="\r\n"), "path", "run")
-    yield text_door("CSV, semicolons", Writer(delimiter=";"), "bytes", "run", options={"delimiter": None})
-    yield text_door("CSV, tabs", Writer(delimiter="\t"), "path", "run", open_as="tsv")
-    yield text_door("CSV, spaces", Writer(csv.QUOTE_ALL, delimiter=" "), "bytes", "run")
-    for opening in ("gz", "gz stream", "zip", "pipe", "files", "follow"):
-        yield text_door("CSV", Writer(end="\r\n") if opening == "pipe" else plain, opening, weight=0.5)
-    yield text_door("CSV, names", bare, "files", weight=0.5)
-    yield text_door("CSV", plain, "bytes", "arun", weight=0.3)
-    yield text_door("CSV", plain, "bytes", "readers", weight=0.3)
-    yield text_door("CSV", plain, "bytes", "store", weight=0.02)
-    for encoding in [
-        "utf-8-sig",
-        "latin-1",
-        "cp1252",
-        "shift_jis",
-        "gb18030",
-        "cp037",
-        "utf-16",
-        "utf-16-le",
-        "utf-32",
-    ]:
-        yield text_door(f"CSV, {encoding}", Writer(encoding=encoding), "dribble251", weight=0.4, by_row=False)
-    yield text_door("lines", lines, weight=2.0, edits=edited.edit_of_line)
-    yield text_door("lines", Writer(None, end="\r\n"), "dribble307", "rows", edits=edited.edit_of_line)
-    yield text_door("lines, names", Writer(None, header=False), "small", edits=edited.edit_of_line)
-    yield text_door("lines, names", Writer(None, header=False), "path", "blocks", edits=edited.edit_of_line)
-    yield text_door("lines", lines, "gz", weight=0.5, edits=edited.edit_of_line)
-    yield text_door("lines", lines, "follow", weight=0.5, edits=edited.edit_of_line)
-    yield json_door()
-    yield json_door("dribble397", "rows")
-    yield json_door("path", "blocks", chunk_rows=3)
-    yield json_door("gz")
-    yield json_door("follow")
-    yield headless_door()
-
-
-def headless_door() -> Door:
-    writer = Writer(header=False)
-
-    def edits(rng: Any) -> Edit:
-        return Edit(0, {rng.choice(NAMES): edited.text(rng)})
-
-    options = {"columns": [1, 3, 5], "names": None}
-    return text_door("CSV, headless", writer, options=options, edits=edits, is_refused=True, weight=0.5)
+    plain, lines, bare, whole = Writer(), Writer(quoting=None), Writer(header=False), Writer(csv.QUOTE_ALL)
+    of_lines: dict[str, Any] = {"edits": edited.edit_of_line}
+    # Name, writer, opening, feeding, how often it is drawn, and further arguments.
+    table: list[tuple[str, Writer, str, str, float, dict[str, Any]]] = [
+        ("CSV", plain, "bytes", "run", 3.0, {}),
+        ("CSV", plain, "path", "blocks", 1.0, {"center": True}),
+        ("CSV", plain, "dribble397", "rows", 2.0, {}),
+        ("CSV", plain, "small", "run", 1.0, {}),
+        ("CSV, CRLF", Writer(end="\r\n"), "dribble211", "run", 1.0, {}),
+        ("CSV, CRLF", Writer(end="\r\n"), "small", "blocks", 1.0, {}),
+        ("CSV, all quoted", whole, "dribble1", "run", 0.05, {}),
+        ("CSV, all quoted", whole, "dribble307", "run", 1.0, {}),
+        ("CSV, all quoted, CRLF", Writer(csv.QUOTE_ALL, end="\r\n", final=False), "small", "rows", 1.0, {}),
+        ("CSV, text quoted, CRLF", Writer(csv.QUOTE_NONNUMERIC, end="\r\n"), "bytes", "numbered", 1.0, {}),
+        ("CSV", plain, "without pyarrow", "run", 1.0, {}),
+        ("CSV, all quoted", whole, "without pyarrow", "rows", 0.5, {}),
+        ("CSV, no last end", Writer(final=False), "bytes", "run", 1.0, {}),
+        ("CSV, positions", plain, "bytes", "run", 1.0, {"options": {"columns": [5, 1, 3]}}),
+        ("CSV, chunks", whole, "path", "run", 1.0, {"options": {"chunk_rows": 1}}),
+        ("CSV, bounds", plain, "bytes", "run", 1.0,
+         {"options": {"bounds": dict.fromkeys(CHOSEN, (-1.0, 2.0))}, "center": True}),
+        ("CSV, missing", plain, "bytes", "run", 1.0, {"options": {"missing": "nan", "na": ["?", "999"]}}),
+        ("CSV, names", bare, "bytes", "run", 2.0, {}),
+        ("CSV, names", bare, "dribble251", "rows", 1.0, {}),
+        ("CSV, names, path", Writer(header=False, end="\r\n"), "path", "run", 1.0, {}),
+        ("CSV, semicolons", Writer(delimiter=";"), "bytes", "run", 1.0, {"options": {"delimiter": None}}),
+        ("CSV, tabs", Writer(delimiter="\t"), "path", "run", 1.0, {"open_as": "tsv"}),
+        ("CSV, spaces", Writer(csv.QUOTE_ALL, delimiter=" "), "bytes", "run", 1.0, {}),
+        *[("CSV", Writer(end="\r\n") if opening == "pipe" else plain, opening, "run", 0.5, {})
+          for opening in ("gz", "gz stream", "zip", "pipe", "files", "follow")],
+        ("CSV, names", bare, "files", "run", 0.5, {}),
+        ("CSV", plain, "bytes", "arun", 0.3, {}),
+        ("CSV", plain, "bytes", "readers", 0.3, {}),
+        ("CSV", plain, "bytes", "store", 0.02, {}),
+        *[(f"CSV, {encoding}", Writer(encoding=encoding), "dribble251", "run", 0.4, {"by_row": False})
+          for encoding in ("utf-8-sig", "latin-1", "cp1252", "shift_jis", "gb18030", "cp037", "utf-16", "utf-16-le",
+                           "utf-32")],
+        ("lines", lines, "bytes", "run", 2.0, of_lines),
+        ("lines", Writer(None, end="\r\n"), "dribble307", "rows", 1.0, of_lines),
+        ("lines, names", Writer(None, header=False), "small", "run", 1.0, of_lines),
+        ("lines, names", Writer(None, header=False), "path", "blocks", 1.0, of_lines),
+        ("lines", lines, "gz", "run", 0.5, of_lines),
+        ("lines", lines, "follow", "run", 0.5, of_lines),
+    ]  # fmt: skip
+    for name, writer, opening, feeding, weight, more in table:
+        yield text_door(name, writer, opening, feeding, weight=weight, **more)
+    for opening, feeding, options in (
+        ("bytes", "run", {}), ("dribble397", "rows", {}), ("path", "blocks", {"chunk_rows": 3}), ("gz", "run", {}),
+        ("follow", "run", {}),
+    ):  # fmt: skip
+        yield json_door(opening, feeding, **options)
+    yield text_door("CSV, headless", bare, options={"columns": [1, 3, 5], "names": None}, is_refused=True, weight=0.5,
+                    edits=lambda rng: Edit(0, {rng.choice(NAMES): edited.text(rng)}))  # fmt: skip
 
 
 # -- typed columns ------------------------------------------------------------------
@@ -394,17 +371,19 @@ def arrow(table: Table, edit: Edit | None, names: tuple[str, ...] = NAMES) -> pa
     return pa.table({name: pa.array(values, kinds[name]) for name, values in columns_of(table, edit, names).items()})
 
 
+def parquet(table: Table, edit: Edit | None) -> bytes:
+    made = io.BytesIO()
+    pq.write_table(arrow(table, edit), made, row_group_size=7)
+    return made.getvalue()
+
+
 def _parquet(run: Run, table: Table, edit: Edit | None, center: bool = False) -> None:
-    path = run.folder / "rows.parquet"
-    pq.write_table(arrow(table, edit), path, row_group_size=7)
+    path = run.path("rows.parquet", parquet(table, edit))
     feed(run, open_rows(path, columns=list(CHOSEN), on_bad_row=run.mode), "run", center=center)
 
 
 def _pool(run: Run, table: Table, edit: Edit | None) -> None:
-    path = run.folder / "rows.parquet"
-    pq.write_table(arrow(table, edit), path, row_group_size=7)
-    for _ in absorb_parquet(run.streaming(), path, processes=1):
-        pass
+    drain(absorb_parquet(run.streaming(), run.path("rows.parquet", parquet(table, edit)), processes=1))
 
 
 def _feather(run: Run, table: Table, edit: Edit | None, *, stream: bool) -> None:
@@ -415,55 +394,47 @@ def _feather(run: Run, table: Table, edit: Edit | None, *, stream: bool) -> None
     feed(run, open_rows(given, format="arrow", columns=list(CHOSEN), on_bad_row=run.mode), "run")
 
 
-def _arrow_run(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
-    rows: Any = arrow(table, edit, CHOSEN)
-    if way == "reader":
-        rows = rows.to_reader(max_chunksize=7)
-    elif way == "batch":
-        rows = rows.combine_chunks().to_batches()[0]
-    elif way == "integers":
-        rows = rows.cast(
-            pa.schema([(name, pa.decimal128(38, 9) if name == "a" else pa.float32()) for name in CHOSEN]), safe=False
-        )
-    _push_table(run, rows, way)
+def matrix(columns: dict[str, list[Any]]) -> np.ndarray:
+    return np.array([[np.nan if one is None else one for one in column] for column in columns.values()]).T
 
 
-def _push_table(run: Run, rows: Any, way: str) -> None:
-    stream = run.streaming()
-    if way == "push":
-        stream.push_many(rows)
-    else:
-        for _ in stream.run(rows):
-            pass
+def _typed(columns: dict[str, list[Any]], kind: str) -> Any:
+    with np.errstate(over="ignore"):
+        return pd.DataFrame({name: pd.Series(values, dtype=kind) for name, values in columns.items()})
 
 
-def _pandas(run: Run, table: Table, edit: Edit | None, *, kind: str, way: str = "push") -> None:
-    columns = {} if kind == "read_csv" else columns_of(table, edit, CHOSEN)
-    if kind == "read_csv":
-        data = b"".join(Writer(csv.QUOTE_ALL).parts(table, edit))
-        frame = pd.read_csv(io.BytesIO(data), usecols=list(CHOSEN), encoding_errors="replace")[list(CHOSEN)]
-    elif kind == "inferred":
-        frame = pd.DataFrame({name: pd.Series(values) for name, values in columns.items()})
-    elif kind == "records":
-        records = [dict(zip(CHOSEN, record, strict=True)) for record in zip(*columns.values(), strict=True)]
-        frame = pd.DataFrame(records, columns=list(CHOSEN))
-    elif kind == "object":
-        frame = pd.DataFrame(columns, dtype=object)
-    else:
-        with np.errstate(over="ignore"):
-            frame = pd.DataFrame({name: pd.Series(values, dtype=kind) for name, values in columns.items()})
-    _push_table(run, frame, way)
+def _records(columns: dict[str, list[Any]]) -> Any:
+    records = [dict(zip(CHOSEN, record, strict=True)) for record in zip(*columns.values(), strict=True)]
+    return pd.DataFrame(records, columns=list(CHOSEN))
 
 
-def _polars(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
-    frame = pl.DataFrame(columns_of(table, edit, CHOSEN), schema=dict.fromkeys(CHOSEN, pl.Float64), strict=False)
-    _push_table(run, frame, way)
+#: Tables of the chosen columns: frames, arrays and matrices.
+MADE: dict[str, Callable[[dict[str, list[Any]]], Any]] = {
+    "Arrow": lambda columns: pa.table({name: pa.array(values, pa.float64()) for name, values in columns.items()}),
+    "Arrow reader": lambda columns: MADE["Arrow"](columns).to_reader(max_chunksize=7),
+    "Arrow batch": lambda columns: MADE["Arrow"](columns).combine_chunks().to_batches()[0],
+    "polars": lambda columns: pl.DataFrame(columns, schema=dict.fromkeys(CHOSEN, pl.Float64), strict=False),
+    **{f"pandas {kind}": partial(_typed, kind=kind) for kind in ("float64", "Float64", "float32", "double[pyarrow]")},
+    "pandas inferred": lambda columns: pd.DataFrame({name: pd.Series(values) for name, values in columns.items()}),
+    "pandas records": _records,
+    "pandas object": lambda columns: pd.DataFrame(columns, dtype=object),
+    "array": matrix,
+    "array, masked": lambda columns: np.ma.masked_invalid(matrix(columns)),
+    "array, fortran": lambda columns: np.asfortranarray(matrix(columns)),
+    "array of objects": lambda columns: np.array(list(columns.values()), dtype=object).T,
+    "scipy sparse": lambda columns: sparse.csr_matrix(matrix(columns)),
+}
 
 
-def _sparse(run: Run, table: Table, edit: Edit | None) -> None:
-    columns = columns_of(table, edit, CHOSEN)
-    matrix = np.array([[np.nan if one is None else one for one in column] for column in columns.values()]).T
-    _push_table(run, sparse.csr_matrix(matrix), "run")
+def _made(run: Run, table: Table, edit: Edit | None, *, kind: str, way: str = "push") -> None:
+    rows, stream = MADE[kind](columns_of(table, edit, CHOSEN)), run.streaming()
+    drain(stream.push_many(rows) if way == "push" else stream.run(rows))
+
+
+def _read_csv(run: Run, table: Table, edit: Edit | None) -> None:
+    data = b"".join(Writer(csv.QUOTE_ALL).parts(table, edit))
+    frame = pd.read_csv(io.BytesIO(data), usecols=list(CHOSEN), encoding_errors="replace")[list(CHOSEN)]
+    run.streaming().push_many(frame)
 
 
 # -- databases and topics -----------------------------------------------------------
@@ -498,30 +469,13 @@ def _storable(content: Any) -> Any:
     return content.encode("utf-8", "surrogatepass") if isinstance(content, str) and not content.isascii() else content
 
 
-class _Message(NamedTuple):
-    content: bytes | None
-    where: tuple[int, int]
-
-    def value(self) -> bytes | None:
-        return self.content
-
-    def error(self) -> None:
-        return None
-
-    def partition(self) -> int:
-        return self.where[0]
-
-    def offset(self) -> int:
-        return self.where[1]
-
-
 class _Topic:
     """What `KafkaRows` asks of a consumer, of messages in a list for each partition."""
 
-    parts: tuple[list[_Message], ...] = ()
+    parts: tuple[list[types.SimpleNamespace], ...] = ()
 
     def __init__(self, _config: Any) -> None:
-        self._next: list[_Message] = []
+        self._next: list[types.SimpleNamespace] = []
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         found = types.SimpleNamespace(error=None, partitions=dict(enumerate(self.parts)))
@@ -533,20 +487,22 @@ class _Topic:
     def assign(self, partitions: list[Any]) -> None:
         self._next = [message for one in partitions for message in self.parts[one.partition][one.offset :]]
 
-    def poll(self, timeout: float) -> _Message | None:
+    def poll(self, timeout: float) -> Any:
         return self._next.pop(0) if self._next else None
 
-    def consume(self, count: int, timeout: float) -> list[_Message]:
+    def consume(self, count: int, timeout: float) -> list[Any]:
         taken, self._next = self._next[:count], self._next[count:]
         return taken
 
-    def pause(self, partitions: list[Any]) -> None:
+    def pause(self, *_partitions: Any) -> None:
         pass
 
-    resume = pause
+    close = resume = pause
 
-    def close(self) -> None:
-        pass
+
+def _message(content: bytes | None, partition: int, offset: int) -> types.SimpleNamespace:
+    answers = {"value": content, "error": None, "partition": partition, "offset": offset}
+    return types.SimpleNamespace(**{name: partial(lambda one: one, answer) for name, answer in answers.items()})
 
 
 class _Partition(NamedTuple):
@@ -565,7 +521,7 @@ def _kafka(run: Run, table: Table, edit: Edit | None) -> None:
     turns: tuple[list[Any], list[Any]] = [], []  # so that the order of the stream is that of the table
     for at, value in enumerate(values):
         turns[at // 3 % 2].append(value)
-    parts = tuple([_Message(value, (p, at)) for at, value in enumerate(turn)] for p, turn in enumerate(turns))
+    parts = tuple([_message(value, p, at) for at, value in enumerate(turn)] for p, turn in enumerate(turns))
     with mock.patch.dict(sys.modules, confluent_kafka=_CLIENT), mock.patch.object(_Topic, "parts", parts):
         source = from_kafka("t", "g", servers="s", features=CHOSEN, on_bad_row=run.mode, turn=3)
         feed(run, source, "run")
@@ -597,31 +553,12 @@ def records_of(table: Table, edit: Edit | None, way: str) -> list[Any]:
 def _python(run: Run, table: Table, edit: Edit | None, *, kind: str, way: str, **options: Any) -> None:
     records, stream = records_of(table, edit, kind), run.streaming(**options)
     if way == "push":
-        for record in records:
-            stream.push(record)
-    elif way == "push_many":
-        stream.push_many(records)
-    elif way == "iterator":
-        stream.push_many(iter(records))
-    elif way == "targets":
-        for _ in stream.run([(record, 1) if isinstance(record, dict) else record for record in records]):
-            pass
+        drain(map(stream.push, records))
+    elif way in ("push_many", "iterator"):
+        stream.push_many(records if way == "push_many" else iter(records))
     else:
-        for _ in stream.run(records):
-            pass
-
-
-def _arrays(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
-    columns = columns_of(table, edit, CHOSEN)
-    if way == "object":
-        run.streaming().push_many(np.array(list(columns.values()), dtype=object).T)
-        return
-    rows = np.array([[np.nan if one is None else one for one in column] for column in columns.values()]).T
-    if way == "masked":
-        given: Any = np.ma.masked_invalid(rows)
-    else:
-        given = np.asfortranarray(rows) if way == "fortran" else rows
-    _push_table(run, given, "push" if way != "run" else "run")
+        targets = way == "targets"
+        drain(stream.run([(one, 1) if targets and isinstance(one, dict) else one for one in records]))
 
 
 def _users(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
@@ -665,54 +602,53 @@ def _sklearn(run: Run, table: Table, edit: Edit | None, *, way: str) -> None:
 
 def object_doors() -> Iterator[Door]:
     clean = {"plain": edited.TABLES["plain"]}
-    typed: dict[str, Any] = {"tables": clean, "edits": edited.edit_of_floats}
+    ways = ("push", "run")
     for name, act in {
         "Parquet": _parquet,
         "Parquet, centered": partial(_parquet, center=True),
         "Parquet, pool": _pool,
         "Feather": partial(_feather, stream=False),
         "Arrow stream": partial(_feather, stream=True),
-        "scipy sparse": _sparse,
-        **{f"Arrow, {way}": partial(_arrow_run, way=way) for way in ("push", "run", "reader", "batch")},
-        **{f"polars, {way}": partial(_polars, way=way) for way in ("push", "run")},
-        **{f"pandas {kind}, {way}": partial(_pandas, kind=kind, way=way)
-           for kind in ("float64", "Float64", "float32", "double[pyarrow]") for way in ("push", "run")},
-        **{f"array, {way}": partial(_arrays, way=way) for way in ("push", "run", "masked", "fortran")},
+        "scipy sparse": partial(_made, kind="scipy sparse", way="run"),
+        **{f"Arrow, {way}": partial(_made, kind="Arrow", way=way) for way in ways},
+        **{f"Arrow, {way}": partial(_made, kind=f"Arrow {way}", way="run") for way in ("reader", "batch")},
+        **{f"{kind}, {way}": partial(_made, kind=kind, way=way)
+           for kind in ("polars", *(kind for kind in MADE if "loat" in kind or "double" in kind), "array")
+           for way in ways},
+        **{kind: partial(_made, kind=kind) for kind in ("array, masked", "array, fortran")},
     }.items():  # fmt: skip
-        yield Door(name, act, weight=0.6, by_row="run" in name and "polars" not in name, **typed)
-    whole = {"tables": clean, "edits": _edit_of_columns, "by_row": False}
+        by_row = "run" in name and "polars" not in name
+        yield Door(name, act, edited.edit_of_floats, tables=clean, weight=0.6, by_row=by_row)
+    whole: dict[str, Any] = {"edits": _edit_of_columns, "tables": clean, "by_row": False}
     for kind in ("inferred", "records", "object"):
-        for way in ("push", "run"):
-            yield Door(f"pandas {kind}, {way}", partial(_pandas, kind=kind, way=way), weight=0.5, **whole)
-    text = {"tables": clean, "edits": _edit_of_chosen_text, "by_row": False}
-    yield Door("pandas read_csv, push", partial(_pandas, kind="read_csv"), weight=0.7, **text)
-    yield Door("array of objects", partial(_arrays, way="object"), weight=0.5, **whole)
+        for way in ways:
+            yield Door(f"pandas {kind}, {way}", partial(_made, kind=f"pandas {kind}", way=way), weight=0.5, **whole)
+    yield Door("pandas read_csv, push", _read_csv, _edit_of_chosen_text, tables=clean, by_row=False, weight=0.7)
+    yield Door("array of objects", partial(_made, kind="array of objects"), weight=0.5, **whole)
     yield Door("river, learn_many", partial(_river, way="many"), weight=0.3, **whole)
     for size in (3, 8192):
         yield Door(f"SQLite, pages of {size}", partial(_sqlite, size=size), edited.edit_of_cells, tables=clean)
     yield Door("Kafka", _kafka, edited.edit_of_json, tables=edited.LINE_TABLES, weight=2.0)
-    for kind in ("mapping", "tuple", "list"):
-        for way in ("push", "push_many", "run", "iterator"):
-            act = partial(_python, kind=kind, way=way, center=way == "run")
-            by_row = way in ("push", "run")
-            yield Door(f"{kind}, {way}", act, edited.edit_of_object, tables=clean, weight=1.2, by_row=by_row)
-    private = {"bounds": "private", "warmup": 4}
-    for way in ("push", "push_many"):
-        act = partial(_python, kind="list", way=way, **private)
-        yield Door(f"private bounds, {way}", act, edited.edit_of_object, tables=clean, by_row=way == "push")
-    yield Door("users, push", partial(_users, way="push"), edited.edit_of_object, tables=clean, weight=0.5)
-    yield Door(
-        "users, push_many", partial(_users, way="many"), edited.edit_of_object, tables=clean, weight=0.5, by_row=False
-    )
-    yield Door("mapping, targets", partial(_python, kind="mapping", way="targets"), edited.edit_of_object, tables=clean)
-    yield Door("river, learn_one", partial(_river, way="one"), edited.edit_of_object, tables=clean, weight=0.7)
-    strict = partial(_river, way="one", kind="mapping", on_unseen="raise", on_missing="raise")
-    yield Door("river, strict", strict, edited.edit_of_object, tables=clean, weight=0.5)
+    strict: dict[str, Any] = {"way": "one", "kind": "mapping", "on_unseen": "raise", "on_missing": "raise"}
+    private: dict[str, Any] = {"kind": "list", "bounds": "private", "warmup": 4}
+    # Name, act, how often it is drawn, and whether all rows before a bad one are absorbed.
+    objects: list[tuple[str, Act, float, bool]] = [
+        *[(f"{kind}, {way}", partial(_python, kind=kind, way=way, center=way == "run"), 1.2, way in ways)
+          for kind in ("mapping", "tuple", "list") for way in ("push", "push_many", "run", "iterator")],
+        *[(f"private bounds, {way}", partial(_python, way=way, **private), 1.0, way == "push")
+          for way in ("push", "push_many")],
+        ("users, push", partial(_users, way="push"), 0.5, True),
+        ("users, push_many", partial(_users, way="many"), 0.5, False),
+        ("mapping, targets", partial(_python, kind="mapping", way="targets"), 1.0, True),
+        ("river, learn_one", partial(_river, way="one"), 0.7, True),
+        ("river, strict", partial(_river, **strict), 0.5, True),
+    ]  # fmt: skip
+    for name, act, weight, by_row in objects:
+        yield Door(name, act, edited.edit_of_object, tables=clean, weight=weight, by_row=by_row)
+    errors = (ValueError, TypeError, OverflowError)
     for way in ("fit", "partial_fit"):
-        yield Door(
-            f"scikit-learn, {way}", partial(_sklearn, way=way), _edit_of_columns, ("raise",), clean, 0.1, False,
-            (ValueError, TypeError, OverflowError),
-        )  # fmt: skip
+        yield Door(f"scikit-learn, {way}", partial(_sklearn, way=way), modes=("raise",), weight=0.1, errors=errors,
+                   **whole)  # fmt: skip
 
 
 def _edit_of_chosen_text(rng: Any) -> Edit:
@@ -736,17 +672,13 @@ def timeless(said: str) -> str:
     return _SECONDS.sub("- s", _PROGRESS.sub("", said))
 
 
-class _Stdin(io.TextIOWrapper):
-    pass
-
-
 def command(run: Run, words: list[str], data: bytes | None = None, *, then: list[str] | None = None) -> None:
     """One command in this process, and another: exit status, standard output and error, publishable files."""
     from streampca.cli import main
 
     out, err = io.StringIO(), io.StringIO()
     before = {path.name for path in run.folder.iterdir()}
-    given = _Stdin(io.BytesIO(data or b""))
+    given = io.TextIOWrapper(io.BytesIO(data or b""))
     with redirect_stdout(out), redirect_stderr(err), mock.patch.object(sys, "stdin", given):
         run.code = main(words)
         if then is not None and not run.code:
@@ -790,32 +722,27 @@ def cli_doors() -> Iterator[Door]:
     def text(writer: Writer) -> Callable[[Table, Edit | None], bytes]:
         return lambda table, edit: b"".join(writer.parts(table, edit))
 
-    def parquet(table: Table, edit: Edit | None) -> bytes:
-        made = io.BytesIO()
-        pq.write_table(arrow(table, edit), made, row_group_size=7)
-        return made.getvalue()
-
     columns = ("--columns", ",".join(CHOSEN))
-    csv_: dict[str, Any] = {"edits": edited.edit_of_text}
     lines: dict[str, Any] = {"edits": edited.edit_of_line, "tables": edited.LINE_TABLES}
-    yield cli_door("CSV", "rows.csv", text(Writer()), *columns, **csv_)
-    yield cli_door("CSV, CRLF", "rows.csv", text(Writer(csv.QUOTE_ALL, end="\r\n")), "--columns", "6,2,4", **csv_)
-    yield cli_door("standard input", "-", text(Writer()), *columns, **csv_)
-    yield cli_door(
-        "names", "rows.csv", text(Writer(header=False)), "--read", f"names={','.join(NAMES)}", *columns, **csv_
-    )
-    yield cli_door("release", "rows.csv", text(Writer()), *columns, verb="release", by_row=False, **csv_)
-    yield cli_door("store", "rows.csv", text(Writer()), *columns, "--store", "FOLDER/run.db", weight=0.02, **csv_)
-    yield cli_door("bounds", "rows.csv", text(Writer()), *columns, "--bounds=-2:2", **csv_)
-    yield cli_door(
-        "private regret", "rows.csv", text(Writer()), *columns, "--private-regret", "FOLDER/regret.jsonl",
-        "--set", "regret.every=5", **csv_,
-    )  # fmt: skip
-    yield cli_door("lines", "rows.csv", text(Writer(None)), *columns, "--read", "quoting=none", **lines)
+    lone: dict[str, Any] = {"tables": {"plain": edited.TABLES["plain"]}, "edits": edited.edit_of_floats}
+    # Name, writer, words, and further arguments.
+    for name, writer, words, more in (
+        ("CSV", Writer(), columns, {}),
+        ("CSV, CRLF", Writer(csv.QUOTE_ALL, end="\r\n"), ("--columns", "6,2,4"), {}),
+        ("standard input", Writer(), columns, {}),
+        ("names", Writer(header=False), ("--read", f"names={','.join(NAMES)}", *columns), {}),
+        ("release", Writer(), columns, {"verb": "release", "by_row": False}),
+        ("store", Writer(), (*columns, "--store", "FOLDER/run.db"), {"weight": 0.02}),
+        ("bounds", Writer(), (*columns, "--bounds=-2:2"), {}),
+        ("private regret", Writer(),
+         (*columns, "--private-regret", "FOLDER/regret.jsonl", "--set", "regret.every=5"), {}),
+        ("lines", Writer(None), (*columns, "--read", "quoting=none"), lines),
+    ):  # fmt: skip
+        file = "-" if name == "standard input" else "rows.csv"
+        yield cli_door(name, file, text(writer), *words, **{"edits": edited.edit_of_text, **more})
     yield cli_door("NDJSON", "rows.jsonl", lambda table, edit: b"".join(edited.json_lines(table, edit)), *columns,
-                   edits=edited.edit_of_json, tables=edited.LINE_TABLES)  # fmt: skip
-    yield cli_door("Parquet", "rows.parquet", parquet, *columns, edits=edited.edit_of_floats,
-                   tables={"plain": edited.TABLES["plain"]})  # fmt: skip
+                   **{**lines, "edits": edited.edit_of_json})  # fmt: skip
+    yield cli_door("Parquet", "rows.parquet", parquet, *columns, **lone)
 
 
 DOORS = (*text_doors(), *object_doors(), *cli_doors())
